@@ -97,7 +97,7 @@ pub(crate) trait Observer<C: Controller>: Send {
     }
 
     /// The outcome of a call was applied.
-    fn applied(&mut self, _queue: &WorkQueue<C>, _call: &C::Call) {}
+    fn apply_manifest(&mut self, _queue: &WorkQueue<C>, _call: &C::Call) {}
 
     /// The controller panicked while this key was reconciled, or while the outcome of one of its calls was applied.
     fn panicked(&mut self, _key: &C::Key) {}
@@ -318,7 +318,7 @@ where
                 None => resume_unwind(panic),
             }
         }
-        self.observer.applied(&self.queue, call);
+        self.observer.apply_manifest(&self.queue, call);
     }
 
     /// Isolates a panic of one key: the key is retried later, and other keys are reconciled. If the controller cannot

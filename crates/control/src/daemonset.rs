@@ -166,12 +166,12 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
     fn answer(&self, queue: &WorkQueue<DaemonSetController>, query: ExplainQuery) {
         let ExplainQuery { key, answer } = query;
         let controller = queue.controller();
-        let state = controller.planner().remembered(&key).map(|remembered| ControllerState {
-            remembered,
-            acts: controller.is_executing(&key),
+        let state = controller.planner().set_memory(&key).map(|memory| ControllerState {
+            memory,
+            is_executing: controller.is_executing(&key),
             queued: queue.is_queued(&key),
             wakes_at: queue.wake_at(&key),
-            left_alone_until: controller.panic_backoff_until(&key),
+            panic_backoff_until: controller.panic_backoff_until(&key),
         });
         // The client may have disconnected.
         let _ = answer.send(state);
@@ -226,7 +226,7 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
         self.context.observe(Observation::Answered { set: &call.set, call: &call.call, outcome: &response });
     }
 
-    fn applied(&mut self, queue: &WorkQueue<DaemonSetController>, call: &SetCall) {
+    fn apply_manifest(&mut self, queue: &WorkQueue<DaemonSetController>, call: &SetCall) {
         if !queue.controller().is_executing(&call.set.key) {
             self.finished(&call.set);
         }

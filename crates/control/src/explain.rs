@@ -9,7 +9,9 @@ use muster_api::meta::ObjectKey;
 use muster_engine::controller::Verb;
 use muster_engine::daemonset::facts::Kind;
 use muster_engine::daemonset::manifest;
-use muster_engine::explain::{ControllerAnswer, ControllerState, Explanation, NodeState, Snapshot, Unread};
+use muster_engine::explain::{
+    ControllerAnswer, ControllerState, Explanation, NodeState, Snapshot, SnapshotError,
+};
 use serde::Deserialize;
 use tokio::time::timeout;
 
@@ -49,7 +51,7 @@ pub async fn explain(
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
         ExplainError::NoSuchSet { namespace, name, others }
     };
-    let mut snapshot = Snapshot::of(ObjectKey::new(namespace, name));
+    let mut snapshot = Snapshot::new(ObjectKey::new(namespace, name));
     let Some(set) = read_set(client, namespace, name).await? else {
         return Err(no_such_set(daemonset_names(client, namespace).await));
     };
@@ -57,10 +59,14 @@ pub async fn explain(
     let querying = query_controller(client, namespace, name, controller);
     let (read, answer) = join!(read_nodes_and_pods(client, &mut snapshot, namespace), querying);
     read?;
-    let gone = |Unread::NoSuchSet| no_such_set(Vec::new());
+    let gone = |SnapshotError::NoSuchSet| no_such_set(Vec::new());
     let first = snapshot.explain(answer.clone(), now()).map_err(gone)?;
     let is_unplaced = |state| matches!(state, NodeState::Pending | NodeState::Missing);
-    let nodes = first.nodes.iter().filter(|it| is_unplaced(it.is.state)).map(|it| it.is.node.to_string());
+    let nodes = first
+        .nodes
+        .iter()
+        .filter(|it| is_unplaced(it.explained.state))
+        .map(|it| it.explained.node.to_string());
     let nodes: BTreeSet<String> = nodes.collect();
     if nodes.is_empty() {
         return Ok(first);
@@ -87,7 +93,7 @@ pub(crate) async fn read_set(
 pub(crate) fn take_set(snapshot: &mut Snapshot, namespace: &str, set: &str) -> Result<(), ReadError> {
     let operation = format!("read a DaemonSet in the namespace {namespace}");
     snapshot
-        .take(Kind::Sets, set.as_bytes())
+        .add_object(Kind::Sets, set.as_bytes())
         .map_err(|source| ReadError::Unreadable { operation, source: source.into() })
 }
 
@@ -121,13 +127,12 @@ pub(crate) async fn read_nodes_and_pods(
     let selector = snapshot.set().and_then(|it| manifest::label_selector(it)).unwrap_or_default();
     for_each_object(client, Kind::Nodes, None, ("", ""), |node| {
         snapshot.add_node_capacity(node)?;
-        Ok(snapshot.take(Kind::Nodes, node)?)
+        Ok(snapshot.add_object(Kind::Nodes, node)?)
     })
     .await?;
     for kind in [Kind::Pods, Kind::Revisions] {
         let wanted = ("labelSelector", selector.as_str());
-        for_each_object(client, kind, Some(namespace), wanted, |object| Ok(snapshot.take(kind, object)?))
-            .await?;
+        for_each_object(client, kind, Some(namespace), wanted, |object| Ok(snapshot.add_object(kind, object)?)).await?;
     }
     Ok(())
 }
@@ -149,7 +154,7 @@ pub(crate) async fn read_pods_on_nodes(
             .await
         {
             Err(ReadError::Forbidden { .. }) => {
-                snapshot.note(
+                snapshot.add_note(
                     "Ports and resources were not checked: you may not list pods in all namespaces."
                         .to_owned(),
                 );
@@ -176,11 +181,11 @@ async fn query_controller(
     let Some(at) = at else { return query_controller_at(client, path, None).await };
     let uri: http::Uri = match at.parse() {
         Ok(uri) => uri,
-        Err(error) => return ControllerAnswer::NotKnown(format!("{at} is not a valid address: {error}")),
+        Err(error) => return ControllerAnswer::Unavailable(format!("{at} is not a valid address: {error}")),
     };
     match Client::try_from(Config::new(uri)) {
         Ok(client) => query_controller_at(&client, path, Some(at)).await,
-        Err(error) => ControllerAnswer::NotKnown(format!("{at}: {error}")),
+        Err(error) => ControllerAnswer::Unavailable(format!("{at}: {error}")),
     }
 }
 
@@ -204,10 +209,10 @@ async fn query_controller_at(client: &Client, path: String, at: Option<&str>) ->
             let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |it| it.source());
             format!("{server}: {}", causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
         }
-        Ok(Ok(text)) => match ControllerState::of_json(text.as_bytes()) {
-            Some(known) => return ControllerAnswer::By(known),
+        Ok(Ok(text)) => match ControllerState::from_json(text.as_bytes()) {
+            Some(known) => return ControllerAnswer::Known(known),
             None => format!("{server} answers something else"),
         },
     };
-    ControllerAnswer::NotKnown(why)
+    ControllerAnswer::Unavailable(why)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use muster_api::meta::ObjectKey;
 use muster_api::metrics_exposition::ExpositionFormat;
 use muster_engine::daemonset::facts::{Counts, Kind};
-use muster_engine::daemonset::plan::{Claim, Plan, Step};
+use muster_engine::daemonset::plan::{Claim, Plan, RevisionWrite};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, text};
 use prometheus_client::metrics::counter::Counter;
@@ -298,9 +298,9 @@ impl Monitor {
         }
         for step in &plan.steps {
             let why = match step {
-                Step::Create { .. } => "new template",
-                Step::Renumber { .. } => "old template again",
-                Step::Label { .. } => "label missing",
+                RevisionWrite::Create { .. } => "new template",
+                RevisionWrite::Renumber { .. } => "old template again",
+                RevisionWrite::Label { .. } => "label missing",
             };
             count_decision("record revision", why);
         }

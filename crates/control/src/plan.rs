@@ -7,8 +7,8 @@ use kube::Client;
 use muster_api::meta::ObjectKey;
 use muster_engine::controller::{Patch, Verb};
 use muster_engine::daemonset::facts::Kind;
-use muster_engine::explain::{Snapshot, Unread};
-use muster_engine::preview::{RolloutPreview, applied, merge_patch};
+use muster_engine::explain::{Snapshot, SnapshotError};
+use muster_engine::preview::{RolloutPreview, apply_manifest, merge_patch};
 use serde_json::Value;
 
 use crate::clock::now;
@@ -102,7 +102,7 @@ pub async fn plan(
     mode: ApplyMode,
 ) -> Result<RolloutPreview, PlanError> {
     let (namespace, name) = (planned.namespace.as_str(), planned.name.as_str());
-    let mut snapshot = Snapshot::of(ObjectKey::new(namespace, name));
+    let mut snapshot = Snapshot::new(ObjectKey::new(namespace, name));
     let live = read_set(client, namespace, name).await?;
     let after = dry_run(client, planned, live.as_deref(), mode).await?;
     if let Some(live) = &live {
@@ -114,18 +114,18 @@ pub async fn plan(
         take_set(&mut snapshot, namespace, &after)?;
         read_nodes_and_pods(client, &mut snapshot, namespace).await?;
     }
-    let gone = |Unread::NoSuchSet| PlanError::NoName;
-    let first = snapshot.forecast(now()).map_err(gone)?;
+    let gone = |SnapshotError::NoSuchSet| PlanError::NoName;
+    let first = snapshot.preview_rollout(now()).map_err(gone)?;
     let nodes = first.unplaced_nodes(&snapshot).iter().map(ToString::to_string).collect();
     read_pods_on_nodes(client, &mut snapshot, &nodes).await?;
-    snapshot.forecast(now()).map_err(gone)
+    snapshot.preview_rollout(now()).map_err(gone)
 }
 
 /// Adds a note if another controller reconciles the DaemonSet: it may update nodes in a different order.
 fn note_controller(snapshot: &mut Snapshot) {
     let writer = snapshot.set().and_then(|it| conflict_detection::controller_of(&it.metadata));
     if let Some(writer) = writer.filter(|it| it != crate::NAME) {
-        snapshot.note(format!(
+        snapshot.add_note(format!(
             "{writer} controls it: its node order is not known; docs/differences.md lists other differences"
         ));
     }
@@ -159,7 +159,7 @@ async fn dry_run(
                 operation: format!("read the DaemonSet {planned}"),
                 source: source.into(),
             })?;
-            let Some(mut patch) = merge_patch(&before, &applied(&before, &planned.object)) else {
+            let Some(mut patch) = merge_patch(&before, &apply_manifest(&before, &planned.object)) else {
                 return Ok(live);
             };
             // The patch must apply to the object that it was computed from.

@@ -10,7 +10,7 @@ use muster_engine::controller::CallError;
 use muster_engine::daemonset::execution::{Call, Execution, Next, Response};
 use muster_engine::daemonset::facts::{self, Kind, Revision, Set};
 use muster_engine::daemonset::manifest;
-use muster_engine::daemonset::plan::{Plan, Step};
+use muster_engine::daemonset::plan::{Plan, RevisionWrite};
 use std::sync::Arc;
 
 mod world;
@@ -341,7 +341,7 @@ fn a_release_needs_no_reading() {
 fn where_the_history_fails_no_pod_is_touched() {
     check(
         "set d template=1\nrev d-1 template=1\nrev d-2 template=2\nnode a\nnode b\npod x on=a rev=2 ready",
-        |call| if matches!(call, Call::Step(_)) { refused(CallError::Conflict) } else { ok(call) },
+        |call| if matches!(call, Call::WriteRevision(_)) { refused(CallError::Conflict) } else { ok(call) },
         expect![[r#"
             patch controllerrevisions d-1  refused: the object has changed
             then
@@ -361,7 +361,7 @@ fn collide(
     let mut scene = Scene::of("set d\nnode a");
     let plan = scene.reconcile();
     let calls = scene.act(plan, |call| match call {
-        Call::Step(Step::Create { .. }) => refused(CallError::AlreadyExists),
+        Call::WriteRevision(RevisionWrite::Create { .. }) => refused(CallError::AlreadyExists),
         Call::ReadRevision { .. } => Response::Revision(revision.clone()),
         Call::ReadSet => Response::Set(fresh.clone()),
         Call::PutStatus { status, .. } => {

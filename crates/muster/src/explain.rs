@@ -56,13 +56,15 @@ pub(crate) async fn run(args: &ExplainArgs) -> anyhow::Result<()> {
     let explained = muster_control::explain(&client, &namespace, name, args.controller.as_deref()).await;
     let explained = explained.with_context(|| format!("at {server}"))?;
     let node = args.node.as_deref();
-    if let Some(node) = node.filter(|node| explained.nodes.iter().all(|it| it.is.node.as_ref() != *node)) {
+    if let Some(node) =
+        node.filter(|node| explained.nodes.iter().all(|it| it.explained.node.as_ref() != *node))
+    {
         bail!("there is no node {node}, and no pod of {namespace}/{name} on it");
     }
     match (args.output.as_str(), node) {
         ("json", node) => print_to_stdout(format_args!("{:#}", explained.to_json(node))),
-        (_, Some(node)) => print_to_stdout(explained.for_node(node).unwrap_or_default()),
-        ("wide", None) => print_to_stdout(explained.wide()),
+        (_, Some(node)) => print_to_stdout(explained.node_text(node).unwrap_or_default()),
+        ("wide", None) => print_to_stdout(explained.to_wide_text()),
         _ => print_to_stdout(explained),
     }
     Ok(())

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use crate::controller::{CallError, KubeEvent, Outcome};
 use crate::daemonset::expectations::Expectations;
 use crate::daemonset::facts::{self, Kind, Pod, Revision, Set, Status};
-use crate::daemonset::plan::{Claim, Plan, Step};
+use crate::daemonset::plan::{Claim, Plan, RevisionWrite};
 use crate::daemonset::why::Why;
 
 /// One call to the API server. `manifest` has the bodies.
@@ -34,7 +34,7 @@ pub enum Call {
         name: Text,
     },
     Claim(Claim),
-    Step(Step),
+    WriteRevision(RevisionWrite),
     RelabelPod {
         pod: Arc<Pod>,
         hash: Text,
@@ -117,7 +117,7 @@ impl Response {
             }
             Call::DeletePod { .. } | Call::DeleteRevision { .. } => Self::Deleted,
             Call::Claim(_)
-            | Call::Step(_)
+            | Call::WriteRevision(_)
             | Call::RelabelPod { .. }
             | Call::CreatePod { .. }
             | Call::PutStatus { .. } => {
@@ -388,7 +388,7 @@ impl Execution {
                 self.ready.push_back(Call::ReadSet);
             }
             Stage::Claim => self.ready.extend(plan.claims.iter().cloned().map(Call::Claim)),
-            Stage::Steps => self.ready.extend(plan.steps.iter().cloned().map(Call::Step)),
+            Stage::Steps => self.ready.extend(plan.steps.iter().cloned().map(Call::WriteRevision)),
             Stage::Relabel => {
                 let relabel = plan.relabel.iter().cloned();
                 self.ready.extend(relabel.map(|(pod, hash)| Call::RelabelPod { pod, hash }));
@@ -444,7 +444,7 @@ impl Execution {
             (Call::Claim(claim), Response::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((kind_of(claim), resource_version));
             }
-            (Call::Step(_), Response::Wrote { resource_version, .. }) => {
+            (Call::WriteRevision(_), Response::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((Kind::Revisions, resource_version));
             }
             (Call::RelabelPod { .. }, Response::Wrote { resource_version, .. }) => {
@@ -483,7 +483,7 @@ impl Execution {
             return self.on_status_error(error);
         }
         match (call, error) {
-            (Call::Step(Step::Create { name, .. }), CallError::AlreadyExists) => {
+            (Call::WriteRevision(RevisionWrite::Create { name, .. }), CallError::AlreadyExists) => {
                 self.ready.push_back(Call::ReadRevision { name: name.clone() });
                 return;
             }
@@ -545,7 +545,7 @@ impl Execution {
             Call::DeletePod { pod, .. } => {
                 KubeEvent::warning("FailedDelete", format!("Error deleting: pod {}: {error}", pod.key.name))
             }
-            Call::Step(Step::Create { name, .. }) => {
+            Call::WriteRevision(RevisionWrite::Create { name, .. }) => {
                 KubeEvent::warning("FailedCreate", format!("Error creating: revision {name}: {error}"))
             }
             _ => return,

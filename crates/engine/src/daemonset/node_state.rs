@@ -14,7 +14,7 @@ use crate::daemonset::cell::Cell;
 use crate::daemonset::execution::CreateResult;
 use crate::daemonset::facts::{Counts, Node, Pod};
 use crate::daemonset::placement::Verdict;
-use crate::daemonset::plan::Step;
+use crate::daemonset::plan::RevisionWrite;
 use crate::daemonset::why::Why;
 use crate::daemonset::{self, FailedPodBackoff, RolloutDeletion};
 
@@ -117,7 +117,7 @@ pub struct RolloutState {
     /// Revision hash label of new pods; `None` until a revision records the template.
     pub hash: Option<Text>,
     /// Writes to the revision history that come first.
-    pub steps: Vec<Step>,
+    pub steps: Vec<RevisionWrite>,
 }
 
 /// In-memory state of a DaemonSet, which only the running controller has.
@@ -163,7 +163,7 @@ impl Planner {
     }
 
     /// The in-memory state of a DaemonSet.
-    pub fn remembered(&self, key: &ObjectKey) -> Option<SetMemory> {
+    pub fn set_memory(&self, key: &ObjectKey) -> Option<SetMemory> {
         let entry = self.index.entries.get(key)?;
         let (set, memory) = (&entry.set, &entry.memory);
         Some(SetMemory {
@@ -179,14 +179,14 @@ impl Planner {
     }
 
     /// Imports the in-memory state of the running controller, so that this planner makes the same decisions.
-    pub fn recall(&mut self, key: &ObjectKey, remembered: &SetMemory) {
+    pub fn import_memory(&mut self, key: &ObjectKey, imported: &SetMemory) {
         if let Some(entry) = self.index.entries.get_mut(key)
-            && entry.set.generation == remembered.generation
+            && entry.set.generation == imported.generation
         {
-            entry.memory.generation = remembered.generation;
-            entry.memory.backoffs.clone_from(&remembered.backoffs);
-            entry.memory.rollout_deletions.clone_from(&remembered.rollout_deletions);
-            entry.memory.creates.clone_from(&remembered.creates);
+            entry.memory.generation = imported.generation;
+            entry.memory.backoffs.clone_from(&imported.backoffs);
+            entry.memory.rollout_deletions.clone_from(&imported.rollout_deletions);
+            entry.memory.creates.clone_from(&imported.creates);
         }
     }
 

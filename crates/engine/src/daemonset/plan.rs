@@ -10,7 +10,7 @@ use muster_api::time::Time;
 use crate::controller::KubeEvent;
 use crate::daemonset::facts::{Pod, Revision, Set, Status};
 use crate::daemonset::manifest::Binding;
-pub use crate::daemonset::revision::Step;
+pub use crate::daemonset::revision::RevisionWrite;
 use crate::daemonset::why::Why;
 
 /// Settings of the DaemonSet controller.
@@ -41,7 +41,7 @@ pub struct Plan {
     /// List the pods from the API server first: it is unknown whether an earlier write was applied.
     pub confirm: bool,
     pub claims: Vec<Claim>,
-    pub steps: Vec<Step>,
+    pub steps: Vec<RevisionWrite>,
     pub relabel: Vec<(Arc<Pod>, Text)>,
     pub delete: Vec<(Arc<Pod>, Why)>,
     pub create: Vec<(Text, Why)>,
@@ -123,11 +123,13 @@ impl fmt::Display for Plan {
         }
         for step in &self.steps {
             match step {
-                Step::Create { name, number, .. } => writeln!(f, "create revision {name} number {number}")?,
-                Step::Renumber { revision, number } => {
+                RevisionWrite::Create { name, number, .. } => {
+                    writeln!(f, "create revision {name} number {number}")?
+                }
+                RevisionWrite::Renumber { revision, number } => {
                     writeln!(f, "renumber {} to {number}", revision.key.name)?
                 }
-                Step::Label { revision } => writeln!(f, "label revision {}", revision.key.name)?,
+                RevisionWrite::Label { revision } => writeln!(f, "label revision {}", revision.key.name)?,
             }
         }
         for (pod, hash) in &self.relabel {

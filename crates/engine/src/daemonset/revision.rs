@@ -48,7 +48,7 @@ impl CurrentRevision {
 /// The revision history of a DaemonSet, and the writes that it needs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct History {
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<RevisionWrite>,
     /// `None` until a revision records the template; pods are created only after that.
     pub(crate) current: Option<CurrentRevision>,
     /// Revisions that may be deleted unless a pod still has their hash label, lowest revision number first.
@@ -62,7 +62,7 @@ pub(crate) struct History {
 
 /// One write to the revision history.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum RevisionWrite {
     /// Create a ControllerRevision for the template.
     Create { name: Text, hash: Text, number: i64 },
     /// The template was rolled back to this revision: give it the highest revision number.
@@ -82,10 +82,10 @@ const DEDUP_AFTER: Duration = Duration::from_secs(60);
 /// a newer API server restarts no pod.
 pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History {
     let present: Vec<&Arc<Revision>> = owned.iter().filter(|it| !it.deleting).collect();
-    let unlabelled: Vec<Step> = present
+    let unlabelled: Vec<RevisionWrite> = present
         .iter()
         .filter(|it| it.hash().is_none())
-        .map(|it| Step::Label { revision: Arc::clone(it) })
+        .map(|it| RevisionWrite::Label { revision: Arc::clone(it) })
         .collect();
     if !unlabelled.is_empty() {
         return History { steps: unlabelled, ..History::default() };
@@ -117,7 +117,7 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
         Some(create_revision(set, owned, current.hash()))
     } else {
         (current.number < number && !current.deleting)
-            .then(|| Step::Renumber { revision: Arc::clone(current), number })
+            .then(|| RevisionWrite::Renumber { revision: Arc::clone(current), number })
     };
     let duplicate_since = |it: &Revision| it.created.max(current.created);
     let (duplicates, young): (Vec<_>, Vec<_>) =
@@ -156,11 +156,11 @@ fn is_edited_equivalent(set: &Set, current: &Revision) -> bool {
 
 /// Creates a revision for the template. Its hash label is `label`, the hash of an equivalent revision that has pods, or
 /// else its own hash.
-fn create_revision(set: &Set, owned: &[Arc<Revision>], label: Option<&Text>) -> Step {
+fn create_revision(set: &Set, owned: &[Arc<Revision>], label: Option<&Text>) -> RevisionWrite {
     let template = serde_json::from_str(&set.template.raw).unwrap_or_default();
     let hash = manifest::revision_hash(&template, set.status.collisions);
     let name = format!("{}-{hash}", set.key.name).into();
-    Step::Create {
+    RevisionWrite::Create {
         name,
         hash: label.cloned().unwrap_or_else(|| hash.into()),
         number: next_number(owned.iter()),

@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 /// Rule: the problem of a pod is the reason why its first waiting container waits, with the last termination; else the
 /// scheduler's message; else the failure of the pod; else the container that runs and is not ready. `None` if there is
 /// no problem, or the object cannot be parsed.
-pub(super) fn ailment(json: &[u8]) -> Option<String> {
+pub(super) fn pod_problem(json: &[u8]) -> Option<String> {
     let pod: Pod<'_, IgnoredAny> = json::from_slice(json).ok()?;
     let status = pod.status?;
     let containers = || status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
@@ -24,17 +24,17 @@ pub(super) fn ailment(json: &[u8]) -> Option<String> {
         let name = container.name.as_deref().unwrap_or_default();
         let reason = waiting.reason.as_deref().unwrap_or_default();
         let what = format!("container {name}: {reason}{}", restarts(container));
-        let mut all = said(&what, waiting.message.as_deref());
-        if let Some(end) = last_end(container) {
+        let mut all = with_message(&what, waiting.message.as_deref());
+        if let Some(end) = last_termination(container) {
             all = format!("{all}; {end}");
         }
         return Some(all);
     }
     if let Some(it) = status.condition(POD_SCHEDULED).filter(|it| it.is_false()) {
-        return Some(said("the scheduler", it.message.as_deref().or(it.reason.as_deref())));
+        return Some(with_message("the scheduler", it.message.as_deref().or(it.reason.as_deref())));
     }
     if status.phase.as_deref() == Some("Failed") {
-        return Some(said(status.reason.as_deref().unwrap_or("failed"), status.message.as_deref()));
+        return Some(with_message(status.reason.as_deref().unwrap_or("failed"), status.message.as_deref()));
     }
     let not_ready = |it: &&ContainerStatus<'_>| {
         it.ready == Some(false) && it.state.as_ref().is_some_and(|it| it.running.is_some())
@@ -42,7 +42,7 @@ pub(super) fn ailment(json: &[u8]) -> Option<String> {
     let container = status.container_statuses.iter().flatten().find(not_ready)?;
     let name = container.name.as_deref().unwrap_or_default();
     let probe = if container.started == Some(false) { "startup" } else { "readiness" };
-    let end = last_end(container).map(|it| format!("; {it}")).unwrap_or_default();
+    let end = last_termination(container).map(|it| format!("; {it}")).unwrap_or_default();
     Some(format!(
         "container {name} runs{}, and its {probe} probe has not succeeded{end}",
         restarts(container)
@@ -58,22 +58,22 @@ fn restarts(container: &ContainerStatus<'_>) -> String {
 }
 
 /// How the container last terminated.
-fn last_end(container: &ContainerStatus<'_>) -> Option<String> {
+fn last_termination(container: &ContainerStatus<'_>) -> Option<String> {
     let end = container.last_state.as_ref()?.terminated.as_ref()?;
     let reason = end.reason.as_deref().filter(|it| !it.is_empty()).unwrap_or("Error");
     let code = end.exit_code.unwrap_or(0);
-    Some(said(&format!("it last ended with {reason}, exit code {code}"), end.message.as_deref()))
+    Some(with_message(&format!("it last ended with {reason}, exit code {code}"), end.message.as_deref()))
 }
 
-fn said(what: &str, message: Option<&str>) -> String {
+fn with_message(what: &str, message: Option<&str>) -> String {
     match message.map(str::trim).filter(|it| !it.is_empty()) {
-        Some(message) => format!("{what}: {}", shortened(message)),
+        Some(message) => format!("{what}: {}", shorten(message)),
         None => what.to_string(),
     }
 }
 
 /// Shortens a long message. It begins with what was tried and ends with the cause, so both ends are kept.
-fn shortened(message: &str) -> String {
+fn shorten(message: &str) -> String {
     const HEAD: usize = 120;
     const TAIL: usize = 180;
     let line: Vec<char> = message.chars().map(|it| if it.is_control() { ' ' } else { it }).collect();

@@ -6,18 +6,18 @@ use alloc::vec::Vec;
 use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
-use super::{ControllerAnswer, Explanation, NodeState, OnNode};
+use super::{ControllerAnswer, Explanation, NodeReport, NodeState};
 use crate::daemonset::facts::Rollout;
 
 impl Explanation {
     /// The explanation as JSON, with all nodes or only one.
     pub fn to_json(&self, only: Option<&str>) -> Value {
-        let shown = self.nodes.iter().filter(|it| only.is_none_or(|only| it.is.node.as_ref() == only));
+        let shown = self.nodes.iter().filter(|it| only.is_none_or(|only| it.explained.node.as_ref() == only));
         let (set, rollout) = (&self.set, &self.rollout);
         let mut counts = Map::new();
         counts.insert("total".to_string(), self.node_count().into());
         for state in NodeState::ALL {
-            counts.insert(camel(state), self.count(state).into());
+            counts.insert(camel_case(state), self.count(state).into());
         }
         let (strategy, share) = strategy(set.rollout);
         let waits_for: Vec<Value> = self
@@ -45,18 +45,18 @@ impl Explanation {
                 "waitsFor": waits_for,
                 "next": rollout.next,
             },
-            "controller": controller(&self.controller),
-            "nodes": shown.map(on_node).collect::<Vec<_>>(),
+            "controller": controller_json(&self.controller),
+            "nodes": shown.map(node_json).collect::<Vec<_>>(),
             "notes": self.notes,
             "at": self.now.to_rfc3339(),
         })
     }
 }
 
-fn controller(answer: &ControllerAnswer) -> Value {
+fn controller_json(answer: &ControllerAnswer) -> Value {
     match answer {
-        ControllerAnswer::NotKnown(why) => json!({"known": false, "why": why}),
-        ControllerAnswer::By(it) => {
+        ControllerAnswer::Unavailable(why) => json!({"known": false, "why": why}),
+        ControllerAnswer::Known(it) => {
             let mut said = it.to_json();
             said["known"] = true.into();
             said
@@ -64,30 +64,30 @@ fn controller(answer: &ControllerAnswer) -> Value {
     }
 }
 
-pub(crate) fn on_node(node: &OnNode) -> Value {
+pub(crate) fn node_json(node: &NodeReport) -> Value {
     json!({
-        "node": node.is.node,
-        "shouldRun": node.is.state.should_run(),
-        "state": camel(node.is.state),
-        "pod": node.is.pod,
-        "reason": node.is.why.reason(),
+        "node": node.explained.node,
+        "shouldRun": node.explained.state.should_run(),
+        "state": camel_case(node.explained.state),
+        "pod": node.explained.pod,
+        "reason": node.explained.why.reason(),
         "message": node.message,
         "details": node.details,
-        "usesBudget": node.is.charged,
-        "changesAt": node.is.wakes_at.map(Time::to_rfc3339),
+        "usesBudget": node.explained.charged,
+        "changesAt": node.explained.wakes_at.map(Time::to_rfc3339),
     })
 }
 
 pub(crate) fn strategy(rollout: Rollout) -> (&'static str, Option<String>) {
     match rollout {
         Rollout::OnDelete => ("OnDelete", None),
-        Rollout::Drain(share) => ("maxUnavailable", Some(super::text::in_words(share))),
-        Rollout::Surge(share) => ("maxSurge", Some(super::text::in_words(share))),
+        Rollout::Drain(share) => ("maxUnavailable", Some(super::text::format_share(share))),
+        Rollout::Surge(share) => ("maxSurge", Some(super::text::format_share(share))),
     }
 }
 
 /// Formats a state in camel case: `upToDate`.
-pub(crate) fn camel(state: NodeState) -> String {
+pub(crate) fn camel_case(state: NodeState) -> String {
     let mut words = state.as_str().split(' ');
     let first = words.next().unwrap_or_default().to_string();
     words.fold(first, |mut name, word| {

@@ -21,9 +21,9 @@ use muster_api::time::Time;
 
 pub use crate::daemonset::{NodeExplanation, NodeState, RolloutState};
 pub use controller_state::{ControllerAnswer, ControllerState};
-pub(crate) use json::{on_node, strategy};
-pub use snapshot::{Snapshot, Unread};
-pub(crate) use text::{counted, labelled, moment, names, span, wrapped};
+pub(crate) use json::{node_json, strategy};
+pub use snapshot::{Snapshot, SnapshotError};
+pub(crate) use text::{format_duration, format_names, format_time, pluralize, write_labelled, write_wrapped};
 
 use crate::daemonset::facts::{Rollout, Set};
 use crate::daemonset::why::Why;
@@ -37,7 +37,7 @@ pub struct Explanation {
     /// Number of the current revision; `None` until a revision records the template.
     pub revision: Option<i64>,
     /// Sorted by node name; deleted nodes that still have pods are last.
-    pub nodes: Vec<OnNode>,
+    pub nodes: Vec<NodeReport>,
     pub rollout: RolloutState,
     pub controller: ControllerAnswer,
     /// Further notes for the user.
@@ -46,8 +46,8 @@ pub struct Explanation {
 
 /// The state of one node, with its reason as text.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OnNode {
-    pub is: NodeExplanation,
+pub struct NodeReport {
+    pub explained: NodeExplanation,
     /// The reason, in the same words for all nodes that share it.
     pub message: String,
     /// Further lines about this node, without the message.
@@ -59,16 +59,16 @@ pub struct OnNode {
 pub struct Group<'a> {
     pub state: NodeState,
     pub message: &'a str,
-    pub nodes: Vec<&'a OnNode>,
+    pub nodes: Vec<&'a NodeReport>,
 }
 
 impl Explanation {
     /// Rule: nodes with the same state and reason are one group. Groups of nodes that should run the DaemonSet are
     /// first; within a state, larger groups are first.
     pub fn groups(&self) -> Vec<Group<'_>> {
-        let mut by_reason: BTreeMap<(NodeState, &str), Vec<&OnNode>> = BTreeMap::new();
+        let mut by_reason: BTreeMap<(NodeState, &str), Vec<&NodeReport>> = BTreeMap::new();
         for node in &self.nodes {
-            by_reason.entry((node.is.state, &node.message)).or_default().push(node);
+            by_reason.entry((node.explained.state, &node.message)).or_default().push(node);
         }
         let groups = by_reason.into_iter().map(|((state, message), nodes)| Group { state, message, nodes });
         let mut groups: Vec<Group<'_>> = groups.collect();
@@ -78,7 +78,7 @@ impl Explanation {
 
     /// Number of nodes in a state.
     pub fn count(&self, state: NodeState) -> usize {
-        self.nodes.iter().filter(|it| it.is.state == state).count()
+        self.nodes.iter().filter(|it| it.explained.state == state).count()
     }
 
     pub fn node_count(&self) -> usize {
@@ -89,8 +89,8 @@ impl Explanation {
     pub fn waits_for(&self) -> Vec<(&str, Vec<&Text>)> {
         let mut by_reason: BTreeMap<&str, Vec<&Text>> = BTreeMap::new();
         let has_budget = self.set.rollout != Rollout::OnDelete;
-        for node in self.nodes.iter().filter(|it| it.is.charged && has_budget) {
-            by_reason.entry(&node.message).or_default().push(&node.is.node);
+        for node in self.nodes.iter().filter(|it| it.explained.charged && has_budget) {
+            by_reason.entry(&node.message).or_default().push(&node.explained.node);
         }
         let mut all: Vec<(&str, Vec<&Text>)> = by_reason.into_iter().collect();
         all.sort_by_key(|(_, nodes)| core::cmp::Reverse(nodes.len()));
@@ -98,8 +98,8 @@ impl Explanation {
     }
 }
 
-/// Message for a reason without pod names and times, so that it is the same for all nodes; [`particulars`] has those.
-fn shared_words(why: &Why) -> String {
+/// Message for a reason without pod names and times, so that it is the same for all nodes; [`reason_details`] has those.
+fn reason_message(why: &Why) -> String {
     match why {
         Why::AnotherNodeIsNamed { .. }
         | Why::SelectorAsksForLabel { .. }
@@ -119,14 +119,16 @@ fn shared_words(why: &Why) -> String {
 }
 
 /// The pod names and times of a reason, which its shared message omits.
-fn particulars(why: &Why, now: Time) -> Option<String> {
+fn reason_details(why: &Why, now: Time) -> Option<String> {
     match why {
         Why::FailedRecently { retry_at } => {
-            Some(format!("the failed pod is replaced at {}", moment(*retry_at, now)))
+            Some(format!("the failed pod is replaced at {}", format_time(*retry_at, now)))
         }
-        Why::StillSettling { until } => Some(format!("it counts as available at {}", moment(*until, now))),
+        Why::StillSettling { until } => {
+            Some(format!("it counts as available at {}", format_time(*until, now)))
+        }
         Why::NodeIsLost { since } | Why::NodeIsSilent { since } => {
-            Some(format!("nothing was heard of the node since {}", moment(*since, now)))
+            Some(format!("nothing was heard of the node since {}", format_time(*since, now)))
         }
         Why::StillLeaving { .. }
         | Why::TooManyStillLeaving { .. }

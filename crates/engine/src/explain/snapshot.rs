@@ -12,7 +12,7 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::{ControllerAnswer, Explanation, OnNode, decode, moment, particulars, shared_words};
+use super::{ControllerAnswer, Explanation, NodeReport, decode, format_time, reason_details, reason_message};
 use crate::controller::Event;
 use crate::controller::Malformed;
 use crate::daemonset::facts::{self, Affinity, Fact, Kind, Pod, Revision, Set, Truth};
@@ -32,7 +32,7 @@ pub struct Snapshot {
     pub(crate) sets: Vec<Arc<Set>>,
     pub(crate) items: BTreeMap<Kind, Vec<Fact>>,
     /// Problems of the DaemonSet's pods, by pod name.
-    pub(crate) ailing: BTreeMap<Text, String>,
+    pub(crate) pod_problems: BTreeMap<Text, String>,
     pub(crate) revisions: Vec<Arc<Revision>>,
     pub(crate) notes: Vec<String>,
     /// Allocatable resources of nodes and the pods that use them, as far as they were read.
@@ -44,19 +44,19 @@ pub(crate) type OwnPods = BTreeMap<Text, Vec<Arc<Pod>>>;
 
 /// Why a snapshot cannot be explained.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Unread {
+pub enum SnapshotError {
     /// The snapshot does not contain the DaemonSet.
     NoSuchSet,
 }
 
 impl Snapshot {
-    pub fn of(key: ObjectKey) -> Self {
+    pub fn new(key: ObjectKey) -> Self {
         Self {
             key,
             shared: Interner::default(),
             sets: Vec::new(),
             items: BTreeMap::new(),
-            ailing: BTreeMap::new(),
+            pod_problems: BTreeMap::new(),
             revisions: Vec::new(),
             notes: Vec::new(),
             capacity: Scheduler::default(),
@@ -64,11 +64,11 @@ impl Snapshot {
     }
 
     /// Adds one object. The DaemonSet must be added first.
-    pub fn take(&mut self, kind: Kind, object: &[u8]) -> Result<(), Malformed> {
-        let read = facts::fact(kind, object, &mut self.shared)?;
+    pub fn add_object(&mut self, kind: Kind, object: &[u8]) -> Result<(), Malformed> {
+        let fact = facts::fact(kind, object, &mut self.shared)?;
         let set = self.sets.last();
         let is_ours = |owner: &Option<Text>| set.is_some_and(|set| owner.as_ref() == Some(&set.uid));
-        match &read {
+        match &fact {
             Fact::Set(set) if set.key == self.key => self.sets.push(set.clone()),
             Fact::Set(_) => return Ok(()),
             Fact::Pod(pod) => {
@@ -76,8 +76,8 @@ impl Snapshot {
                     return Ok(());
                 }
                 if is_ours(&pod.owner) && !pod.is_ready() {
-                    let ailment = decode::ailment(object);
-                    ailment.map(|it| self.ailing.insert(pod.key.name.clone(), it));
+                    let problem = decode::pod_problem(object);
+                    problem.map(|it| self.pod_problems.insert(pod.key.name.clone(), it));
                 }
             }
             Fact::Revision(revision) => {
@@ -88,7 +88,7 @@ impl Snapshot {
             }
             _ => {}
         }
-        self.items.entry(kind).or_default().push(read);
+        self.items.entry(kind).or_default().push(fact);
         Ok(())
     }
 
@@ -114,24 +114,24 @@ impl Snapshot {
     }
 
     /// Adds a note for the user.
-    pub fn note(&mut self, note: String) {
+    pub fn add_note(&mut self, note: String) {
         self.notes.push(note);
     }
 
     /// Explains the state of the DaemonSet on every node.
-    pub fn explain(&self, controller: ControllerAnswer, now: Time) -> Result<Explanation, Unread> {
-        let set = self.sets.last().ok_or(Unread::NoSuchSet)?;
+    pub fn explain(&self, controller: ControllerAnswer, now: Time) -> Result<Explanation, SnapshotError> {
+        let set = self.sets.last().ok_or(SnapshotError::NoSuchSet)?;
         let mut planner = self.planner(set, Settings::default());
-        if let ControllerAnswer::By(it) = &controller {
-            planner.recall(&self.key, &it.remembered);
+        if let ControllerAnswer::Known(it) = &controller {
+            planner.import_memory(&self.key, &it.memory);
         }
         let plan = planner.reconcile(&self.key, now);
-        let mut notes = self.notes_on(set);
+        let mut notes = self.all_notes(set);
         // An invalid selector is reported by an event only.
         let events = plan.iter().flat_map(|it| &it.events);
         let events = events.filter(|it| matches!(it.reason, "SelectingAll" | "InvalidSelector"));
         notes.extend(events.map(|it| it.message.clone()));
-        self.found(&planner, controller, notes, now).ok_or(Unread::NoSuchSet)
+        self.explanation(&planner, controller, notes, now).ok_or(SnapshotError::NoSuchSet)
     }
 
     pub(crate) fn planner(&self, set: &Arc<Set>, settings: Settings) -> Planner {
@@ -147,7 +147,7 @@ impl Snapshot {
     }
 
     /// The explanation after the planner's last reconcile.
-    pub(crate) fn found(
+    pub(crate) fn explanation(
         &self,
         planner: &Planner,
         controller: ControllerAnswer,
@@ -163,11 +163,11 @@ impl Snapshot {
         }
         explained.sort_by_key(|it| it.state == NodeState::Gone);
         let pod = self.pod_of(&set);
-        let fitting = pod.as_ref().map(|it| self.capacity.fit_check(it));
+        let fit_check = pod.as_ref().map(|it| self.capacity.fit_check(it));
         let own = self.own_pods(&set);
-        let fitting = fitting.as_ref().map(|it| (it, &own));
+        let fit_check = fit_check.as_ref().map(|it| (it, &own));
         let nodes = explained.into_iter();
-        let nodes = nodes.map(|is| self.on_node(planner, (&set, &rollout), is, fitting, now)).collect();
+        let nodes = nodes.map(|it| self.node_report(planner, (&set, &rollout), it, fit_check, now)).collect();
         let current = |it: &&Arc<Revision>| it.hash().is_some() && it.hash() == rollout.hash.as_ref();
         let revision = self.revisions.iter().filter(current).map(|it| it.number).max();
         Some(Explanation { key: self.key.clone(), now, set, revision, nodes, rollout, controller, notes })
@@ -226,28 +226,30 @@ impl Snapshot {
         Some(pod)
     }
 
-    fn on_node(
+    fn node_report(
         &self,
         planner: &Planner,
         (set, rollout): (&Set, &RolloutState),
-        is: NodeExplanation,
-        fitting: Option<(&FitCheck<'_>, &OwnPods)>,
+        explained: NodeExplanation,
+        fit_check: Option<(&FitCheck<'_>, &OwnPods)>,
         now: Time,
-    ) -> OnNode {
-        let node = planner.node_of(&is.node);
-        let mut message = shared_words(&is.why);
-        let mut details: Vec<String> = particulars(&is.why, now).into_iter().collect();
+    ) -> NodeReport {
+        let node = planner.node_of(&explained.node);
+        let mut message = reason_message(&explained.why);
+        let mut details: Vec<String> = reason_details(&explained.why, now).into_iter().collect();
         // A node that should not run the DaemonSet gets all unmet requirements.
         let objections =
-            node.filter(|_| !is.state.should_run()).map(|it| placement::objections(&set.template, it));
+            node.filter(|_| !explained.state.should_run()).map(|it| placement::objections(&set.template, it));
         let mut objections = objections.unwrap_or_default().into_iter();
         if let Some(first) = objections.next() {
-            match is.state {
-                NodeState::Kept | NodeState::Leaving if !matches!(is.verdict, Some(Verdict::Leave(_))) => {
+            match explained.state {
+                NodeState::Kept | NodeState::Leaving
+                    if !matches!(explained.verdict, Some(Verdict::Leave(_))) =>
+                {
                     let first = first.to_string();
                     if first != message {
                         details.push(first);
-                    } else if is.state == NodeState::Kept {
+                    } else if explained.state == NodeState::Kept {
                         details.push("its pod may stay; when it goes, none follows".to_string());
                     }
                 }
@@ -258,18 +260,18 @@ impl Snapshot {
             }
         }
         details.extend(objections.map(|it| it.to_string()));
-        if is.why == Why::OutOfDate && is.state == NodeState::Outdated {
+        if explained.why == Why::OutOfDate && explained.state == NodeState::Outdated {
             message = if rollout.charged < rollout.budget {
                 "out of date, replaced next".to_string()
             } else {
                 format!("out of date, waits for the budget ({} of {} used)", rollout.charged, rollout.budget)
             };
         }
-        match &is.why {
-            Why::NoPodHere if is.state == NodeState::Missing => {
+        match &explained.why {
+            Why::NoPodHere if explained.state == NodeState::Missing => {
                 message = planner.refused_creates(&set.key).unwrap_or(message);
             }
-            Why::NotReady { reason: None } if is.state == NodeState::Pending => {
+            Why::NotReady { reason: None } if explained.state == NodeState::Pending => {
                 message = "waits for the scheduler".to_string();
             }
             Why::NotReady { reason: Some(reason) } if reason.as_ref() == "Unschedulable" => {
@@ -277,35 +279,35 @@ impl Snapshot {
             }
             _ => {}
         }
-        let waits_for_scheduler =
-            matches!(&is.why, Why::NotReady { reason: Some(reason) } if reason.as_ref() == "Unschedulable");
+        let waits_for_scheduler = matches!(&explained.why, Why::NotReady { reason: Some(reason) } if reason.as_ref() == "Unschedulable");
         let unplaced_nodes =
-            is.state == NodeState::Pending || is.why == Why::NoPodHere || waits_for_scheduler;
-        if let Some((fitting, own)) = fitting.filter(|_| unplaced_nodes) {
-            let here = planner.pods_on(&self.key, &is.node);
+            explained.state == NodeState::Pending || explained.why == Why::NoPodHere || waits_for_scheduler;
+        if let Some((fit_check, own)) = fit_check.filter(|_| unplaced_nodes) {
+            let here = planner.pods_on(&self.key, &explained.node);
             let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
-            let left = own.get(&is.node).into_iter().flatten().filter(left).map(|it| it.key.clone());
-            if let Some(it) = fitting.unfit_detail(&is.node, &left.collect()) {
+            let left = own.get(&explained.node).into_iter().flatten().filter(left).map(|it| it.key.clone());
+            if let Some(it) = fit_check.unfit_detail(&explained.node, &left.collect()) {
                 message = it.what;
                 details.extend(it.detail);
             }
         }
-        for pod in planner.pods_on(&self.key, &is.node) {
-            if let Some(ailment) = self.ailing.get(&pod.key.name) {
-                details.push(format!("pod {}: {ailment}", pod.key.name));
+        for pod in planner.pods_on(&self.key, &explained.node) {
+            if let Some(problem) = self.pod_problems.get(&pod.key.name) {
+                details.push(format!("pod {}: {problem}", pod.key.name));
             }
         }
         if let Some(node) = node.filter(|it| it.ready.status != Truth::True) {
-            let since = node.ready.since.map_or(String::new(), |it| format!(" since {}", moment(it, now)));
-            if is.why == (Why::NotReady { reason: None }) {
+            let since =
+                node.ready.since.map_or(String::new(), |it| format!(" since {}", format_time(it, now)));
+            if explained.why == (Why::NotReady { reason: None }) {
                 message = "its node is not ready".to_string();
             }
             details.push(format!("the node is not ready{since}"));
         }
-        OnNode { is, message, details }
+        NodeReport { explained, message, details }
     }
 
-    fn notes_on(&self, set: &Set) -> Vec<String> {
+    fn all_notes(&self, set: &Set) -> Vec<String> {
         let mut notes = self.notes.clone();
         if set.deleting {
             notes.push("It is being deleted: nothing is done for it any more.".to_string());
@@ -317,15 +319,18 @@ impl Snapshot {
             ));
         }
         notes.extend(set.faults.iter().map(|it| format!("{it}.")));
-        let strays: BTreeSet<&str> = self.stray_pods(set).collect();
-        if !strays.is_empty() {
-            let count = super::counted(strays.len(), "pod");
-            notes.push(format!("{count} without an owner will be adopted: {}.", super::names(strays, 3)));
+        let adoptable: BTreeSet<&str> = self.adoptable_pods(set).collect();
+        if !adoptable.is_empty() {
+            let count = super::pluralize(adoptable.len(), "pod");
+            notes.push(format!(
+                "{count} without an owner will be adopted: {}.",
+                super::format_names(adoptable, 3)
+            ));
         }
         notes
     }
 
-    fn stray_pods<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a str> {
+    fn adoptable_pods<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a str> {
         self.items.get(&Kind::Pods).into_iter().flatten().filter_map(|it| match it {
             Fact::Pod(pod) if pod.owner.is_none() && !pod.deleting && set.selector.matches(&pod.labels) => {
                 Some(pod.key.name.as_ref())

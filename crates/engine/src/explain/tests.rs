@@ -15,7 +15,7 @@ use crate::scenario::{self, World};
 pub(crate) fn snapshot(world: &World) -> Snapshot {
     let set = world.sets.first().expect("a world has a set");
     let text = |at: &str| set.pointer(at).and_then(|it| it.as_str()).expect("a set has a name").to_string();
-    let mut snapshot = Snapshot::of(ObjectKey::new(text("/metadata/namespace"), text("/metadata/name")));
+    let mut snapshot = Snapshot::new(ObjectKey::new(text("/metadata/namespace"), text("/metadata/name")));
     let kinds = [
         (Kind::Sets, &world.sets),
         (Kind::Nodes, &world.nodes),
@@ -24,7 +24,7 @@ pub(crate) fn snapshot(world: &World) -> Snapshot {
     ];
     for (kind, objects) in kinds {
         for object in objects {
-            snapshot.take(kind, object.to_string().as_bytes()).expect("a scenario is well formed");
+            snapshot.add_object(kind, object.to_string().as_bytes()).expect("a scenario is well formed");
         }
     }
     snapshot
@@ -35,7 +35,7 @@ pub(crate) fn time(world: &World) -> Time {
 }
 
 fn unknown() -> ControllerAnswer {
-    ControllerAnswer::NotKnown("this cluster's controller has no endpoint for it".to_string())
+    ControllerAnswer::Unavailable("this cluster's controller has no endpoint for it".to_string())
 }
 
 fn explanation(world: &str, controller: ControllerAnswer) -> Explanation {
@@ -138,7 +138,7 @@ fn every_node_has_a_line() {
                     next: n2, n9
         controller  not known from outside: this cluster's controller has no endpoint
                     for it
-    "#]].assert_eq(&explanation(MIXED, unknown()).wide());
+    "#]].assert_eq(&explanation(MIXED, unknown()).to_wide_text());
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn one_node_is_told_everything() {
         no such node
     "#]]
     .assert_eq(
-        &["n3", "n6", "n7", "n99"].map(|it| all.for_node(it).unwrap_or("no such node\n".into())).join("\n"),
+        &["n3", "n6", "n7", "n99"].map(|it| all.node_text(it).unwrap_or("no such node\n".into())).join("\n"),
     );
 }
 
@@ -291,7 +291,7 @@ fn what_the_controller_remembers() {
     let now = Time::from_secs(scenario::EPOCH_S + 1000);
     let last = now - Duration::from_secs(10);
     let delay = Duration::from_secs(64);
-    let remembered = SetMemory {
+    let memory = SetMemory {
         generation: 1,
         backoffs: [("n1".into(), FailedPodBackoff { last, delay })].into(),
         rollout_deletions: [("n2".into(), RolloutDeletion { hash: "a".into(), at: last })].into(),
@@ -302,16 +302,16 @@ fn what_the_controller_remembers() {
         creates: CreateResult::Succeeded,
     };
     let controller = ControllerState {
-        remembered,
-        acts: true,
+        memory,
+        is_executing: true,
         queued: false,
         wakes_at: Some(now + Duration::from_secs(54)),
-        left_alone_until: None,
+        panic_backoff_until: None,
     };
     let sent = controller.to_json();
-    assert_eq!(ControllerState::of_json(sent.to_string().as_bytes()).as_ref(), Some(&controller));
-    assert_eq!(ControllerState::of_json(b"{}"), None);
-    assert_eq!(ControllerState::of_json(b"404 page not found"), None);
+    assert_eq!(ControllerState::from_json(sent.to_string().as_bytes()).as_ref(), Some(&controller));
+    assert_eq!(ControllerState::from_json(b"{}"), None);
+    assert_eq!(ControllerState::from_json(b"404 page not found"), None);
     expect![[r#"{"acts":true,"advancedAt":"2026-01-01T00:15:00.000000Z","backoffs":{"n1":{"delayMs":64000,"failedAt":"2026-01-01T00:16:30.000000Z"}},"creates":{"refused":null},"failures":3,"generation":1,"leftAloneUntil":null,"queued":false,"retryAt":"2026-01-01T00:16:42.000000Z","taken":{"n2":{"at":"2026-01-01T00:16:30.000000Z","hash":"a"}},"unseenWrites":2,"wakesAt":"2026-01-01T00:17:34.000000Z"}"#]].assert_eq(&sent.to_string());
     expect![[r#"
         DaemonSet default/web: revision 1, generation 1
@@ -334,7 +334,7 @@ fn what_the_controller_remembers() {
                     holds failed pods back on 1 node
                     looks again at 00:17:34Z (in 54s), or when something changes
     "#]]
-    .assert_eq(&explanation(world, ControllerAnswer::By(controller)).to_string());
+    .assert_eq(&explanation(world, ControllerAnswer::Known(controller)).to_string());
 }
 
 #[test]
@@ -481,17 +481,17 @@ fn words_in_eighty_columns() {
     let mut out = "begins\n".to_string();
     let words =
         "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen";
-    wrapped(&mut out, 20, words).expect("a string takes everything");
+    write_wrapped(&mut out, 20, words).expect("a string takes everything");
     expect![[r#"
         begins
                             one two three four five six seven eight nine ten eleven
                             twelve thirteen fourteen fifteen sixteen
     "#]]
     .assert_eq(&out);
-    let spans = [0, 59, 60, 200, 3600, 7500, 90_000].map(|s| span(Duration::from_secs(s)));
+    let spans = [0, 59, 60, 200, 3600, 7500, 90_000].map(|s| format_duration(Duration::from_secs(s)));
     expect!["0s 59s 1m 3m20s 1h0m 2h5m 1d1h"].assert_eq(&spans.join(" "));
-    let few = names(["a", "b", "c"], 2);
-    let many = names(["a", "b", "c", "d"], 2);
+    let few = format_names(["a", "b", "c"], 2);
+    let many = format_names(["a", "b", "c", "d"], 2);
     expect!["a, b, c; a, b and 2 more"].assert_eq(&[few, many].join("; "));
 }
 
@@ -597,7 +597,7 @@ fn what_ails_a_pod() {
         json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}),
         json!([]),
     ]
-    .map(|status| decode::ailment(json!({"status": status}).to_string().as_bytes()).unwrap_or("-".into()));
+    .map(|status| decode::pod_problem(json!({"status": status}).to_string().as_bytes()).unwrap_or("-".into()));
     expect![[r#"
         container b: CrashLoopBackOff, 4 restarts: back-off 40s restarting failed container
         container i: ErrImagePull: not found
@@ -627,7 +627,7 @@ fn why_pods_cannot_be_created() {
     let creates = CreateResult::Refused(
         "error looking up service account default/web: serviceaccount \"web\" not found".into(),
     );
-    let remembered = SetMemory {
+    let memory = SetMemory {
         generation: 1,
         failures: 100,
         retry_at: Some(now + Duration::from_secs(17)),
@@ -635,12 +635,12 @@ fn why_pods_cannot_be_created() {
         ..SetMemory::default()
     };
     let controller = ControllerState {
-        remembered,
+        memory,
         wakes_at: Some(now + Duration::from_secs(17)),
         ..ControllerState::default()
     };
     let sent = controller.to_json();
-    assert_eq!(ControllerState::of_json(sent.to_string().as_bytes()).as_ref(), Some(&controller));
+    assert_eq!(ControllerState::from_json(sent.to_string().as_bytes()).as_ref(), Some(&controller));
     expect![[r#"
         DaemonSet default/web: revision 1, generation 1
         2 nodes: 2 should run it (2 missing), 0 should not
@@ -657,5 +657,5 @@ fn why_pods_cannot_be_created() {
         controller  100 calls failed in a row, tried again at 00:16:57Z (in 17s)
                     looks again at 00:16:57Z (in 17s), or when something changes
     "#]]
-    .assert_eq(&explanation(world, ControllerAnswer::By(controller)).to_string());
+    .assert_eq(&explanation(world, ControllerAnswer::Known(controller)).to_string());
 }

@@ -20,82 +20,82 @@ const COLUMNS: usize = 80;
 const NAMES_MAX: usize = 5;
 
 /// Columns at which the text of a group, and of the rollout and controller lines, begins.
-const REASON_AT: usize = 22;
-const REST_AT: usize = 12;
+const REASON_COLUMN: usize = 22;
+const LABEL_COLUMN: usize = 12;
 
 /// Prints the summary, the groups of nodes, the rollout and the controller.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.head(f)?;
+        self.write_summary(f)?;
         f.write_str("\n  NODES  STATE        WHY\n")?;
         for group in self.groups() {
-            row(f, group.nodes.len(), &group)?;
-            let named = names(group.nodes.iter().map(|it| it.is.node.as_ref()), NAMES_MAX);
-            below(f, REASON_AT, &named)?;
+            write_group(f, group.nodes.len(), &group)?;
+            let named = format_names(group.nodes.iter().map(|it| it.explained.node.as_ref()), NAMES_MAX);
+            write_indented(f, REASON_COLUMN, &named)?;
             // Details of one node are enough: most nodes of a group have the same problem.
             if let Some(first) = group.nodes.iter().find(|it| !it.details.is_empty()) {
                 let which =
-                    if 1 < group.nodes.len() { format!("{}: ", first.is.node) } else { String::new() };
-                let more = if is_plain(&group) { &[] } else { first.details.as_slice() };
+                    if 1 < group.nodes.len() { format!("{}: ", first.explained.node) } else { String::new() };
+                let more = if has_no_details(&group) { &[] } else { first.details.as_slice() };
                 for detail in more {
-                    below(f, REASON_AT, &format!("{which}{detail}"))?;
+                    write_indented(f, REASON_COLUMN, &format!("{which}{detail}"))?;
                 }
             }
         }
-        self.tail(f)
+        self.write_rollout_and_controller(f)
     }
 }
 
 /// Whether the message of a group says everything, so that no details are printed.
-fn is_plain(group: &Group<'_>) -> bool {
+fn has_no_details(group: &Group<'_>) -> bool {
     group.state == NodeState::Excluded && 1 < group.nodes.len()
 }
 
 impl Explanation {
     /// Prints one line per node (`-o wide`).
-    pub fn wide(&self) -> String {
+    pub fn to_wide_text(&self) -> String {
         let mut out = String::new();
         let _ = self.write_wide(&mut out);
         out
     }
 
     /// Prints everything about one node; `None` if there is no such node.
-    pub fn for_node(&self, node: &str) -> Option<String> {
-        let it = self.nodes.iter().find(|it| it.is.node.as_ref() == node)?;
+    pub fn node_text(&self, node: &str) -> Option<String> {
+        let it = self.nodes.iter().find(|it| it.explained.node.as_ref() == node)?;
         let mut out = String::new();
-        let (key, state) = (&self.key, it.is.state.as_str());
-        let should = if it.is.state.should_run() { "should" } else { "should not" };
+        let (key, state) = (&self.key, it.explained.state.as_str());
+        let should = if it.explained.state.should_run() { "should" } else { "should not" };
         let _ = writeln!(out, "DaemonSet {key} on node {node}: {state}, and {should} run there");
         for line in [&it.message].into_iter().chain(&it.details) {
-            let _ = wrapped(&mut out, 2, line);
+            let _ = write_wrapped(&mut out, 2, line);
         }
-        if let Some(pod) = &it.is.pod {
-            let _ = wrapped(&mut out, 2, &format!("pod {pod}"));
+        if let Some(pod) = &it.explained.pod {
+            let _ = write_wrapped(&mut out, 2, &format!("pod {pod}"));
         }
-        if it.is.charged {
-            let _ = wrapped(&mut out, 2, "the rollout counts it as down until that is over");
+        if it.explained.charged {
+            let _ = write_wrapped(&mut out, 2, "the rollout counts it as down until that is over");
         }
-        let _ = self.tail(&mut out);
+        let _ = self.write_rollout_and_controller(&mut out);
         Some(out)
     }
 
     fn write_wide(&self, f: &mut String) -> fmt::Result {
-        self.head(f)?;
-        let name = |it: &super::OnNode| it.is.node.chars().count();
-        let pod = |it: &super::OnNode| it.is.pod.as_deref().unwrap_or("-").chars().count();
+        self.write_summary(f)?;
+        let name = |it: &super::NodeReport| it.explained.node.chars().count();
+        let pod = |it: &super::NodeReport| it.explained.pod.as_deref().unwrap_or("-").chars().count();
         let name_width = self.nodes.iter().map(name).max().unwrap_or(0).max("NODE".len());
         let pod_width = self.nodes.iter().map(pod).max().unwrap_or(0).max("POD".len());
         writeln!(f, "\n{:name_width$}  {:11}  {:pod_width$}  WHY", "NODE", "STATE", "POD")?;
         for it in &self.nodes {
-            let (node, pod) = (&it.is.node, it.is.pod.as_deref().unwrap_or("-"));
+            let (node, pod) = (&it.explained.node, it.explained.pod.as_deref().unwrap_or("-"));
             let why = [&it.message].into_iter().chain(&it.details).map(String::as_str).collect::<Vec<_>>();
-            let state = it.is.state.as_str();
+            let state = it.explained.state.as_str();
             writeln!(f, "{node:name_width$}  {state:11}  {pod:pod_width$}  {}", why.join("; "))?;
         }
-        self.tail(f)
+        self.write_rollout_and_controller(f)
     }
 
-    fn head(&self, f: &mut impl fmt::Write) -> fmt::Result {
+    fn write_summary(&self, f: &mut impl fmt::Write) -> fmt::Result {
         let generation = format!("generation {}", self.set.generation);
         let revision = self.revision.map_or("not recorded yet".to_string(), |it| format!("revision {it}"));
         writeln!(f, "DaemonSet {}: {revision}, {generation}", self.key)?;
@@ -110,27 +110,31 @@ impl Explanation {
             (total, if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) })
         };
         let ((should, is), (should_not, is_not)) = (named(true), named(false));
-        let nodes = counted(self.node_count(), "node");
-        wrapped(f, 0, &format!("{nodes}: {should} should run it{is}, {should_not} should not{is_not}"))?;
+        let nodes = pluralize(self.node_count(), "node");
+        write_wrapped(
+            f,
+            0,
+            &format!("{nodes}: {should} should run it{is}, {should_not} should not{is_not}"),
+        )?;
         let gone = self.count(NodeState::Gone);
         if 0 < gone {
-            wrapped(f, 0, &format!("and pods on {} that no longer exist", counted(gone, "node")))?;
+            write_wrapped(f, 0, &format!("and pods on {} that no longer exist", pluralize(gone, "node")))?;
         }
         Ok(())
     }
 
-    fn tail(&self, f: &mut impl fmt::Write) -> fmt::Result {
+    fn write_rollout_and_controller(&self, f: &mut impl fmt::Write) -> fmt::Result {
         f.write_char('\n')?;
-        labelled(f, "rollout", &self.rollout_words())?;
-        labelled(f, "controller", &self.controller_words())?;
+        write_labelled(f, "rollout", &self.rollout_lines())?;
+        write_labelled(f, "controller", &self.controller_lines())?;
         for note in &self.notes {
-            labelled(f, "note", core::slice::from_ref(note))?;
+            write_labelled(f, "note", core::slice::from_ref(note))?;
         }
         Ok(())
     }
 
     /// Lines about the rollout: progress, budget, the nodes it waits for, and the nodes it updates next.
-    fn rollout_words(&self) -> Vec<String> {
+    fn rollout_lines(&self) -> Vec<String> {
         let rollout = &self.rollout;
         let (updated, desired) = (rollout.counts.updated, rollout.counts.desired);
         let mut words = Vec::new();
@@ -141,35 +145,36 @@ impl Explanation {
             return words;
         }
         if rollout.complete {
-            let nodes = counted(usize::try_from(desired).unwrap_or(0), "node");
+            let nodes = pluralize(usize::try_from(desired).unwrap_or(0), "node");
             words.push(format!("complete: {nodes} with an available pod of this revision"));
             return words;
         }
         words
             .push(format!("{updated} of {desired} nodes up to date, {} available", rollout.counts.available));
-        words.push(self.budget_words());
+        words.push(self.budget_text());
         for (message, nodes) in self.waits_for() {
-            let count = counted(nodes.len(), "node");
+            let count = pluralize(nodes.len(), "node");
             words.push(format!(
                 "waits for {count}: {message}: {}",
-                names(nodes.iter().map(|it| it.as_ref()), 3)
+                format_names(nodes.iter().map(|it| it.as_ref()), 3)
             ));
         }
         if !rollout.next.is_empty() {
-            words.push(format!("next: {}", names(rollout.next.iter().map(Text::as_ref), NAMES_MAX)));
+            words.push(format!("next: {}", format_names(rollout.next.iter().map(Text::as_ref), NAMES_MAX)));
         }
         let stalled = |it: &&crate::daemonset::facts::Condition| {
             it.kind == ConditionType::Progressing
                 && it.reason.as_ref() == crate::daemonset::status::REASON_STALLED
         };
         if let Some(condition) = self.set.status.conditions.iter().find(stalled) {
-            let since = condition.since.map_or(String::new(), |it| format!(" at {}", moment(it, self.now)));
+            let since =
+                condition.since.map_or(String::new(), |it| format!(" at {}", format_time(it, self.now)));
             words.push(format!("nothing has advanced for ten minutes: called stalled{since}"));
         }
         words
     }
 
-    fn budget_words(&self) -> String {
+    fn budget_text(&self) -> String {
         let (charged, budget) = (self.rollout.charged, self.rollout.budget);
         let left = match budget.saturating_sub(charged) {
             0 => "none left".to_string(),
@@ -178,75 +183,81 @@ impl Explanation {
         match self.set.rollout {
             Rollout::OnDelete => "OnDelete: old pods are replaced when somebody deletes them".to_string(),
             Rollout::Drain(share) => {
-                format!("maxUnavailable {}: {charged} down, {left}", of_nodes(share, budget))
+                format!("maxUnavailable {}: {charged} down, {left}", format_share_of_nodes(share, budget))
             }
             Rollout::Surge(share) => {
-                format!("maxSurge {}: {charged} with a second pod, {left}", of_nodes(share, budget))
+                format!(
+                    "maxSurge {}: {charged} with a second pod, {left}",
+                    format_share_of_nodes(share, budget)
+                )
             }
         }
     }
 
-    fn controller_words(&self) -> Vec<String> {
+    fn controller_lines(&self) -> Vec<String> {
         match &self.controller {
-            ControllerAnswer::NotKnown(why) => Vec::from([format!("not known from outside: {why}")]),
-            ControllerAnswer::By(it) => it.words(self.now),
+            ControllerAnswer::Unavailable(why) => Vec::from([format!("not known from outside: {why}")]),
+            ControllerAnswer::Known(it) => it.lines(self.now),
         }
     }
 }
 
 impl ControllerState {
     /// Lines about the controller: what it does, what it waits for, and when it reconciles next.
-    fn words(&self, now: Time) -> Vec<String> {
+    fn lines(&self, now: Time) -> Vec<String> {
         let mut words = Vec::new();
-        if self.acts {
+        if self.is_executing {
             words.push("carries out a plan for it now".to_string());
         }
-        if 0 < self.remembered.unseen_writes {
-            let count = counted(self.remembered.unseen_writes, "own write");
+        if 0 < self.memory.unseen_writes {
+            let count = pluralize(self.memory.unseen_writes, "own write");
             words.push(format!("waits until its watches show {count}"));
         }
-        if let Some(at) = self.remembered.retry_at.filter(|at| now < *at) {
-            let failures = counted(self.remembered.failures as usize, "call");
-            words.push(format!("{failures} failed in a row, tried again at {}", moment(at, now)));
+        if let Some(at) = self.memory.retry_at.filter(|at| now < *at) {
+            let failures = pluralize(self.memory.failures as usize, "call");
+            words.push(format!("{failures} failed in a row, tried again at {}", format_time(at, now)));
         }
-        let waiting = self.remembered.backoffs.values().filter(|it| now < it.until()).count();
+        let waiting = self.memory.backoffs.values().filter(|it| now < it.until()).count();
         if 0 < waiting {
-            words.push(format!("holds failed pods back on {}", counted(waiting, "node")));
+            words.push(format!("holds failed pods back on {}", pluralize(waiting, "node")));
         }
-        if let Some(at) = self.left_alone_until.filter(|at| now < *at) {
-            words.push(format!("it made the controller panic, and is left alone until {}", moment(at, now)));
+        if let Some(at) = self.panic_backoff_until.filter(|at| now < *at) {
+            words.push(format!(
+                "it made the controller panic, and is left alone until {}",
+                format_time(at, now)
+            ));
         }
         words.push(match self.wakes_at {
             _ if self.queued => "looks at it next".to_string(),
-            Some(at) => format!("looks again at {}, or when something changes", moment(at, now)),
+            Some(at) => format!("looks again at {}, or when something changes", format_time(at, now)),
             None => "looks again when something changes".to_string(),
         });
         words
     }
 }
 
-fn row(f: &mut fmt::Formatter<'_>, count: usize, group: &Group<'_>) -> fmt::Result {
+fn write_group(f: &mut fmt::Formatter<'_>, count: usize, group: &Group<'_>) -> fmt::Result {
     let lead = format!("{count:7}  {:11}", group.state.as_str());
-    hanging(f, &lead, REASON_AT, group.message)
+    write_hanging(f, &lead, REASON_COLUMN, group.message)
 }
 
-fn below(f: &mut impl fmt::Write, at: usize, words: &str) -> fmt::Result {
-    hanging(f, "", at, words)
+fn write_indented(f: &mut impl fmt::Write, at: usize, words: &str) -> fmt::Result {
+    write_hanging(f, "", at, words)
 }
 
-pub(crate) fn labelled(f: &mut impl fmt::Write, label: &str, lines: &[String]) -> fmt::Result {
+pub(crate) fn write_labelled(f: &mut impl fmt::Write, label: &str, lines: &[String]) -> fmt::Result {
     for (at, line) in lines.iter().enumerate() {
-        hanging(f, if at == 0 { label } else { "" }, REST_AT, line)?;
+        write_hanging(f, if at == 0 { label } else { "" }, LABEL_COLUMN, line)?;
     }
     Ok(())
 }
 
-pub(crate) fn wrapped(f: &mut impl fmt::Write, at: usize, words: &str) -> fmt::Result {
-    hanging(f, "", at, words)
+pub(crate) fn write_wrapped(f: &mut impl fmt::Write, at: usize, words: &str) -> fmt::Result {
+    write_hanging(f, "", at, words)
 }
 
 /// Writes `lead`, then the words from column `at` on, wrapped with a hanging indent.
-fn hanging(f: &mut impl fmt::Write, lead: &str, at: usize, words: &str) -> fmt::Result {
+fn write_hanging(f: &mut impl fmt::Write, lead: &str, at: usize, words: &str) -> fmt::Result {
     let mut line = format!("{lead:at$}");
     let mut used = line.chars().count();
     let mut is_fresh = true;
@@ -268,7 +279,7 @@ fn hanging(f: &mut impl fmt::Write, lead: &str, at: usize, words: &str) -> fmt::
 }
 
 /// Formats a list of names: `n1, n2, n3 and 7 more`.
-pub(crate) fn names<'a>(all: impl IntoIterator<Item = &'a str>, most: usize) -> String {
+pub(crate) fn format_names<'a>(all: impl IntoIterator<Item = &'a str>, most: usize) -> String {
     let all: Vec<&str> = all.into_iter().collect();
     // One more name is not longer than "and 1 more".
     if all.len() <= most + 1 {
@@ -278,26 +289,26 @@ pub(crate) fn names<'a>(all: impl IntoIterator<Item = &'a str>, most: usize) -> 
     format!("{} and {} more", shown.join(", "), all.len() - most)
 }
 
-pub(crate) fn counted(count: usize, noun: &str) -> String {
+pub(crate) fn pluralize(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 /// Formats a time of day, with the date if it is another day, and its distance from now.
-pub(crate) fn moment(at: Time, now: Time) -> String {
+pub(crate) fn format_time(at: Time, now: Time) -> String {
     let (text, today) = (at.to_rfc3339(), now.to_rfc3339());
     let shown = match (text.split_once('T'), today.split_once('T')) {
         (Some((day, time)), Some((this_day, _))) if day == this_day => time.to_string(),
         _ => text,
     };
     if now < at {
-        format!("{shown} (in {})", span(at.since(now)))
+        format!("{shown} (in {})", format_duration(at.since(now)))
     } else {
-        format!("{shown} ({} ago)", span(now.since(at)))
+        format!("{shown} ({} ago)", format_duration(now.since(at)))
     }
 }
 
 /// Formats a duration: `4s`, `3m20s`, `2h5m`, `3d4h`.
-pub(crate) fn span(span: Duration) -> String {
+pub(crate) fn format_duration(span: Duration) -> String {
     let s = span.as_secs() + u64::from(500 <= span.subsec_millis());
     match s {
         0..60 => format!("{s}s"),
@@ -309,14 +320,14 @@ pub(crate) fn span(span: Duration) -> String {
 }
 
 /// Formats `maxUnavailable` or `maxSurge`: `3`, or `10% (200 nodes)`.
-pub(crate) fn of_nodes(share: Share, budget: usize) -> String {
+pub(crate) fn format_share_of_nodes(share: Share, budget: usize) -> String {
     match share {
-        Share::Count(_) => in_words(share),
-        Share::Percent(_) => format!("{} ({})", in_words(share), counted(budget, "node")),
+        Share::Count(_) => format_share(share),
+        Share::Percent(_) => format!("{} ({})", format_share(share), pluralize(budget, "node")),
     }
 }
 
-pub(crate) fn in_words(share: Share) -> String {
+pub(crate) fn format_share(share: Share) -> String {
     match share {
         Share::Count(count) => format!("{count}"),
         Share::Percent(percent) => format!("{percent}%"),

@@ -16,7 +16,7 @@ pub const LAST_APPLIED: &str = ANNOTATION_LAST_APPLIED;
 
 /// Merge keys of the lists in a DaemonSet, by field name: the elements of these lists are merged one by one, all other
 /// lists are replaced.
-const NAMED: [(&str, &str); 14] = [
+const MERGE_KEYS: [(&str, &str); 14] = [
     ("containers", "name"),
     ("initContainers", "name"),
     ("ephemeralContainers", "name"),
@@ -34,14 +34,14 @@ const NAMED: [(&str, &str); 14] = [
 ];
 
 /// Metadata fields that the API server sets.
-const KEPT_BY_SERVER: [&str; 6] =
+const SERVER_METADATA: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
 
 /// Rule: the object that `kubectl apply` would write.
-pub fn applied(live: &Value, file: &Value) -> Value {
+pub fn apply_manifest(live: &Value, file: &Value) -> Value {
     let last = live["metadata"]["annotations"][LAST_APPLIED].as_str();
     let last: Value = last.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default();
-    merged("", Some(live), &last, &without_server_fields(file))
+    merge_values("", Some(live), &last, &without_server_fields(file))
 }
 
 fn without_server_fields(file: &Value) -> Value {
@@ -50,12 +50,12 @@ fn without_server_fields(file: &Value) -> Value {
         fields.remove("status");
     }
     if let Some(metadata) = file.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.retain(|key, _| !KEPT_BY_SERVER.contains(&key.as_str()));
+        metadata.retain(|key, _| !SERVER_METADATA.contains(&key.as_str()));
     }
     file
 }
 
-fn merged(field: &str, live: Option<&Value>, last: &Value, file: &Value) -> Value {
+fn merge_values(field: &str, live: Option<&Value>, last: &Value, file: &Value) -> Value {
     match (live, file) {
         (live, Value::Object(file)) => {
             let empty = Map::new();
@@ -69,7 +69,7 @@ fn merged(field: &str, live: Option<&Value>, last: &Value, file: &Value) -> Valu
                 if value.is_null() {
                     fields.remove(key);
                 } else {
-                    let value = merged(key, fields.get(key), &last[key.as_str()], value);
+                    let value = merge_values(key, fields.get(key), &last[key.as_str()], value);
                     fields.insert(key.clone(), value);
                 }
             }
@@ -77,15 +77,15 @@ fn merged(field: &str, live: Option<&Value>, last: &Value, file: &Value) -> Valu
         }
         (Some(Value::Array(live)), Value::Array(file)) => {
             let last = last.as_array().map_or(&[][..], Vec::as_slice);
-            named_list(field, live, last, file).unwrap_or_else(|| file.clone().into())
+            merge_list(field, live, last, file).unwrap_or_else(|| file.clone().into())
         }
         _ => file.clone(),
     }
 }
 
 /// Merges a list by its merge key; `None` if the list has none and is replaced as a whole.
-fn named_list(field: &str, live: &[Value], last: &[Value], file: &[Value]) -> Option<Value> {
-    let (_, key) = NAMED.iter().find(|(name, _)| *name == field)?;
+fn merge_list(field: &str, live: &[Value], last: &[Value], file: &[Value]) -> Option<Value> {
+    let (_, key) = MERGE_KEYS.iter().find(|(name, _)| *name == field)?;
     let name = |it: &Value| it.get(key).map(Value::to_string);
     let all_names = |list: &[Value]| -> Option<Vec<String>> {
         let names: Vec<String> = list.iter().map(name).collect::<Option<_>>()?;
@@ -98,7 +98,7 @@ fn named_list(field: &str, live: &[Value], last: &[Value], file: &[Value]) -> Op
     let mut merged_list: Vec<Value> = Vec::new();
     for (element, wanted) in file.iter().zip(&file_names) {
         let before = of(last, wanted).unwrap_or_default();
-        merged_list.push(merged("", of(live, wanted).as_ref(), &before, element));
+        merged_list.push(merge_values("", of(live, wanted).as_ref(), &before, element));
     }
     let others = live.iter().zip(&live_names);
     let others = others.filter(|(_, name)| !file_names.contains(name) && !last_names.contains(name));

@@ -7,13 +7,14 @@ use muster_api::text::Text;
 use serde_json::{Value, json};
 
 use super::{Change, RolloutPreview};
-use crate::explain::{on_node, strategy};
+use crate::explain::{node_json, strategy};
 
 impl RolloutPreview {
     pub fn to_json(&self) -> Value {
         let nodes = self.after.nodes.iter();
         let loses: BTreeSet<&Text> = self.loses.iter().collect();
-        let lost: Vec<Value> = nodes.clone().filter(|it| loses.contains(&it.is.node)).map(on_node).collect();
+        let lost: Vec<Value> =
+            nodes.clone().filter(|it| loses.contains(&it.explained.node)).map(node_json).collect();
         let batches: Vec<Value> = self
             .batches
             .iter()
@@ -28,7 +29,7 @@ impl RolloutPreview {
         });
         json!({
             "daemonSet": {"namespace": self.key.namespace, "name": self.key.name},
-            "change": change(self.change),
+            "change": change_json(self.change),
             "counts": {
                 "total": self.after.node_count(),
                 "gain": self.gains.len(),
@@ -47,18 +48,18 @@ impl RolloutPreview {
                 "stops": stops,
                 "waitForDelete": self.waits,
             },
-            "after": nodes.map(on_node).collect::<Vec<_>>(),
+            "after": nodes.map(node_json).collect::<Vec<_>>(),
             "notes": self.after.notes,
         })
     }
 }
 
-fn change(change: Change) -> Value {
+fn change_json(change: Change) -> Value {
     match change {
         Change::Create => json!({"kind": "create"}),
         Change::Nothing => json!({"kind": "none"}),
         Change::NoRestart => json!({"kind": "noRestart"}),
         Change::NewRevision { number } => json!({"kind": "newRevision", "revision": number}),
-        Change::Again { was, number } => json!({"kind": "rollback", "was": was, "revision": number}),
+        Change::Rollback { was, number } => json!({"kind": "rollback", "was": was, "revision": number}),
     }
 }

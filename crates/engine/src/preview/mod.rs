@@ -15,7 +15,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use apply::{LAST_APPLIED, applied, merge_patch};
+pub use apply::{LAST_APPLIED, apply_manifest, merge_patch};
 
 use muster_api::labels::Labels;
 use muster_api::meta::ObjectKey;
@@ -24,10 +24,10 @@ use muster_api::time::Time;
 
 use crate::daemonset::NodeState;
 use crate::daemonset::facts::{Fact, HASH_LABEL, Kind, Phase, Pod, Revision, Rollout, Set, Truth};
-use crate::daemonset::plan::{Claim, Plan, Settings, Step};
+use crate::daemonset::plan::{Claim, Plan, RevisionWrite, Settings};
 use crate::daemonset::planner::Planner;
 use crate::daemonset::why::Why;
-use crate::explain::{ControllerAnswer, Explanation, Snapshot, Unread};
+use crate::explain::{ControllerAnswer, Explanation, Snapshot, SnapshotError};
 use crate::scheduler::FitCheck;
 
 /// The effects of a changed DaemonSet.
@@ -49,7 +49,7 @@ pub struct RolloutPreview {
     /// Minimum duration of the rollout, which follows from `minReadySeconds`.
     pub at_least: Duration,
     /// Set if the rollout would not complete: nodes that keep their outdated pod, and the nodes it would wait for.
-    pub stops: Option<Stop>,
+    pub stops: Option<StalledRollout>,
     /// The state of all nodes after the rollout.
     pub after: Explanation,
 }
@@ -67,7 +67,7 @@ pub enum Change {
         number: i64,
     },
     /// A rollback: the template of an earlier revision, which becomes the newest again.
-    Again {
+    Rollback {
         was: i64,
         number: i64,
     },
@@ -82,7 +82,7 @@ pub struct Batch {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Stop {
+pub struct StalledRollout {
     pub left: Vec<Text>,
     pub waits_for: Vec<(String, Vec<Text>)>,
 }
@@ -93,14 +93,14 @@ const RECONCILES_PER_NODE: usize = 8;
 impl Snapshot {
     /// Previews the rollout of the last DaemonSet added to the snapshot; the one added before it, if any, is the live
     /// object.
-    pub fn forecast(&self, now: Time) -> Result<RolloutPreview, Unread> {
-        let set = self.set().ok_or(Unread::NoSuchSet)?;
+    pub fn preview_rollout(&self, now: Time) -> Result<RolloutPreview, SnapshotError> {
+        let set = self.set().ok_or(SnapshotError::NoSuchSet)?;
         let live = self.sets.iter().rev().nth(1);
         let pod = self.pod_of(set);
-        let fitting = pod.as_ref().map(|it| self.capacity.fit_check(it));
-        let mut simulation = RolloutSimulation::new(self, set, fitting.as_ref(), now);
+        let fit_check = pod.as_ref().map(|it| self.capacity.fit_check(it));
+        let mut simulation = RolloutSimulation::new(self, set, fit_check.as_ref(), now);
         let steps = simulation.run();
-        simulation.into_preview(live, &steps).ok_or(Unread::NoSuchSet)
+        simulation.into_preview(live, &steps).ok_or(SnapshotError::NoSuchSet)
     }
 }
 
@@ -131,20 +131,25 @@ impl RolloutPreview {
 struct RolloutSimulation<'a> {
     snapshot: &'a Snapshot,
     set: &'a Arc<Set>,
-    fitting: Option<&'a FitCheck<'a>>,
+    fit_check: Option<&'a FitCheck<'a>>,
     planner: Planner,
     /// The DaemonSet's pods by node before the change, and the names of the pods created since.
-    had: BTreeMap<Text, Vec<Arc<Pod>>>,
-    made: BTreeSet<Text>,
-    began: Time,
+    initial_pods: BTreeMap<Text, Vec<Arc<Pod>>>,
+    created_pods: BTreeSet<Text>,
+    started_at: Time,
     now: Time,
     batches: Vec<Batch>,
     resource_version: u64,
 }
 
 impl<'a> RolloutSimulation<'a> {
-    fn new(snapshot: &'a Snapshot, set: &'a Arc<Set>, fitting: Option<&'a FitCheck<'a>>, now: Time) -> Self {
-        let had = snapshot.own_pods(set);
+    fn new(
+        snapshot: &'a Snapshot,
+        set: &'a Arc<Set>,
+        fit_check: Option<&'a FitCheck<'a>>,
+        now: Time,
+    ) -> Self {
+        let initial_pods = snapshot.own_pods(set);
         // The burst limit would split batches, and the timers of conditions have no effect here.
         let desired = snapshot.items.get(&Kind::Nodes).map_or(0, Vec::len);
         let budget = crate::daemonset::budget(set, i64::try_from(desired).unwrap_or(i64::MAX));
@@ -153,11 +158,11 @@ impl<'a> RolloutSimulation<'a> {
         Self {
             snapshot,
             set,
-            fitting,
+            fit_check,
             planner,
-            had,
-            made: BTreeSet::new(),
-            began: now,
+            initial_pods,
+            created_pods: BTreeSet::new(),
+            started_at: now,
             now,
             batches: Vec::new(),
             resource_version: 1,
@@ -165,19 +170,19 @@ impl<'a> RolloutSimulation<'a> {
     }
 
     /// Executes plans until nothing is left to do; returns the writes of the first plan to the revision history.
-    fn run(&mut self) -> Vec<Step> {
-        let nodes = self.snapshot.items.get(&Kind::Nodes).map_or(0, Vec::len) + self.had.len();
+    fn run(&mut self) -> Vec<RevisionWrite> {
+        let nodes = self.snapshot.items.get(&Kind::Nodes).map_or(0, Vec::len) + self.initial_pods.len();
         let mut first_steps = None;
         let mut settled = false;
         for _ in 0..nodes.saturating_mul(RECONCILES_PER_NODE).saturating_add(100) {
             let Some(plan) = self.planner.reconcile(&self.snapshot.key, self.now) else { break };
             first_steps.get_or_insert_with(|| plan.steps.clone());
-            if self.carry_out(&plan) {
+            if self.execute(&plan) {
                 continue;
             }
             if !settled {
                 settled = true;
-                self.settle();
+                self.complete_pending_changes();
             } else if let Some(at) = plan.wake_at.filter(|at| self.now < *at) {
                 self.now = at;
             } else {
@@ -188,17 +193,17 @@ impl<'a> RolloutSimulation<'a> {
     }
 
     /// Executes a plan; returns whether it changed anything.
-    fn carry_out(&mut self, plan: &Plan) -> bool {
+    fn execute(&mut self, plan: &Plan) -> bool {
         let mut replaced: Vec<Text> = Vec::new();
         for claim in &plan.claims {
-            self.claim(claim);
+            self.apply_claim(claim);
         }
         for step in &plan.steps {
-            self.record(step);
+            self.record_revision(step);
         }
         for (pod, hash) in &plan.relabel {
             let labels = with_label(&pod.labels, HASH_LABEL, hash);
-            self.put(Fact::Pod(Arc::new(Pod { labels, ..Pod::clone(pod) })));
+            self.apply_fact(Fact::Pod(Arc::new(Pod { labels, ..Pod::clone(pod) })));
         }
         // Creates missing pods before it deletes the next outdated ones, so that a batch is what the budget allows.
         let fills = plan.create.iter().any(|(_, why)| !is_replacement(why));
@@ -214,7 +219,7 @@ impl<'a> RolloutSimulation<'a> {
                 continue;
             }
             replaced.extend(pod.target.clone().filter(|_| gives_way));
-            self.drop(pod);
+            self.remove_pod(pod);
         }
         for (node, why) in &plan.create {
             if is_replacement(why) && fills {
@@ -223,10 +228,10 @@ impl<'a> RolloutSimulation<'a> {
             if is_replacement(why) {
                 replaced.push(node.clone());
             }
-            self.create(node, &plan.hash);
+            self.create_pod(node, &plan.hash);
         }
         if !replaced.is_empty() {
-            self.batches.push(Batch { after: self.now.since(self.began), nodes: replaced });
+            self.batches.push(Batch { after: self.now.since(self.started_at), nodes: replaced });
         }
         !plan.claims.is_empty()
             || !plan.steps.is_empty()
@@ -235,27 +240,27 @@ impl<'a> RolloutSimulation<'a> {
             || !plan.create.is_empty()
     }
 
-    fn claim(&mut self, claim: &Claim) {
+    fn apply_claim(&mut self, claim: &Claim) {
         let owner = Some(self.set.uid.clone());
         match claim {
             Claim::AdoptPod(it) => {
-                // The node does not gain a pod: it already has this one, which had no owner.
+                // The node does not gain a pod: it already has this one, which initial_pods no owner.
                 if let Some(node) = &it.target {
-                    self.had.entry(node.clone()).or_default().push(it.clone());
+                    self.initial_pods.entry(node.clone()).or_default().push(it.clone());
                 }
-                self.put(Fact::Pod(Arc::new(Pod { owner, ..Pod::clone(it) })));
+                self.apply_fact(Fact::Pod(Arc::new(Pod { owner, ..Pod::clone(it) })));
             }
-            Claim::ReleasePod(it) => self.drop(it),
+            Claim::ReleasePod(it) => self.remove_pod(it),
             Claim::AdoptRevision(it) => {
-                self.put(Fact::Revision(Arc::new(Revision { owner, ..Revision::clone(it) })));
+                self.apply_fact(Fact::Revision(Arc::new(Revision { owner, ..Revision::clone(it) })));
             }
-            Claim::ReleaseRevision(it) => self.gone(Kind::Revisions, it.key.clone()),
+            Claim::ReleaseRevision(it) => self.remove_object(Kind::Revisions, it.key.clone()),
         }
     }
 
-    fn record(&mut self, step: &Step) {
+    fn record_revision(&mut self, step: &RevisionWrite) {
         let revision = match step {
-            Step::Create { name, hash, number } => Revision {
+            RevisionWrite::Create { name, hash, number } => Revision {
                 key: ObjectKey::new(self.snapshot.key.namespace.clone(), name.clone()),
                 uid: name.clone(),
                 resource_version: 0,
@@ -268,27 +273,29 @@ impl<'a> RolloutSimulation<'a> {
                 created: self.now,
                 deleting: false,
             },
-            Step::Renumber { revision, number } => Revision { number: *number, ..Revision::clone(revision) },
-            Step::Label { revision } => {
+            RevisionWrite::Renumber { revision, number } => {
+                Revision { number: *number, ..Revision::clone(revision) }
+            }
+            RevisionWrite::Label { revision } => {
                 let labels = with_label(&revision.labels, HASH_LABEL, &revision.key.name);
                 Revision { labels, ..Revision::clone(revision) }
             }
         };
-        self.put(Fact::Revision(Arc::new(revision)));
+        self.apply_fact(Fact::Revision(Arc::new(revision)));
     }
 
     /// Rule: a new pod is assumed to become ready if its node is ready and the scheduler's checks pass; otherwise it
     /// stays pending, and the rollout waits for it.
-    fn create(&mut self, node: &Text, hash: &Text) {
+    fn create_pod(&mut self, node: &Text, hash: &Text) {
         let here = self.planner.pods_on(&self.snapshot.key, node);
         let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
         let without: BTreeSet<ObjectKey> =
-            self.had.get(node).into_iter().flatten().filter(left).map(|it| it.key.clone()).collect();
-        let fits = self.fitting.and_then(|it| it.unfit_detail(node, &without)).is_none();
+            self.initial_pods.get(node).into_iter().flatten().filter(left).map(|it| it.key.clone()).collect();
+        let fits = self.fit_check.and_then(|it| it.unfit_detail(node, &without)).is_none();
         let is_ready = self.planner.node_of(node).is_some_and(|it| it.ready.status == Truth::True);
         self.resource_version += 1;
         let name: Text = format!("{} (new {})", self.snapshot.key.name, self.resource_version).into();
-        self.made.insert(name.clone());
+        self.created_pods.insert(name.clone());
         let pod = Pod {
             key: ObjectKey::new(self.snapshot.key.namespace.clone(), name.clone()),
             uid: name,
@@ -304,28 +311,33 @@ impl<'a> RolloutSimulation<'a> {
             problem: (!fits).then(|| "Unschedulable".into()),
             tolerations: self.set.template.tolerations.clone(),
         };
-        self.put(Fact::Pod(Arc::new(pod)));
+        self.apply_fact(Fact::Pod(Arc::new(pod)));
     }
 
     /// Rule: changes in progress are assumed to complete: terminating pods are gone, and starting pods without a
     /// problem become ready.
-    fn settle(&mut self) {
-        let nodes: Vec<Text> = self.had.keys().cloned().collect();
+    fn complete_pending_changes(&mut self) {
+        let nodes: Vec<Text> = self.initial_pods.keys().cloned().collect();
         for node in nodes {
             let is_ready = self.planner.node_of(&node).is_some_and(|it| it.ready.status == Truth::True);
             for pod in self.planner.pods_on(&self.snapshot.key, &node).to_vec() {
                 if pod.deleting {
-                    self.drop(&pod);
+                    self.remove_pod(&pod);
                 } else if is_ready && pod.is_live() && pod.ready_since.is_none() && pod.problem.is_none() {
                     let ready_since = Some(self.now);
                     let (bound, phase) = (true, Phase::Running);
-                    self.put(Fact::Pod(Arc::new(Pod { ready_since, bound, phase, ..Pod::clone(&pod) })));
+                    self.apply_fact(Fact::Pod(Arc::new(Pod {
+                        ready_since,
+                        bound,
+                        phase,
+                        ..Pod::clone(&pod)
+                    })));
                 }
             }
         }
     }
 
-    fn put(&mut self, mut fact: Fact) {
+    fn apply_fact(&mut self, mut fact: Fact) {
         self.resource_version += 1;
         match &mut fact {
             Fact::Pod(it) => Arc::make_mut(it).resource_version = self.resource_version,
@@ -335,27 +347,29 @@ impl<'a> RolloutSimulation<'a> {
         self.planner.apply(fact.into_event());
     }
 
-    fn drop(&mut self, pod: &Pod) {
-        self.gone(Kind::Pods, pod.key.clone());
+    fn remove_pod(&mut self, pod: &Pod) {
+        self.remove_object(Kind::Pods, pod.key.clone());
     }
 
-    fn gone(&mut self, kind: Kind, key: ObjectKey) {
+    fn remove_object(&mut self, kind: Kind, key: ObjectKey) {
         self.resource_version += 1;
         let resource_version = self.resource_version;
         self.planner.apply(Fact::Gone { kind, key, resource_version }.into_event());
     }
 
-    fn into_preview(self, live: Option<&Arc<Set>>, steps: &[Step]) -> Option<RolloutPreview> {
-        let answer = ControllerAnswer::NotKnown(String::new());
-        let mut after = self.snapshot.found(&self.planner, answer, self.snapshot.notes.clone(), self.now)?;
+    fn into_preview(self, live: Option<&Arc<Set>>, steps: &[RevisionWrite]) -> Option<RolloutPreview> {
+        let answer = ControllerAnswer::Unavailable(String::new());
+        let mut after =
+            self.snapshot.explanation(&self.planner, answer, self.snapshot.notes.clone(), self.now)?;
         for node in &mut after.nodes {
-            node.is.pod = node.is.pod.take().filter(|it| !self.made.contains(it));
+            node.explained.pod = node.explained.pod.take().filter(|it| !self.created_pods.contains(it));
         }
         let is_there = |it: &&Arc<Pod>| it.is_live();
         let (mut gains, mut loses, mut keeps) = (Vec::new(), Vec::new(), Vec::new());
-        for node in after.nodes.iter().filter(|it| it.is.state != NodeState::Gone) {
-            let name = &node.is.node;
-            let before: Vec<&Arc<Pod>> = self.had.get(name).into_iter().flatten().filter(is_there).collect();
+        for node in after.nodes.iter().filter(|it| it.explained.state != NodeState::Gone) {
+            let name = &node.explained.node;
+            let before: Vec<&Arc<Pod>> =
+                self.initial_pods.get(name).into_iter().flatten().filter(is_there).collect();
             let now: Vec<&Arc<Pod>> =
                 self.planner.pods_on(&self.snapshot.key, name).iter().filter(is_there).collect();
             let stays = before.iter().any(|it| now.iter().any(|now| now.uid == it.uid));
@@ -372,15 +386,15 @@ impl<'a> RolloutSimulation<'a> {
             batch.nodes.retain(|it| !others.contains(it));
         }
         batches.retain(|it| !it.nodes.is_empty());
-        let is_old = |it: &&crate::explain::OnNode| it.is.state == NodeState::Outdated;
-        let left: Vec<Text> = after.nodes.iter().filter(is_old).map(|it| it.is.node.clone()).collect();
+        let is_old = |it: &&crate::explain::NodeReport| it.explained.state == NodeState::Outdated;
+        let left: Vec<Text> = after.nodes.iter().filter(is_old).map(|it| it.explained.node.clone()).collect();
         let on_delete = self.set.rollout == Rollout::OnDelete;
         let stops = (!after.rollout.complete && !on_delete && !after.waits_for().is_empty())
-            .then(|| Stop { left: left.clone(), waits_for: owned(after.waits_for()) });
+            .then(|| StalledRollout { left: left.clone(), waits_for: to_owned_reasons(after.waits_for()) });
         Some(RolloutPreview {
             key: self.snapshot.key.clone(),
             set: self.set.clone(),
-            change: change(live, self.set, steps),
+            change: classify_change(live, self.set, steps),
             gains,
             loses,
             at_least: batches.last().map_or(Duration::ZERO, |it| it.after + self.set.min_ready),
@@ -397,13 +411,13 @@ fn is_replacement(why: &Why) -> bool {
     matches!(why, Why::OutOfDate | Why::OutOfDateAndNotReady)
 }
 
-fn owned(waits_for: Vec<(&str, Vec<&Text>)>) -> Vec<(String, Vec<Text>)> {
+fn to_owned_reasons(waits_for: Vec<(&str, Vec<&Text>)>) -> Vec<(String, Vec<Text>)> {
     waits_for.into_iter().map(|(why, nodes)| (why.into(), nodes.into_iter().cloned().collect())).collect()
 }
 
 /// Rule: a change is a new revision if no revision has an equivalent template; a rollback if an earlier revision has
 /// one; otherwise it replaces no pod.
-fn change(live: Option<&Arc<Set>>, set: &Set, steps: &[Step]) -> Change {
+fn classify_change(live: Option<&Arc<Set>>, set: &Set, steps: &[RevisionWrite]) -> Change {
     let Some(live) = live else { return Change::Create };
     if live.generation == set.generation && live.template == set.template {
         return Change::Nothing;
@@ -412,9 +426,11 @@ fn change(live: Option<&Arc<Set>>, set: &Set, steps: &[Step]) -> Change {
         return Change::NoRestart;
     }
     let step = steps.iter().find_map(|step| match step {
-        Step::Create { number, .. } => Some(Change::NewRevision { number: *number }),
-        Step::Renumber { revision, number } => Some(Change::Again { was: revision.number, number: *number }),
-        Step::Label { .. } => None,
+        RevisionWrite::Create { number, .. } => Some(Change::NewRevision { number: *number }),
+        RevisionWrite::Renumber { revision, number } => {
+            Some(Change::Rollback { was: revision.number, number: *number })
+        }
+        RevisionWrite::Label { .. } => None,
     });
     step.unwrap_or(Change::NoRestart)
 }

@@ -10,10 +10,10 @@ use crate::scenario::{self, World};
 
 /// What would come of a set that becomes the one which the last line says.
 fn check(world: &str, planned: &str, want: Expect) {
-    want.assert_eq(&forecast(world, planned).to_string());
+    want.assert_eq(&preview_rollout(world, planned).to_string());
 }
 
-fn forecast(world: &str, planned: &str) -> RolloutPreview {
+fn preview_rollout(world: &str, planned: &str) -> RolloutPreview {
     let live = scenario::parse(world).expect("a scenario");
     forecast_of(&live, planned, |_| {})
 }
@@ -34,9 +34,9 @@ fn forecast_of(live: &World, planned: &str, change: impl Fn(&mut Value)) -> Roll
     if !live.sets.is_empty() {
         let mut planned = planned;
         change(&mut planned);
-        snapshot.take(Kind::Sets, planned.to_string().as_bytes()).expect("it is a set");
+        snapshot.add_object(Kind::Sets, planned.to_string().as_bytes()).expect("it is a set");
     }
-    snapshot.forecast(time(live)).expect("the set is there")
+    snapshot.preview_rollout(time(live)).expect("the set is there")
 }
 
 const FIVE: &str = "
@@ -389,7 +389,7 @@ fn a_pod_in_trouble_stops_it() {
 
 #[test]
 fn for_programs() {
-    let said = forecast(FIVE, "set web template=2 max-unavailable=2 gen=2 min-ready=10").to_json();
+    let said = preview_rollout(FIVE, "set web template=2 max-unavailable=2 gen=2 min-ready=10").to_json();
     let said = json!({"change": said["change"], "counts": said["counts"], "gains": said["gains"], "loses": said["loses"],
         "rollout": said["rollout"], "first": said["after"][0], "notes": said["notes"]});
     expect![[r#"
@@ -453,7 +453,7 @@ fn hundreds_go_in_order() {
     for at in 0..600 {
         world += &format!("node n{at:04}\npod web-{at} on=n{at:04} ready since=500\n");
     }
-    let said = forecast(&world, "set web template=2 gen=2");
+    let said = preview_rollout(&world, "set web template=2 gen=2");
     let mut order: Vec<&Text> = said.batches.iter().flat_map(|it| &it.nodes).collect();
     assert_eq!((said.batches.len(), order.len()), (600, 600));
     order.sort();
@@ -505,7 +505,7 @@ fn as_kubectl_applies() {
         }}},
         "status": {"numberReady": 99},
     });
-    let after = applied(&live, &file);
+    let after = apply_manifest(&live, &file);
     let patch = merge_patch(&live, &after).expect("something changes");
     expect![[r#"
         {
@@ -555,7 +555,7 @@ fn as_kubectl_applies() {
         }"#]]
     .assert_eq(&serde_json::to_string_pretty(&patch).expect("it is JSON"));
     assert_eq!(
-        merge_patch(&live, &applied(&live, &last)),
+        merge_patch(&live, &apply_manifest(&live, &last)),
         merge_patch(&live, &{
             let mut same = live.clone();
             // Its list of tolerations is one value.

@@ -10,7 +10,7 @@ use muster_api::text::Text;
 
 use super::{Change, RolloutPreview};
 use crate::daemonset::facts::Rollout;
-use crate::explain::{NodeState, counted, labelled, names, span, wrapped};
+use crate::explain::{NodeState, format_duration, format_names, pluralize, write_labelled, write_wrapped};
 
 /// Maximum number of batches printed.
 const BATCHES_MAX: usize = 8;
@@ -20,43 +20,47 @@ const NAMES_MAX: usize = 5;
 
 impl fmt::Display for RolloutPreview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        wrapped(f, 0, &format!("DaemonSet {}: {}", self.key, self.change))?;
-        wrapped(f, 0, &self.counts())?;
+        write_wrapped(f, 0, &format!("DaemonSet {}: {}", self.key, self.change))?;
+        write_wrapped(f, 0, &self.counts())?;
         f.write_str("\n")?;
         let loses: BTreeSet<&Text> = self.loses.iter().collect();
-        let all = |nodes: &[Text]| names(nodes.iter().map(Text::as_ref), NAMES_MAX);
+        let all = |nodes: &[Text]| format_names(nodes.iter().map(Text::as_ref), NAMES_MAX);
         if !self.gains.is_empty() {
-            labelled(f, "gains", &[all(&self.gains)])?;
+            write_labelled(f, "gains", &[all(&self.gains)])?;
         }
-        labelled(f, "loses", &self.reasons(|node, _| loses.contains(node)))?;
+        write_labelled(f, "loses", &self.reasons(|node, _| loses.contains(node)))?;
         if !self.batches.is_empty() {
-            labelled(f, "replaces", &self.order())?;
+            write_labelled(f, "replaces", &self.order())?;
         }
         if !self.waits.is_empty() {
-            let nodes = counted(self.waits.len(), "node");
+            let nodes = pluralize(self.waits.len(), "node");
             let words = format!("OnDelete: {nodes} until somebody deletes the old pod: {}", all(&self.waits));
-            labelled(f, "waits", &[words])?;
+            write_labelled(f, "waits", &[words])?;
         }
         if let Some(stops) = &self.stops {
             let mut words = Vec::new();
             if !stops.left.is_empty() {
-                let nodes = counted(stops.left.len(), "node");
+                let nodes = pluralize(stops.left.len(), "node");
                 words.push(format!("with the old pod on {nodes}: {}", all(&stops.left)));
             }
             for (why, nodes) in &stops.waits_for {
                 let waits = if stops.left.is_empty() { "for" } else { "waits for" };
-                words.push(format!("{waits} {}: {why}: {}", counted(nodes.len(), "node"), all(nodes)));
+                words.push(format!("{waits} {}: {why}: {}", pluralize(nodes.len(), "node"), all(nodes)));
             }
-            labelled(f, if stops.left.is_empty() { "waits" } else { "stops" }, &words)?;
+            write_labelled(f, if stops.left.is_empty() { "waits" } else { "stops" }, &words)?;
         }
-        labelled(f, "without", &self.reasons(|node, state| is_without(state) && !loses.contains(node)))?;
+        write_labelled(
+            f,
+            "without",
+            &self.reasons(|node, state| is_without(state) && !loses.contains(node)),
+        )?;
         for note in &self.after.notes {
-            labelled(f, "note", core::slice::from_ref(note))?;
+            write_labelled(f, "note", core::slice::from_ref(note))?;
         }
         let words =
             "Nothing was changed. It will go so if each new pod becomes available, and nothing else happens.";
         f.write_str("\n")?;
-        wrapped(f, 0, words)
+        write_wrapped(f, 0, words)
     }
 }
 
@@ -73,14 +77,14 @@ impl RolloutPreview {
 
     /// Number of nodes that have no pod and get none.
     pub fn without(&self) -> usize {
-        let without = self.after.nodes.iter().filter(|it| is_without(it.is.state)).count();
+        let without = self.after.nodes.iter().filter(|it| is_without(it.explained.state)).count();
         without.saturating_sub(self.loses.len())
     }
 
     fn counts(&self) -> String {
         format!(
             "{}: {} gain a pod, {} lose it, {} get a new one, {} keep theirs, {} without",
-            counted(self.after.node_count(), "node"),
+            pluralize(self.after.node_count(), "node"),
             self.gains.len(),
             self.loses.len(),
             self.replaced(),
@@ -92,10 +96,12 @@ impl RolloutPreview {
     /// Lines such as `3 nodes: taint gpu=yes:NoSchedule is not tolerated: n1, n2, n3`, for the selected nodes.
     fn reasons(&self, is_asked: impl Fn(&Text, NodeState) -> bool) -> Vec<String> {
         let groups = self.after.groups().into_iter().filter_map(|group| {
-            let nodes = group.nodes.iter().map(|it| &it.is.node).filter(|it| is_asked(it, group.state));
+            let nodes =
+                group.nodes.iter().map(|it| &it.explained.node).filter(|it| is_asked(it, group.state));
             let nodes: Vec<&str> = nodes.map(Text::as_ref).collect();
-            let count = counted(nodes.len(), "node");
-            (!nodes.is_empty()).then(|| format!("{count}: {}: {}", group.message, names(nodes, NAMES_MAX)))
+            let count = pluralize(nodes.len(), "node");
+            (!nodes.is_empty())
+                .then(|| format!("{count}: {}: {}", group.message, format_names(nodes, NAMES_MAX)))
         });
         groups.collect()
     }
@@ -109,7 +115,11 @@ impl RolloutPreview {
         let takes = if self.at_least.is_zero() {
             String::new()
         } else {
-            format!(", minReadySeconds {}: {} at least", self.set.min_ready.as_secs(), span(self.at_least))
+            format!(
+                ", minReadySeconds {}: {} at least",
+                self.set.min_ready.as_secs(),
+                format_duration(self.at_least)
+            )
         };
         let batches = match self.batches.len() {
             1 => "1 batch".to_string(),
@@ -117,10 +127,10 @@ impl RolloutPreview {
         };
         let mut words = Vec::new();
         let nodes = self.batches.iter().map(|it| it.nodes.len()).sum();
-        words.push(format!("{} in {batches}{within}{takes}", counted(nodes, "node")));
+        words.push(format!("{} in {batches}{within}{takes}", pluralize(nodes, "node")));
         let width = self.batches.len().to_string().len();
         for (at, batch) in (1..).zip(&self.batches).take(BATCHES_MAX) {
-            let nodes = names(batch.nodes.iter().map(Text::as_ref), NAMES_MAX);
+            let nodes = format_names(batch.nodes.iter().map(Text::as_ref), NAMES_MAX);
             let count = match batch.nodes.len() {
                 count if count <= NAMES_MAX + 1 => String::new(),
                 count => format!("{count} nodes: "),
@@ -142,7 +152,7 @@ impl fmt::Display for Change {
             Self::Nothing => f.write_str("nothing changes"),
             Self::NoRestart => f.write_str("a change that replaces no pod by itself"),
             Self::NewRevision { number } => write!(f, "a new revision, number {number}"),
-            Self::Again { was, number } => {
+            Self::Rollback { was, number } => {
                 write!(f, "revision {was} again, which becomes number {number}")
             }
         }

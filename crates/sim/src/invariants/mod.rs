@@ -336,7 +336,7 @@ impl InvariantChecks {
 fn written_kind(call: &Call) -> Kind {
     use muster_engine::daemonset::plan::Claim;
     match call {
-        Call::Step(_) | Call::DeleteRevision { .. } | Call::ReadRevision { .. } => Kind::Revisions,
+        Call::WriteRevision(_) | Call::DeleteRevision { .. } | Call::ReadRevision { .. } => Kind::Revisions,
         Call::Claim(Claim::AdoptRevision(_) | Claim::ReleaseRevision(_)) => Kind::Revisions,
         Call::PutStatus { .. } | Call::ReadSet => Kind::Sets,
         _ => Kind::Pods,

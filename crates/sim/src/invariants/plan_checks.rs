@@ -6,7 +6,7 @@ use std::sync::Arc;
 use muster_api::time::Time;
 use muster_api::well_known::{TAINT_NODE_NOT_READY, TAINT_NODE_UNREACHABLE};
 use muster_engine::daemonset::facts::{Kind, Pod, Rollout, Set};
-use muster_engine::daemonset::plan::{Claim, Plan, Step};
+use muster_engine::daemonset::plan::{Claim, Plan, RevisionWrite};
 use muster_engine::daemonset::why::Why;
 
 use super::oracle::{self, ClusterView};
@@ -254,7 +254,7 @@ impl InvariantChecks {
     fn check_revision_history(&mut self, view: &ClusterView, set: &Set, plan: &Plan) {
         for step in &plan.steps {
             match step {
-                Step::Create { number, .. } => {
+                RevisionWrite::Create { number, .. } => {
                     if view
                         .revisions_of(set)
                         .any(|it| !it.deleting && oracle::is_equivalent_revision(set, it))
@@ -269,7 +269,7 @@ impl InvariantChecks {
                         });
                     }
                 }
-                Step::Renumber { revision, number } => {
+                RevisionWrite::Renumber { revision, number } => {
                     if !oracle::is_equivalent_revision(set, revision)
                         || view.revisions_of(set).any(|it| {
                             *number <= it.number && it.uid != revision.uid && it.data != revision.data
@@ -280,7 +280,7 @@ impl InvariantChecks {
                         });
                     }
                 }
-                Step::Label { .. } => {}
+                RevisionWrite::Label { .. } => {}
             }
         }
         let carried: BTreeSet<_> = view.pods_of(set).filter_map(|it| it.hash().cloned()).collect();

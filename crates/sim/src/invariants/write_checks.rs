@@ -12,7 +12,7 @@ use muster_engine::controller::CallError;
 use muster_engine::daemonset::execution::{Call, Response};
 use muster_engine::daemonset::facts::{Kind, Pod, Rollout, Set};
 use muster_engine::daemonset::manifest;
-use muster_engine::daemonset::plan::Step;
+use muster_engine::daemonset::plan::RevisionWrite;
 use muster_engine::daemonset::why::Why;
 use serde_json::{Value, json};
 
@@ -115,13 +115,14 @@ impl InvariantChecks {
         }
         let changed = before < server.revision();
         if !changed
-            && matches!(call, Call::Claim(_) | Call::RelabelPod { .. } | Call::Step(_))
+            && matches!(call, Call::Claim(_) | Call::RelabelPod { .. } | Call::WriteRevision(_))
             && !is_rejected(outcome)
         {
             self.report_violation("L9", || format!("{call:?} changed nothing"));
         }
         let collided = matches!(outcome, Response::Refused(CallError::AlreadyExists));
-        if let (Call::Step(Step::Create { name, .. }), false, false) = (call, is_rejected(outcome), collided)
+        if let (Call::WriteRevision(RevisionWrite::Create { name, .. }), false, false) =
+            (call, is_rejected(outcome), collided)
         {
             let expected = name.starts_with(&format!("{}-", set.key.name));
             let named = server.revisions.values().any(|it| {
@@ -414,7 +415,7 @@ impl InvariantChecks {
     /// W15: the collision count rises only if another revision has the name of the new one.
     fn check_collision(&mut self, server: &SimServer, decided: &PlanBasis, of: &Set) {
         let name = decided.plan.steps.iter().find_map(|it| match it {
-            Step::Create { name, .. } => Some(name.clone()),
+            RevisionWrite::Create { name, .. } => Some(name.clone()),
             _ => None,
         });
         let Some(name) = name else {

@@ -10,7 +10,7 @@ use muster_engine::controller::{CallError, Controller as _, Event, EventRecord, 
 use muster_engine::daemonset::execution::{Call, Response};
 use muster_engine::daemonset::facts::{Fact, Kind, Set};
 use muster_engine::daemonset::manifest::{self, Binding};
-use muster_engine::daemonset::plan::{Claim, Plan, Settings, Step};
+use muster_engine::daemonset::plan::{Claim, Plan, RevisionWrite, Settings};
 use muster_engine::daemonset::{DaemonSetController, SetCall};
 use serde_json::{Value, json};
 
@@ -708,11 +708,13 @@ impl World {
                 self.server.patch(Kind::Pods, &it.key, &body, actor).map(|_| wrote(self, Kind::Pods, &it.key))
             }
             Call::Claim(Claim::AdoptRevision(it) | Claim::ReleaseRevision(it))
-            | Call::Step(Step::Renumber { revision: it, .. } | Step::Label { revision: it }) => self
+            | Call::WriteRevision(
+                RevisionWrite::Renumber { revision: it, .. } | RevisionWrite::Label { revision: it },
+            ) => self
                 .server
                 .patch(Kind::Revisions, &it.key, &body, actor)
                 .map(|_| wrote(self, Kind::Revisions, &it.key)),
-            Call::Step(Step::Create { .. }) => {
+            Call::WriteRevision(RevisionWrite::Create { .. }) => {
                 self.server.create(Kind::Revisions, body, actor).map(|key| wrote(self, Kind::Revisions, &key))
             }
             Call::CreatePod { .. } => {
@@ -748,11 +750,13 @@ fn describe_call(call: &Call) -> String {
         Call::Claim(Claim::ReleasePod(it)) => format!("releases {}", it.key.name),
         Call::Claim(Claim::AdoptRevision(it)) => format!("adopts {}", it.key.name),
         Call::Claim(Claim::ReleaseRevision(it)) => format!("releases {}", it.key.name),
-        Call::Step(Step::Create { name, number, .. }) => format!("creates revision {name} number {number}"),
-        Call::Step(Step::Renumber { revision, number }) => {
+        Call::WriteRevision(RevisionWrite::Create { name, number, .. }) => {
+            format!("creates revision {name} number {number}")
+        }
+        Call::WriteRevision(RevisionWrite::Renumber { revision, number }) => {
             format!("renumbers {} to {number}", revision.key.name)
         }
-        Call::Step(Step::Label { revision }) => format!("labels {}", revision.key.name),
+        Call::WriteRevision(RevisionWrite::Label { revision }) => format!("labels {}", revision.key.name),
         Call::RelabelPod { pod, hash } => format!("relabels {} to {hash}", pod.key.name),
         Call::DeletePod { pod, why } => format!("deletes {}: {why}", pod.key.name),
         Call::CreatePod { node, hash, why } => format!("creates a pod of {hash} on {node}: {why}"),

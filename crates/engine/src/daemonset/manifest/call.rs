@@ -16,7 +16,7 @@ use super::{
 use crate::controller::{Patch, Verb};
 use crate::daemonset::execution::Call;
 use crate::daemonset::facts::{Condition, ConditionType, Kind, Selector, Set, Status};
-use crate::daemonset::plan::{Claim, Step};
+use crate::daemonset::plan::{Claim, RevisionWrite};
 use crate::daemonset::why::Why;
 
 /// Resource, name and subresource of a call, in the DaemonSet's namespace.
@@ -32,9 +32,10 @@ pub fn verb(call: &Call) -> Verb {
     match call {
         Call::ReadSet | Call::ReadRevision { .. } => Verb::Get,
         Call::ListPods => Verb::List,
-        Call::CreatePod { .. } | Call::Step(Step::Create { .. }) => Verb::Create,
+        Call::CreatePod { .. } | Call::WriteRevision(RevisionWrite::Create { .. }) => Verb::Create,
         Call::Claim(_) => Verb::Patch(Patch::Strategic),
-        Call::RelabelPod { .. } | Call::Step(Step::Renumber { .. } | Step::Label { .. }) => {
+        Call::RelabelPod { .. }
+        | Call::WriteRevision(RevisionWrite::Renumber { .. } | RevisionWrite::Label { .. }) => {
             Verb::Patch(Patch::Merge)
         }
         Call::PutStatus { .. } => Verb::Update,
@@ -53,10 +54,10 @@ pub fn target(set: &Set, call: &Call) -> Target {
         Call::Claim(Claim::AdoptPod(pod) | Claim::ReleasePod(pod))
         | Call::RelabelPod { pod, .. }
         | Call::DeletePod { pod, .. } => whole(Kind::Pods, Some(&pod.key.name)),
-        Call::Step(Step::Create { .. }) => whole(Kind::Revisions, None),
+        Call::WriteRevision(RevisionWrite::Create { .. }) => whole(Kind::Revisions, None),
         Call::ReadRevision { name } => whole(Kind::Revisions, Some(name)),
         Call::Claim(Claim::AdoptRevision(revision) | Claim::ReleaseRevision(revision))
-        | Call::Step(Step::Renumber { revision, .. } | Step::Label { revision })
+        | Call::WriteRevision(RevisionWrite::Renumber { revision, .. } | RevisionWrite::Label { revision })
         | Call::DeleteRevision { revision } => whole(Kind::Revisions, Some(&revision.key.name)),
     }
 }
@@ -105,17 +106,17 @@ pub fn body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
         Call::Claim(Claim::ReleaseRevision(it)) => {
             release_patch(&set.uid, &it.uid, &it.resource_version.to_string())
         }
-        Call::Step(Step::Create { name, hash, number }) => {
+        Call::WriteRevision(RevisionWrite::Create { name, hash, number }) => {
             let annotations = serde_json::from_str(&set.annotations).unwrap_or_default();
             let mut revision = controller_revision(owner, &annotations, &template(), hash, *number);
             // An equivalent template has the hash label of the first revision, but a name of its own.
             revision["metadata"]["name"] = name.as_ref().into();
             revision
         }
-        Call::Step(Step::Renumber { revision: it, number }) => {
+        Call::WriteRevision(RevisionWrite::Renumber { revision: it, number }) => {
             renumber_patch(*number, &it.uid, &it.resource_version.to_string())
         }
-        Call::Step(Step::Label { revision: it }) => {
+        Call::WriteRevision(RevisionWrite::Label { revision: it }) => {
             label_revision_patch(&it.key.name, &it.uid, &it.resource_version.to_string())
         }
         Call::RelabelPod { pod: it, hash } => relabel_patch(hash, &it.uid, &it.resource_version.to_string()),
