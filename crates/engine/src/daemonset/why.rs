@@ -108,7 +108,7 @@ impl Why {
         }
     }
 
-    /// The reason in words, without its details: nodes are grouped and counted by it.
+    /// Short text of the reason without its details; nodes are grouped and counted by it.
     pub fn label(&self) -> &'static str {
         match self {
             Self::AnotherNodeIsNamed { .. } => "another node is named",

@@ -11,7 +11,7 @@ use crate::daemonset::facts::Kind;
 use crate::daemonset::{FailedPodBackoff, RolloutDeletion};
 use crate::scenario::{self, World};
 
-/// A world, with its only set looked at.
+/// Explains the only DaemonSet of a scenario.
 pub(crate) fn snapshot(world: &World) -> Snapshot {
     let set = world.sets.first().expect("a world has a set");
     let text = |at: &str| set.pointer(at).and_then(|it| it.as_str()).expect("a set has a name").to_string();

@@ -8,7 +8,7 @@ use super::*;
 use crate::explain::tests::{snapshot, time};
 use crate::scenario::{self, World};
 
-/// What would come of a set that becomes the one which the last line says.
+/// Previews the rollout of the DaemonSet in the last line of the scenario.
 fn check(world: &str, planned: &str, want: Expect) {
     want.assert_eq(&preview_rollout(world, planned).to_string());
 }
@@ -298,7 +298,7 @@ fn what_does_not_fit_stops_it() {
         nothing else happens.
     "#]]
     .assert_eq(&said.to_string());
-    // With surge both stand side by side, and a port of the node's own has room for one.
+    // With surge both pods run side by side, and only one of them can use the host port.
     let port = |set: &mut Value| {
         set["spec"]["template"]["spec"]["containers"][0]["ports"] =
             json!([{"containerPort": 1, "hostPort": 80}]);
@@ -558,7 +558,7 @@ fn as_kubectl_applies() {
         merge_patch(&live, &apply_manifest(&live, &last)),
         merge_patch(&live, &{
             let mut same = live.clone();
-            // Its list of tolerations is one value.
+            // The list of tolerations has no merge key: it is replaced as a whole.
             same["spec"]["template"]["spec"]["tolerations"] = json!([{"key": "x"}]);
             same
         })

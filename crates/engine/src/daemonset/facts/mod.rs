@@ -164,7 +164,7 @@ pub enum Share {
 }
 
 impl Share {
-    /// Rule: a percentage of `maxUnavailable` or `maxSurge` is taken of the eligible nodes and rounded up.
+    /// Rule: a percentage in `maxUnavailable` or `maxSurge` refers to the eligible nodes and is rounded up.
     pub fn of(self, desired: usize) -> usize {
         match self {
             Self::Count(count) => count as usize,

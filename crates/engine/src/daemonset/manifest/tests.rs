@@ -30,7 +30,7 @@ fn tolerations(spec: Value) -> String {
     lines.join("\n")
 }
 
-/// What the template says of affinity, and what the pod then says.
+/// The affinity of a template, and the affinity of the pod built from it.
 fn check_affinity(affinity: Value, want: Expect) {
     want.assert_eq(&go_json::to_string(&pod_of_spec(json!({"affinity": affinity}))["spec"]["affinity"]));
 }
@@ -406,7 +406,7 @@ fn revision_data_is_spelt_as_go_spells_it() {
     let text = revision_data(&template);
     expect![[r#"{"spec":{"template":{"$patch":"replace","metadata":{"creationTimestamp":null,"labels":{"app":"web"}},"spec":{"containers":[{"command":["sh","-c","a \u003cb \u0026\u0026 c\u003ed"],"image":"web:1","name":"web"}]}}}}"#]]
         .assert_eq(&text);
-    // What a revision carries, written in Go's spelling, is that very text.
+    // The data of a revision, encoded as Go would, is byte-equal to the recorded text.
     let revision = controller_revision(OWNER, &Value::Null, &template, "abc", 1);
     assert!(go_json::to_string(&revision).contains(&text));
 }

@@ -34,7 +34,7 @@ fn volume(source: Value) -> Value {
     spec(json!({"volumes": [volume]}))
 }
 
-/// A template as its author wrote it, and as two API servers show it.
+/// A template as its author wrote it, and as two API servers return it.
 fn written() -> Value {
     json!({
         "metadata": {"labels": {"app": "web"}},
@@ -95,7 +95,7 @@ fn what_the_api_server_fills_in_changes_nothing() {
     same(written(), served());
 }
 
-/// K07: Kubernetes 1.12 began to fill in procMount, and every daemon was restarted.
+/// K07: Kubernetes 1.12 began to default `procMount`, and all daemon pods were restarted.
 #[test]
 fn a_newer_server_that_fills_in_one_more_field_changes_nothing() {
     let mut newer = served();
@@ -129,8 +129,7 @@ fn other_patches_have_no_meaning() {
     assert!(of_revision(&json!({"spec": {"template": {"$patch": "replace"}}})).is_some());
 }
 
-/// Every entry of the table, on the path that it names: the default is as good as nothing, another value
-/// is not.
+/// Checks every entry of the table: its value is equivalent to absence, another value is not.
 #[test]
 fn every_entry_of_the_table_holds() {
     for (pattern, absent) in ABSENT_VALUES {
@@ -159,12 +158,12 @@ fn every_entry_of_the_table_holds() {
     }
 }
 
-/// The paths that a pattern names, `**` standing for somewhere.
+/// The paths that a pattern matches, with an arbitrary prefix for `**`.
 fn paths(pattern: &str) -> Vec<Vec<String>> {
     let mut all: Vec<Vec<String>> = vec![vec![]];
     for part in pattern.split('.') {
         let names: Vec<String> = match FIELD_GROUPS.iter().find(|it| it.0 == part) {
-            // Probes and affinities are single, containers and terms come in lists.
+            // Probes and affinities are objects; containers and terms are list items.
             Some((_, names)) if part == "CONTAINER" => names.iter().map(|it| format!("{it}[]")).collect(),
             Some((_, names)) => names.iter().map(|it| it.to_string()).collect(),
             None if part == "**" => vec!["somewhere".to_string()],
@@ -178,7 +177,7 @@ fn paths(pattern: &str) -> Vec<Vec<String>> {
     all
 }
 
-/// A template with something else beside every step of the path, so that nothing becomes empty.
+/// A template with a sibling of every field on the path, so that no object becomes empty.
 fn at(path: &[String], value: Option<Value>) -> Value {
     let Some((first, rest)) = path.split_first() else { return value.unwrap_or(json!({"beside": 1})) };
     let (key, in_list) = first.strip_suffix("[]").map_or((first.as_str(), false), |it| (it, true));
@@ -415,7 +414,7 @@ fn fnv() {
     assert_eq!(fnv1a_128("a"), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
 }
 
-/// Fields of a served template, any of which may be missing.
+/// Fields of a template as an API server returns it, each of which may be absent.
 fn some_of(value: Value) -> impl Strategy<Value = Value> {
     let fields: Vec<(String, Value)> = value.as_object().unwrap().clone().into_iter().collect();
     let most = fields.len();

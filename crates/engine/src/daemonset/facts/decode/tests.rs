@@ -28,7 +28,7 @@ fn a_watch_s_lines() {
     let expired = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}});
     let error = Watched::Error { code: 410, message: "too old".into() };
     assert_eq!(line(Kind::Nodes, &expired).unwrap(), error);
-    // The kind may stand after the object, as encoders that sort do not promise otherwise.
+    // `type` may follow `object`: the field order of JSON is not guaranteed.
     let text = br#"{"object":{"metadata":{"name":"a","resourceVersion":"7"}},"type":"DELETED"}"#;
     assert_eq!(watched(Kind::Nodes, text, &mut Interner::default()).unwrap(), gone);
     // A field that a later version adds changes nothing.

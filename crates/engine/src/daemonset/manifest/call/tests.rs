@@ -292,7 +292,7 @@ fn a_pod_through_the_stencil_is_the_pod() {
         }
         assert_eq!(encoded_pod.for_node("a\"b"), None);
     }
-    // A template that holds the mark itself has no encoded_pod.
+    // A template that contains the placeholder has no encoded pod.
     let mut odd = Arc::unwrap_or_clone(set);
     odd.template.raw = r#"{"spec":{"hostname":"\u0001node\u0001"}}"#.into();
     assert!(EncodedPod::new(&odd, &"h".into(), Binding::Scheduler).is_none());
