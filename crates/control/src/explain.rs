@@ -132,7 +132,10 @@ pub(crate) async fn read_nodes_and_pods(
     .await?;
     for kind in [Kind::Pods, Kind::Revisions] {
         let wanted = ("labelSelector", selector.as_str());
-        for_each_object(client, kind, Some(namespace), wanted, |object| Ok(snapshot.add_object(kind, object)?)).await?;
+        for_each_object(client, kind, Some(namespace), wanted, |object| {
+            Ok(snapshot.add_object(kind, object)?)
+        })
+        .await?;
     }
     Ok(())
 }
