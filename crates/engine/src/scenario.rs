@@ -42,7 +42,7 @@ use crate::daemonset::manifest::{self, HASH_LABEL};
 mod read;
 mod write;
 
-/// The API objects of a cluster, complete enough for an API server to store them, and the time.
+/// The state of a cluster: its API objects, complete enough for an API server to store them, and the current time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct World {
     /// Seconds since the scenario's epoch.
@@ -69,15 +69,15 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// Second 0 of every scenario: 2026-01-01T00:00:00Z.
+/// The epoch of every scenario in Unix seconds: 2026-01-01T00:00:00Z.
 pub const EPOCH_S: i64 = 1_767_225_600;
 
-/// Formats a scenario's second as an API timestamp.
+/// Formats a time in seconds since the scenario's epoch as an API timestamp.
 pub fn time(second: i64) -> String {
     Timestamp::from_second(EPOCH_S.saturating_add(second)).unwrap_or(Timestamp::MAX).to_string()
 }
 
-/// Parses an API timestamp as a scenario's second.
+/// Parses an API timestamp into seconds since the scenario's epoch.
 pub fn second(time: &str) -> Option<i64> {
     time.parse::<Timestamp>().ok().map(|it| it.as_second() - EPOCH_S)
 }
@@ -87,7 +87,8 @@ pub fn parse(text: &str) -> Result<World, Error> {
     read::world(text)
 }
 
-/// Prints a scenario. Fields that the language has no word for are left out; a parsed scenario is printed unchanged.
+/// Prints a scenario. Fields that the language cannot express are left out; printing a parsed scenario gives the same
+/// text.
 pub fn print(world: &World) -> String {
     write::world(world)
 }
@@ -191,7 +192,7 @@ const REV_WORDS: &[WordRule] = &[
     ("hash", One),
 ];
 
-/// Groups of words of which a line may have only one.
+/// Groups of mutually exclusive keywords: a line may have only one of each group.
 const EXCLUSIVE: &[&[&str]] = &[
     &["on-delete", "max-unavailable"],
     &["on-delete", "max-surge"],
@@ -201,10 +202,10 @@ const EXCLUSIVE: &[&[&str]] = &[
     &["direct", "for"],
 ];
 
-/// Words that only a pod of a set may have.
+/// Keywords that only a pod of a DaemonSet may have.
 const NEEDS_SET: &[&str] = &["orphan", "for", "direct", "rev", "hash", "generation-label", "unlabel"];
 
-/// The value of `of=`, `hash=` and `tolerate=` for none.
+/// The value of the keywords `of=`, `hash=` and `tolerate=` that means "none".
 const NONE: &str = "none";
 
 const COUNTS: [(&str, &str); 7] = [
@@ -232,7 +233,7 @@ const NODE_STATES: [(&str, &str); 3] = [("ready", "True"), ("not-ready", "False"
 
 // Shared by parser and printer.
 
-/// `KEY[=VALUE][:EFFECT][@N]`: a taint or a toleration.
+/// A taint or toleration in the notation `KEY[=VALUE][:EFFECT][@N]`.
 struct TaintText<'a> {
     key: &'a str,
     value: Option<&'a str>,
@@ -301,10 +302,11 @@ const STARTING: &str = "ContainerCreating";
 const REQUIRED_TERMS: &str =
     "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
-/// Words that only a pod on a node may have.
+/// Keywords that only a pod on a node may have.
 const NEEDS_NODE: &[&str] = &["ready", "unready", "waiting", "since"];
 
-/// Rule: the set of an object is its owner; for an orphan, the set whose image it runs, or that selects it.
+/// Rule: a pod or revision belongs to the DaemonSet that owns it; an orphan, to the DaemonSet whose image it runs or
+/// whose selector matches it.
 fn set_of<'w>(object: &Value, world: &'w World) -> Option<&'w Value> {
     let mut sets = world.sets.iter().filter(|it| text(it, NAMESPACE) == text(object, NAMESPACE));
     if let Some(owner) = controller(object) {
@@ -329,7 +331,7 @@ fn controller(object: &Value) -> Option<&Value> {
     list(object, "/metadata/ownerReferences").iter().find(|it| it["controller"] == true)
 }
 
-/// Name and number of the image that a set, a pod or a revision runs.
+/// Name and number of the image of a DaemonSet, a pod or a ControllerRevision.
 fn image(object: &Value) -> Option<(&str, i64)> {
     ["", "/spec/template", "/data/spec/template"]
         .iter()
@@ -435,7 +437,7 @@ fn put_at(value: &mut Value, at: &str, key: &str, new: impl Into<Value>) {
     }
 }
 
-/// A value in a line: a string without quotes, and nothing for null.
+/// Formats a JSON value as a word of a line: a string without quotes, and null as the empty string.
 fn plain(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -444,7 +446,7 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// Replaces whitespace: lines are split at it.
+/// Replaces whitespace in a text by `_`, because whitespace separates the words of a line.
 fn one_word(text: &str) -> String {
     text.replace(char::is_whitespace, "_")
 }

@@ -12,18 +12,18 @@ use serde_json::Value;
 pub struct Request {
     pub verb: Verb,
     pub path: String,
-    /// `None` for a read.
+    /// Body of the request; `None` for a read.
     pub body: Option<Value>,
-    /// Only metadata is requested (`PartialObjectMetadata`).
+    /// Whether only the metadata of objects is requested (`PartialObjectMetadata`).
     pub metadata_only: bool,
 }
 
-/// A request as it is sent.
+/// An API request with its body serialized, ready to be sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EncodedRequest {
     pub verb: Verb,
     pub path: String,
-    /// Empty for a read.
+    /// Body of the request; empty for a read.
     pub body: String,
     pub accept: Accept,
     pub priority: Priority,
@@ -37,21 +37,21 @@ impl From<Request> for EncodedRequest {
     }
 }
 
-/// What the response is to contain.
+/// The representation that the response is to have (header `Accept`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accept {
     Object,
-    /// `PartialObjectMetadata`
+    /// The response is a `PartialObjectMetadata`.
     Metadata,
-    /// `PartialObjectMetadataList`
+    /// The response is a `PartialObjectMetadataList`.
     MetadataList,
 }
 
-/// Which calls go first when a rate limit delays some.
+/// The priority of a request when the client's rate limit delays requests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Priority {
     Normal,
-    /// Status writes only report the state; writes that change it go first.
+    /// The priority of status writes: they only report state, so all other writes are sent before them.
     Low,
 }
 
@@ -84,9 +84,10 @@ impl Verb {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Patch {
     Merge,
-    /// Lists are merged by key: one of several owner references can be added or removed.
+    /// A strategic merge patch: lists are merged by key, so that one of several owner references can be added or
+    /// removed.
     Strategic,
-    /// Server-side apply.
+    /// A server-side apply patch.
     Apply,
 }
 
@@ -100,41 +101,41 @@ impl Patch {
     }
 }
 
-/// The outcome of a call.
+/// The outcome of an API call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// With the body of the response, usually an object.
+    /// The call succeeded; holds the body of the response, usually an object.
     Done(Vec<u8>),
     Refused(CallError),
 }
 
-/// Why a call failed, sorted by what the caller does next.
+/// Why an API call failed, classified by what the caller does next.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CallError {
     NotFound,
     AlreadyExists,
-    /// 409: the object has changed, or another object has its name.
+    /// Status 409: the object has changed since it was read, or another object has its name.
     Conflict,
-    /// 403, including quota.
+    /// Status 403: the call is not authorized, or a quota is exceeded.
     Forbidden(String),
-    /// 422
+    /// Status 422: the object in the request is invalid.
     Invalid(String),
-    /// 429
+    /// Status 429: the client has sent too many requests.
     TooManyRequests {
         retry_after: Option<Duration>,
     },
-    /// 5xx: the write may or may not have been applied.
+    /// Status 5xx: the write may or may not have been applied.
     Server(String),
-    /// No response: the write may or may not have been applied.
+    /// No response was received: the write may or may not have been applied.
     NoAnswer,
     NamespaceTerminating,
 }
 
-/// Longest `Retry-After` that is respected.
+/// Longest delay in a `Retry-After` header that the client respects.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 impl CallError {
-    /// How long the server asks the client to wait, at most [`RETRY_AFTER_MAX`].
+    /// The delay before the next attempt that the server asks for, at most [`RETRY_AFTER_MAX`].
     pub(crate) fn retry_after(&self) -> Duration {
         match self {
             Self::TooManyRequests { retry_after } => retry_after.unwrap_or_default().min(RETRY_AFTER_MAX),

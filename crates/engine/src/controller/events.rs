@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::controller::{EventRecord, KubeEvent, ObjectReference, Patch, Verb};
 
-/// An Event that the correlator passed: to create if `count` is one, else to patch with the new count.
+/// An Event to write: it is created if `count` is one, else patched with the new count.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EmittedEvent {
     name: String,
@@ -24,7 +24,7 @@ pub struct EmittedEvent {
 }
 
 impl EmittedEvent {
-    /// Path and body of the create.
+    /// Path and body of the request that creates the Event.
     fn create(
         &self,
         component: &str,
@@ -65,7 +65,7 @@ impl EmittedEvent {
         (format!("/api/v1/namespaces/{}/events", namespace(about)), body)
     }
 
-    /// Path and body of the merge patch that raises the count.
+    /// Path and body of the merge patch that increments the Event's count.
     fn patch(&self, about: &ObjectReference) -> (String, Value) {
         let body =
             json!({"count": self.count, "lastTimestamp": self.last.to_rfc3339(), "message": self.message});
@@ -73,17 +73,17 @@ impl EmittedEvent {
     }
 }
 
-/// The write of one Event: which request to send, and what a failure means.
+/// The write of one Event: the request to send, and whether to retry after a failure.
 #[derive(Debug)]
 pub struct EventWrite<'a> {
     emitted: &'a EmittedEvent,
     record: &'a EventRecord,
-    /// The Event exists: its count is raised.
+    /// Whether the Event exists and is patched; else it is created.
     is_patch: bool,
     tries: u32,
 }
 
-/// Attempts to write one Event, and the delay between them; the other Events wait.
+/// Maximum number of attempts to write one Event, and the delay between two attempts. Other Events wait meanwhile.
 const TRIES_MAX: u32 = 3;
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -102,8 +102,8 @@ impl<'a> EventWrite<'a> {
         (verb, path, body)
     }
 
-    /// The request failed with this status code, or without a response: returns the delay before the next attempt, or
-    /// `None` if there is none.
+    /// Returns the delay before the next attempt, or `None` if the Event is dropped. `code` is the status code of the
+    /// failed request, `None` if there was no response.
     pub fn failed(&mut self, code: Option<u16>) -> Option<Duration> {
         match code {
             // The server deletes Events after their TTL: create it again.
@@ -120,10 +120,10 @@ impl<'a> EventWrite<'a> {
     }
 }
 
-/// Events that may wait to be written; further ones are dropped. Upstream: `maxQueuedEvents`.
+/// Maximum number of events in the queue; further events are dropped. Upstream: `maxQueuedEvents`.
 pub const QUEUED_EVENTS_MAX: usize = 1000;
 
-/// Events about cluster-scoped objects are in the namespace `default`.
+/// The namespace of an Event: that of its object, or `default` for a cluster-scoped object.
 fn namespace(about: &ObjectReference) -> &str {
     if about.key.namespace.is_empty() { "default" } else { &about.key.namespace }
 }
@@ -132,22 +132,22 @@ fn namespace(about: &ObjectReference) -> &str {
 #[derive(Debug, Default)]
 pub struct EventCorrelator {
     objects: BTreeMap<Text, ObjectEvents>,
-    /// The time in the name of the last Event: no two names may be equal.
+    /// The timestamp in the name of the last Event. Each Event gets a later one, so that names are unique.
     last_name: Time,
 }
 
-/// Objects that are remembered; above that, the half whose last event is oldest is forgotten.
+/// Maximum number of objects whose events are remembered. Above it, the half with the oldest last event is forgotten.
 const OBJECTS_MAX: usize = 4096;
-/// Events of one object that are remembered; above that, the oldest is forgotten.
+/// Maximum number of remembered events per object. Above it, the oldest event is forgotten.
 const EVENTS_MAX: usize = 64;
 
-/// Different messages of one reason within the interval, from which on they are aggregated. Upstream:
-/// `defaultAggregateMaxEvents`, `defaultAggregateIntervalInSeconds`.
+/// Number of different messages with one reason, within this interval, from which on events are aggregated into one.
+/// Upstream: `defaultAggregateMaxEvents`, `defaultAggregateIntervalInSeconds`.
 const SIMILAR_MAX: usize = 10;
 const SIMILAR_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Token bucket of an object's events, one for warnings and one for others: its size, and the time per token. Upstream:
-/// `defaultSpamBurst`, `defaultSpamQPS`.
+/// Size of the token bucket that limits an object's events, and the time after which it gains one token. Warnings and
+/// normal events have separate buckets. Upstream: `defaultSpamBurst`, `defaultSpamQPS`.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(300);
 
@@ -156,11 +156,12 @@ struct ObjectEvents {
     last: Time,
     similar: BTreeMap<(bool, &'static str), Similar>,
     emitted: BTreeMap<EventKey, EmittedEvent>,
-    /// When the token bucket will be full again, for normal events and for warnings.
+    /// The times at which the token buckets for normal events and for warnings will be full again.
     full_at: [Time; 2],
 }
 
-/// Events with equal keys are counted as one: by reason and message, or by reason alone once they are aggregated.
+/// Identifies events that are counted as one Event: warning or normal, reason, and message; without message once the
+/// events are aggregated.
 type EventKey = (bool, &'static str, Option<String>);
 
 #[derive(Debug, Default)]

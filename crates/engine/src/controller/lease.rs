@@ -31,7 +31,7 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// What is wrong with the settings, if anything.
+    /// Returns an error message if the settings are invalid.
     pub fn validation_error(&self) -> Option<String> {
         let Self { duration, renew_deadline, retry_period } = self;
         if duration.subsec_nanos() != 0 || duration.is_zero() {
@@ -61,7 +61,7 @@ impl Terms {
 /// The `spec` of a Lease. Upstream: `LeaderElectionRecord`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LeaseRecord {
-    /// Empty if no replica holds the lease.
+    /// Identity of the replica that holds the lease; empty if none does.
     pub holder: Text,
     pub duration_s: u32,
     pub acquired: Option<Time>,
@@ -102,18 +102,18 @@ impl LeaseRecord {
     }
 }
 
-/// What a replica does after it has read the lease.
+/// The action of a replica after it has read the lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LeaseAction {
-    /// Write this on the version that was read, to acquire the lease or to renew it.
+    /// Acquire or renew the lease: write this record, with the `resourceVersion` that was read as precondition.
     Write(LeaseRecord),
-    /// Another replica leads. Decide again at this moment, or when the lease changes.
+    /// Another replica leads. Decide again at this time, or when the lease changes.
     Wait { until: Duration },
     /// This replica led and lost the lease: it must exit.
     Exit(LostLease),
 }
 
-/// How a leader lost its lease.
+/// The reason why a leader lost its lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LostLease {
     HeldBy(Text),
@@ -134,14 +134,14 @@ impl fmt::Display for LostLease {
     }
 }
 
-/// One replica's part in the election.
+/// One replica's state in leader election: the lease as it last read it, and its own last renewal.
 #[derive(Clone, Debug)]
 pub struct Election {
     identity: Text,
     terms: Terms,
-    /// The record that was last read, and since when it has not changed.
+    /// The lease record that was last read, and the time since which it has not changed.
     observed: Option<(LeaseRecord, Duration)>,
-    /// When the last successful renewal began; `None` until this replica has led.
+    /// Start time of this replica's last successful renewal; `None` if it has never led.
     renewed: Option<Duration>,
 }
 
@@ -150,8 +150,8 @@ impl Election {
         Self { identity: identity.into(), terms, observed: None, renewed: None }
     }
 
-    /// Decides what to do about the lease that was read; `None` if there is none. `clock` is wall-clock time and only
-    /// written into the record.
+    /// Decides what to do after the lease was read. `found` is `None` if the lease does not exist. `clock` is
+    /// wall-clock time, which is only written into the record.
     ///
     /// Rule: a lease may be acquired if it has no holder, or if it has not changed for its duration since this replica
     /// first read it. A leader exits if it is past the renew deadline, or if the lease has another holder, none, or was
@@ -192,7 +192,7 @@ impl Election {
         }
     }
 
-    /// The lease was written by a call that began at this moment.
+    /// Records that this replica wrote the lease, with a call that began at this time.
     pub fn wrote(&mut self, began: Duration) {
         self.renewed = Some(began);
     }
@@ -202,7 +202,8 @@ impl Election {
         self.renewed.map(|it| it.saturating_add(self.terms.renew_deadline))
     }
 
-    /// The record that a leader writes when it stops, so that the next one need not wait. Upstream: `release`.
+    /// The record that a leader writes when it stops, so that the next leader need not wait for the lease to expire.
+    /// Upstream: `release`.
     pub fn released(&self, found: &LeaseRecord, clock: Time) -> LeaseRecord {
         LeaseRecord {
             holder: "".into(),

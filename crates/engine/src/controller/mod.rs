@@ -33,19 +33,19 @@ pub use work_queue::WorkQueue;
 /// Watches some kinds, keeps facts about their objects, and returns for a key which calls to make. Upstream: a controller
 /// of kube-controller-manager; `Reconciler` in controller-runtime.
 pub trait Controller {
-    /// What the controller keeps of an object.
+    /// The fields of an object that the controller keeps in memory.
     type Fact: Fact;
-    /// What is reconciled.
+    /// The key of an item in the work queue, usually the name of an object.
     type Key: Ord + Clone;
-    /// A call that the controller wants to be made. `Display` is for logs and tests.
+    /// An API call that a reconcile returns. `Display` is for logs and tests.
     type Call: Clone + fmt::Display;
 
     fn watches(&self) -> Vec<Watch>;
 
-    /// Reads one object of a watched kind.
+    /// Decodes one object of a watched kind.
     fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Self::Fact, Malformed>;
 
-    /// Reads an object that was deleted.
+    /// Decodes the last state of a deleted object.
     fn decode_deleted(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Self::Fact, Malformed> {
         Self::decode(watch, object, shared)
     }
@@ -53,8 +53,8 @@ pub trait Controller {
     /// Updates the facts and returns the keys to reconcile. Nothing is reconciled before every kind is listed.
     fn apply(&mut self, event: Event<Self::Fact>, now: Time) -> Vec<Self::Key>;
 
-    /// A bookmark: the watch of a kind has delivered everything up to this resource version. Returns the keys to
-    /// reconcile.
+    /// Applies a bookmark: the watch of a kind has delivered all events up to this resource version. Returns the keys
+    /// to reconcile.
     fn bookmark(&mut self, _kind: usize, _resource_version: u64) -> Vec<Self::Key> {
         Vec::new()
     }
@@ -64,18 +64,20 @@ pub trait Controller {
         true
     }
 
-    /// Whether calls of an earlier reconcile are left, which are made before the key is reconciled again.
+    /// Whether calls of an earlier reconcile of the key are still to be made. They are made before the key is
+    /// reconciled again.
     fn is_executing(&self, _key: &Self::Key) -> bool {
         false
     }
 
-    /// Returns what to do about a key now. Calls of an earlier pass may still be in flight: they are not returned twice.
+    /// Returns the calls to make for a key. Calls of an earlier reconcile that are still in flight are not returned
+    /// again.
     fn reconcile(&mut self, key: &Self::Key, now: Time) -> Reconcile<Self::Call>;
 
     /// The API request of a call.
     fn request(call: &Self::Call) -> Request;
 
-    /// The request of a call as it is sent.
+    /// The API request of a call, with its body serialized.
     fn encode(call: &Self::Call) -> EncodedRequest {
         Self::request(call).into()
     }
@@ -95,13 +97,13 @@ pub trait Controller {
     }
 }
 
-/// What a controller keeps of an object.
+/// The fields of an object that a controller keeps in memory.
 pub trait Fact {
-    /// The namespace is empty for a cluster-scoped kind.
+    /// Namespace and name of the object; the namespace is empty for a cluster-scoped kind.
     fn key(&self) -> ObjectKey;
     fn resource_version(&self) -> u64;
 
-    /// Whether the controller keeps the object. A list contains relevant facts only.
+    /// Whether the controller keeps the object in memory. Objects that are not relevant are removed from lists.
     fn is_relevant(&self) -> bool {
         true
     }
@@ -110,7 +112,7 @@ pub trait Fact {
 /// A kind as the API server serves it. Upstream: `APIResource`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Resource {
-    /// Empty for the core group.
+    /// The API group; empty for the core group.
     pub group: Text,
     pub version: Text,
     pub kind: Text,
@@ -127,7 +129,7 @@ impl Resource {
         }
     }
 
-    /// Whether the `apiVersion` of an owner reference is this group and version.
+    /// Whether `api_version`, of an owner reference, is the group and version of this resource.
     pub(crate) fn is_version(&self, api_version: &str) -> bool {
         match api_version.split_once('/') {
             Some((group, version)) => *self.group == *group && *self.version == *version,
@@ -135,7 +137,7 @@ impl Resource {
         }
     }
 
-    /// The URL path of the collection, in all namespaces or in one.
+    /// The URL path of the collection in one namespace, or in all namespaces if `None`.
     pub fn collection(&self, namespace: Option<&str>) -> String {
         let (group, version, plural) = (&self.group, &self.version, &self.plural);
         let mut path =
@@ -152,7 +154,7 @@ impl Resource {
     }
 }
 
-/// Percent-encodes a name: the name in an owner reference may be any text.
+/// Percent-encodes a name as a segment of a URL path: the name in an owner reference may be any text.
 fn segment(name: &str) -> String {
     let mut text = String::new();
     for byte in name.bytes() {
@@ -170,7 +172,7 @@ fn segment(name: &str) -> String {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Watch {
     pub resource: Arc<Resource>,
-    /// Only metadata is requested (`PartialObjectMetadata`).
+    /// Whether only the metadata of objects is requested (`PartialObjectMetadata`).
     pub metadata_only: bool,
 }
 
@@ -191,14 +193,14 @@ impl Watch {
     }
 }
 
-/// What a list or watch returned. `kind` is an index into [`Controller::watches`].
+/// A result of a list or watch, decoded. `kind` is an index into [`Controller::watches`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event<F> {
-    /// All objects of a kind; every other object is deleted.
+    /// All objects of a kind were listed; an object that is not in the list does not exist.
     Listed { kind: usize, facts: Vec<F>, resource_version: u64 },
-    /// Added or modified.
+    /// The object was added or modified.
     Applied { kind: usize, fact: F },
-    /// With the last state of the object.
+    /// The object was deleted; holds its last state.
     Deleted { kind: usize, fact: F },
 }
 
@@ -208,9 +210,9 @@ pub enum Event<F> {
 pub struct Reconcile<C> {
     pub calls: Vec<C>,
     pub events: Vec<EventRecord>,
-    /// Reconcile again then, even if nothing happens. Replaces the time of the previous reconcile.
+    /// Time at which to reconcile the key again even without an event. Replaces the time of the previous reconcile.
     pub wake_at: Option<Time>,
-    /// The watches have not shown the controller's own writes for too long: list every kind again.
+    /// Whether to list every kind again, because the watches have not shown the controller's own writes for too long.
     pub relist: bool,
 }
 
@@ -269,25 +271,26 @@ impl KubeEvent {
 pub struct ObjectReference {
     pub api_version: Text,
     pub kind: Text,
-    /// The namespace is empty for a cluster-scoped kind.
+    /// Namespace and name of the object; the namespace is empty for a cluster-scoped kind.
     pub key: ObjectKey,
     pub uid: Text,
-    /// Zero if unknown.
+    /// The `resourceVersion` of the object; zero if unknown.
     pub resource_version: u64,
 }
 
-/// One line of a watch, decoded.
+/// An event of a watch, with its object decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Watched<F> {
-    /// Added or modified.
+    /// The object was added or modified.
     Applied(F),
     Deleted(F),
     Bookmark {
         resource_version: u64,
-        /// All objects that existed when the watch began have been sent (`k8s.io/initial-events-end`).
+        /// Whether all objects that existed when the watch began have been sent (`k8s.io/initial-events-end`).
         ends_list: bool,
     },
-    /// The server ended the watch; 410 means that the history was compacted and a new list is needed.
+    /// The server ended the watch with an error. Code 410 means that the history was compacted and a new list is
+    /// needed.
     Error {
         code: i64,
         message: String,
@@ -304,7 +307,7 @@ impl<F> Watched<F> {
     }
 }
 
-/// Decodes one line of a watch: `{"type":…,"object":…}`.
+/// Decodes one line of a controller's watch: `{"type":…,"object":…}`.
 pub fn watched<C: Controller>(
     watch: &Watch,
     line: &[u8],
@@ -316,7 +319,7 @@ pub fn watched<C: Controller>(
     })
 }
 
-/// Decodes one line of a watch; `decode` reads the object, and whether it was deleted.
+/// Decodes one line of a watch. `decode` gets the JSON of the object and whether the object was deleted.
 pub(crate) fn decode_watch_line<F>(
     kind: &str,
     line: &[u8],

@@ -8,14 +8,15 @@ use serde::Deserialize;
 
 use crate::controller::{CallError, Outcome};
 
-/// Time for the watch to show a write. After that the write is attempted again, which changes nothing if it was done.
+/// Longest delay until the watch shows a write. After that the write is attempted again; the second write changes
+/// nothing if the first one was applied.
 pub(crate) const WATCH_DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// Backoff after the first failure, and the longest; doubled in between.
+/// Backoff after the first failure, and the maximum backoff. The backoff doubles with each failure.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// The last call about an object.
+/// The state of the last call about an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Attempt {
     #[default]
@@ -23,7 +24,7 @@ pub(crate) enum Attempt {
     InFlight {
         failures: u32,
     },
-    /// It succeeded; the watch may not show `version` yet.
+    /// The call succeeded and wrote `version`, which the watch may not have shown yet.
     Done {
         version: u64,
         retry_at: Time,
@@ -34,18 +35,18 @@ pub(crate) enum Attempt {
     },
 }
 
-/// When the next call about an object may be made.
+/// The time at which the next call about an object may be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NextAttempt {
     Now,
-    /// After the outcome of the call in flight.
+    /// A call is in flight: the next one may be made after its outcome.
     AfterOutcome,
     At(Time),
 }
 
 impl Attempt {
-    /// `version` is the `resourceVersion` that the watch shows. A wait longer than the longest backoff began before the
-    /// clock was set back: it is over.
+    /// Returns when the next call may be made. `version` is the `resourceVersion` that the watch shows. If the
+    /// remaining wait exceeds the maximum backoff, the clock was set back, and the call may be made now.
     pub(crate) fn next(self, version: u64, now: Time) -> NextAttempt {
         let waits = |until: Time| now < until && until <= now + RETRY_MAX;
         match self {
@@ -63,7 +64,8 @@ impl Attempt {
         *self = Self::InFlight { failures };
     }
 
-    /// The outcome of a write on `version`: no further call before the watch has shown it. NotFound counts as written.
+    /// Applies the outcome of a write whose precondition was `version`. After a success, or NotFound, no further call
+    /// is made until the watch has shown a newer version.
     pub(crate) fn wrote(&mut self, version: u64, outcome: &Outcome, now: Time) {
         match outcome {
             Outcome::Done(answer) => {
@@ -74,7 +76,7 @@ impl Attempt {
         }
     }
 
-    /// A write succeeded, and the watch will show it as `version`.
+    /// Records that a write succeeded, and that the watch will show it as `version`.
     pub(crate) fn expect_version(&mut self, version: u64, now: Time) {
         *self = Self::Done { version, retry_at: now + WATCH_DELAY_MAX };
     }

@@ -22,7 +22,7 @@ pub(crate) struct TestCluster<C: Controller> {
     pub(crate) now: Time,
     /// Events that the watches have not delivered yet, while they are delayed.
     delayed: Option<Vec<Event<C::Fact>>>,
-    /// Errors of the next calls.
+    /// Errors that the next calls return.
     pub(crate) refusals: VecDeque<CallError>,
     log: String,
 }
@@ -51,7 +51,7 @@ impl<C: Controller> TestCluster<C> {
         cluster
     }
 
-    /// Creates or replaces an object, as a user.
+    /// Creates or replaces an object as a user would.
     pub(crate) fn put(&mut self, mut object: Value) {
         let kind = self.kind(object["kind"].as_str().unwrap());
         let key = key(&object);
@@ -64,7 +64,7 @@ impl<C: Controller> TestCluster<C> {
         self.store(kind, key, object);
     }
 
-    /// Merges fields into an object, as a user.
+    /// Merges fields into an object as a user would.
     pub(crate) fn patch(&mut self, kind: &str, name: &str, patch: &Value) {
         let kind = self.kind(kind);
         let key = self.find(kind, name);
@@ -94,7 +94,7 @@ impl<C: Controller> TestCluster<C> {
         self.delayed.take().into_iter().flatten().for_each(|it| self.queue.apply(it, now));
     }
 
-    /// Runs the controller for that time, and returns its calls and events, one per line.
+    /// Runs the controller for a duration, and returns its calls and events, one per line.
     pub(crate) fn run(&mut self, time: Duration) -> String {
         let until = self.now + time;
         for _ in 0..10_000 {

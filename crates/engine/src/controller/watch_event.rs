@@ -10,8 +10,8 @@ use muster_api::well_known::ANNOTATION_INITIAL_EVENTS_END;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// An object that does not have the structure of its kind. The API server refuses such objects; one that is received
-/// nevertheless is logged and skipped, and affects no other object.
+/// Error: an object does not have the structure of its kind. The API server refuses such objects. A malformed object
+/// that is received nevertheless is logged and skipped.
 #[derive(Debug)]
 pub struct Malformed {
     kind: Text,
@@ -35,12 +35,12 @@ impl core::error::Error for Malformed {}
 /// The type of a watch event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WatchEventType {
-    /// Added or modified.
+    /// The object was added or modified.
     Applied,
     Deleted,
     Bookmark {
         resource_version: u64,
-        /// All objects that existed when the watch began have been sent (`k8s.io/initial-events-end`).
+        /// Whether all objects that existed when the watch began have been sent (`k8s.io/initial-events-end`).
         ends_list: bool,
     },
     Error {
@@ -73,8 +73,8 @@ pub fn watch_event<T>(
     read(event_type(kind, line.event.as_ref(), object)?, object)
 }
 
-/// Splits a line in the form that API servers write, without parsing it: to find the end of an object costs as much as
-/// to parse it. `None` for any other form, which is parsed as JSON.
+/// Splits a line of a watch into event type and object without parsing it, if it has the exact form that API servers
+/// write. `None` for any other form; such a line is parsed as JSON, which is slower.
 fn split(line: &[u8]) -> Option<(&str, &[u8])> {
     let rest = line.strip_prefix(br#"{"type":""#)?;
     let (event, rest) = rest.split_at_checked(rest.iter().position(|it| *it == b'"')?)?;
@@ -122,7 +122,7 @@ fn event_type(kind: &str, event: &str, object: &[u8]) -> Result<WatchEventType, 
     })
 }
 
-/// The annotation of the bookmark that ends a streaming list.
+/// Annotation of the bookmark that ends a streaming list.
 const LIST_ENDS: &str = ANNOTATION_INITIAL_EVENTS_END;
 
 fn from_slice<'a, T: Deserialize<'a>>(kind: &str, json: &'a [u8]) -> Result<T, Malformed> {

@@ -7,23 +7,23 @@ use muster_api::time::Time;
 
 use super::{Controller, Event, EventRecord, Outcome, Reconcile};
 
-/// The keys that a controller is to reconcile now and later, without duplicates, and the calls in flight.
+/// The work queue of a controller: the keys to reconcile now and later, without duplicates, and the calls in flight.
 #[derive(Debug)]
 pub struct WorkQueue<C: Controller> {
     controller: C,
-    /// Kinds that are not listed yet.
+    /// Watched kinds whose objects have not been listed yet.
     missing: BTreeSet<usize>,
     /// Keys to reconcile, with the time at which they were queued.
     queue: BTreeMap<C::Key, Time>,
     /// Keys that the controller may not reconcile yet, oldest first, and the time at which they were queued.
     deferred: VecDeque<C::Key>,
     deferred_since: BTreeMap<C::Key, Time>,
-    /// Keys to reconcile later even if nothing happens, by key and by time.
+    /// Keys to reconcile at a later time even without an event, indexed by key and by time.
     wakes: BTreeMap<C::Key, Time>,
     due: BTreeSet<(Time, C::Key)>,
     /// The time of the last call of `enqueue_due`.
     last_now: Time,
-    /// Calls that wait until fewer are in flight.
+    /// Calls to make as soon as fewer are in flight.
     ready: VecDeque<C::Call>,
     in_flight: usize,
     calls_max: usize,
@@ -32,7 +32,7 @@ pub struct WorkQueue<C: Controller> {
 }
 
 impl<C: Controller> WorkQueue<C> {
-    /// At most `calls_max` calls are in flight at once.
+    /// Creates a work queue that returns at most `calls_max` calls at a time.
     pub fn new(controller: C, calls_max: usize) -> Self {
         assert!(0 < calls_max, "a controller must be allowed at least one call");
         Self {
@@ -74,12 +74,12 @@ impl<C: Controller> WorkQueue<C> {
         self.queue.contains_key(key) || self.deferred_since.contains_key(key)
     }
 
-    /// When a key is to be reconciled even if nothing happens.
+    /// The time at which a key is reconciled even without an event.
     pub fn wake_at(&self, key: &C::Key) -> Option<Time> {
         self.wakes.get(key).copied()
     }
 
-    /// Calls that were returned and are not done.
+    /// Number of calls that were returned and whose outcome is not known yet.
     pub fn calls_in_flight(&self) -> usize {
         self.in_flight
     }
@@ -97,7 +97,7 @@ impl<C: Controller> WorkQueue<C> {
         self.enqueue(keys, now);
     }
 
-    /// Reconciles every key that is due, and returns the calls to make now, the events to record, and when to call this
+    /// Reconciles every key that is due. Returns the calls to make now, the events to record, and when to call `next`
     /// again.
     pub fn next(&mut self, now: Time) -> Reconcile<C::Call> {
         self.enqueue_due(now);
@@ -107,7 +107,7 @@ impl<C: Controller> WorkQueue<C> {
         self.take_step()
     }
 
-    /// Enqueues the keys whose time has come.
+    /// Enqueues the keys whose time to be reconciled has come.
     ///
     /// Rule: when the clock was set back, every waiting key is reconciled, so that no wait becomes longer.
     pub fn enqueue_due(&mut self, now: Time) {

@@ -44,7 +44,7 @@ impl Call {
     }
 }
 
-/// Both patches have the `resourceVersion` as precondition.
+/// The API request of a call: a patch with the `resourceVersion` as precondition.
 pub(super) fn request(call: &Call) -> Request {
     match call {
         Call::WriteStatus { budget, status } => {
@@ -93,7 +93,7 @@ pub(super) fn request(call: &Call) -> Request {
     }
 }
 
-/// For tests and logs.
+/// Formats the value on one line, for tests and logs.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

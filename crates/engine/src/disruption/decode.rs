@@ -60,18 +60,18 @@ pub struct PodDisruptionBudget {
 /// `minAvailable` or `maxUnavailable` of a budget.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AvailabilityTarget {
-    /// `minAvailable` as a number.
+    /// The number of pods in `minAvailable`.
     MinAvailable(i64),
-    /// `minAvailable` as a percentage of the expected pods.
+    /// The percentage of the expected pods in `minAvailable`.
     MinAvailablePercent(Share),
-    /// `maxUnavailable`, as a number or as a percentage of the expected pods.
+    /// The number, or percentage of the expected pods, in `maxUnavailable`.
     MaxUnavailable(Share),
     Unset,
     /// The spec is invalid; the text is the error message.
     Malformed(Text),
 }
 
-/// The status of a budget.
+/// The status of a PodDisruptionBudget.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BudgetStatus {
     pub observed_generation: i64,
@@ -150,7 +150,7 @@ fn reference(
     }
 }
 
-/// Decodes an object of a watched kind.
+/// Decodes an object of a watched kind into a fact.
 pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let plural = &watch.resource.plural;
     let malformed = |source| Malformed::new(plural, source);

@@ -29,14 +29,14 @@ mod call;
 mod decode;
 mod status;
 
-/// After this an evicted pod that still exists counts as healthy again, and the condition `DisruptionTarget` of a pod
-/// that is not being deleted is stale. Upstream: `DeletionTimeout`, `stalePodDisruptionTimeout`.
+/// Time after which an evicted pod that still exists counts as healthy again, and the condition `DisruptionTarget` of a
+/// pod that is not being deleted is stale. Upstream: `DeletionTimeout`, `stalePodDisruptionTimeout`.
 const DISRUPTION_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Shortest time between two writes of a status, unless it allows fewer disruptions than before.
+/// Minimum time between two writes of a budget's status. A status that allows fewer disruptions is written at once.
 const STATUS_WRITE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The PodDisruptionBudgets, and all pods.
+/// The disruption controller: all PodDisruptionBudgets and pods, and the writes in flight.
 #[derive(Debug, Default)]
 pub struct DisruptionController {
     budgets: BTreeMap<ObjectKey, BudgetState>,
@@ -44,7 +44,7 @@ pub struct DisruptionController {
     attempts: BTreeMap<Subject, Attempt>,
 }
 
-/// What is reconciled.
+/// The key of an item in the work queue: a PodDisruptionBudget or a pod.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Subject {
     Budget(ObjectKey),
@@ -192,7 +192,7 @@ impl DisruptionController {
         }
     }
 
-    /// A pod was added, changed or deleted.
+    /// Updates the state after a pod was added, changed or deleted.
     fn update_pod(&mut self, before: Option<&Pod>, now: Option<&Pod>, subjects: &mut BTreeSet<Subject>) {
         let Some(key) = now.or(before).map(|it| &it.key) else { return };
         let is_same = before.zip(now).is_some_and(|(before, now)| before.is_equivalent(now));
@@ -274,7 +274,7 @@ impl DisruptionController {
         }
     }
 
-    /// The event about a pod that more than one budget selects: the eviction subresource refuses to evict it.
+    /// The event about a pod that more than one budget selects. The eviction subresource refuses to evict such a pod.
     fn multiple_budgets_event(&self, pod: &Pod) -> Option<EventRecord> {
         let mut selecting =
             in_namespace(&self.budgets, &pod.key.namespace).filter(|(_, state)| state.budget.selects(pod));

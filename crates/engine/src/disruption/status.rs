@@ -15,10 +15,10 @@ use super::decode::{AvailabilityTarget, BudgetStatus, Pod, PodController, PodDis
 use super::{DISRUPTION_TIMEOUT, SelectedPods};
 use crate::controller::{EventRecord, KubeEvent};
 
-/// The pods of a budget, counted. `Err` if the expected number of pods cannot be computed.
+/// The pod counts of a PodDisruptionBudget, or the error why the expected number of pods cannot be computed.
 pub(super) struct Evaluation {
     counts: Result<PodCounts, String>,
-    /// Evicted pods that still exist after the timeout.
+    /// Names of the evicted pods that still exist after the timeout.
     not_deleted: Vec<Arc<Pod>>,
 }
 
@@ -86,7 +86,7 @@ fn expected_pod_count(
     Ok((i64::try_from(desired).unwrap_or(i64::MAX), 0))
 }
 
-/// No served kind that controls pods has a scale.
+/// The error for a pod whose controller has no scale subresource; no kind that this API server serves has one.
 fn no_scale_error(controller: &PodController) -> String {
     let PodController { api_version, kind, .. } = controller;
     let resource = match (&**api_version, &**kind) {
@@ -98,7 +98,7 @@ fn no_scale_error(controller: &PodController) -> String {
 }
 
 impl Evaluation {
-    /// When the next evicted pod counts as healthy again.
+    /// Time at which the next evicted pod counts as healthy again.
     pub(super) fn next_change_at(&self) -> Option<Time> {
         let disrupted = self.counts.as_ref().ok().map(|it| &it.disrupted);
         let times = disrupted.into_iter().flatten().map(|(_, at)| Some(*at + DISRUPTION_TIMEOUT));
@@ -204,7 +204,7 @@ fn with_condition(
     status
 }
 
-/// For tests and logs.
+/// Formats the value on one line, for tests and logs.
 impl core::fmt::Display for BudgetStatus {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let Self { observed_generation, allowed, healthy, desired, expected, .. } = self;

@@ -17,7 +17,7 @@ use super::facts::{
 };
 use crate::controller::{Patch, Request, Verb};
 
-/// A write for one Service.
+/// A write of Endpoints or an EndpointSlice for one Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Call {
     pub service: ObjectKey,
@@ -54,10 +54,10 @@ pub struct SliceDraft {
     pub endpoints: Vec<Endpoint>,
 }
 
-/// Longest name of an EndpointSlice.
+/// Maximum length of an EndpointSlice's name.
 const NAME_MAX: usize = 253;
 
-/// Updates and deletes have the `resourceVersion` as precondition.
+/// The API request of a call. Updates and deletes have the `resourceVersion` as precondition.
 pub(super) fn request(call: &Call) -> Request {
     let namespace = &call.service.namespace;
     let endpoints = format!("/api/v1/namespaces/{namespace}/endpoints");
@@ -181,7 +181,7 @@ fn owner(owner: &SliceOwner) -> Value {
     })
 }
 
-/// An unnamed port has an empty name in a slice, and none in Endpoints.
+/// A port as JSON. An unnamed port has an empty name in an EndpointSlice, and no name in Endpoints.
 fn port(port: &EndpointPort, is_of_slice: bool) -> Value {
     let mut it = Map::new();
     if is_of_slice || !port.name.is_empty() {
@@ -259,7 +259,7 @@ fn endpoint(endpoint: &Endpoint) -> Value {
     Value::Object(it)
 }
 
-/// For tests and logs.
+/// Formats the value on one line, for tests and logs.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.write {
@@ -273,7 +273,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// Endpoints that are printed; further ones are counted.
+/// Maximum number of endpoints that `Display` prints; it counts the others.
 const SHOWN_MAX: usize = 5;
 
 impl fmt::Display for EndpointsDraft {

@@ -21,7 +21,7 @@ use super::facts::{
 };
 use crate::controller::{Malformed, Watch};
 
-/// Decodes an object of a watched kind.
+/// Decodes an object of a watched kind into a fact.
 pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let plural = &*watch.resource.plural;
     let decoded = match plural {
@@ -55,7 +55,7 @@ fn intern_non_empty(it: Option<&str>, shared: &mut Interner) -> Option<Text> {
     it.filter(|it| !it.is_empty()).map(|it| shared.intern_text(it))
 }
 
-/// All annotations except the last applied configuration.
+/// The annotations of an object, except `kubectl.kubernetes.io/last-applied-configuration`.
 fn annotations(meta: &ObjectMeta<'_>, shared: &mut Interner) -> BTreeMap<Text, Text> {
     // The annotation of `kubectl apply` may be as large as the object.
     let all =

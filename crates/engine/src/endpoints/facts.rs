@@ -53,17 +53,17 @@ pub struct Service {
     pub created: Time,
     pub deleting: bool,
     pub labels: Labels,
-    /// The type is `ExternalName`.
+    /// Whether the Service has the type `ExternalName`.
     pub is_external: bool,
     pub is_headless: bool,
-    /// `clusterIP`.
+    /// The Service's cluster IP (`clusterIP`).
     pub address: Option<IpAddr>,
-    /// `ipFamilies`.
+    /// The Service's IP families (`ipFamilies`), the primary one first.
     pub families: Vec<Family>,
-    /// `None`: users or other controllers write the endpoints of the Service.
+    /// The Service's selector. `None`: users or other controllers write its endpoints.
     pub selector: Option<Labels>,
     pub ports: Vec<ServicePort>,
-    /// `publishNotReadyAddresses`.
+    /// Whether pods that are not ready count as ready endpoints (`publishNotReadyAddresses`).
     pub publishes_unready: bool,
     pub traffic: TrafficDistribution,
 }
@@ -96,14 +96,14 @@ pub struct ServicePort {
     pub target: TargetPort,
 }
 
-/// `targetPort`: a port of a pod.
+/// The `targetPort` of a Service: number or name of a port of its pods.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TargetPort {
     Number(i64),
     Name(Text),
 }
 
-/// `trafficDistribution`: which endpoints a client prefers.
+/// The `trafficDistribution` of a Service: which endpoints its clients prefer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TrafficDistribution {
     Anywhere,
@@ -151,12 +151,12 @@ pub struct Pod {
     pub hostname: Option<Text>,
     pub subdomain: Option<Text>,
     pub addresses: Vec<IpAddr>,
-    /// Name, protocol and number of each named container port.
+    /// Name, protocol and number of each container port that has a name.
     pub named_ports: Arc<[(Text, Text, i64)]>,
     pub ready: bool,
-    /// Transition time of the condition `Ready`.
+    /// Transition time of the pod's condition `Ready`.
     pub ready_changed_at: Option<Time>,
-    /// The phase is Succeeded or Failed.
+    /// Whether the pod's phase is Succeeded or Failed.
     pub ended: bool,
     pub deleting: bool,
 }
@@ -176,7 +176,7 @@ impl Pod {
             && self.deleting == other.deleting
     }
 
-    /// The number of a Service's target port on this pod. Upstream: `FindPort`.
+    /// The port number of a Service port's `targetPort` on this pod. Upstream: `FindPort`.
     pub(super) fn port(&self, port: &ServicePort) -> Option<i64> {
         match &port.target {
             TargetPort::Number(number) => Some(*number),
@@ -239,7 +239,7 @@ pub struct EndpointPort {
     pub app_protocol: Option<Text>,
 }
 
-/// `targetRef`: the object of an address, usually a pod. Its `resourceVersion` is left out.
+/// The `targetRef` of an endpoint: the object that has the address, usually a pod. Its `resourceVersion` is left out.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct TargetRef {
     pub api_version: Option<Text>,
@@ -272,7 +272,7 @@ pub struct Slice {
     pub labels: Labels,
     pub annotations: BTreeMap<Text, Text>,
     pub owners: Vec<SliceOwner>,
-    /// `None` for the address type `FQDN`.
+    /// IP family of the slice's addresses; `None` for the address type `FQDN`.
     pub family: Option<Family>,
     pub ports: Vec<EndpointPort>,
     pub endpoints: Vec<Endpoint>,
@@ -300,7 +300,7 @@ impl Slice {
 /// An endpoint of an EndpointSlice.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint {
-    /// Sorted.
+    /// Addresses of the endpoint, sorted.
     pub addresses: Vec<Text>,
     pub hostname: Option<Text>,
     pub node: Option<Text>,
@@ -310,7 +310,8 @@ pub struct Endpoint {
     pub hints: Hints,
 }
 
-/// Addresses, hostname, and namespace and name of the target. Two states of the same endpoint have the same identity.
+/// Identifies an endpoint while its conditions change: its addresses, its hostname, and namespace and name of its
+/// target.
 pub(super) type EndpointIdentity = (Vec<Text>, Option<Text>, Option<Text>, Option<Text>);
 
 impl Endpoint {

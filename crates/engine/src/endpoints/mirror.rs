@@ -18,10 +18,10 @@ use super::subsets::{flatten, repack};
 use super::{MANAGED_BY, SERVICE_NAME, TRIGGER_TIME};
 use crate::controller::{EventRecord, KubeEvent};
 
-/// Value of the label `managed-by` of these slices.
+/// Value of the label `endpointslice.kubernetes.io/managed-by` of the EndpointSlices that this module writes.
 pub(super) const CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";
 
-/// Addresses of a subset that are mirrored. Upstream: `mirroring-max-endpoints-per-subset`.
+/// Maximum number of addresses per subset that are mirrored. Upstream: `mirroring-max-endpoints-per-subset`.
 const ENDPOINTS_MAX: usize = 1000;
 
 const LEADER_ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
@@ -37,7 +37,7 @@ pub(super) fn is_leader_election_record(endpoints: &Endpoints) -> bool {
     endpoints.annotations.contains_key(LEADER_ANNOTATION)
 }
 
-/// The writes that make the mirror up to date: one slice for each list of ports and each family.
+/// The writes that bring the mirrored EndpointSlices up to date: one slice for each IP family and list of ports.
 pub(super) fn writes(
     endpoints: &Endpoints,
     slices: &[&Arc<Slice>],
@@ -161,7 +161,7 @@ fn draft(
     }
 }
 
-/// Updates the slice, and removes annotations that the Endpoints do not have.
+/// The write that updates a mirrored slice, and removes annotations that the Endpoints do not have.
 fn update(slice: &Arc<Slice>, mut draft: SliceDraft) -> EndpointsWrite {
     for key in slice.annotations.keys() {
         draft.annotations.entry(key.clone()).or_default();
@@ -169,7 +169,7 @@ fn update(slice: &Arc<Slice>, mut draft: SliceDraft) -> EndpointsWrite {
     EndpointsWrite::UpdateSlice(slice.clone(), Arc::new(draft))
 }
 
-/// Whether the slice equals the draft.
+/// Whether the slice already has the content of the draft.
 fn is_up_to_date(slice: &Slice, draft: &SliceDraft) -> bool {
     let labels = slice.labels.iter().map(|(key, value)| (Text::from(key), Text::from(value)));
     let annotations = slice.annotations.iter().map(|(key, value)| (key.clone(), Some(value.clone())));

@@ -39,10 +39,12 @@ mod mirror;
 mod slices;
 mod subsets;
 
-/// After a write for a Service, further changes are batched for this long. Upstream: `endpoint-updates-batch-period`.
+/// Minimum time between two writes for a Service; changes in between are batched. Upstream:
+/// `endpoint-updates-batch-period`.
 const BATCH_PERIOD: Duration = Duration::from_secs(1);
 
-/// Nothing can be created in a terminating namespace. It may be created again under the same name.
+/// Delay before a create is retried that failed because its namespace is terminating. The namespace may be created
+/// again under the same name.
 const NAMESPACE_TERMINATING_RETRY: Duration = Duration::from_secs(60);
 
 const HEADLESS: &str = "service.kubernetes.io/headless";
@@ -51,15 +53,16 @@ const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 
-/// The Services, their pods, Endpoints and EndpointSlices.
+/// The endpoints controllers: all Services with their pods, Endpoints and EndpointSlices.
 #[derive(Debug, Default)]
 pub struct EndpointsController {
-    /// By the name of the Service, of its Endpoints, and in the label `kubernetes.io/service-name` of its slices.
+    /// The state of each Service, by namespace and name. Its Endpoints have the same name, and its EndpointSlices have
+    /// it in the label `kubernetes.io/service-name`.
     services: BTreeMap<ObjectKey, ServiceState>,
     pods: BTreeMap<ObjectKey, Arc<Pod>>,
     by_node: BTreeMap<Text, BTreeSet<ObjectKey>>,
     zones: NodeZones,
-    /// The Service of each slice.
+    /// The Service of each EndpointSlice.
     slices: BTreeMap<ObjectKey, ObjectKey>,
     endpoints_were_listed: bool,
 }
@@ -70,13 +73,14 @@ struct ServiceState {
     /// Names of the pods that the Service selects.
     selected_pods: BTreeSet<Text>,
     endpoints: Option<Arc<Endpoints>>,
-    /// The slices that these controllers manage, by name.
+    /// The EndpointSlices of the Service that these controllers manage, by name.
     slices: BTreeMap<Text, Arc<Slice>>,
-    /// If the Service does not exist, its Endpoints are deleted: the Service was deleted, now or before the start.
+    /// Whether the Endpoints are deleted if the Service does not exist: the Service was deleted, now or before this
+    /// controller started.
     endpoints_are_orphaned: bool,
     trigger: Trigger,
     calls_in_flight: usize,
-    /// Own writes that the watches have not shown yet.
+    /// Writes of this controller that the watches have not shown yet.
     expected: BTreeMap<(WrittenKind, Text), ExpectedState>,
     expected_until: Time,
     attempt: Attempt,
@@ -99,10 +103,10 @@ enum ExpectedState {
 /// `TriggerTimeTracker`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Trigger {
-    /// Nothing was written yet: the creation of the Service.
+    /// Nothing has been written for the Service yet: its creation time is the trigger time.
     #[default]
     Service,
-    /// The earliest readiness change of a pod.
+    /// The earliest readiness change of a pod since the last write is the trigger time.
     Pod(Option<Time>),
 }
 
@@ -134,14 +138,15 @@ impl ServiceState {
         }
     }
 
-    /// The backoff of a Service does not apply to the next Service of that name.
+    /// Resets the backoff of a deleted Service, so that it does not apply to a new Service of that name.
     fn reset_backoff(&mut self) {
         if self.calls_in_flight == 0 {
             (self.attempt, self.not_before) = (Attempt::None, None);
         }
     }
 
-    /// When the next write is allowed: after the watches have shown the last one, the batch period and the backoff.
+    /// Time at which the next write for the Service is allowed: the watches have shown the last write, and batch period
+    /// and backoff are over.
     fn backoff_until(&mut self, now: Time) -> Option<Time> {
         // All calls have ended, and none failed.
         if let Attempt::InFlight { .. } = self.attempt {
@@ -275,7 +280,7 @@ impl Controller for EndpointsController {
     }
 }
 
-/// Index into [`Controller::watches`].
+/// Index of Endpoints in [`Controller::watches`].
 const ENDPOINTS: usize = 3;
 
 impl EndpointsController {
@@ -395,7 +400,7 @@ impl EndpointsController {
         }
     }
 
-    /// A pod was added, changed or deleted.
+    /// Updates the state after a pod was added, changed or deleted.
     fn update_pod(&mut self, before: Option<&Pod>, now: Option<&Pod>, keys: &mut BTreeSet<ObjectKey>) {
         let Some(key) = now.or(before).map(|it| it.key.clone()) else { return };
         let (was_on, is_on) = (before.and_then(|it| it.node.as_ref()), now.and_then(|it| it.node.as_ref()));
@@ -500,7 +505,7 @@ fn decide(
     (writes, Vec::new())
 }
 
-/// The state that the watches must show before the Service is reconciled again.
+/// The state of the written object that the watches must show before the Service is reconciled again.
 fn expected_state(write: &EndpointsWrite, body: &[u8]) -> Option<((WrittenKind, Text), ExpectedState)> {
     #[derive(Deserialize)]
     struct Written {

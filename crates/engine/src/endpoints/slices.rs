@@ -17,16 +17,17 @@ use super::facts::{
 };
 use super::{HEADLESS, MANAGED_BY, SERVICE_NAME, TRIGGER_TIME};
 
-/// Value of the label `managed-by` of these slices.
+/// Value of the label `endpointslice.kubernetes.io/managed-by` of the EndpointSlices that this module writes.
 pub(super) const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 
-/// Most endpoints in one slice: a change of one endpoint writes the whole slice. Upstream: `max-endpoints-per-slice`.
+/// Maximum number of endpoints per slice: a change of one endpoint writes the whole slice. Upstream:
+/// `max-endpoints-per-slice`.
 const ENDPOINTS_MAX: usize = 100;
 
 /// The zone of each node, if it has one.
 pub(super) type NodeZones = BTreeMap<Text, Option<Text>>;
 
-/// The writes after which the slices contain these pods.
+/// The writes that make a Service's EndpointSlices contain exactly its pods.
 pub(super) fn writes<'a>(
     service: &Service,
     pods: impl Iterator<Item = &'a Arc<Pod>> + Clone,
@@ -49,7 +50,7 @@ pub(super) fn writes<'a>(
     writes
 }
 
-/// Endpoints with the same ports: only those can be in one slice.
+/// Endpoints that have the same ports, so that they can be in one EndpointSlice.
 type EndpointGroup = BTreeMap<EndpointIdentity, Endpoint>;
 
 /// Rule: every pod that a Service selects is an endpoint while it has an address and is not terminal; its readiness is
@@ -117,7 +118,7 @@ fn endpoint(service: &Service, pod: &Pod, zone: Option<Text>, family: Family) ->
     }
 }
 
-/// An existing slice with its desired endpoints.
+/// An existing EndpointSlice with its desired endpoints.
 struct SlicePlan<'a> {
     slice: &'a Arc<Slice>,
     endpoints: Vec<Endpoint>,
@@ -255,7 +256,7 @@ impl SliceReconciler<'_> {
     }
 }
 
-/// Whether the labels that the slice copies from the Service differ.
+/// Whether the labels that an EndpointSlice copies from its Service are outdated.
 fn labels_differ(service: &Service, slice: &Slice) -> bool {
     !own_labels(&service.labels).eq(own_labels(&slice.labels))
 }

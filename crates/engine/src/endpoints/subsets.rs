@@ -13,11 +13,11 @@ use super::call::{EndpointsDraft, EndpointsWrite};
 use super::facts::{Address, EndpointPort, Endpoints, Family, Pod, Service, Subset, TargetRef};
 use super::{HEADLESS, OVER_CAPACITY, TRIGGER_TIME};
 
-/// The label of managed Endpoints, and its value.
+/// The label of Endpoints that the endpoints controller manages, and its value.
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpoint-controller";
 
-/// Addresses above this are left out: the object would become too large. Upstream: `maxCapacity`.
+/// Maximum number of addresses in one Endpoints object; others are left out. Upstream: `maxCapacity`.
 const ADDRESSES_MAX: usize = 1000;
 
 pub(super) fn write<'a>(
@@ -63,7 +63,7 @@ fn own_labels(labels: &Labels) -> impl Iterator<Item = (Text, Text)> + '_ {
     own.map(|(key, value)| (key.into(), value.into()))
 }
 
-/// An address, one of its ports, if it has any, and whether it is ready.
+/// An address, one of its ports if it has any, and whether the address is ready.
 type AddressPort = (Address, Option<EndpointPort>, bool);
 
 /// Rule: the Endpoints contain the address of each pod in the Service's first family, as ready or not ready. A terminal
@@ -112,7 +112,7 @@ pub(super) fn flatten(subsets: &[Subset]) -> impl Iterator<Item = AddressPort> +
     })
 }
 
-/// IP address and UID of the pod: host-network pods share the address of their node.
+/// Identifies an address by IP and pod UID, because host-network pods share the IP address of their node.
 type AddressKey = (Text, Option<Text>);
 
 /// Groups addresses with the same ports into one sorted subset. An address that is both ready and not ready is not

@@ -23,13 +23,13 @@ pub enum Call {
         propagation: Propagation,
         why: Why,
     },
-    /// Removes the owner references with these UIDs.
+    /// Removes the owner references with these UIDs from an object.
     RemoveOwners {
         object: Arc<TrackedObject>,
         owners: Vec<Text>,
         why: Why,
     },
-    /// Sets `blockOwnerDeletion: false` in all owner references.
+    /// Sets `blockOwnerDeletion: false` in all owner references of an object.
     UnblockOwners {
         object: Arc<TrackedObject>,
     },
@@ -43,14 +43,14 @@ pub enum Call {
         why: Why,
         at: Time,
     },
-    /// Deletes a pod with grace period 0: no kubelet will confirm its termination.
+    /// Deletes a pod with grace period 0, because no kubelet will confirm its termination.
     ForceDeletePod {
         object: Arc<TrackedObject>,
         why: Why,
     },
 }
 
-/// `propagationPolicy`: what a delete does with the dependents.
+/// The `propagationPolicy` of a delete: what happens to the dependents of the object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Propagation {
     Background,
@@ -134,7 +134,7 @@ fn write(object: &TrackedObject, verb: Verb, body: Value) -> Request {
     Request { verb, path: object.resource.path(&object.key), body: Some(body), metadata_only: true }
 }
 
-/// For tests and logs.
+/// Formats the value on one line, for tests and logs.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

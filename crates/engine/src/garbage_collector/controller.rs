@@ -23,7 +23,7 @@ impl Fact for TrackedObject {
 
 impl Controller for GarbageCollector {
     type Fact = TrackedObject;
-    /// A UID.
+    /// The UID of the object to reconcile.
     type Key = Text;
     type Call = Call;
 

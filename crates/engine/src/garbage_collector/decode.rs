@@ -11,12 +11,12 @@ use serde::de::Error as _;
 
 use super::{OwnerReference, Pod, Resource, TrackedObject};
 
-/// Whether rules read more than the metadata of a kind: they do for pods and nodes.
+/// Whether the garbage collector needs whole objects of a kind, not only metadata: it does for pods and nodes.
 pub(super) fn is_read_whole(resource: &Resource) -> bool {
     resource.group.is_empty() && matches!(&*resource.kind, "Pod" | "Node")
 }
 
-/// Decodes an object of any kind.
+/// Decodes an object of any kind into a [`TrackedObject`].
 pub(super) fn object(
     resource: &Arc<Resource>,
     json: &[u8],
@@ -40,7 +40,8 @@ pub(super) fn object(
     })
 }
 
-/// Decodes metadata. An object without a UID is malformed: owner references identify their owners by UID.
+/// Decodes the metadata of an object. An object without a UID is malformed, because owner references identify owners by
+/// UID.
 fn metadata_fact(
     resource: &Arc<Resource>,
     meta: &ObjectMeta<'_>,

@@ -34,25 +34,25 @@ mod controller;
 mod decode;
 mod pod_gc;
 
-/// Finalizer of an owner that waits until its dependents are gone.
+/// Finalizer of an object that is deleted in the foreground: it waits until its dependents are deleted.
 pub const FOREGROUND: &str = "foregroundDeletion";
-/// Finalizer of an owner that waits until no dependent refers to it.
+/// Finalizer of an object that orphans its dependents: it waits until no dependent refers to it.
 pub const ORPHAN: &str = "orphan";
 
 /// The metadata of an object of any kind, and the fields of pods and nodes that pod garbage collection needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TrackedObject {
     pub resource: Arc<Resource>,
-    /// The namespace is empty for a cluster-scoped kind.
+    /// Namespace and name of the object; the namespace is empty for a cluster-scoped kind.
     pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub owners: Vec<OwnerReference>,
     pub deleting: bool,
     pub finalizers: Vec<Text>,
-    /// `None` for other kinds.
+    /// Fields of a pod; `None` for other kinds.
     pub pod: Option<Arc<Pod>>,
-    /// Of a node: whether it has the taint `out-of-service` and is not ready.
+    /// Whether the object is a node that has the taint `out-of-service` and is not ready.
     pub out_of_service: Option<bool>,
 }
 
@@ -99,25 +99,25 @@ pub struct ObjectIdentity {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OwnerState {
     Solid,
-    /// It is being deleted in the foreground: its dependents are deleted first.
+    /// The owner is being deleted in the foreground: its dependents are deleted first.
     WaitingForDependents,
-    /// It is being deleted, and its dependents become orphans.
+    /// The owner is being deleted, and its dependents become orphans.
     OrphaningDependents,
-    /// No object has that name and UID, and none ever will.
+    /// The owner does not exist: no object has the name and UID of the owner reference.
     Absent,
 }
 
-/// The state of an owner, from the graph or from the owner cache.
+/// The result of looking up an owner in the graph or in the owner cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct OwnerLookup {
     state: OwnerState,
-    /// Of a state that was read from the API server: when it is read again.
+    /// Expiry of a state that was read from the API server; `None` for a state from the graph.
     until: Option<Time>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GraphEvent {
-    /// All objects of a kind.
+    /// All objects of a kind were listed.
     Listed {
         resource: Arc<Resource>,
         objects: Vec<TrackedObject>,
@@ -132,21 +132,20 @@ pub enum GraphEvent {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CallOutcome {
     Done,
-    /// The object that was read.
+    /// The call read this object.
     Found(TrackedObject),
     Refused(CallError),
 }
 
-/// How long the state of an owner that was read from the API server is used: thousands of dependents cost one read.
-/// Upstream: `absentOwnerCache`.
+/// Time for which the state of an owner that was read from the API server is cached, so that all its dependents cost
+/// one read. Upstream: `absentOwnerCache`.
 const OWNER_CACHE_TTL: Duration = Duration::from_secs(10);
 
-/// Owners in the cache; above that, it is cleared, which only costs reads.
+/// Maximum number of owners in the cache. Above it, the cache is cleared, and owners are read again.
 const OWNER_CACHE_MAX: usize = 1000;
 
-/// Longest delay between the watches of two kinds. A dependent that was created just before its owner was deleted may
-/// be delivered later than the deletion. If the owner's finalizer were removed before, the dependent would be deleted
-/// instead of orphaned.
+/// Maximum delay between the watches of two kinds. The orphan finalizer of an owner is removed only after this delay: a
+/// dependent that was created just before may be delivered late, and would be deleted instead of orphaned.
 const WATCH_SKEW_MAX: Duration = Duration::from_millis(250);
 
 /// The graph of owner references over all kinds. Upstream: `GraphBuilder`, `GarbageCollector`.
@@ -154,19 +153,19 @@ const WATCH_SKEW_MAX: Duration = Duration::from_millis(250);
 pub struct GarbageCollector {
     /// The watched kinds, in the order of [`Controller::watches`](crate::controller::Controller::watches).
     watched: Vec<Arc<Resource>>,
-    /// The kinds that an owner may have: all that the API server serves.
+    /// The kinds that an owner may have: all kinds that the API server serves.
     resources: Vec<Arc<Resource>>,
-    /// Kinds that are not listed yet. Nothing is deleted before all are.
+    /// Watched kinds that are not listed yet. No object is deleted before all kinds are listed.
     missing: BTreeSet<Arc<Resource>>,
     objects: BTreeMap<Text, Arc<TrackedObject>>,
-    /// UIDs of dependents by the UID of their owner, which may not exist.
+    /// UIDs of the dependents of each owner, by the UID of the owner. The owner may not exist.
     dependents: BTreeMap<Text, BTreeSet<Text>>,
     /// States of owners that were read from the API server, by UID, with their expiry.
     owner_cache: BTreeMap<Text, Vec<(ObjectIdentity, OwnerState, Time)>>,
     /// Reads in flight, and the UIDs of the objects to reconcile after each.
     pending_reads: BTreeMap<ObjectIdentity, BTreeSet<Text>>,
     attempts: BTreeMap<Text, Attempt>,
-    /// When the watches have delivered all dependents of an orphaning owner.
+    /// For each orphaning owner, the time at which the watches have delivered all its dependents.
     dependents_visible_at: BTreeMap<Text, Time>,
     pod_gc: PodGc,
 }
@@ -179,7 +178,8 @@ enum GcDecision {
 }
 
 impl GarbageCollector {
-    /// `served` are the kinds that owners may have, `watched` those that are listed and watched.
+    /// Creates a garbage collector. `served` are the kinds that owners may have, `watched` the kinds that it lists and
+    /// watches.
     pub fn new(served: Vec<Arc<Resource>>, watched: impl IntoIterator<Item = Arc<Resource>>) -> Self {
         let watched: Vec<_> = watched.into_iter().collect();
         Self {
@@ -261,7 +261,7 @@ impl GarbageCollector {
         keys.extend(self.dependents.get(uid).into_iter().flatten().cloned());
     }
 
-    /// Removes the edge from owner to dependent. The owner may have waited for this dependent.
+    /// Removes the edge from an owner to a dependent. The owner is reconciled, because it may wait for this dependent.
     fn remove_dependent(&mut self, owner: &Text, dependent: &Text, keys: &mut BTreeSet<Text>) {
         if let Some(others) = self.dependents.get_mut(owner) {
             others.remove(dependent);
@@ -325,7 +325,7 @@ impl GarbageCollector {
         }
     }
 
-    /// Decides by the states of the object's owners and, if it is being deleted, by its dependents.
+    /// Decides about an object by the states of its owners and, if it is being deleted, by its dependents.
     fn decide_by_owners(&mut self, object: &Arc<TrackedObject>, now: Time) -> GcDecision {
         let owners: Vec<(&OwnerReference, Option<OwnerLookup>)> =
             object.owners.iter().map(|it| (it, self.resolve_owner(object, it, now))).collect();
@@ -498,8 +498,8 @@ impl GarbageCollector {
         self.objects.get(&owner.uid).filter(is_it)
     }
 
-    /// The identity of the owner. `None` if its kind is not served, or is namespaced while the dependent is
-    /// cluster-scoped.
+    /// The identity of the owner that an owner reference names. `None` if the kind is not served, or is namespaced
+    /// while the dependent is cluster-scoped.
     fn owner_identity(&self, object: &TrackedObject, owner: &OwnerReference) -> Option<ObjectIdentity> {
         let is_it = |it: &&Arc<Resource>| it.kind == owner.kind && it.is_version(&owner.api_version);
         let resource = self.resources.iter().find(is_it).filter(|_| !owner.name.is_empty())?.clone();

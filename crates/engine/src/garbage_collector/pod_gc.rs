@@ -13,42 +13,43 @@ use crate::daemonset::why::Why;
 /// The fields of a pod that pod garbage collection depends on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
-    /// Empty until it is bound.
+    /// Name of the pod's node; empty until the pod is bound.
     pub node: Text,
-    /// Its phase is Succeeded or Failed.
+    /// Whether the pod's phase is Succeeded or Failed.
     pub terminated: bool,
     pub evicted: bool,
     pub created: Time,
-    /// It is being deleted with `deletionGracePeriodSeconds: 0`.
+    /// Whether the pod is being deleted with `deletionGracePeriodSeconds: 0`.
     pub has_zero_grace_period: bool,
 }
 
-/// How long a node must be missing: it may be deleted and register again. Upstream: `quarantineTime`.
+/// Time for which a Node must be missing before its pods are deleted, because it may register again. Upstream:
+/// `quarantineTime`.
 pub(super) const QUARANTINE: Duration = Duration::from_secs(40);
 
-/// Terminated pods above this are deleted. Upstream: `terminated-pod-gc-threshold`.
+/// Maximum number of terminated pods; the oldest ones above it are deleted. Upstream: `terminated-pod-gc-threshold`.
 pub(super) const TERMINATED_MAX: usize = 12_500;
 
-/// Pods by node, the nodes, and the terminated pods.
+/// State of the pod garbage collector: the nodes, the pods by node, and the terminated pods.
 #[derive(Debug)]
 pub(super) struct PodGc {
     by_node: BTreeMap<Text, BTreeSet<Text>>,
-    /// Whether each node is out of service.
+    /// All nodes by name, and whether each is out of service.
     nodes: BTreeMap<Text, bool>,
-    /// When the quarantine of each missing node ends.
+    /// Time at which the quarantine of each missing node ends.
     missing_nodes: BTreeMap<Text, Time>,
-    /// In the order of deletion.
+    /// Terminated pods, in the order of deletion.
     terminated: BTreeSet<(TerminatedOrder, Text)>,
     pub(super) terminated_max: usize,
 }
 
-/// Evicted pods come before others, old ones before new ones.
+/// The order in which terminated pods are deleted: evicted pods before others, then the oldest first.
 type TerminatedOrder = (bool, Time, Text);
 
-/// Whether a pod is deleted.
+/// The decision whether the pod garbage collector deletes a pod.
 pub(super) enum PodGcDecision {
     Keep,
-    /// Its node is in quarantine.
+    /// The pod's node is in quarantine: decide again at this time.
     Wait {
         until: Time,
     },
@@ -66,7 +67,8 @@ impl PodGc {
         }
     }
 
-    /// An object was added, changed or deleted. Adds the UIDs of the pods to reconcile to `keys`.
+    /// Updates the state after an object was added, changed or deleted, and adds the UIDs of the pods to reconcile to
+    /// `keys`.
     pub(super) fn update(
         &mut self,
         before: Option<&TrackedObject>,

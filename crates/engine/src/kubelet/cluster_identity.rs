@@ -13,19 +13,20 @@ use muster_api::text::Text;
 /// The namespace whose UID identifies a cluster: every cluster has it, it cannot be deleted, and a backup contains it.
 pub const NAMESPACE: &str = "kube-system";
 
-/// What the node has recorded on disk about the cluster that it joined.
+/// The record on the node's disk of the cluster that it joined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recorded {
     Nothing,
     Cluster(Text),
-    /// The record cannot be read. It is never replaced automatically.
+    /// The record on disk cannot be read. It is never replaced automatically.
     Unreadable,
 }
 
 /// Whether the API server belongs to the node's cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerIdentity {
-    /// The UID was not read yet, or could not be read the last time; with the reason if the server refused.
+    /// The cluster's UID has not been read yet, or the last read failed. Holds the reason if the server refused the
+    /// read.
     Unverified(Option<Text>),
     /// The server belongs to the cluster that the node joined.
     Verified,
@@ -33,12 +34,12 @@ pub enum ServerIdentity {
     Foreign { found: Text },
 }
 
-/// The node's view of its cluster, from the start of the agent on.
+/// The node's membership in a cluster: its record of the cluster, and whether the API server belongs to that cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Membership {
     recorded: Recorded,
     identity: ServerIdentity,
-    /// The verified cluster has given a complete list of the node's pods since the agent started.
+    /// Whether the verified cluster has returned a complete list of the node's pods since the agent started.
     is_listed: bool,
 }
 
@@ -61,13 +62,14 @@ impl Membership {
         None
     }
 
-    /// The UID is on disk.
+    /// Records that the cluster's UID was written to disk.
     pub fn recorded(&mut self, uid: Text) {
         self.recorded = Recorded::Cluster(uid);
         self.identity = ServerIdentity::Verified;
     }
 
-    /// The UID could not be read or recorded; with a reason worth reporting, unless the server just did not answer.
+    /// Records that the cluster's UID could not be read or written to disk. `why` is `None` if the server did not
+    /// answer.
     pub fn unverified(&mut self, why: Option<Text>) {
         self.identity = ServerIdentity::Unverified(why);
     }
@@ -81,7 +83,8 @@ impl Membership {
         self.identity == ServerIdentity::Verified
     }
 
-    /// A complete list of pods was received, and the server's UID was read after it. Returns whether to apply the list.
+    /// Records that a complete list of pods was received, and that the server's UID was read after it. Returns whether
+    /// to apply the list.
     pub fn listed(&mut self) -> bool {
         self.is_listed |= self.is_verified();
         self.is_verified()
@@ -93,7 +96,8 @@ impl Membership {
         self.is_listed && self.is_verified()
     }
 
-    /// The reason if the cluster's identity makes the node not ready. `record` is the file with the UID.
+    /// Returns the reason if the cluster's identity makes the node not ready. `record` is the path of the file with the
+    /// UID.
     pub fn not_ready_reason(&self, record: &str) -> Option<String> {
         let kept = "containers are kept and no pod is started or removed";
         match (&self.identity, &self.recorded) {

@@ -63,7 +63,7 @@ pub fn field(pod: &Value, path: &str) -> Result<String, DownwardApiError> {
 /// Rule: a container without a limit has the limit of its pod, or else the node's allocatable. The amount is divided by
 /// the divisor and rounded up. Upstream: `ExtractResourceValueByContainerName`.
 ///
-/// `resource` is for example `limits.cpu`.
+/// The parameter `resource` is, for example, `limits.cpu`.
 pub fn resource(
     pod: &Value,
     container: &str,

@@ -22,7 +22,7 @@ use muster_api::well_known::{NODE_DISK_PRESSURE, NODE_MEMORY_PRESSURE, NODE_PID_
 pub use self::storage_limits::{PodStorage, StorageLimit, StorageUsage, exceeded_limit};
 use crate::kubelet::node_status::Pressures;
 
-/// Reason of an evicted pod.
+/// Reason in the status of an evicted pod.
 pub const REASON: &str = "Evicted";
 
 /// Pods with this priority or a higher one are critical, and never evicted. Upstream: `SystemCriticalPriority`.
@@ -35,7 +35,7 @@ pub const PRESSURE_TRANSITION_PERIOD: Duration = Duration::from_secs(300);
 /// An eviction signal. Upstream: `evictionapi.Signal`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Signal {
-    /// Memory comes first: it is the most urgent.
+    /// Available memory. It is the first variant, because memory pressure is the most urgent.
     MemoryAvailable,
     NodefsAvailable,
     NodefsInodesFree,
@@ -138,7 +138,7 @@ pub struct Thresholds {
     reclaim: BTreeMap<Signal, ThresholdValue>,
 }
 
-/// The defaults of the kubelet.
+/// The default thresholds of the kubelet.
 impl Default for Thresholds {
     fn default() -> Self {
         let hard = BTreeMap::from([
@@ -153,8 +153,8 @@ impl Default for Thresholds {
 }
 
 impl Thresholds {
-    /// Parses `memory.available<100Mi,nodefs.available<10%`. Other signals keep their thresholds, and 0% or 100%
-    /// removes one, as upstream.
+    /// Sets the hard thresholds in `text`, for example `memory.available<100Mi,nodefs.available<10%`. Other signals
+    /// keep their thresholds. As upstream, 0% or 100% removes a threshold.
     pub fn with_hard(mut self, text: &str) -> Result<Self, String> {
         for (signal, least) in amounts(text, '<')? {
             match least {
@@ -188,18 +188,18 @@ impl Thresholds {
         }
     }
 
-    /// Parses `memory.available=200Mi`.
+    /// Sets the minimum reclaim of the signals in `text`, for example `memory.available=200Mi`.
     pub fn with_reclaim(mut self, text: &str) -> Result<Self, String> {
         self.reclaim.extend(amounts(text, '=')?);
         Ok(self)
     }
 
-    /// The hard threshold of a signal, which is not allocatable to pods.
+    /// The amount of a resource below the hard threshold of its signal. It is not allocatable to pods.
     pub fn reserved(&self, signal: Signal, capacity: i64) -> i64 {
         self.hard.get(&signal).map_or(0, |it| it.of(capacity))
     }
 
-    /// All thresholds, hard ones first: those are the most urgent.
+    /// All thresholds in order of urgency: hard thresholds first.
     fn all(&self) -> impl Iterator<Item = (ThresholdKey, ThresholdValue, Duration)> {
         let hard = self.hard.iter().map(|(signal, least)| ((false, *signal), *least, Duration::ZERO));
         let soft = self.soft.iter().map(|(signal, (least, grace))| ((true, *signal), *least, *grace));
@@ -207,10 +207,10 @@ impl Thresholds {
     }
 }
 
-/// Whether a threshold is soft, and its signal.
+/// Identifies a threshold: whether it is soft, and its signal.
 type ThresholdKey = (bool, Signal);
 
-/// Parses `memory.available<100Mi,nodefs.available<10%`.
+/// Parses a list of thresholds, for example `memory.available<100Mi,nodefs.available<10%`.
 fn amounts(text: &str, sign: char) -> Result<Vec<(Signal, ThresholdValue)>, String> {
     let parts = text.split(',').map(str::trim).filter(|it| !it.is_empty());
     parts.map(|it| amount(it, sign)).collect()
@@ -247,7 +247,7 @@ fn share(percent: &str) -> Option<ThresholdValue> {
     u32::try_from(thousandths).ok().filter(|it| *it <= 1000).map(ThresholdValue::Share)
 }
 
-/// The measured values of a signal.
+/// The measured value of a signal: the available amount and the capacity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Measure {
     pub available: i64,
@@ -262,7 +262,7 @@ pub struct CrossedThreshold {
     pub signal: Signal,
     pub threshold: i64,
     pub available: i64,
-    /// A soft threshold whose grace period is over.
+    /// Whether this is a soft threshold, whose grace period is over.
     pub is_soft: bool,
 }
 
@@ -278,7 +278,7 @@ impl CrossedThreshold {
     }
 }
 
-/// Upstream: `immediateEvictionGracePeriodSeconds`.
+/// Grace period of a pod that is evicted for a hard threshold. Upstream: `immediateEvictionGracePeriodSeconds`.
 pub const GRACE_MIN: Duration = Duration::from_secs(1);
 
 /// Tracks which thresholds are crossed, and when each pressure was last observed.
@@ -286,7 +286,8 @@ pub const GRACE_MIN: Duration = Duration::from_secs(1);
 pub struct ThresholdMonitor {
     thresholds: Thresholds,
     pressure_transition_period: Duration,
-    /// Since when each threshold is crossed, and whether pods were evicted for it: then the minimum reclaim applies.
+    /// For each crossed threshold, the time since which it is crossed, and whether pods were evicted for it. After an
+    /// eviction the minimum reclaim applies.
     crossed: BTreeMap<ThresholdKey, (Time, bool)>,
     memory: Option<Time>,
     disk: Option<Time>,
@@ -353,17 +354,17 @@ impl ThresholdMonitor {
 pub struct EvictionCandidate {
     pub uid: Text,
     pub priority: i32,
-    /// A static pod or its mirror pod.
+    /// Whether the pod is a static pod or a mirror pod.
     pub is_static: bool,
-    /// A DaemonSet owns the pod.
+    /// Whether a DaemonSet owns the pod.
     pub is_daemon: bool,
-    /// Request and usage of the pod, with its volumes. A pod with unknown usage is evicted first.
+    /// Request and usage of the pod, including its volumes. A pod with unknown usage is evicted first.
     pub request: i64,
     pub usage: Option<i64>,
     pub containers: Vec<ContainerUsage>,
 }
 
-/// Request and usage of a container, for the message.
+/// Request and usage of a container, for the eviction message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContainerUsage {
     pub name: Text,

@@ -7,14 +7,14 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-/// When images are deleted, and which. Upstream: `ImageGCPolicy`.
+/// Thresholds of image garbage collection. Upstream: `ImageGCPolicy`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ImageGcPolicy {
-    /// Disk usage in percent above which images are deleted …
+    /// High threshold: disk usage in percent above which images are deleted.
     pub high: u8,
-    /// … until usage is down to this.
+    /// Low threshold: disk usage in percent down to which images are deleted.
     pub low: u8,
-    /// Images that were pulled more recently are kept.
+    /// Minimum age: images that were pulled more recently are kept.
     pub age_min: Duration,
 }
 
@@ -29,13 +29,13 @@ pub struct Disk {
 pub struct Image {
     pub id: Text,
     pub bytes: i64,
-    /// An image that was imported by hand could not be pulled again.
+    /// Whether the image was imported by hand: it could not be pulled again, and is kept.
     pub is_from_registry: bool,
-    /// The runtime needs the image itself.
+    /// Whether the runtime itself needs the image, such as the sandbox image.
     pub is_pinned: bool,
 }
 
-/// When each image was first seen, and when it was last used.
+/// State of image garbage collection: when each image was first seen, and when it was last used.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ImageGc {
     records: BTreeMap<Text, ImageRecord>,

@@ -18,27 +18,27 @@ use muster_api::well_known::{
 };
 use serde_json::{Map, Value, json};
 
-/// Interval of Lease renewals, and the duration of the Lease: three renewals may be missed.
+/// Interval at which the agent renews the node's Lease, and the duration of the Lease: three renewals may be missed.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 pub const LEASE_DURATION_S: u32 = 40;
 
-/// An unchanged status is written again after this time. Upstream: `nodeStatusReportFrequency`.
+/// Time after which an unchanged node status is written again. Upstream: `nodeStatusReportFrequency`.
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Images in the status, largest first, and names of each. Upstream: `nodeStatusMaxImages`,
+/// Maximum number of images in the node status, largest first, and of names per image. Upstream: `nodeStatusMaxImages`,
 /// `MaxNamesPerImageInNodeStatus`.
 const IMAGES_MAX: usize = 50;
 const IMAGE_NAMES_MAX: usize = 5;
 
-/// Labels that a node sets again when it registers again; all others belong to users.
-/// Upstream: `updateDefaultLabels`.
+/// Labels that the agent sets each time the node registers. All other labels belong to users. Upstream:
+/// `updateDefaultLabels`.
 const OWN_LABELS: [&str; 11] = KUBELET_LABELS;
 
 /// The node as measured by its agent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Node {
     pub name: String,
-    /// `amd64`, `arm64`.
+    /// CPU architecture as Go names it, such as `amd64` or `arm64`.
     pub arch: String,
     pub addresses: Vec<String>,
     /// Port of the agent's HTTPS endpoint.
@@ -63,7 +63,7 @@ pub struct NodeSystemInfo {
     pub boot_id: String,
     pub kernel: String,
     pub os_image: String,
-    /// `containerd://1.6.20`.
+    /// Name and version of the runtime, such as `containerd://1.6.20`.
     pub runtime: String,
     pub version: String,
     pub swap_bytes: i64,
@@ -71,7 +71,7 @@ pub struct NodeSystemInfo {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ContainerImage {
-    /// Digests first.
+    /// Names of the image, digests first.
     pub names: Vec<String>,
     pub size_bytes: i64,
 }
@@ -140,8 +140,8 @@ pub fn schedulable_event(name: &str, before: bool, now: bool) -> Option<KubeEven
     (before != now).then(|| KubeEvent::normal(event, format!("Node {name} status is now: {event}")))
 }
 
-/// The status as a strategic merge patch, which leaves conditions of others, and the events to record. `current` is the
-/// status on the API server.
+/// The node's status as a strategic merge patch, which leaves conditions of other writers, and the events to record.
+/// `current` is the status on the API server.
 pub fn status(node: &Node, current: &Value, now: Time) -> (Value, Vec<KubeEvent>) {
     let mut events = Vec::new();
     let name = &node.name;
@@ -199,7 +199,7 @@ pub fn has_changed(status: &Value, current: &Value) -> bool {
     !status.as_object().into_iter().flatten().all(is_unchanged)
 }
 
-/// Whether the values are equal; an absent field equals an empty list, an empty string and false.
+/// Whether two values are equal. An absent field equals an empty list, an empty string and false.
 fn is_equal_or_default(ours: &Value, current: &Value) -> bool {
     match (ours, current) {
         (Value::Object(ours), current) => {
@@ -300,7 +300,8 @@ fn find<'a>(conditions: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.as_array()?.iter().find(|it| it["type"] == kind)
 }
 
-/// Removes huge page sizes that the node does not have any more; extended resources of others stay.
+/// The resource quantities as a merge patch. It removes huge page sizes that the node no longer has; extended resources
+/// of other writers stay.
 fn quantities_json(ours: &ResourceQuantities, current: &Value) -> Value {
     let gone = current.as_object().into_iter().flatten().map(|(key, _)| key);
     let gone = gone.filter(|key| key.starts_with("hugepages-") && !ours.contains_key(*key));
@@ -341,7 +342,7 @@ fn images(images: &[ContainerImage]) -> Vec<Value> {
     largest.iter().map(image_json).collect()
 }
 
-/// The Lease when it is created.
+/// The Lease object that the agent creates for its node.
 pub fn lease(node: &str, node_uid: Option<&Text>, now: Time) -> Value {
     let mut lease = json!({
         "apiVersion": "coordination.k8s.io/v1",

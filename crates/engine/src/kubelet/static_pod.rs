@@ -9,14 +9,14 @@ use alloc::vec::Vec;
 use muster_api::well_known::{ANNOTATION_CONFIG_MIRROR, ANNOTATION_CONFIG_SOURCE, DEFAULT_SCHEDULER_NAME};
 use serde_json::{Map, Value, json};
 
-/// Annotation of a pod on the node: its source. Absent or `api` for a pod from the API server.
+/// Annotation with the source of a pod on the node. It is absent or `api` for a pod from the API server.
 pub const SOURCE: &str = ANNOTATION_CONFIG_SOURCE;
 const SEEN: &str = "kubernetes.io/config.seen";
 const HASH: &str = "kubernetes.io/config.hash";
 /// Annotation of a mirror pod, with the hash of its static pod.
 pub const MIRROR: &str = ANNOTATION_CONFIG_MIRROR;
 
-/// Longest name of a pod, and of a namespace or container.
+/// Maximum length of a pod's name, and of the name of a namespace or container.
 const NAME_MAX: usize = 253;
 const NAMESPACE_MAX: usize = 63;
 
@@ -78,8 +78,8 @@ pub fn parse_manifest(manifest: Value, node: &str, hash: &str, seen: &str) -> Re
     Ok(pod.into())
 }
 
-/// Whether it is a DNS label, or a DNS subdomain if `with_dots`. Names become parts of paths, so nothing else is
-/// accepted.
+/// Whether a name is a DNS label, or a DNS subdomain if `with_dots`. Other names are refused, because names become
+/// parts of file paths.
 fn is_name(name: &str, max: usize, with_dots: bool) -> bool {
     let label = |it: &str| {
         let is_inner = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
@@ -197,12 +197,12 @@ fn set_defaults(spec: &mut Value) {
     }
 }
 
-/// The elements of a list field; an absent field is not created.
+/// Iterates over the elements of a list field; an absent field is not created.
 fn list_mut<'a>(of: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
     of.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Whether the content of an image may change under its name.
+/// Whether an image has the tag `latest` or no tag, so that its content may change.
 fn is_latest(image: &str) -> bool {
     let name = image.rsplit('/').next().unwrap_or_default();
     !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
@@ -220,11 +220,11 @@ pub fn mirror_pod(pod: &Value, node: &str, node_uid: &str) -> Value {
     mirror
 }
 
-/// Whether a mirror pod is kept.
+/// The decision whether a mirror pod is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MirrorDecision {
     Keep,
-    /// A new mirror pod is created afterwards if the static pod still exists.
+    /// The mirror pod is deleted. A new one is created afterwards if the static pod still exists.
     Delete,
 }
 

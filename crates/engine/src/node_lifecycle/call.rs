@@ -159,7 +159,7 @@ fn taint_json(taint: &Taint) -> Value {
     Value::Object(body)
 }
 
-/// For tests and logs.
+/// Formats the value on one line, for tests and logs.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

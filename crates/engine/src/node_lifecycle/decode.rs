@@ -38,16 +38,16 @@ pub struct Node {
     pub name: Text,
     pub uid: Text,
     pub resource_version: u64,
-    /// `creationTimestamp` as text.
+    /// Creation time of the node: `creationTimestamp` as text.
     pub created: Text,
-    /// `region/zone`; empty if the node has neither label.
+    /// Region and zone of the node as `region/zone`; empty if it has neither label.
     pub zone: Text,
     /// The label `node.kubernetes.io/exclude-disruption` excludes the node from the counts of its zone.
     pub excluded: bool,
     pub unschedulable: bool,
     pub taints: Vec<Taint>,
     pub conditions: Conditions,
-    /// `lastHeartbeatTime` of the condition `Ready`, by the node's clock. Only compared for equality.
+    /// The `lastHeartbeatTime` of the condition `Ready`, by the node's clock. It is only compared for equality.
     pub heartbeat: Option<Text>,
     /// Deprecated label aliases (`beta.kubernetes.io/os` …) whose value differs from the stable label.
     pub alias_labels: Vec<(&'static str, Text)>,
@@ -58,7 +58,7 @@ impl Node {
         self.conditions.get(ConditionType::Ready)
     }
 
-    /// Whether the nodes are equal in all fields that rules read. A heartbeat changes none of them.
+    /// Whether two states of a node are equal in all fields that rules read. A heartbeat changes none of them.
     pub(super) fn is_equivalent(&self, other: &Self) -> bool {
         let Self { resource_version: _, heartbeat: _, name: _, created: _, .. } = self;
         self.uid == other.uid
@@ -81,11 +81,11 @@ pub struct Taint {
     pub key: Text,
     pub value: Text,
     pub effect: Text,
-    /// `timeAdded` as text.
+    /// The taint's `timeAdded` as text.
     pub added: Option<Text>,
 }
 
-/// The types of the conditions that rules depend on.
+/// The node condition types that the node lifecycle controller reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ConditionType {
     Ready,
@@ -110,7 +110,7 @@ impl ConditionType {
     }
 }
 
-/// The status of each condition; `None` if the node has no such condition.
+/// The status of each condition of a node; `None` if the node has no such condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Conditions([Option<ConditionStatus>; 5]);
 
@@ -124,13 +124,13 @@ impl Conditions {
     }
 }
 
-/// The heartbeat of a node.
+/// The Lease of a node, which its kubelet renews as a heartbeat.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lease {
-    /// A node lease has the name of its node.
+    /// Name of the Lease, which equals the name of its node.
     pub key: ObjectKey,
     pub resource_version: u64,
-    /// `renewTime` as text, by the node's clock. Only compared for equality.
+    /// The Lease's `renewTime` as text, by the node's clock. It is only compared for equality.
     pub renewed: Option<Text>,
 }
 
@@ -140,15 +140,15 @@ pub struct Pod {
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
-    /// `spec.nodeName`; empty until the pod is bound.
+    /// Name of the pod's node (`spec.nodeName`); empty until the pod is bound.
     pub node: Text,
-    /// When the pod was bound: its creation, or the transition of `PodScheduled`.
+    /// Time at which the pod was bound: the transition time of `PodScheduled`, or the creation time.
     pub bound_at: Time,
     pub deleting: bool,
     pub ready: bool,
-    /// The condition `DisruptionTarget` shows that the pod is evicted because of a taint.
+    /// Whether the condition `DisruptionTarget` shows that the pod is evicted because of a taint.
     pub is_disruption_target: bool,
-    /// Tolerations that may tolerate a `NoExecute` taint.
+    /// The pod's tolerations that may tolerate a `NoExecute` taint.
     pub tolerations: Vec<TimedToleration>,
 }
 
@@ -156,7 +156,7 @@ pub struct Pod {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TimedToleration {
     pub toleration: Toleration,
-    /// `None`: the taint is tolerated forever.
+    /// The `tolerationSeconds`; `None` means that the taint is tolerated forever.
     pub seconds: Option<i64>,
 }
 

@@ -6,14 +6,15 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-/// The start of the current observation, and what ends it: gaps of this process, of the watches or of the API server.
+/// The time since which heartbeats have been observed without a gap. A pause of this process, of the watches or of the
+/// API server is a gap.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct HeartbeatObservation {
     since: Time,
     last_run: Option<Time>,
-    /// The last heartbeat of any node.
+    /// Time of the last heartbeat of any node.
     last_heartbeat: Option<Time>,
-    /// The API server failed to execute one of our writes, and no heartbeat was received since: it may refuse
+    /// Whether the API server failed to execute one of our writes, and no heartbeat was received since: it may refuse
     /// heartbeats too.
     writes_fail: bool,
     /// While writes fail, the node whose write tests whether they succeed again.
@@ -21,7 +22,7 @@ pub(super) struct HeartbeatObservation {
 }
 
 impl HeartbeatObservation {
-    /// Missing heartbeats count from this time on only.
+    /// The time from which on missing heartbeats count.
     pub(super) fn since(&self) -> Time {
         self.since
     }
@@ -44,7 +45,7 @@ impl HeartbeatObservation {
         grace / 10
     }
 
-    /// A node sent a heartbeat.
+    /// Records that a node sent a heartbeat.
     ///
     /// Rule: if no node sent a heartbeat for three fifths of the grace period and then one does, the fault was not the
     /// nodes': every node gets its grace period again. The remaining two fifths are longer than a heartbeat interval.
@@ -61,7 +62,7 @@ impl HeartbeatObservation {
         }
     }
 
-    /// The API server failed to execute a write.
+    /// Records that the API server failed to execute a write.
     ///
     /// Rule: an API server that cannot write, as on a full disk, refuses heartbeats as well: every node gets its grace
     /// period again, and once more when a heartbeat is received or a write succeeds.
@@ -71,7 +72,7 @@ impl HeartbeatObservation {
         self.restart(now);
     }
 
-    /// A node was marked Unknown.
+    /// Records that a write succeeded which marked a node Unknown.
     pub(super) fn write_succeeded(&mut self, now: Time) {
         self.probe = None;
         if core::mem::take(&mut self.writes_fail) {
@@ -79,7 +80,8 @@ impl HeartbeatObservation {
         }
     }
 
-    /// The write about the node failed for a reason that says nothing about other writes, such as a conflict.
+    /// Records that the write about the node failed for a reason that does not concern other writes, such as a
+    /// conflict.
     pub(super) fn write_rejected(&mut self, node: &Text) {
         self.probe.take_if(|it| it == node);
     }
@@ -90,7 +92,7 @@ impl HeartbeatObservation {
         !self.writes_fail || self.probe.get_or_insert_with(|| node.clone()) == node
     }
 
-    /// Every node gets its grace period again.
+    /// Restarts the observation: every node gets its grace period again.
     pub(super) fn restart(&mut self, now: Time) {
         self.since = now;
     }

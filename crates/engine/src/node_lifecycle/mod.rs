@@ -47,13 +47,15 @@ use crate::controller::{
 pub struct Config {
     /// Time without a heartbeat after which a node becomes Unknown. Upstream: `node-monitor-grace-period`.
     pub node_monitor_grace_period: Duration,
-    /// The same for a node that has no condition `Ready` yet. Upstream: `node-startup-grace-period`.
+    /// Time without a heartbeat after which a node becomes Unknown that has no condition `Ready` yet. Upstream:
+    /// `node-startup-grace-period`.
     pub node_startup_grace_period: Duration,
-    /// How often a healthy node sends a heartbeat.
+    /// Interval at which a healthy node sends heartbeats.
     pub heartbeat_interval: Duration,
     /// Time between the evictions from two nodes of a zone. Upstream: `node-eviction-rate`.
     pub eviction_interval: Duration,
-    /// The same in a large zone that is partly down. Upstream: `secondary-node-eviction-rate`.
+    /// Time between the evictions from two nodes of a large zone that is partly down. Upstream:
+    /// `secondary-node-eviction-rate`.
     pub secondary_eviction_interval: Duration,
     /// Percentage of nodes that are not ready, from which on a zone is partly down. Upstream:
     /// `unhealthy-zone-threshold`.
@@ -76,28 +78,28 @@ impl Default for Config {
     }
 }
 
-/// What is reconciled.
+/// The key of an item in the work queue.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Key {
-    /// The controller itself: notices when it did not run for a while.
+    /// The controller itself, reconciled at intervals to notice when it did not run for a while.
     GapCheck,
     Zone(Text),
     Node(Text),
     Pod(ObjectKey),
 }
 
-/// The nodes, their heartbeats, and the pods on them.
+/// The node lifecycle controller: all nodes, their heartbeats, and the pods on them.
 #[derive(Debug, Default)]
 pub struct NodeLifecycle {
     config: Config,
     nodes: BTreeMap<Text, NodeState>,
-    /// Renew times of the Leases, by node; the Node may not exist yet.
+    /// Renew times of the Leases, by node name. The Node may not exist yet.
     renew_times: BTreeMap<Text, Option<Text>>,
     pods: BTreeMap<ObjectKey, PodState>,
     pods_by_node: BTreeMap<Text, BTreeSet<ObjectKey>>,
     zones: Zones,
     observation: HeartbeatObservation,
-    /// Every key that waits is reconciled now.
+    /// Whether every waiting key is to be reconciled now.
     clock_was_set_back: bool,
 }
 
@@ -105,11 +107,11 @@ pub struct NodeLifecycle {
 struct NodeState {
     node: Arc<Node>,
     last_heartbeat: Time,
-    /// The Lease was read from the API server, and this is still the last heartbeat.
+    /// Whether the Lease was read from the API server since the last heartbeat.
     silence_confirmed_for: Option<Time>,
-    /// The last attempt to read the Lease failed.
+    /// Whether the last attempt to read the Lease failed.
     lease_read_failed: bool,
-    /// When each of its `NoExecute` taints was first seen, by key and value.
+    /// Time at which each `NoExecute` taint of the node was first seen, by key and value.
     no_execute_since: BTreeMap<(Text, Text), Time>,
     /// UIDs of the pods that were marked not ready since the node became Unknown. Each is marked once only: the node may
     /// still be able to report it as ready.
@@ -120,14 +122,14 @@ struct NodeState {
 #[derive(Debug)]
 struct PodState {
     pod: Arc<Pod>,
-    /// The pod will be evicted later.
+    /// Whether the pod will be evicted later.
     eviction_scheduled: bool,
-    /// The event about its eviction was recorded.
+    /// Whether the event about the pod's eviction was recorded.
     eviction_started: bool,
     attempt: Attempt,
 }
 
-/// Indexes into [`Controller::watches`].
+/// Indexes of nodes, Leases and pods in [`Controller::watches`].
 const NODES: usize = 0;
 const LEASES: usize = 1;
 const PODS: usize = 2;
@@ -256,7 +258,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// The outcome of the write that marks a node Unknown.
+    /// Applies the outcome of the write that marks a node Unknown.
     fn node_was_marked_unknown(&mut self, node: &Text, outcome: &Outcome, now: Time) {
         match outcome {
             Outcome::Done(_) => self.observation.write_succeeded(now),
@@ -295,7 +297,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// Removes every object that a list does not contain.
+    /// Removes the known objects of a kind that a new list does not contain.
     fn remove_unlisted(&mut self, kind: usize, listed: &[Fact], now: Time, keys: &mut Vec<Key>) {
         let listed: BTreeSet<ObjectKey> = listed.iter().map(crate::controller::Fact::key).collect();
         let is_gone = |key: &ObjectKey| !listed.contains(key);
@@ -474,7 +476,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// The outcome of reading a node's Lease.
+    /// Applies the outcome of reading a node's Lease.
     fn lease_was_read(
         &mut self,
         name: &Text,
@@ -564,7 +566,7 @@ impl NodeLifecycle {
         reconcile
     }
 
-    /// The outcome of a write about a pod.
+    /// Applies the outcome of a write about a pod.
     fn pod_was_written(&mut self, call: &Call, pod: &Arc<Pod>, outcome: &Outcome, now: Time) -> Requeue<Key> {
         let Some(state) = self.pods.get_mut(&pod.key).filter(|it| it.pod.uid == pod.uid) else {
             return Requeue::default();
@@ -591,7 +593,7 @@ impl NodeLifecycle {
     }
 }
 
-/// Reasons of events. Upstream: `emitPodDeletionEvent`, `RecordNodeStatusChange`.
+/// Reasons of the events that this controller records. Upstream: `emitPodDeletionEvent`, `RecordNodeStatusChange`.
 const EVICTION: &str = "TaintManagerEviction";
 const NOT_READY: &str = "NodeNotReady";
 

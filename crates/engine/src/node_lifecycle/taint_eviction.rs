@@ -11,9 +11,10 @@ use super::decode::Pod;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct NoExecuteTaint {
     pub taint: Taint,
-    /// When the taint was added.
+    /// Time at which the taint was added.
     pub since: Time,
-    /// No pod is evicted before: heartbeats have not been observed long enough to know whether the taint still applies.
+    /// Time before which the taint evicts no pod: heartbeats have not been observed long enough to know whether the
+    /// taint still applies.
     pub not_before: Time,
 }
 

@@ -15,7 +15,8 @@ use super::decode::{ConditionType, Node, Taint};
 pub(super) const NO_SCHEDULE: &str = "NoSchedule";
 pub(super) const NO_EXECUTE: &str = "NoExecute";
 
-/// Conditions, and the taint that each status of them adds. Upstream: `nodeConditionToTaintKeyStatusMap`.
+/// Condition types and statuses, with the key of the taint that each adds. Upstream:
+/// `nodeConditionToTaintKeyStatusMap`.
 const BY_CONDITION: [(ConditionType, ConditionStatus, &str); 6] = [
     (ConditionType::Ready, ConditionStatus::False, TAINT_NODE_NOT_READY),
     (ConditionType::Ready, ConditionStatus::Unknown, TAINT_NODE_UNREACHABLE),
@@ -29,7 +30,8 @@ const BY_CONDITION: [(ConditionType, ConditionStatus, &str); 6] = [
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum EvictionTurn {
     Now,
-    /// Not yet. A node that already has a `NoExecute` taint may still change from not-ready to unreachable, or back.
+    /// The node may not be tainted yet. A node that already has a `NoExecute` taint may still change from not-ready to
+    /// unreachable, or back.
     Waiting,
     /// No node may be tainted: no node is ready.
     Suspended,
@@ -75,7 +77,7 @@ pub(super) fn waits_for_eviction(node: &Node) -> bool {
     health_taint_key(node).is_some() && !node.no_execute_taints().any(|it| is_health_taint(&it.key))
 }
 
-/// Whether the condition `Ready` causes the taint.
+/// Whether a taint with this key follows from the condition `Ready`.
 pub(super) fn is_health_taint(key: &str) -> bool {
     matches!(key, TAINT_NODE_NOT_READY | TAINT_NODE_UNREACHABLE)
 }
@@ -93,13 +95,13 @@ fn is_retained(node: &Node, taint: &Taint, turn: EvictionTurn) -> bool {
     }
 }
 
-/// The keys of the `NoSchedule` taints that follow from conditions and cordon.
+/// The keys of the `NoSchedule` taints that follow from a node's conditions and from its cordon.
 fn no_schedule_taint_keys(node: &Node) -> impl Iterator<Item = &'static str> {
     let matching = BY_CONDITION.iter().filter(|(it, status, _)| node.conditions.get(*it) == Some(*status));
     matching.map(|(_, _, key)| *key).chain(node.unschedulable.then_some(TAINT_NODE_UNSCHEDULABLE))
 }
 
-/// Whether this controller adds and removes the taint.
+/// Whether this controller adds and removes taints with this key.
 fn is_managed(key: &str) -> bool {
     key == TAINT_NODE_UNSCHEDULABLE || BY_CONDITION.iter().any(|(_, _, it)| *it == key)
 }

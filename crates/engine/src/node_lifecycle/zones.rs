@@ -22,11 +22,11 @@ pub(super) struct Zones {
 struct Zone {
     ready: usize,
     not_ready: usize,
-    /// Unhealthy nodes without a `NoExecute` taint, and since when.
+    /// Unhealthy nodes without a `NoExecute` taint, and the time since which each is unhealthy.
     waiting: BTreeMap<Text, Time>,
-    /// Those of `waiting` that may not be tainted yet; the one that has waited longest is first.
+    /// Queue of the nodes in `waiting` that may not be tainted yet; the node that has waited longest is first.
     queue: BTreeSet<(Time, Text)>,
-    /// When the last node left the queue.
+    /// Time at which the last node left the queue.
     last_turn_at: Option<Time>,
 }
 
@@ -37,7 +37,7 @@ impl Zone {
 }
 
 impl Zones {
-    /// A node was added, changed or deleted.
+    /// Updates the zones after a node was added, changed or deleted.
     pub(super) fn update_node(&mut self, before: Option<&Node>, after: Option<&Node>, now: Time) {
         if let Some(node) = before {
             self.count(node, |count| *count = count.saturating_sub(1));
@@ -82,7 +82,7 @@ impl Zones {
         self.zones_with_ready_nodes == 0 && self.zones.values().any(|it| 0 < it.not_ready)
     }
 
-    /// The state without anything that depends on the order of events.
+    /// Formats the part of the state that does not depend on the order of events.
     #[cfg(test)]
     pub(super) fn digest(&self) -> alloc::string::String {
         let of = |zone: &Zone| alloc::format!("{} {} {:?}", zone.ready, zone.not_ready, zone.waiting.keys());
@@ -111,8 +111,9 @@ impl Zones {
         }
     }
 
-    /// Takes the next node of a zone from the queue if one may be tainted now, and returns when to ask again. A node
-    /// that has been unhealthy since before `observed_since` first gets its grace period to send a heartbeat.
+    /// Takes the next node of a zone from the queue if one may be tainted now, and returns when to call `next_turn`
+    /// again. A node that has been unhealthy since before `observed_since` first gets its grace period to send a
+    /// heartbeat.
     pub(super) fn next_turn(
         &mut self,
         zone: &Text,

@@ -140,7 +140,7 @@ impl<'a> ScenarioLine<'a> {
         Ok(second)
     }
 
-    /// A number, or a percentage such as `25%`.
+    /// The value of a keyword as a number or a percentage such as `25%`.
     fn share(&self, key: &str) -> Result<Option<Value>, Error> {
         let Some(text) = self.value(key) else { return Ok(None) };
         let digits = text.strip_suffix('%').unwrap_or(text);
@@ -214,7 +214,7 @@ impl<'a> ScenarioLine<'a> {
         Ok(term.into())
     }
 
-    /// The set of this pod or revision.
+    /// The DaemonSet of the pod or revision on this line.
     fn set<'w>(&self, world: &'w World) -> Result<Option<&'w Value>, Error> {
         let here = |set: &&Value| self.value("ns").is_none_or(|ns| text(set, NAMESPACE) == ns);
         let named = |set: &&Value| self.value("of").is_none_or(|name| text(set, NAME) == name);
@@ -438,7 +438,7 @@ fn parse_pod(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error> {
     Ok(pod)
 }
 
-/// A daemon pod as the engine creates it, bound or not bound yet.
+/// Creates a daemon pod as the DaemonSet controller does, bound to its node or not yet bound.
 fn daemon_pod(line: &ScenarioLine<'_>, set: &Value, world: &World) -> Result<Value, Error> {
     let number = line.number("rev")?.unwrap_or_else(|| template_number(set));
     let mut template = template_of(set, number);
@@ -474,7 +474,7 @@ fn daemon_pod(line: &ScenarioLine<'_>, set: &Value, world: &World) -> Result<Val
     Ok(pod)
 }
 
-/// A pod of no set.
+/// Creates a pod that belongs to no DaemonSet.
 fn unmanaged_pod(line: &ScenarioLine<'_>) -> Result<Value, Error> {
     if let Some(word) = NEEDS_SET.iter().find(|it| line.has(it)) {
         return Err(line.wrong(word, "wants a set: say of="));

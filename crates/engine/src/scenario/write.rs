@@ -38,7 +38,7 @@ impl Row {
         self.words.push(one_word(&format!("{key}={value}")));
     }
 
-    /// Adds a word unless it has its default.
+    /// Adds a keyword and its value, unless the value is the default.
     fn add_unless_default(&mut self, default: impl fmt::Display, key: &str, value: impl fmt::Display) {
         let value = value.to_string();
         if !value.is_empty() && value != default.to_string() {
@@ -69,7 +69,7 @@ impl Row {
         self
     }
 
-    /// Adds namespace, set and owner.
+    /// Adds the keywords for the namespace, the DaemonSet and the owner of an object.
     fn add_set_and_owner(&mut self, object: &Value, set: Option<&Value>, world: &World) {
         let namespace = text(object, NAMESPACE);
         let alike = world.sets.iter().filter(|it| set.is_some_and(|set| text(it, NAME) == text(set, NAME)));
@@ -96,7 +96,7 @@ impl Row {
         }
     }
 
-    /// Adds the hash label unless it has its default.
+    /// Adds the keyword for the hash label, unless it has the default value.
     fn hash(&mut self, object: &Value, default: &str) {
         let hash = hash_label(object);
         match hash.is_empty() {

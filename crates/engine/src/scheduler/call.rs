@@ -28,7 +28,7 @@ pub enum Call {
         nominated_node: Option<Text>,
         at: Time,
     },
-    /// Clears `nominatedNodeName`.
+    /// Clears the pod's `nominatedNodeName`.
     ClearNomination {
         pod: Arc<Pod>,
     },
@@ -102,7 +102,8 @@ pub(super) fn request(call: &Call) -> Request {
     }
 }
 
-/// The UID is the only precondition: other changes to the pod do not matter.
+/// The request that patches a pod's status. Its only precondition is the UID, because other changes to the pod do not
+/// matter.
 fn patch_status(pod: &Pod, status: Value) -> Request {
     let body = json!({"metadata": {"uid": pod.uid}, "status": status});
     write(&pod.key, Verb::Patch(Patch::Strategic), "/status", body)
@@ -113,7 +114,7 @@ fn write(key: &ObjectKey, verb: Verb, part: &str, body: Value) -> Request {
     Request { verb, path, body: Some(body), metadata_only: false }
 }
 
-/// For tests and logs.
+/// Formats the value on one line, for tests and logs.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -136,10 +137,10 @@ impl fmt::Display for Call {
     }
 }
 
-/// Longest message of an event, in bytes. Upstream: `NoteLengthLimit`.
+/// Maximum length of an event's message, in bytes. Upstream: `NoteLengthLimit`.
 const NOTE_MAX: usize = 1024;
 
-/// Truncates a message for an event.
+/// Truncates a message to the maximum length of an event's message.
 pub(super) fn note(message: &str) -> String {
     const MORE: &str = " ...";
     if message.len() <= NOTE_MAX {

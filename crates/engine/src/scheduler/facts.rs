@@ -73,7 +73,7 @@ pub struct Namespace {
 pub struct Budget {
     pub key: ObjectKey,
     pub resource_version: u64,
-    /// An empty selector matches no pod in preemption.
+    /// Selects the pods of the budget. In preemption, an empty selector matches no pod.
     pub selector: Selector,
     pub allowed: i64,
     /// Pods whose eviction is already counted (`status.disruptedPods`).
@@ -92,13 +92,13 @@ pub struct Pod {
     /// `status.nominatedNodeName`: the node on which victims were preempted for the pod.
     pub nominated: Option<Text>,
     pub created: Time,
-    /// `status.startTime`.
+    /// Start time of the pod (`status.startTime`).
     pub started: Option<Time>,
     pub generation: i64,
     pub deleting: bool,
     /// The phase is Succeeded or Failed: the pod occupies no resources.
     pub finished: bool,
-    /// The pod names this scheduler and has no scheduling gates.
+    /// Whether this scheduler binds the pod: the pod names it in `schedulerName` and has no scheduling gates.
     pub is_responsible: bool,
     pub priority: i32,
     /// Pods of lower priority may be preempted for this pod (`preemptionPolicy`).
@@ -128,7 +128,7 @@ pub struct Requirements {
 }
 
 impl Requirements {
-    /// The request for a resource, if there is one.
+    /// The pod's request for a resource, if it has one.
     pub(crate) fn request(&self, resource: &str) -> Option<i64> {
         self.requests.iter().find(|(name, _)| **name == *resource).map(|(_, amount)| *amount)
     }
@@ -155,21 +155,21 @@ pub struct TopologySpreadConstraint {
     pub max_skew: i64,
     pub topology_key: Text,
     pub selector: Selector,
-    /// With fewer domains than this, the global minimum is zero.
+    /// `minDomains`: if there are fewer domains, the domain with the fewest pods counts as having none.
     pub min_domains: usize,
     /// `nodeAffinityPolicy`: only nodes that match the pod's node affinity count.
     pub honors_node_affinity: bool,
     /// `nodeTaintsPolicy`: only nodes whose taints the pod tolerates count.
     pub honors_node_taints: bool,
-    /// `whenUnsatisfiable: DoNotSchedule`.
+    /// Whether the constraint has `whenUnsatisfiable: DoNotSchedule`.
     pub do_not_schedule: bool,
 }
 
-/// A host port.
+/// A host port that a container requests.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct HostPort {
     pub protocol: Text,
-    /// `0.0.0.0` is every address.
+    /// Host IP of the port; `0.0.0.0` means every address of the node.
     pub ip: Text,
     pub number: i64,
 }
@@ -193,16 +193,16 @@ pub struct PodAffinityTerm {
     pub topology_key: Text,
 }
 
-/// A node: the facts of the DaemonSet rules, and its allocatable resources.
+/// A node: the fields that the DaemonSet rules read, and its allocatable resources.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
     pub fact: facts::Node,
     pub unschedulable: bool,
-    /// In the units of [`Requirements::requests`].
+    /// Allocatable resources of the node, in the units of [`Requirements::requests`].
     pub allocatable: BTreeMap<Text, i64>,
 }
 
-/// Decodes a pod.
+/// Decodes a pod from JSON.
 pub fn pod(json: &[u8], shared: &mut Interner) -> Result<Pod, serde_json::Error> {
     Ok(pod_fact(&json::from_slice(json)?, shared))
 }

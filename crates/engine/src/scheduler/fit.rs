@@ -16,7 +16,7 @@ use super::node_info::NodeInfo;
 use super::{HostPort, Pod, Scheduler};
 use crate::daemonset::placement;
 
-/// Why a pod does not fit on a node, in the order of the checks.
+/// The reason why a pod does not fit on a node. The variants are in the order of the checks.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Unfit {
     Unschedulable,
@@ -44,7 +44,8 @@ pub enum Shortage {
 }
 
 impl Unfit {
-    /// Whether removing pods from the node could help. Upstream: not `UnschedulableAndUnresolvable`.
+    /// Whether the pod could fit if other pods were removed from the node. Upstream: not
+    /// `UnschedulableAndUnresolvable`.
     pub(super) fn may_be_resolved_by_preemption(&self) -> bool {
         match self {
             Self::Unschedulable
@@ -61,7 +62,7 @@ impl Unfit {
         }
     }
 
-    /// Whether pods on other nodes matter.
+    /// Whether the reason depends on pods on other nodes.
     pub(super) fn depends_on_pods_elsewhere(&self) -> bool {
         matches!(
             self,
@@ -73,7 +74,7 @@ impl Unfit {
         )
     }
 
-    /// Upstream's messages, which tools parse.
+    /// The messages for the reason. They equal upstream's, because tools parse them.
     pub(super) fn reasons(&self) -> Vec<String> {
         let reason = match self {
             Self::Unschedulable => "node(s) were unschedulable",
@@ -116,7 +117,7 @@ pub(super) fn check(
     inter_pod.check(all, pod, info, without)
 }
 
-/// Only the checks that do not depend on pods on other nodes.
+/// Checks whether a pod fits on a node, without the rules that depend on pods on other nodes.
 pub(super) fn check_node(
     all: &Scheduler,
     pod: &Pod,

@@ -14,12 +14,12 @@ use super::{Pod, Scheduler, Shortage, Unfit, fit};
 /// Why a pod does not fit on a node, in the words of `muster explain`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnfitDetail {
-    /// The reason; equal for all nodes with the same reason.
+    /// The reason in general terms, by which nodes are grouped.
     pub what: String,
     pub detail: Option<String>,
 }
 
-/// Checks one pod on many nodes; what does not depend on the node is computed once.
+/// Checks whether one pod fits on each of many nodes. Counts that do not depend on the node are computed once.
 #[derive(Debug)]
 pub struct FitCheck<'a> {
     all: &'a Scheduler,
@@ -34,7 +34,8 @@ impl Scheduler {
 }
 
 impl FitCheck<'_> {
-    /// `None` if the pod fits or the node is unknown. Pods in `without` count as removed.
+    /// Returns why the pod does not fit on the node, or `None` if it fits or the node is unknown. Pods in `without`
+    /// count as removed.
     pub fn unfit_detail(&self, node: &Text, without: &BTreeSet<ObjectKey>) -> Option<UnfitDetail> {
         let info = self.all.nodes.get(node)?;
         let unfit = fit::check(self.all, self.pod, &self.inter_pod, info, without).err()?;

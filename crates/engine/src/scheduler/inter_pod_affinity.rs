@@ -15,8 +15,8 @@ use super::node_info::NodeInfo;
 use super::{Pod, PodAffinityTerm, Scheduler, TopologySpreadConstraint};
 use crate::daemonset::placement;
 
-/// The pods per topology domain that matter for one pod, counted once for all nodes. Upstream: `PreFilter` of
-/// `InterPodAffinity` and `PodTopologySpread`.
+/// For one pod to schedule, the number of pods per topology domain that its affinity terms and spread constraints
+/// match. Computed once for all nodes. Upstream: `PreFilter` of `InterPodAffinity` and `PodTopologySpread`.
 #[derive(Debug, Default)]
 pub(super) struct InterPodAffinity {
     /// For each term of pod affinity, the pods that match all terms, by domain.
@@ -178,7 +178,7 @@ impl InterPodAffinity {
     }
 }
 
-/// The pods that each constraint counts, by domain; a domain without such pods counts zero.
+/// For each constraint, the number of pods that it counts in each topology domain, including domains with none.
 pub(super) fn domains(
     all: &Scheduler,
     pod: &Pod,
@@ -207,7 +207,7 @@ fn matches_affinity(all: &Scheduler, pod: &Pod, other: &Pod) -> bool {
 }
 
 impl TopologySpreadConstraint {
-    /// Whether the node counts (`nodeAffinityPolicy`, `nodeTaintsPolicy`).
+    /// Whether the constraint counts pods on the node (`nodeAffinityPolicy`, `nodeTaintsPolicy`).
     fn includes(&self, pod: &Pod, info: &NodeInfo) -> bool {
         let requirements = &pod.requirements;
         let is_wanted = || {

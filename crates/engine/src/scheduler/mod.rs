@@ -48,13 +48,13 @@ use node_info::{NodeInfo, NodeInfos};
 use preemption::Preemption;
 use queue::{QueueingHint, SchedulingQueue};
 
-/// Calls in flight at once. A later decision knows more.
+/// Maximum number of calls in flight. Further pods stay in the queue, so that their decisions use newer facts.
 const CALLS_MAX: usize = 100;
 
-/// Pods scheduled in one reconcile: 15,000 pods on 15,000 nodes must not keep watches from being read.
+/// Maximum number of pods that one reconcile schedules, so that watch events are applied in between.
 const DECISIONS_MAX: usize = 100;
 
-/// Feasible nodes to score, at least. Upstream: `minFeasibleNodesToFind`.
+/// Minimum number of feasible nodes to find and score. Upstream: `minFeasibleNodesToFind`.
 const FEASIBLE_NODES_MIN: usize = 100;
 
 #[derive(Debug, Default)]
@@ -63,15 +63,15 @@ pub struct Scheduler {
     queue: SchedulingQueue,
     /// Pods whose binding the watch has not shown yet, with the failed attempts before it.
     binding: BTreeMap<ObjectKey, (Arc<Pod>, u32)>,
-    /// Status writes in flight.
+    /// Pods whose status write is in flight, with the status that is written.
     status_writes: BTreeMap<ObjectKey, UnschedulableStatus>,
     /// UIDs of the pods being preempted.
     victims: BTreeSet<Text>,
     namespaces: BTreeMap<Text, Labels>,
     budgets: BTreeMap<ObjectKey, Budget>,
-    /// The next search begins after this node if not all nodes are scored.
+    /// The last node that a pod was bound to. If not all nodes are scored, the next search begins after it.
     last_bound_node: Text,
-    /// Calls that follow from the outcome of other calls.
+    /// Calls to make in the next reconcile, which follow from the outcome of other calls.
     ready: Vec<Call>,
     in_flight: usize,
 }
@@ -85,14 +85,14 @@ enum Decision {
     Wait {
         message: String,
         preemption: Option<Preemption>,
-        /// It is unschedulable because of pods on other nodes.
+        /// Whether the pod is unschedulable because of pods on other nodes.
         depends_on_other_pods: bool,
     },
 }
 
 impl Controller for Scheduler {
     type Fact = Fact;
-    /// The scheduling queue decides which pod is next.
+    /// The single key of the scheduler: its own scheduling queue decides which pod is next.
     type Key = ();
     type Call = Call;
 
@@ -240,7 +240,7 @@ impl Scheduler {
         }
     }
 
-    /// Removes every object that a list does not contain.
+    /// Removes the known objects of a kind that a new list does not contain.
     fn remove_unlisted(&mut self, kind: usize, listed: &BTreeSet<ObjectKey>) {
         match &*self.watches()[kind].resource.kind {
             "Pod" => {
@@ -279,7 +279,7 @@ impl Scheduler {
         }
     }
 
-    /// The watch shows the pod on a node.
+    /// Assigns a pod to the node on which the watch shows it.
     fn pod_assigned(&mut self, pod: Arc<Pod>, node: &Text) {
         let key = pod.key.clone();
         self.binding.remove(&key);
@@ -314,7 +314,8 @@ impl Scheduler {
         }
     }
 
-    /// Removes the pod from the queue; it may be on `node`. Another node that was nominated for it may fit other pods.
+    /// Removes a pod from the queue; it may be on `node`. If another node was nominated for it, pods that may fit there
+    /// are activated.
     fn leave_queue(&mut self, key: &ObjectKey, node: Option<&Text>) {
         if let Some(kept) = self.queue.remove(key)
             && Some(&kept) != node
@@ -516,7 +517,7 @@ fn feasible_nodes_to_find(nodes: usize) -> usize {
     (nodes * percent / 100).max(FEASIBLE_NODES_MIN)
 }
 
-/// The reasons with their counts, in upstream's format.
+/// Formats the number of nodes per reason as upstream does.
 fn histogram(nodes: usize, reasons: &BTreeMap<String, usize>) -> String {
     let mut reasons: Vec<String> = reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
     reasons.sort();

@@ -45,7 +45,7 @@ impl NodeInfos {
         self.nodes.values()
     }
 
-    /// All nodes, beginning after this name.
+    /// All nodes in the order of their names, beginning after `name` and wrapping around.
     pub(super) fn iter_after<'a>(&'a self, name: &Text) -> impl Iterator<Item = &'a NodeInfo> {
         use core::ops::Bound::{Excluded, Unbounded};
         let after = self.nodes.range((Excluded(name.clone()), Unbounded));
@@ -95,7 +95,7 @@ impl NodeInfos {
         })
     }
 
-    /// Assigns the pod to the node, and to no other.
+    /// Assigns the pod to the node, and removes it from any other.
     pub(super) fn assign(&mut self, pod: Arc<Pod>, node: Text) {
         self.unassign(&pod.key);
         if !pod.requirements.pod_anti_affinity.is_empty() {
@@ -200,7 +200,7 @@ impl NodeInfo {
     }
 }
 
-/// A pod's requests for cpu and memory, with defaults.
+/// A pod's requests for cpu and memory, or the default where it has none.
 pub(super) fn nonzero_requests(pod: &Pod) -> [i64; 2] {
     DEFAULT_REQUESTS.map(|(name, default)| pod.requirements.request(name).unwrap_or(default))
 }

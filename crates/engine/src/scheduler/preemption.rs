@@ -15,21 +15,21 @@ use super::inter_pod_affinity::InterPodAffinity;
 use super::node_info::NodeInfo;
 use super::{Budget, Pod, Scheduler, histogram};
 
-/// A tenth of the candidate nodes is compared, and at least this many. Upstream:
-/// `MinCandidateNodesPercentage`, `MinCandidateNodesAbsolute`.
+/// Preemption compares a tenth of the candidate nodes, and at least this many. Upstream: `MinCandidateNodesPercentage`,
+/// `MinCandidateNodesAbsolute`.
 const CANDIDATES_MIN: usize = 100;
 
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 
-/// The result of preemption.
+/// The result of preemption for one pod.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Preemption {
     /// Delete these pods, highest priority first, and nominate the node.
     Remove { node: Text, victims: Vec<Arc<Pod>> },
-    /// The pod may not preempt now, with the message; its nomination stays.
+    /// The pod may not preempt other pods now; its nomination stays. Holds the message for the status.
     NotEligible(String),
-    /// No preemption helps, with the message; its nomination is cleared.
+    /// Preemption would not help the pod; its nomination is cleared. Holds the message for the status.
     NotHelpful(String),
 }
 
@@ -106,13 +106,13 @@ fn cost(violations: usize, victims: &[Arc<Pod>]) -> Cost {
     (violations, highest, sum, victims.len(), Reverse(oldest.unwrap_or_default()))
 }
 
-/// A pod that has not started counts as started last.
+/// Start time of a pod. A pod that has not started counts as the one started last.
 fn started(pod: &Pod) -> Time {
     pod.started.unwrap_or(Time::from_micros(i64::MAX))
 }
 
-/// The victims on this node, highest priority first, and how many of them violate a budget. Or why preemption does not
-/// help; `None` if there is no pod of lower priority. Upstream: `SelectVictimsOnNode`.
+/// The victims on a node, highest priority first, and how many of them violate a budget. `Err` holds the reason why
+/// preemption does not help, or `None` if the node has no pod of lower priority. Upstream: `SelectVictimsOnNode`.
 fn victims(
     all: &Scheduler,
     pod: &Pod,

@@ -12,28 +12,29 @@ use muster_api::time::Time;
 
 use super::Pod;
 
-/// Backoff of an unschedulable pod: after the first attempt, and at most; doubled in between. Upstream:
+/// Initial and maximum backoff of an unschedulable pod. The backoff doubles with each attempt. Upstream:
 /// `podInitialBackoffSeconds`, `podMaxBackoffSeconds`.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
-/// A parked pod is tried again after this in any case. Upstream: `podMaxInUnschedulablePodsDuration`.
+/// Maximum time that a pod stays parked before it is tried again. Upstream: `podMaxInUnschedulablePodsDuration`.
 const PARKED_MAX: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default)]
 pub(super) struct SchedulingQueue {
     pending: BTreeMap<ObjectKey, Pending>,
-    /// Pods to try, by priority, then by age.
+    /// Pods to schedule now, by priority, then by age.
     active: BTreeSet<QueueOrder>,
-    /// When parked pods become active.
+    /// Parked pods by the time at which they become active.
     due: BTreeSet<(Time, ObjectKey)>,
-    /// Parked pods that a change may have helped: tried before their time if no pod is active.
+    /// Parked pods that a change may have made schedulable. They are tried before their backoff ends if no pod is
+    /// active.
     activated: BTreeSet<QueueOrder>,
     /// Parked pods whose node affinity names nodes, by node.
     pinned: BTreeMap<Text, BTreeSet<ObjectKey>>,
-    /// All other parked pods.
+    /// Parked pods whose node affinity names no nodes.
     unpinned: BTreeSet<ObjectKey>,
-    /// Parked pods that failed because of pods on other nodes.
+    /// Parked pods that are unschedulable because of pods on other nodes: any change of a pod may help them.
     pod_dependent: BTreeSet<ObjectKey>,
     /// Pods by nominated node.
     nominated: BTreeMap<Text, BTreeSet<ObjectKey>>,
@@ -45,7 +46,7 @@ type QueueOrder = (Reverse<i32>, Time, ObjectKey);
 struct Pending {
     pod: Arc<Pod>,
     nominated_node: Option<Text>,
-    /// Failed attempts in a row.
+    /// Number of failed scheduling attempts in a row.
     attempts: u32,
     state: QueueState,
 }
@@ -59,8 +60,8 @@ enum QueueState {
 /// A change that may make parked pods schedulable. Upstream: `QueueingHint`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum QueueingHint<'a> {
-    /// A node changed, or has more free resources: may help pods that fit on it, and those that failed because of pods
-    /// on other nodes.
+    /// A node changed or has more free resources. This may help pods that fit on it, and pods that are unschedulable
+    /// because of pods on other nodes.
     Node(&'a Text),
     /// Pods were added, removed or changed.
     PodsChanged,
@@ -131,9 +132,9 @@ impl SchedulingQueue {
         pending.nominated_node
     }
 
-    /// Rule: pods are tried by priority, then by age. An unschedulable pod is tried again when a change may help it: at
-    /// once if no pod is active, else after a backoff of one to ten seconds; and after five minutes in any case. A
-    /// longer wait began before the clock was set back, and is over.
+    /// Rule: pods are scheduled by priority, then by age. An unschedulable pod is tried again when a change may help
+    /// it: at once if no pod is active, else after a backoff of one to ten seconds. Without such a change it is tried
+    /// again after five minutes. If the clock is set back, no pod waits longer than that.
     pub(super) fn next(&mut self, now: Time) -> Option<ObjectKey> {
         while let Some((at, key)) = self.due.last().cloned()
             && now + PARKED_MAX < at
@@ -163,9 +164,11 @@ impl SchedulingQueue {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Parks an unschedulable pod. `depends_on_other_pods`: it failed because of pods on other nodes.
+    /// Parks an unschedulable pod. `depends_on_other_pods` tells whether it is unschedulable because of pods on other
+    /// nodes.
     ///
-    /// The other activated pods wait for their backoff: otherwise each pod that leaves would make thousands be tried.
+    /// The other activated pods wait for their backoff. Otherwise each deleted pod could cause thousands of scheduling
+    /// attempts.
     pub(super) fn park(&mut self, key: &ObjectKey, depends_on_other_pods: bool, now: Time) {
         self.activated.clear();
         let Some(pending) = self.pending.get(key) else { return };
@@ -182,7 +185,7 @@ impl SchedulingQueue {
         self.park_until(key, now, now + PARKED_MAX, names);
     }
 
-    /// Failed attempts of the pod.
+    /// Number of failed scheduling attempts of the pod.
     pub(super) fn attempts(&self, key: &ObjectKey) -> u32 {
         self.pending.get(key).map_or(0, |it| it.attempts)
     }
@@ -197,7 +200,7 @@ impl SchedulingQueue {
         self.back_off(&key, now);
     }
 
-    /// A call about the pod failed: parks it for its backoff; no change activates it before.
+    /// Parks a pod for its backoff after a call about it failed. No change activates it earlier.
     pub(super) fn back_off(&mut self, key: &ObjectKey, now: Time) {
         self.unpark(key);
         let attempts = self.attempts(key);
@@ -240,8 +243,8 @@ impl SchedulingQueue {
         }
     }
 
-    /// Parked pods that the change may help and that are not activated yet; `true` if the fit on the node must be
-    /// checked.
+    /// Parked pods that the change may help and that are not activated yet. The flag tells whether the pod's fit on the
+    /// changed node must be checked first.
     pub(super) fn candidates(&self, hint: QueueingHint<'_>) -> Vec<(Arc<Pod>, bool)> {
         let by_node = match hint {
             QueueingHint::Node(node) => {
@@ -262,7 +265,7 @@ impl SchedulingQueue {
         all.filter_map(|(key, needs_fit_check)| Some((waits(key)?, needs_fit_check))).collect()
     }
 
-    /// A change may have helped a parked pod.
+    /// Activates a parked pod that a change may have made schedulable.
     pub(super) fn activate(&mut self, key: &ObjectKey) {
         let Some(pending) = self.pending.get_mut(key) else { return };
         let attempts = pending.attempts;
@@ -276,7 +279,7 @@ impl SchedulingQueue {
         self.activated.insert(order(&pending.pod));
     }
 
-    /// Nominates a node for the pod, and returns the previous one if it is another.
+    /// Nominates a node for the pod, and returns the previously nominated node if it differs.
     pub(super) fn nominate(&mut self, key: &ObjectKey, node: Option<Text>) -> Option<Text> {
         let pending = self.pending.get_mut(key)?;
         let before = core::mem::replace(&mut pending.nominated_node, node.clone());

@@ -12,7 +12,7 @@ use super::{Pod, PodAffinityTerm, Scheduler, TopologySpreadConstraint, inter_pod
 use crate::daemonset::placement::affinity;
 use crate::hash_ordered_map;
 
-/// The highest score of each plugin. Upstream: `MaxNodeScore`.
+/// The maximum score that a plugin gives a node. Upstream: `MaxNodeScore`.
 const SCORE_MAX: i64 = 100;
 
 /// Rule: the weights are 3 for taints, 2 for node affinity, pod affinity and spread, and 1 for least allocated and
@@ -38,7 +38,7 @@ pub(super) fn best(all: &Scheduler, pod: &Pod, fitting: &[&NodeInfo]) -> Option<
     scored.max().map(|(_, _, name)| name.clone())
 }
 
-/// Fewer untolerated `PreferNoSchedule` taints score higher. Empty if all nodes score the same.
+/// Scores nodes by untolerated `PreferNoSchedule` taints: fewer score higher. Empty if all nodes score the same.
 fn score_taints(pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     let unwanted = |info: &&NodeInfo| {
         let taints = info.node.fact.taints.iter().filter(|it| it.effect == TaintEffect::PreferNoSchedule);
@@ -70,7 +70,7 @@ fn score_node_affinity(pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     }
 }
 
-/// Preferred pod affinity and anti-affinity of the pod, and of the existing pods.
+/// Scores nodes by the preferred pod affinity and anti-affinity of the pod and of the existing pods.
 fn score_pod_affinity(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     let mut sums: BTreeMap<Text, BTreeMap<Text, i64>> = BTreeMap::new();
     let mut add = |labels: &Labels, weight: i64, term: &PodAffinityTerm| {
@@ -112,7 +112,8 @@ fn score_pod_affinity(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i6
     normalize(nodes.iter().map(sum_at).collect())
 }
 
-/// Fewer matching pods in the domain score higher. Upstream: `PodTopologySpread.Score`.
+/// Scores nodes by topology spread: fewer matching pods in the node's domain score higher. Upstream:
+/// `PodTopologySpread.Score`.
 fn score_spread(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     let spreads: Vec<&TopologySpreadConstraint> =
         pod.requirements.spread_constraints.iter().filter(|it| !it.do_not_schedule).collect();
@@ -143,8 +144,8 @@ fn score_spread(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
 
 const HUNDRED: i64 = 100;
 
-/// Approximates ln(domains + 2), in hundredths: a pod weighs more if there are more domains. Upstream:
-/// `topologyNormalizingWeight`.
+/// Weight of a topology spread constraint with this many domains: ln(domains + 2) in hundredths, approximated.
+/// Upstream: `topologyNormalizingWeight`.
 fn logarithm(domains: usize) -> i64 {
     let number = domains.saturating_add(2);
     let whole = number.ilog2();
@@ -152,7 +153,7 @@ fn logarithm(domains: usize) -> i64 {
     (i64::from(whole) * HUNDRED + part) * 69 / 100
 }
 
-/// Scales scores to 0..=100.
+/// Scales the scores of all nodes to the range 0..=100.
 fn normalize(mut scores: Vec<i64>) -> Vec<i64> {
     let (least, most) = (scores.iter().min().copied(), scores.iter().max().copied());
     let (Some(least), Some(most)) = (least, most) else { return scores };
@@ -162,18 +163,19 @@ fn normalize(mut scores: Vec<i64>) -> Vec<i64> {
     scores
 }
 
-/// More free cpu and memory scores higher. Upstream: `LeastAllocated`.
+/// Scores a node by free cpu and memory: more free resources score higher. Upstream: `LeastAllocated`.
 fn score_least_allocated(pod: &Pod, info: &NodeInfo) -> i64 {
     allocated_percent(pod, info).iter().map(|share| SCORE_MAX - share).sum::<i64>() / 2
 }
 
-/// Similar shares of cpu and memory score higher. Upstream: `NodeResourcesBalancedAllocation`.
+/// Scores a node by balance: the closer the allocated shares of cpu and memory are, the higher the score. Upstream:
+/// `NodeResourcesBalancedAllocation`.
 fn score_balanced_allocation(pod: &Pod, info: &NodeInfo) -> i64 {
     let [cpu, memory] = allocated_percent(pod, info);
     SCORE_MAX - (cpu - memory).abs() / 2
 }
 
-/// Percentage of cpu and memory that is requested with the pod on the node.
+/// Percentages of the node's cpu and memory that would be requested if the pod ran on it.
 fn allocated_percent(pod: &Pod, info: &NodeInfo) -> [i64; 2] {
     let (nonzero_requested, nonzero_requests) = (info.nonzero_requested(), nonzero_requests(pod));
     [0, 1].map(|at| {

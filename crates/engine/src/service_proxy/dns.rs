@@ -13,12 +13,12 @@ use muster_api::text::Text;
 use super::ProxyState;
 use super::facts::{Endpoint, Service, ServiceType, Slice};
 
-/// The version of the specification that the names follow.
+/// Version of the DNS-based service discovery specification that the names follow.
 const SPECIFICATION: &str = "1.1.0";
 
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
-    /// The labels of the name in lower case, leftmost first.
+    /// The labels of the queried name in lower case, leftmost first.
     pub labels: &'a [String],
     pub query_type: QueryType,
 }
@@ -37,19 +37,19 @@ pub enum QueryType {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// Forward the query upstream.
+    /// The query must be forwarded to an upstream DNS server.
     OutsideDomain,
     NxDomain,
-    /// The name exists; it may have no record of the type.
+    /// The name exists, with these records. There may be none of the queried type.
     Records(Vec<Record>),
-    /// A CNAME.
+    /// The name is an alias: a CNAME record with this target.
     Alias(Text),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Record {
     Address(IpAddr),
-    /// With the addresses of its target.
+    /// An SRV record, with the addresses of its target.
     Srv {
         number: u16,
         target: String,
@@ -57,7 +57,7 @@ pub enum Record {
     },
     Ptr(String),
     Txt(&'static str),
-    /// SOA and NS of the cluster domain.
+    /// The SOA and NS records of the cluster domain.
     Soa,
     Ns,
 }
@@ -249,7 +249,7 @@ fn parse_dashed_address(host: &str) -> Option<IpAddr> {
     v4.ok().or_else(|| host.replace('-', ":").parse::<Ipv6Addr>().map(IpAddr::V6).ok())
 }
 
-/// The address records of the queried type.
+/// Creates the address records (A or AAAA) of the queried type.
 fn address_records(addresses: impl IntoIterator<Item = IpAddr>, query_type: QueryType) -> Vec<Record> {
     let wanted = addresses.into_iter().filter(|it| match query_type {
         QueryType::A => it.is_ipv4(),
@@ -259,7 +259,7 @@ fn address_records(addresses: impl IntoIterator<Item = IpAddr>, query_type: Quer
     deduplicated(wanted.map(Record::Address))
 }
 
-/// Removes duplicates, and sorts the records.
+/// Sorts the records, and removes duplicates.
 fn deduplicated(records: impl Iterator<Item = Record>) -> Vec<Record> {
     records.collect::<BTreeSet<_>>().into_iter().collect()
 }

@@ -20,7 +20,8 @@ use crate::controller::Malformed;
 pub struct Service {
     pub kind: ServiceType,
     pub ports: Vec<Port>,
-    /// `externalIPs`. The module `reserved_addresses` decides which of these and of `ingress` are proxied.
+    /// The `externalIPs` of the Service. Addresses here and in `ingress` that are reserved for something else are not
+    /// proxied.
     pub external_ips: Vec<Ipv4Addr>,
     /// IP addresses of the load balancer (`status.loadBalancer.ingress`).
     pub ingress: Vec<Ipv4Addr>,
@@ -47,7 +48,7 @@ pub struct Port {
     pub name: Text,
     pub protocol: Protocol,
     pub number: u16,
-    /// `nodePort`.
+    /// The node port (`nodePort`), if the Service has one.
     pub node_port: Option<u16>,
 }
 
@@ -58,19 +59,19 @@ pub enum Protocol {
     Sctp,
 }
 
-/// `internalTrafficPolicy` or `externalTrafficPolicy`.
+/// The `internalTrafficPolicy` or `externalTrafficPolicy` of a Service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TrafficPolicy {
-    /// Endpoints on all nodes.
+    /// Traffic goes to endpoints on all nodes (`Cluster`).
     Cluster,
-    /// Endpoints on the same node only.
+    /// Traffic goes to endpoints on the same node only (`Local`).
     Local,
 }
 
 /// An EndpointSlice of a Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Slice {
-    /// Name of the Service.
+    /// Name of the Service that the slice belongs to.
     pub service: Text,
     pub ports: Vec<SlicePort>,
     pub endpoints: Vec<Endpoint>,
@@ -104,7 +105,7 @@ pub struct Node {
     pub address: Option<Ipv4Addr>,
     /// All IPv4 addresses of the node.
     pub addresses: Vec<Ipv4Addr>,
-    /// The pod CIDR.
+    /// The pod CIDR of the node.
     pub range: Option<Range>,
     pub zone: Option<Text>,
 }
@@ -158,7 +159,7 @@ impl Range {
         wide.contains(Ipv4Addr::from(narrow.first))
     }
 
-    /// The first host address, which the node's bridge has. `None` for a prefix of 31 or 32 bits.
+    /// The first host address of the CIDR, which the node's bridge has. `None` for a prefix of 31 or 32 bits.
     pub fn gateway(self) -> Option<Ipv4Addr> {
         (self.bits <= 30).then(|| Ipv4Addr::from(self.first + 1))
     }
@@ -212,7 +213,7 @@ impl Service {
 }
 
 impl Port {
-    /// Decodes a port. `None` if the protocol is unknown or the number is not a valid port.
+    /// Decodes a port of a Service. `None` if the protocol is unknown or the port number is invalid.
     fn read(port: &core_v1::ServicePort<'_>) -> Option<Self> {
         Some(Self {
             name: port.name.as_deref().unwrap_or("").into(),

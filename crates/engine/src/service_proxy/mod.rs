@@ -29,19 +29,19 @@ pub use facts::{
 pub use nft_table::{NftTable, ThisNode, UdpFlow, build_table};
 pub use routes::{Routes, routes};
 
-/// The cluster's Services, EndpointSlices and nodes.
+/// State of the service proxy: the cluster's Services, EndpointSlices and nodes.
 #[derive(Debug, Default)]
 pub struct ProxyState {
     services: BTreeMap<ObjectKey, Service>,
-    /// By Service, then by the name of the slice.
+    /// EndpointSlices by Service, then by the name of the slice.
     slices: BTreeMap<ObjectKey, BTreeMap<Text, Slice>>,
-    /// The Service of each slice.
+    /// The Service of each EndpointSlice.
     owners: BTreeMap<ObjectKey, ObjectKey>,
     nodes: BTreeMap<Text, Node>,
 }
 
 impl ProxyState {
-    /// Returns whether anything changed, as all methods below.
+    /// Adds or updates a Service, and returns whether anything changed.
     pub fn put_service(&mut self, key: ObjectKey, service: Service) -> bool {
         self.services.insert(key, service.clone()).as_ref() != Some(&service)
     }

@@ -6,14 +6,14 @@ use core::fmt::Write as _;
 
 use super::nft_table::{NftSet, NftTable};
 
-/// Family and name of the table. All our rules are in it, and no others.
+/// Family and name of the nftables table that holds all rules of the service proxy, and no others.
 const NAME: &str = "ip muster";
 
-/// Elements on one line: the error message of `nft` repeats the whole line.
+/// Maximum number of set elements on one line of the script: error messages of `nft` repeat the whole line.
 const ELEMENTS_MAX: usize = 256;
 
 impl NftTable {
-    /// The script that replaces the table in one transaction, whatever it was before.
+    /// The script that replaces the table in one transaction, whatever its content is.
     pub fn replacement(&self) -> String {
         let mut out = String::new();
         let _ = writeln!(out, "add table {NAME}\ndelete table {NAME}\nadd table {NAME}");
@@ -29,7 +29,8 @@ impl NftTable {
         out
     }
 
-    /// References are deleted before the objects that they refer to, and added after them.
+    /// Writes the commands that change the table from `before`. References are deleted before the objects that they
+    /// refer to, and added after them.
     fn write_changes(&self, before: &Self, out: &mut String) {
         let is_same_kind = |one: &NftSet, other: &NftSet| one.declaration == other.declaration;
         for (name, set) in &before.sets {

@@ -14,10 +14,10 @@ use super::facts::{Endpoint, Port, Protocol, Range, Service, ServiceType, Traffi
 use super::reserved_addresses::ReservedAddresses;
 use super::{ProxyState, Routes};
 
-/// The bridge of the node's pods.
+/// Name of the network bridge of the node's pods.
 pub(super) const BRIDGE: &str = "cni0";
 
-/// Mark of packets to masquerade. Upstream: `--iptables-masquerade-bit`, 14.
+/// Mark of packets that are to be masqueraded. Upstream: `--iptables-masquerade-bit`, 14.
 const MASQUERADE_MARK: &str = "0x4000";
 
 /// First rule of every chain that could redirect or reject a connection: the node always reaches its API server.
@@ -27,27 +27,27 @@ const ACCEPT_API_SERVER: &str = "ip daddr . tcp dport @api-server accept";
 #[derive(Debug, Clone, Default)]
 pub struct ThisNode {
     pub name: Text,
-    /// The addresses of the node's interfaces, without that of its DNS server.
+    /// Addresses of the node's interfaces, except the address of its DNS server.
     pub addresses: Vec<Ipv4Addr>,
     /// Address of the node's DNS server, if it runs one.
     pub dns: Option<Ipv4Addr>,
-    /// `bridge-nf-call-iptables` is off: packets between two pods of the node bypass these rules, so a reply would not
-    /// be translated back unless it is routed through the node.
+    /// Whether `bridge-nf-call-iptables` is off: packets between two pods of the node bypass the nftables rules, so
+    /// replies are only translated back if they are routed through the node.
     pub bridge_netfilter_disabled: bool,
     /// Addresses of the API server.
     pub server: Vec<(Ipv4Addr, u16)>,
-    /// Ranges that `externalIPs` of Services may be in.
+    /// CIDRs that `externalIPs` of Services may be in.
     pub external_ips: Vec<Range>,
 }
 
 /// The node's nftables table. Rules of others are in other tables, and not touched.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NftTable {
-    /// Sets and maps.
+    /// Sets and maps of the table, by name.
     pub(super) sets: BTreeMap<String, NftSet>,
     pub(super) chains: BTreeMap<String, NftChain>,
-    /// The endpoints of each UDP address and port, for the cleanup of conntrack entries. `None` is any address of the
-    /// node.
+    /// The endpoints of each UDP address and port, for the cleanup of conntrack entries. The address `None` stands for
+    /// all addresses of the node.
     flows: BTreeMap<(Option<Ipv4Addr>, u16), BTreeSet<Backend>>,
 }
 
@@ -59,7 +59,7 @@ pub struct UdpFlow {
 }
 
 impl NftTable {
-    /// Whether conntrack entries may be stale after the change.
+    /// Whether UDP conntrack entries may be stale after the change from `before`.
     pub fn changes_backends(&self, before: &Self) -> bool {
         self.flows != before.flows
     }
@@ -86,7 +86,7 @@ pub(super) struct NftSet {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NftChain {
-    /// Type, hook and priority of a base chain; else empty.
+    /// Type, hook and priority of a base chain; empty for other chains.
     pub(super) hook: &'static str,
     pub(super) rules: Vec<String>,
 }
@@ -197,7 +197,7 @@ impl TableBuilder<'_> {
         }
     }
 
-    /// Adds the rules of a port, and returns whether it has endpoints.
+    /// Adds the rules of a Service port, and returns whether it has endpoints.
     fn port(
         &mut self,
         key: &ObjectKey,
@@ -255,7 +255,7 @@ impl TableBuilder<'_> {
         has_any
     }
 
-    /// The chain of external traffic: to a node port, an external IP or a load balancer IP.
+    /// Adds the chain for external traffic: to a node port, an external IP or a load balancer IP.
     fn external_chain(
         &mut self,
         service: &Service,
@@ -293,7 +293,7 @@ impl TableBuilder<'_> {
         self.table.chains.insert(chain, NftChain { hook: "", rules });
     }
 
-    /// The chain that selects an endpoint for each new connection.
+    /// Adds the chain that selects an endpoint for each new connection.
     fn load_balancing_chain(
         &mut self,
         chain: &str,
@@ -451,7 +451,7 @@ pub(super) fn v4(address: &IpAddr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Whether namespace and name are DNS labels: they become part of the script.
+/// Whether namespace and name are DNS labels. Other names are refused, because they become part of the `nft` script.
 fn is_safe_name(key: &ObjectKey) -> bool {
     let is_safe_name = |it: &str| {
         !it.is_empty()

@@ -8,12 +8,12 @@ use super::facts::{Range, Service, ServiceType};
 use super::nft_table::{ThisNode, v4};
 use super::{ProxyState, Routes};
 
-/// Addresses of the API server, nodes, pods and cluster IPs.
+/// Addresses that belong to the API server, nodes, pods and cluster IPs.
 pub(super) struct ReservedAddresses<'a> {
-    /// The API server and this node, from the node's own configuration and kernel.
+    /// Addresses of the API server and of this node, from the node's own configuration and kernel.
     own: BTreeSet<Ipv4Addr>,
     own_pods: Option<Range>,
-    /// All nodes, from their Node objects.
+    /// Addresses of all nodes, from their Node objects.
     nodes: BTreeSet<Ipv4Addr>,
     pods: Vec<Range>,
     cluster_ips: BTreeSet<Ipv4Addr>,

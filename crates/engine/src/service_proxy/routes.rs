@@ -6,7 +6,7 @@ use core::net::Ipv4Addr;
 use super::ProxyState;
 use super::facts::Range;
 
-/// The address of the node for each pod range.
+/// Routes to pods of other nodes: the node's address for each pod CIDR.
 pub type Routes = BTreeMap<Range, Ipv4Addr>;
 
 /// Rule: the pod range of another node is routed to that node if both are on one network; else the network routes it.

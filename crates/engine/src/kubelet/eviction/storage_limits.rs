@@ -10,11 +10,12 @@ use muster_api::text::Text;
 /// The ephemeral storage limits of a pod, with the usage of each.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PodStorage {
-    /// `emptyDir` volumes on disk with a `sizeLimit`.
+    /// Usage and limit of each `emptyDir` volume on disk that has a `sizeLimit`.
     pub volumes: Vec<StorageUsage>,
-    /// The sum of the containers' limits, if each has one; the usage includes volumes and logs.
+    /// Usage and limit of the whole pod. The limit is the sum of the containers' limits, if each has one; the usage
+    /// includes volumes and logs.
     pub pod: Option<StorageUsage>,
-    /// Writable layer and logs of each container with a limit.
+    /// Usage and limit of each container that has a limit: its writable layer and logs.
     pub containers: Vec<StorageUsage>,
 }
 
@@ -31,7 +32,8 @@ impl StorageUsage {
     }
 }
 
-/// The kind of limit that a pod exceeds. Upstream: `signalEmptyDirFsLimit` and its neighbours.
+/// The kind of storage limit that a pod exceeds. Upstream: `signalEmptyDirFsLimit`, `signalEphemeralPodFsLimit`,
+/// `signalEphemeralContainerFsLimit`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum StorageLimit {
     Volume,

@@ -22,7 +22,7 @@ use crate::scheduler::{self, Node};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Admission {
     Admitted,
-    /// The pod becomes Failed.
+    /// The pod is rejected and becomes Failed.
     Rejected(PodTermination),
     /// The critical pod preempts the pods with these UIDs, and is admitted when they have terminated.
     AfterOthers(Vec<Text>),
@@ -32,12 +32,12 @@ pub enum Admission {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AdmissionCandidate {
     pod: scheduler::Pod,
-    /// It was admitted on this node before.
+    /// Whether the pod was admitted on this node before.
     pub was_admitted: bool,
     is_static: bool,
     is_on_linux: bool,
     runtime_class: Option<Text>,
-    /// Error about the first forbidden sysctl.
+    /// Error message about the first forbidden sysctl of the pod.
     forbidden_sysctl: Option<String>,
     qos: QosClass,
 }
@@ -46,7 +46,7 @@ pub struct AdmissionCandidate {
 const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 impl AdmissionCandidate {
-    /// From JSON that is already parsed.
+    /// Decodes a pod's API object from parsed JSON.
     pub fn from_value(object: &Value) -> Result<Self, Malformed> {
         let malformed = |it| Malformed::new("pods", it);
         let wire = Wire::deserialize(object).map_err(malformed)?;
@@ -148,7 +148,7 @@ pub fn rejection(reason: Text, message: &str) -> PodTermination {
     }
 }
 
-/// Namespaced sysctls that do not affect other pods.
+/// Namespaced sysctls that a pod may set because they do not affect other pods.
 const SAFE_SYSCTLS: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -187,7 +187,8 @@ fn forbidden_sysctl(name: &str, on_host_network: bool, on_host_ipc: bool) -> Opt
     is_shared.then(|| format!("{name:?} not allowed with host {namespace} enabled"))
 }
 
-/// The checks in which preemption does not help, and host ports.
+/// Rejects a pod for a reason that preemption cannot resolve (OS, runtime class, sysctls, node affinity, node name,
+/// taints), or for a host port conflict.
 fn check_predicates(
     node: &Node,
     others: &[&AdmissionCandidate],

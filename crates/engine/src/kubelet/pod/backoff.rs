@@ -6,11 +6,11 @@ use core::time::Duration;
 
 use muster_api::time::Time;
 
-/// Backoff of failed actions by name: the current delay and the time of the next attempt.
+/// Backoffs of failed actions, by action name: the current delay and the time of the next attempt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ActionBackoffs(BTreeMap<String, (Duration, Time)>);
 
-/// Backoff after the first failure; it doubles with each further failure.
+/// Backoff after the first failure of an action; it doubles with each further failure.
 const FIRST: Duration = Duration::from_millis(500);
 
 impl ActionBackoffs {
@@ -36,7 +36,7 @@ impl ActionBackoffs {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ContainerBackoff {
     pub delay: Duration,
-    /// When the delay last grew.
+    /// Time at which the delay was last increased.
     pub since: Time,
 }
 
@@ -51,7 +51,7 @@ impl ContainerBackoff {
     /// Rule: the backoff of restarts and failed pulls is 10 s at first, and doubles each time up to 5 min; after 10 min
     /// without a failure it starts again. Upstream: `flowcontrol.Backoff`.
     ///
-    /// The backoff after a failure at `at`, with the next attempt now.
+    /// Returns the backoff after a failure at the time `at`, if the next attempt is now.
     pub(super) fn next(before: Option<Self>, at: Time, now: Time) -> Self {
         match before.filter(|it| !it.is_stale(at)) {
             Some(before) => Self { delay: (before.delay * 2).min(Self::MAX), since: now },

@@ -16,21 +16,21 @@ use super::{Action, ActionOutcome, Container, ContainerState, Pod};
 pub(super) struct StartHistory {
     /// Reason and message of the state `waiting`.
     pub waiting: Option<(Text, Text)>,
-    /// The highest attempt so far.
+    /// The highest attempt number so far.
     pub attempt: Option<u32>,
-    /// It was stopped because its image changed.
+    /// Whether the container was stopped because its image changed.
     pub is_replaced: bool,
     crash: Option<ContainerBackoff>,
     /// ID of the terminated instance whose crash backoff is over.
     backed_off_for: Option<Text>,
     image: ImageState,
-    /// When the image was last absent.
+    /// Time at which the image was last found to be absent from the node.
     absent_at: Option<Time>,
     pull: Option<ContainerBackoff>,
     pulling_since: Option<Time>,
     /// Time and message of the last failed pull.
     pull_failed: Option<(Time, Text)>,
-    /// Backoff and time of the next attempt after a failed start.
+    /// Backoff after a failed start, and the time of the next attempt.
     retry: Option<(Duration, Time)>,
 }
 
@@ -42,18 +42,18 @@ enum ImageState {
     Present,
 }
 
-/// Backoff after the first failed start, and the longest; doubled in between.
+/// Initial and maximum backoff after a failed start. The backoff doubles with each failure.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// How often the node is checked for an image that could not be pulled.
+/// Interval at which the agent checks whether an image that could not be pulled is now on the node.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long the reason is `ErrImagePull`, before it becomes `ImagePullBackOff`.
+/// Time for which the waiting reason is `ErrImagePull`, before it becomes `ImagePullBackOff`.
 const ERR_IMAGE_PULL_MIN: Duration = Duration::from_secs(2);
 
 impl Pod {
-    /// Issues the next action of the container's start.
+    /// Issues the next action to start a container: check for its image, pull it, or start the container.
     pub(super) fn start(&mut self, container: &ContainerSpec, sandbox: &Text, now: Time) {
         let name = &container.name;
         let is_busy = |it: &Action| it.container() == Some(name) && !matches!(it, Action::Probe { .. });
@@ -260,7 +260,7 @@ impl StartHistory {
         self.retry = None;
     }
 
-    /// Whether nothing is remembered that the runtime state does not show.
+    /// Whether the history is empty: it holds nothing that the runtime state does not show.
     pub(super) fn is_empty(&self) -> bool {
         let Self { waiting, is_replaced, crash, pull, pull_failed, retry, .. } = self;
         waiting.is_none()
@@ -271,7 +271,7 @@ impl StartHistory {
             && retry.is_none()
     }
 
-    /// When the node is checked again for an image that could not be pulled.
+    /// Time at which the agent checks again whether an image that could not be pulled is on the node.
     fn next_lookup_at(&self) -> Option<Time> {
         self.pull_failed.as_ref().and(self.absent_at).map(|at| at + LOOKUP_INTERVAL)
     }

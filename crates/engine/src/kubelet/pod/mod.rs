@@ -40,19 +40,20 @@ pub use self::spec::{ContainerSpec, ImagePullPolicy, Object, Probe, RestartPolic
 use crate::controller::{EventRecord, KubeEvent, ObjectReference};
 use crate::daemonset::facts::Phase;
 
-/// The fields of the node that each pod's status repeats.
+/// The node's addresses and runtime name, which the status of each of its pods repeats.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Host {
     /// The node's addresses; the first one is `hostIP`.
     pub addresses: Vec<Text>,
-    /// Scheme of container IDs: `containerd`.
+    /// Scheme of container IDs, such as `containerd`.
     pub runtime: Text,
 }
 
 /// The sandboxes and containers of a pod in the runtime.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RuntimeState {
-    /// [`Pod::change_count`] from before the runtime was read: a state that may lack a later change is not used.
+    /// Value of [`Pod::change_count`] before the runtime was read. A state that is older than the last change is not
+    /// used.
     pub change_count: u64,
     pub sandboxes: Vec<Sandbox>,
     pub containers: Vec<Container>,
@@ -64,7 +65,7 @@ pub struct Sandbox {
     pub attempt: u32,
     pub is_ready: bool,
     pub created: Time,
-    /// Empty for a host-network pod.
+    /// IP addresses of the sandbox; empty for a host-network pod.
     pub addresses: Vec<Text>,
 }
 
@@ -74,7 +75,7 @@ pub struct Container {
     pub sandbox: Text,
     pub name: Text,
     pub attempt: u32,
-    /// The hash that [`Action::Start`] passed.
+    /// The hash of the container's spec that [`Action::Start`] passed.
     pub hash: Text,
     pub image: Text,
     pub image_id: Text,
@@ -122,7 +123,7 @@ pub enum Action {
         container: Text,
         image: Text,
     },
-    /// [`ActionOutcome::Pulled`]. The reason of a failure is usually `ErrImagePull`.
+    /// Pulls an image: [`ActionOutcome::Pulled`]. The reason of a failure is usually `ErrImagePull`.
     Pull {
         container: Text,
         image: Text,
@@ -131,23 +132,24 @@ pub enum Action {
     /// `CreateContainerConfigError`, `CreateContainerError` or `RunContainerError`.
     Start {
         container: Text,
-        /// [`ContainerSpec::position`].
+        /// Index of the container in the pod's spec, see [`ContainerSpec::position`].
         position: usize,
         sandbox: Text,
         attempt: u32,
-        /// To be stored with the container, and returned in [`Container::hash`].
+        /// Hash of the container's spec, stored with the container and returned in [`Container::hash`].
         hash: Text,
     },
     PostStart {
         container: Text,
-        /// [`ContainerSpec::position`].
+        /// Index of the container in the pod's spec, see [`ContainerSpec::position`].
         position: usize,
         id: Text,
     },
-    /// [`ActionOutcome::Probed`]. A failure means that the probe could not run, and is no result.
+    /// Runs a probe: [`ActionOutcome::Probed`]. A failed action means that the probe could not run; it is not a probe
+    /// result.
     Probe {
         container: Text,
-        /// [`ContainerSpec::position`].
+        /// Index of the container in the pod's spec, see [`ContainerSpec::position`].
         position: usize,
         id: Text,
         probe: ProbeKind,
@@ -174,7 +176,7 @@ pub enum Action {
     CleanUp {
         with_logs: bool,
     },
-    /// A strategic merge patch of the pod's `status`.
+    /// Writes the pod's `status` with this strategic merge patch.
     Report(Value),
     /// Deletes the pod from the API server with grace period 0 and its UID as precondition.
     Delete,
@@ -206,24 +208,24 @@ pub enum ActionOutcome {
 /// Why the node terminates a pod that was not deleted. The pod becomes Failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PodTermination {
-    /// `Evicted`, `OutOfcpu`, `Terminated` and the like.
+    /// Reason in the pod's status, such as `Evicted`, `OutOfcpu` or `Terminated`.
     pub reason: Text,
     pub message: Text,
-    /// `None`: the pod's own grace period.
+    /// Grace period of the termination; `None` means the pod's own grace period.
     pub grace: Option<Duration>,
-    /// The pod was not admitted: no container has run, and its status has no container statuses.
+    /// Whether the pod was not admitted: no container has run, and its status has no container statuses.
     pub is_rejection: bool,
-    /// The node causes the termination, not the pod: the condition `DisruptionTarget` is set.
+    /// Whether the node causes the termination, not the pod: then the condition `DisruptionTarget` is set.
     pub is_disruption: bool,
 }
 
-/// The result of a sync: actions to execute and events to record.
+/// The result of a pod sync: actions to execute and events to record.
 #[must_use = "the caller executes the actions"]
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct PodSync {
     pub actions: Vec<Action>,
     pub events: Vec<EventRecord>,
-    /// When to sync again if no event comes before. Each sync replaces it.
+    /// Time of the next sync if no event causes an earlier one. Each sync replaces it.
     pub wake_at: Option<Time>,
 }
 
@@ -241,22 +243,23 @@ pub struct Pod {
     is_prepared: bool,
     start_histories: BTreeMap<Text, StartHistory>,
     running_containers: BTreeMap<Text, RunningContainer>,
-    /// The next attempt after a failed one: a runtime may still reserve the name of the failed sandbox.
+    /// Minimum attempt number of the next sandbox. It grows after a failure, because a runtime may still reserve the
+    /// name of the failed sandbox.
     sandbox_attempt_min: u32,
     /// IDs of the stopped sandboxes.
     stopped_sandboxes: BTreeSet<Text>,
-    /// The API server does not have the pod any more.
+    /// Whether the pod no longer exists on the API server.
     is_removed_from_api: bool,
     termination: Option<PodTermination>,
-    /// When all containers must have terminated.
+    /// Deadline by which all containers must have terminated.
     terminate_by: Option<Time>,
-    /// Succeeded or Failed: no container is started any more.
+    /// The terminal phase, Succeeded or Failed, in which no container is started any more.
     final_phase: Option<Phase>,
     cleanup: CleanupState,
     is_deleted: bool,
     /// The status that was last reported, or that the API server has.
     reported: Value,
-    /// The status on the API server may differ from `reported`.
+    /// Whether the status on the API server may differ from `reported`.
     must_report: bool,
     actions: Vec<Action>,
     events: Vec<EventRecord>,
@@ -303,7 +306,7 @@ impl Pod {
         pod
     }
 
-    /// Containers or files of a pod that the API server does not know.
+    /// Creates a pod from containers or files on the node that belong to no pod of the API server.
     pub fn orphan(key: ObjectKey, uid: Text, host: Host, now: Time) -> Self {
         let object = Object {
             key,
@@ -328,7 +331,7 @@ impl Pod {
         &self.object.uid
     }
 
-    /// The API object changed.
+    /// Updates the pod after its API object has changed.
     pub fn update_spec(&mut self, object: Arc<Object>, now: Time) {
         // The stored status may differ from the reported one: others write there too.
         let reporting = self.in_flight.iter().any(|it| match it {
@@ -351,8 +354,8 @@ impl Pod {
         self.limit_grace_by_deletion(now);
     }
 
-    /// The API server does not have the pod any more: it was force-deleted, or deleted while the agent did not run. Or
-    /// the manifest of a static pod was removed.
+    /// Records that the pod no longer exists on the API server: it was force-deleted, or deleted while the agent did
+    /// not run. For a static pod: its manifest was removed.
     pub fn removed_from_api(&mut self, now: Time) {
         self.is_removed_from_api = true;
         self.limit_grace(
@@ -361,7 +364,7 @@ impl Pod {
         );
     }
 
-    /// The runtime state was read. A state from before the last change is not used.
+    /// Applies the state of the pod that was read from the runtime. A state from before the last change is not used.
     pub fn update_runtime_state(&mut self, runtime_state: RuntimeState, now: Time) {
         if self.change_count <= runtime_state.change_count {
             self.track_containers(&runtime_state, now);
@@ -369,7 +372,8 @@ impl Pod {
         }
     }
 
-    /// To be called before the runtime is read, and passed in [`RuntimeState::change_count`].
+    /// Number of completed actions that changed the runtime. The agent calls this before it reads the runtime, and
+    /// passes the number in [`RuntimeState::change_count`].
     pub fn change_count(&self) -> u64 {
         self.change_count
     }
@@ -386,7 +390,7 @@ impl Pod {
         self.limit_grace(grace, now);
     }
 
-    /// The actions to execute now, the report of the status among them.
+    /// Returns the actions to execute now, including the write of the pod's status.
     pub fn sync(&mut self, now: Time) -> PodSync {
         self.advance(now);
         if !self.is_finished() && self.is_up_to_date() {
@@ -395,8 +399,8 @@ impl Pod {
         self.take_sync()
     }
 
-    /// [`Pod::sync`] without the report, for a runtime that completes actions at once: intermediate statuses are not
-    /// written.
+    /// Same as [`Pod::sync`], without the write of the status. For a runtime that completes actions at once, so that
+    /// intermediate statuses are not written.
     pub fn sync_runtime(&mut self, now: Time) -> PodSync {
         self.advance(now);
         self.take_sync()
@@ -423,7 +427,7 @@ impl Pod {
         }
     }
 
-    /// An action that [`Pod::sync`] returned has completed.
+    /// Applies the outcome of an action that [`Pod::sync`] returned.
     pub fn done(&mut self, action: &Action, outcome: ActionOutcome, now: Time) {
         let Some(index) = self.in_flight.iter().position(|it| it == action) else { return };
         self.in_flight.remove(index);
@@ -472,7 +476,7 @@ impl Pod {
         }
     }
 
-    /// Whether nothing of the pod is left on the node or on the API server: the agent drops it.
+    /// Whether nothing of the pod is left on the node or on the API server, so that the agent can drop it.
     pub fn is_finished(&self) -> bool {
         let is_removed = self.is_deleted || self.is_removed_from_api;
         is_removed
@@ -495,7 +499,7 @@ impl Pod {
             && self.start_histories.values().all(StartHistory::is_empty)
     }
 
-    /// Whether the runtime state is from after the last action that changed it.
+    /// Whether the runtime state was read after the last action that changed it.
     fn is_up_to_date(&self) -> bool {
         self.runtime_state.as_ref().is_some_and(|it| self.change_count <= it.change_count)
     }
@@ -549,7 +553,7 @@ impl Pod {
     }
 }
 
-/// The reason as one of the known event reasons.
+/// Returns the known event reason that equals `reason`.
 fn event_reason(reason: &str) -> &'static str {
     const ALL: [&str; 13] = [
         "Evicted",
@@ -590,12 +594,13 @@ impl Action {
         }
     }
 
-    /// Whether the pod is not finished while the action is in flight.
+    /// Whether the action must complete before the pod is finished.
     fn must_complete(&self) -> bool {
         self.changes_the_runtime() || matches!(self, Self::Prepare | Self::CleanUp { .. } | Self::Delete)
     }
 
-    /// The key of its backoff after a failure. Actions about images and container starts have backoffs of their own.
+    /// The key of the action's backoff after a failure. `None` for image checks, pulls, container starts, hooks and
+    /// probes, which are retried by other rules.
     fn backoff_key(&self) -> Option<String> {
         match self {
             Self::FindImage { .. }
@@ -630,7 +635,7 @@ impl Action {
     }
 }
 
-/// For tests and logs.
+/// Formats the value on one line, for tests and logs.
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

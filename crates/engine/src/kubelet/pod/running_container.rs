@@ -11,23 +11,23 @@ use muster_api::time::Time;
 
 use super::{Action, ActionOutcome, Container, ContainerState, Pod, ProbeKind, RuntimeState};
 
-/// The state of one container instance in the runtime. The next instance starts with a new one.
+/// The state of the hooks and probes of one container instance. A restarted container gets a new state.
 #[derive(Clone, Debug)]
 pub(super) struct RunningContainer {
     name: Text,
     since: Time,
     pub hook: Hook,
     probes: BTreeMap<ProbeKind, ProbeState>,
-    /// Set if the container must be killed.
+    /// The reason and grace period, if the container must be killed.
     pub kill: Option<Kill>,
-    /// The deadline of the stop in progress.
+    /// Deadline of the stop that is in progress.
     pub stop_by: Option<Time>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Kill {
     pub message: String,
-    /// `None`: the pod's own grace period.
+    /// Grace period of the stop; `None` means the pod's own grace period.
     pub grace: Option<Duration>,
 }
 
@@ -42,9 +42,9 @@ pub(super) enum Hook {
 struct ProbeState {
     next: Option<Time>,
     last: Option<bool>,
-    /// Number of equal results in a row.
+    /// Number of equal probe results in a row.
     run: u32,
-    /// The result once the threshold was reached.
+    /// The probe's verdict, once enough equal results in a row were seen.
     verdict: Option<bool>,
 }
 
@@ -92,7 +92,7 @@ impl Pod {
         running
     }
 
-    /// Issues the hooks and probes of all running containers that are due.
+    /// Issues the postStart hooks and probes of all running containers that are due.
     pub(super) fn run_hooks_and_probes(&mut self, now: Time) {
         let running = self.runtime_state.iter().flat_map(|it| &it.containers);
         let running = running.filter(|it| matches!(it.state, ContainerState::Running { .. }));

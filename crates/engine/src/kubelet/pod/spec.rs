@@ -19,7 +19,7 @@ pub struct Object {
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
-    /// From a manifest on the node, not from the API server.
+    /// Whether the pod is static: it comes from a manifest on the node, not from the API server.
     pub is_static: bool,
     /// The pod is being deleted, with this grace period from the time the agent first saw the deletion.
     pub deletion_grace: Option<Duration>,
@@ -40,7 +40,7 @@ pub struct Spec {
     pub ephemeral: Vec<ContainerSpec>,
 }
 
-/// `restartPolicy`: whether a terminated container is restarted.
+/// The `restartPolicy` of a pod or container: whether it is restarted after it terminated.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum RestartPolicy {
     #[default]
@@ -49,15 +49,15 @@ pub enum RestartPolicy {
     Never,
 }
 
-/// The list of the spec that a container is in.
+/// The role of a container in its pod: init container, sidecar, main or ephemeral container.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Role {
-    /// Runs to completion before the next one starts.
+    /// An init container: runs to completion before the next container starts.
     Init,
     /// An init container with `restartPolicy: Always`: starts in order, and keeps running.
     Sidecar,
     Main,
-    /// Added while the pod runs, to debug it.
+    /// An ephemeral container, which is added to a running pod to debug it.
     Ephemeral,
 }
 
@@ -76,7 +76,7 @@ pub struct ContainerSpec {
     pub startup: Option<Probe>,
     pub liveness: Option<Probe>,
     pub readiness: Option<Probe>,
-    /// Resources and volume mounts, which the status repeats.
+    /// Resources and volume mounts of the container, which the pod's status repeats.
     pub resources: Value,
     pub mounts: Vec<Value>,
 }
@@ -100,7 +100,7 @@ impl ContainerSpec {
     }
 }
 
-/// `imagePullPolicy`: when an image is pulled.
+/// The `imagePullPolicy` of a container: when its image is pulled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ImagePullPolicy {
     Always,
@@ -108,14 +108,14 @@ pub enum ImagePullPolicy {
     Never,
 }
 
-/// When a probe runs, and how many results in a row count.
+/// A probe: when it runs, and how many equal results in a row decide.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probe {
     pub initial_delay: Duration,
     pub period: Duration,
     pub failures_max: u32,
     pub successes_min: u32,
-    /// Grace period of a container that this probe kills, in place of the pod's.
+    /// Grace period of a container that this probe kills; overrides the pod's grace period.
     pub grace: Option<Duration>,
 }
 
@@ -124,7 +124,7 @@ impl Object {
         serde_json::from_slice(json).map(Self::read).map_err(|it| Malformed::new("pods", it))
     }
 
-    /// From JSON that is already parsed.
+    /// Decodes a pod's API object from parsed JSON.
     pub fn from_value(object: &Value) -> Result<Self, Malformed> {
         Wire::deserialize(object).map(Self::read).map_err(|it| Malformed::new("pods", it))
     }
@@ -342,7 +342,7 @@ impl WireProbe {
     }
 }
 
-/// `null` counts as absent.
+/// Deserializes a field; `null` gives the default, like an absent field.
 fn or_default<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,

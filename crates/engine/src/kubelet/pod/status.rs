@@ -14,7 +14,7 @@ use super::spec::{ContainerSpec, Role};
 use super::{Action, Container, ContainerState, Pod};
 use crate::daemonset::facts::Phase;
 
-/// Exit code of a container that the runtime does not have any more.
+/// Exit code that is reported for a container that no longer exists in the runtime.
 pub(super) const LOST: i32 = 137;
 
 const LISTS: [&str; 3] = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
@@ -40,7 +40,7 @@ impl Pod {
         }
     }
 
-    /// Whether the current status is reported.
+    /// Whether the API server has the pod's current status.
     pub(super) fn is_reported(&self, now: Time) -> bool {
         let is_reporting = self.is_in_flight(|it| matches!(it, Action::Report(_)));
         self.is_removed_from_api
@@ -56,7 +56,7 @@ impl Pod {
         terminal(&self.reported).is_some() && !is_running && !self.is_any_running()
     }
 
-    /// The reported status of a container.
+    /// The status of a container that was last reported.
     pub(super) fn reported_container(&self, name: &str) -> &Value {
         let all = LISTS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
         all.into_iter().find(|it| it["name"] == name).unwrap_or(&Value::Null)
@@ -124,7 +124,7 @@ impl Pod {
         sound.map_or(&[], |it| &it.addresses)
     }
 
-    /// Upstream: `getPhase`.
+    /// The phase of the pod, from the statuses of its containers. Upstream: `getPhase`.
     fn phase(&self, init: &[Value], main: &[Value]) -> Phase {
         let has_ended_well = |it: &Value| it["state"]["terminated"]["exitCode"] == 0;
         let has_run = |it: &Value| !it["lastState"]["terminated"].is_null();
@@ -212,7 +212,7 @@ impl Pod {
         status
     }
 
-    /// A container whose result is unknown when the pod terminates counts as failed. Upstream: `TerminatePod`.
+    /// Marks a container as failed whose exit code is unknown when the pod terminates. Upstream: `TerminatePod`.
     fn mark_lost(&self, container: &ContainerSpec, status: &mut Value) {
         let has_run = |it: &ContainerSpec| {
             self.newest(&it.name).is_some() || self.reported_container(&it.name)["containerID"].is_string()
@@ -388,7 +388,7 @@ impl ContainerState {
     }
 }
 
-/// The phase of a status if it is terminal.
+/// The phase in a pod's status, if it is Succeeded or Failed.
 pub(super) fn terminal(status: &Value) -> Option<Phase> {
     match status["phase"].as_str() {
         Some("Succeeded") => Some(Phase::Succeeded),
@@ -397,7 +397,7 @@ pub(super) fn terminal(status: &Value) -> Option<Phase> {
     }
 }
 
-/// The status in a patch, without its deletions.
+/// The status that a patch sets, without the elements that it deletes.
 pub(super) fn patched_status(patch: &Value) -> Value {
     let mut status = patch["status"].clone();
     if let Some(addresses) = status["podIPs"].as_array_mut() {
@@ -432,8 +432,8 @@ pub(super) fn covers(part: &Value, whole: &Value) -> bool {
     }
 }
 
-/// `podIPs` is merged by address: adds a deletion for each old address, both of the last report and of the stored
-/// status.
+/// Adds a deletion to the patch for each address that is no longer in `podIPs`. The list is merged by address, so old
+/// addresses would stay.
 fn without_old_addresses(mut status: Value, before: [&Value; 2]) -> Value {
     if let Some(own) = status["podIPs"].as_array_mut() {
         for old in before.into_iter().filter_map(|it| it["podIPs"].as_array()).flatten() {
@@ -467,7 +467,7 @@ fn lost(message: &str) -> Value {
     json!({"terminated": {"reason": "ContainerStatusUnknown", "message": message, "exitCode": LOST}})
 }
 
-/// A volume mount as in the status.
+/// A volume mount of the spec as it appears in the container status.
 fn mount(mount: &Value) -> Value {
     let mut mounted = json!({"name": mount["name"], "mountPath": mount["mountPath"]});
     if mount["readOnly"] == true {

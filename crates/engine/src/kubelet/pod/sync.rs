@@ -98,7 +98,7 @@ impl Pod {
         is_replaced || container.restart.restarts_after(code)
     }
 
-    /// Exit code of the last run, from the runtime or from the reported status.
+    /// Exit code of a container's last run, from the runtime or from the reported status.
     pub(super) fn exit_code(&self, container: &ContainerSpec) -> Option<i32> {
         match self.newest(&container.name).map(|it| &it.state) {
             Some(ContainerState::Exited { code, .. }) => Some(*code),
@@ -113,8 +113,7 @@ impl Pod {
         }
     }
 
-    /// Returns the sandbox to start containers in, if there is one; else replaces a broken sandbox, or runs the first
-    /// one.
+    /// Returns the sandbox to start containers in. If there is none, replaces a broken sandbox or runs the first one.
     fn ensure_sandbox(&mut self, now: Time) -> Option<Text> {
         if self.is_in_flight(|it| matches!(it, Action::RunSandbox { .. })) {
             return None;
@@ -242,7 +241,7 @@ impl Pod {
         }
     }
 
-    /// Whether the next main container must wait: a postStart hook has not completed.
+    /// Whether the next main container must wait because the postStart hook of this one has not completed.
     fn blocks_next(&self, container: &ContainerSpec, sandbox: &Text) -> bool {
         if !container.has_post_start {
             return false;

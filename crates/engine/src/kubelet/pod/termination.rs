@@ -13,14 +13,14 @@ use super::running_container::{Hook, RunningContainer};
 use super::{Action, CleanupState, Container, Pod};
 use crate::daemonset::facts::Phase;
 
-/// Shortest grace period of a force-deleted pod. Upstream: `minimumGracePeriodInSeconds`.
+/// Minimum grace period of a force-deleted pod. Upstream: `minimumGracePeriodInSeconds`.
 pub(super) const GRACE_MIN: Duration = Duration::from_secs(2);
 
-/// Grace periods are in whole seconds: a smaller difference is no change.
+/// Minimum difference at which a grace period counts as changed: grace periods are in whole seconds.
 const NOTICEABLE: Duration = Duration::from_secs(1);
 
 impl Pod {
-    /// Whether no container is started any more.
+    /// Whether the pod is terminating: no container is started any more.
     pub(super) fn is_terminating(&self) -> bool {
         self.is_removed_from_api
             || self.object.deletion_grace.is_some()
@@ -32,7 +32,7 @@ impl Pod {
         self.is_removed_from_api || self.object.deletion_grace.is_some()
     }
 
-    /// All containers must terminate within `grace` from now, or earlier if an earlier limit exists.
+    /// Limits the termination of all containers to `grace` from now. An earlier deadline stays.
     pub(super) fn limit_grace(&mut self, grace: Duration, now: Time) {
         let by = now + grace;
         self.terminate_by = Some(self.terminate_by.map_or(by, |it| it.min(by)));
@@ -98,7 +98,7 @@ impl Pod {
         running.filter(|it| first == Some(sidecar_index(it))).cloned().collect()
     }
 
-    /// Stops a container by that time. A further call with an earlier time shortens the grace period.
+    /// Stops a container by the time `by`. A further call with an earlier time shortens the grace period.
     pub(super) fn stop(&mut self, container: &Container, by: Time, why: Option<String>, now: Time) {
         let (id, name) = (container.id.clone(), container.name.clone());
         let has_hook = self.object.spec.find(&name).is_some_and(|it| it.has_pre_stop);
