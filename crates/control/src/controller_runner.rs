@@ -11,7 +11,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use kube::Client;
 use muster_api::time::Time;
 use muster_engine::controller::{
-    CallError, Controller, Event, EventRecord, Outcome, Reconcile, Watched, WorkQueue,
+    CallError, Controller, Event, EventRecord, Outcome, Reconcile, WatchEvent, WorkQueue,
 };
 use muster_events::{EventRecorder, EventSource};
 use prometheus_client::metrics::counter::Counter;
@@ -254,12 +254,12 @@ where
         self.observer.received(kind);
         let event = match delivery {
             Delivery::Listed { facts, resource_version } => Event::Listed { kind, facts, resource_version },
-            Delivery::Watched(Watched::Applied(fact)) => Event::Applied { kind, fact },
-            Delivery::Watched(Watched::Deleted(fact)) => Event::Deleted { kind, fact },
-            Delivery::Watched(Watched::Bookmark { resource_version, .. }) => {
+            Delivery::Watched(WatchEvent::Applied(fact)) => Event::Applied { kind, fact },
+            Delivery::Watched(WatchEvent::Deleted(fact)) => Event::Deleted { kind, fact },
+            Delivery::Watched(WatchEvent::Bookmark { resource_version, .. }) => {
                 return self.queue.bookmark(kind, resource_version, now());
             }
-            Delivery::Watched(Watched::Error { .. }) => return,
+            Delivery::Watched(WatchEvent::Error { .. }) => return,
         };
         self.observer.applying(&event).into_iter().for_each(|it| self.recorder.record(it));
         self.queue.apply(event, now());

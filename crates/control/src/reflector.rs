@@ -13,7 +13,7 @@ use futures::{AsyncBufReadExt as _, FutureExt as _};
 use kube::Client;
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
-use muster_engine::controller::{self, Controller, Fact, Malformed, Verb, Watch, Watched};
+use muster_engine::controller::{self, Controller, Fact, Malformed, Verb, Watch, WatchEvent};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
@@ -50,7 +50,7 @@ const STORE_REPLACED_AFTER: Duration = Duration::from_secs(60);
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Delivery<F> {
     Listed { facts: Vec<F>, resource_version: u64 },
-    Watched(Watched<F>),
+    Watched(WatchEvent<F>),
 }
 
 /// Lists and watches one kind and sends each delivery with the index of the kind. Lists again whenever `relist` changes.
@@ -257,14 +257,14 @@ where
                 }
             };
             match self.decode_line(line)? {
-                Some(Watched::Bookmark { ends_list: true, resource_version }) => {
+                Some(WatchEvent::Bookmark { ends_list: true, resource_version }) => {
                     self.send_list(facts.into_values().collect(), resource_version).await?;
                     return Ok(Some(lines));
                 }
-                Some(Watched::Applied(fact)) if fact.is_relevant() => {
+                Some(WatchEvent::Applied(fact)) if fact.is_relevant() => {
                     facts.insert(fact.key(), fact);
                 }
-                Some(Watched::Applied(fact) | Watched::Deleted(fact)) => {
+                Some(WatchEvent::Applied(fact) | WatchEvent::Deleted(fact)) => {
                     facts.remove(&fact.key());
                 }
                 _ => {}
@@ -337,11 +337,11 @@ where
             let NextLine::Line(line) = lines.next(WATCH_IDLE_TIMEOUT).await else { return Ok(()) };
             let Some(watched) = self.decode_line(line)? else { continue };
             match &watched {
-                Watched::Applied(fact) | Watched::Deleted(fact) => {
+                WatchEvent::Applied(fact) | WatchEvent::Deleted(fact) => {
                     self.advance_to(fact.resource_version())?
                 }
-                Watched::Bookmark { resource_version, .. } => self.advance_to(*resource_version)?,
-                Watched::Error { .. } => {}
+                WatchEvent::Bookmark { resource_version, .. } => self.advance_to(*resource_version)?,
+                WatchEvent::Error { .. } => {}
             }
             self.send(Delivery::Watched(watched)).await?;
         }
@@ -369,11 +369,11 @@ where
     }
 
     /// Decodes one line of a watch. An error event becomes an `Err`; a malformed object is skipped.
-    fn decode_line(&mut self, line: &[u8]) -> Result<Option<Watched<C::Fact>>, ListWatchError> {
-        let watched = controller::watched::<C>(&self.watch, line, &mut self.interner);
+    fn decode_line(&mut self, line: &[u8]) -> Result<Option<WatchEvent<C::Fact>>, ListWatchError> {
+        let watched = controller::decode_watch_event::<C>(&self.watch, line, &mut self.interner);
         match skip_malformed(&self.path, watched) {
-            Some(Watched::Error { code: 410, .. }) => Err(ListWatchError::Compacted),
-            Some(Watched::Error { code, message }) => Err(ListWatchError::WatchError { code, message }),
+            Some(WatchEvent::Error { code: 410, .. }) => Err(ListWatchError::Compacted),
+            Some(WatchEvent::Error { code, message }) => Err(ListWatchError::WatchError { code, message }),
             watched => Ok(watched),
         }
     }

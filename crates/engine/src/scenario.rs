@@ -84,13 +84,13 @@ pub fn second(time: &str) -> Option<i64> {
 
 /// Parses a scenario. The order of lines matters only within one kind.
 pub fn parse(text: &str) -> Result<World, Error> {
-    read::world(text)
+    read::parse_world(text)
 }
 
 /// Prints a scenario. Fields that the language cannot express are left out; printing a parsed scenario gives the same
 /// text.
 pub fn print(world: &World) -> String {
-    write::world(world)
+    write::print_world(world)
 }
 
 // The grammar: the words of each kind of line.
@@ -105,15 +105,15 @@ enum LineKind {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WordArity {
+enum KeywordArity {
     Nothing,
     One,
     Maybe,
     Many,
 }
-use WordArity::{Many, Maybe, Nothing, One};
+use KeywordArity::{Many, Maybe, Nothing, One};
 
-const KINDS: [(&str, LineKind); 5] = [
+const LINE_KEYWORDS: [(&str, LineKind); 5] = [
     ("now", LineKind::Now),
     ("set", LineKind::Set),
     ("node", LineKind::Node),
@@ -121,12 +121,12 @@ const KINDS: [(&str, LineKind); 5] = [
     ("rev", LineKind::Rev),
 ];
 
-type WordRule = (&'static str, WordArity);
+type KeywordRule = (&'static str, KeywordArity);
 
-const ANY_WORDS: &[WordRule] =
+const COMMON_KEYWORDS: &[KeywordRule] =
     &[("made", One), ("deleting", Maybe), ("finalizer", Many), ("uid", One), ("rv", One)];
 
-const SET_WORDS: &[WordRule] = &[
+const SET_KEYWORDS: &[KeywordRule] = &[
     ("ns", One),
     ("template", One),
     ("on-delete", Nothing),
@@ -148,7 +148,7 @@ const SET_WORDS: &[WordRule] = &[
     ("template-generation", One),
 ];
 
-const NODE_WORDS: &[WordRule] = &[
+const NODE_KEYWORDS: &[KeywordRule] = &[
     ("label", Many),
     ("taint", Many),
     ("cordoned", Nothing),
@@ -159,7 +159,7 @@ const NODE_WORDS: &[WordRule] = &[
     ("since", One),
 ];
 
-const POD_WORDS: &[WordRule] = &[
+const POD_KEYWORDS: &[KeywordRule] = &[
     ("ns", One),
     ("of", One),
     ("orphan", Nothing),
@@ -182,7 +182,7 @@ const POD_WORDS: &[WordRule] = &[
     ("since", One),
 ];
 
-const REV_WORDS: &[WordRule] = &[
+const REVISION_KEYWORDS: &[KeywordRule] = &[
     ("ns", One),
     ("of", One),
     ("orphan", Nothing),
@@ -193,7 +193,7 @@ const REV_WORDS: &[WordRule] = &[
 ];
 
 /// Groups of mutually exclusive keywords: a line may have only one of each group.
-const EXCLUSIVE: &[&[&str]] = &[
+const EXCLUSIVE_KEYWORDS: &[&[&str]] = &[
     &["on-delete", "max-unavailable"],
     &["on-delete", "max-surge"],
     &["ready", "not-ready", "unknown", "new"],
@@ -203,12 +203,13 @@ const EXCLUSIVE: &[&[&str]] = &[
 ];
 
 /// Keywords that only a pod of a DaemonSet may have.
-const NEEDS_SET: &[&str] = &["orphan", "for", "direct", "rev", "hash", "generation-label", "unlabel"];
+const DAEMON_POD_KEYWORDS: &[&str] =
+    &["orphan", "for", "direct", "rev", "hash", "generation-label", "unlabel"];
 
 /// The value of the keywords `of=`, `hash=` and `tolerate=` that means "none".
-const NONE: &str = "none";
+const NONE_VALUE: &str = "none";
 
-const COUNTS: [(&str, &str); 7] = [
+const STATUS_COUNTS: [(&str, &str); 7] = [
     ("current", "currentNumberScheduled"),
     ("misscheduled", "numberMisscheduled"),
     ("desired", "desiredNumberScheduled"),
@@ -218,7 +219,7 @@ const COUNTS: [(&str, &str); 7] = [
     ("unavailable", "numberUnavailable"),
 ];
 
-const OPERATORS: [(&str, &str); 6] = [
+const SELECTOR_OPERATORS: [(&str, &str); 6] = [
     ("in", "In"),
     ("not-in", "NotIn"),
     ("exists", "Exists"),
@@ -227,9 +228,10 @@ const OPERATORS: [(&str, &str); 6] = [
     ("lt", "Lt"),
 ];
 
-const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-const NODE_STATES: [(&str, &str); 3] = [("ready", "True"), ("not-ready", "False"), ("unknown", "Unknown")];
+const NODE_READY_STATUSES: [(&str, &str); 3] =
+    [("ready", "True"), ("not-ready", "False"), ("unknown", "Unknown")];
 
 // Shared by parser and printer.
 
@@ -251,7 +253,7 @@ impl<'a> TaintText<'a> {
             None => (text, None),
         };
         let (text, effect) = match text.rsplit_once(':') {
-            Some((text, effect)) if EFFECTS.contains(&effect) => (text, Some(effect)),
+            Some((text, effect)) if TAINT_EFFECTS.contains(&effect) => (text, Some(effect)),
             Some(_) => return None,
             None => (text, None),
         };
@@ -264,19 +266,19 @@ impl<'a> TaintText<'a> {
 
     fn of_taint(taint: &'a Value) -> TaintText<'a> {
         TaintText {
-            key: text(taint, "/key"),
+            key: text_at(taint, "/key"),
             value: taint["value"].as_str().filter(|it| !it.is_empty()),
             effect: taint["effect"].as_str(),
-            at: second(text(taint, "/timeAdded")),
+            at: second(text_at(taint, "/timeAdded")),
         }
     }
 
     fn of_toleration(toleration: &'a Value) -> TaintText<'a> {
         TaintText {
             key: toleration["key"].as_str().filter(|it| !it.is_empty()).unwrap_or("*"),
-            value: match text(toleration, "/operator") {
+            value: match text_at(toleration, "/operator") {
                 "Exists" => None,
-                _ => Some(text(toleration, "/value")),
+                _ => Some(text_at(toleration, "/value")),
             },
             effect: toleration["effect"].as_str().filter(|it| !it.is_empty()),
             at: toleration["tolerationSeconds"].as_i64(),
@@ -293,46 +295,47 @@ impl fmt::Display for TaintText<'_> {
     }
 }
 
-const NAME: &str = "/metadata/name";
-const NAMESPACE: &str = "/metadata/namespace";
-const UID: &str = "/metadata/uid";
-const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
-const CRASHED: &str = "CrashLoopBackOff";
-const STARTING: &str = "ContainerCreating";
-const REQUIRED_TERMS: &str =
+const NAME_POINTER: &str = "/metadata/name";
+const NAMESPACE_POINTER: &str = "/metadata/namespace";
+const UID_POINTER: &str = "/metadata/uid";
+const TEMPLATE_GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
+const CRASHED_REASON: &str = "CrashLoopBackOff";
+const STARTING_REASON: &str = "ContainerCreating";
+const REQUIRED_TERMS_POINTER: &str =
     "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
 /// Keywords that only a pod on a node may have.
-const NEEDS_NODE: &[&str] = &["ready", "unready", "waiting", "since"];
+const BOUND_POD_KEYWORDS: &[&str] = &["ready", "unready", "waiting", "since"];
 
 /// Rule: a pod or revision belongs to the DaemonSet that owns it; an orphan, to the DaemonSet whose image it runs or
 /// whose selector matches it.
 fn set_of<'w>(object: &Value, world: &'w World) -> Option<&'w Value> {
-    let mut sets = world.sets.iter().filter(|it| text(it, NAMESPACE) == text(object, NAMESPACE));
-    if let Some(owner) = controller(object) {
+    let mut sets =
+        world.sets.iter().filter(|it| text_at(it, NAMESPACE_POINTER) == text_at(object, NAMESPACE_POINTER));
+    if let Some(owner) = controller_reference(object) {
         return sets
             .clone()
-            .find(|it| text(it, UID) == text(owner, "/uid"))
-            .or_else(|| sets.find(|it| text(it, NAME) == text(owner, "/name")));
+            .find(|it| text_at(it, UID_POINTER) == text_at(owner, "/uid"))
+            .or_else(|| sets.find(|it| text_at(it, NAME_POINTER) == text_at(owner, "/name")));
     }
-    if let Some((name, _)) =
-        image(object).filter(|it| it.0 == NONE || sets.clone().any(|set| text(set, NAME) == it.0))
+    if let Some((name, _)) = image_of(object)
+        .filter(|it| it.0 == NONE_VALUE || sets.clone().any(|set| text_at(set, NAME_POINTER) == it.0))
     {
-        return sets.find(|it| text(it, NAME) == name);
+        return sets.find(|it| text_at(it, NAME_POINTER) == name);
     }
-    let labels = fields(object, "/metadata/labels");
+    let labels = fields_at(object, "/metadata/labels");
     sets.find(|set| {
-        let select = fields(set, "/spec/selector/matchLabels");
+        let select = fields_at(set, "/spec/selector/matchLabels");
         !select.is_empty() && select.iter().all(|(key, value)| labels.get(key) == Some(value))
     })
 }
 
-fn controller(object: &Value) -> Option<&Value> {
-    list(object, "/metadata/ownerReferences").iter().find(|it| it["controller"] == true)
+fn controller_reference(object: &Value) -> Option<&Value> {
+    list_at(object, "/metadata/ownerReferences").iter().find(|it| it["controller"] == true)
 }
 
 /// Name and number of the image of a DaemonSet, a pod or a ControllerRevision.
-fn image(object: &Value) -> Option<(&str, i64)> {
+fn image_of(object: &Value) -> Option<(&str, i64)> {
     ["", "/spec/template", "/data/spec/template"]
         .iter()
         .find_map(|at| object.pointer(at)?.pointer("/spec/containers/0/image")?.as_str())
@@ -341,23 +344,28 @@ fn image(object: &Value) -> Option<(&str, i64)> {
 }
 
 fn template_number(set: &Value) -> i64 {
-    image(set).map_or(1, |it| it.1)
+    image_of(set).map_or(1, |it| it.1)
 }
 
 /// Rule: template N is the set's template with image number N.
 fn template_of(set: &Value, number: i64) -> Value {
     let mut template = set["spec"]["template"].clone();
-    if image(set).is_some_and(|it| it.1 != number) {
-        put_at(&mut template, "/spec", "containers", containers(text(set, NAME), number));
+    if image_of(set).is_some_and(|it| it.1 != number) {
+        put_field_at(
+            &mut template,
+            "/spec",
+            "containers",
+            containers_json(text_at(set, NAME_POINTER), number),
+        );
     }
     template
 }
 
 fn bare_template(name: &str, number: i64) -> Value {
-    json!({"metadata": {}, "spec": {"containers": containers(name, number)}})
+    json!({"metadata": {}, "spec": {"containers": containers_json(name, number)}})
 }
 
-fn containers(name: &str, number: i64) -> Value {
+fn containers_json(name: &str, number: i64) -> Value {
     json!([{"name": name, "image": format!("{name}:{number}")}])
 }
 
@@ -365,7 +373,8 @@ fn containers(name: &str, number: i64) -> Value {
 fn default_hash(set: &Value, number: i64, world: &World) -> String {
     let same = |it: &&Value| {
         let of = set_of(it, world);
-        of.is_some_and(|of| text(of, UID) == text(set, UID)) && image(it).is_some_and(|it| it.1 == number)
+        of.is_some_and(|of| text_at(of, UID_POINTER) == text_at(set, UID_POINTER))
+            && image_of(it).is_some_and(|it| it.1 == number)
     };
     match world.revisions.iter().find(same).map(hash_label) {
         Some(hash) if !hash.is_empty() => hash.to_string(),
@@ -395,29 +404,29 @@ fn default_uid(kind: LineKind, namespace: Option<&str>, name: &str) -> String {
     }
 }
 
-fn made(object: &Value) -> i64 {
-    second(text(object, "/metadata/creationTimestamp")).unwrap_or(0)
+fn created_second(object: &Value) -> i64 {
+    second(text_at(object, "/metadata/creationTimestamp")).unwrap_or(0)
 }
 
-fn since(condition: &Value) -> i64 {
-    second(text(condition, "/lastTransitionTime")).unwrap_or(0)
+fn transition_second(condition: &Value) -> i64 {
+    second(text_at(condition, "/lastTransitionTime")).unwrap_or(0)
 }
 
 fn ready_condition(object: &Value) -> Option<&Value> {
-    list(object, "/status/conditions").iter().find(|it| text(it, "/type") == "Ready")
+    list_at(object, "/status/conditions").iter().find(|it| text_at(it, "/type") == "Ready")
 }
 
 // JSON access that never panics.
 
-fn text<'a>(value: &'a Value, at: &str) -> &'a str {
+fn text_at<'a>(value: &'a Value, at: &str) -> &'a str {
     value.pointer(at).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn list<'a>(value: &'a Value, at: &str) -> &'a [Value] {
+fn list_at<'a>(value: &'a Value, at: &str) -> &'a [Value] {
     value.pointer(at).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn fields(value: &Value, at: &str) -> Map<String, Value> {
+fn fields_at(value: &Value, at: &str) -> Map<String, Value> {
     value.pointer(at).and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
@@ -425,20 +434,20 @@ fn object_mut<'a>(value: &'a mut Value, at: &str) -> Option<&'a mut Map<String, 
     value.pointer_mut(at).and_then(Value::as_object_mut)
 }
 
-fn put(fields: &mut Map<String, Value>, key: &str, value: Option<impl Into<Value>>) {
+fn put_field(fields: &mut Map<String, Value>, key: &str, value: Option<impl Into<Value>>) {
     if let Some(value) = value {
         fields.insert(key.to_string(), value.into());
     }
 }
 
-fn put_at(value: &mut Value, at: &str, key: &str, new: impl Into<Value>) {
+fn put_field_at(value: &mut Value, at: &str, key: &str, new: impl Into<Value>) {
     if let Some(fields) = object_mut(value, at) {
         fields.insert(key.to_string(), new.into());
     }
 }
 
 /// Formats a JSON value as a word of a line: a string without quotes, and null as the empty string.
-fn plain(value: &Value) -> String {
+fn plain_text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -451,7 +460,7 @@ fn one_word(text: &str) -> String {
     text.replace(char::is_whitespace, "_")
 }
 
-fn first_of<T>(table: &[(&str, T)]) -> String {
+fn keyword_names<T>(table: &[(&str, T)]) -> String {
     table.iter().map(|it| it.0).collect::<Vec<_>>().join(", ")
 }
 

@@ -47,7 +47,7 @@ async fn check(
                 let names: Vec<String> = facts.iter().map(fact_text).collect();
                 format!("listed at {resource_version}: {}", names.join(" "))
             }
-            Delivery::Watched(Watched::Bookmark { resource_version, .. }) => {
+            Delivery::Watched(WatchEvent::Bookmark { resource_version, .. }) => {
                 format!("watched bookmark@{resource_version}")
             }
             Delivery::Watched(watched) => format!("watched {}", fact_text(&watched.into_fact().unwrap())),

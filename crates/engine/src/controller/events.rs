@@ -50,7 +50,7 @@ impl EmittedEvent {
         let body = json!({
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": self.name, "namespace": namespace(about)},
+            "metadata": {"name": self.name, "namespace": event_namespace(about)},
             "involvedObject": involved,
             "type": if event.warning { "Warning" } else { "Normal" },
             "reason": event.reason,
@@ -62,14 +62,14 @@ impl EmittedEvent {
             "lastTimestamp": self.last.to_rfc3339(),
             "count": self.count,
         });
-        (format!("/api/v1/namespaces/{}/events", namespace(about)), body)
+        (format!("/api/v1/namespaces/{}/events", event_namespace(about)), body)
     }
 
     /// Path and body of the merge patch that increments the Event's count.
     fn patch(&self, about: &ObjectReference) -> (String, Value) {
         let body =
             json!({"count": self.count, "lastTimestamp": self.last.to_rfc3339(), "message": self.message});
-        (format!("/api/v1/namespaces/{}/events/{}", namespace(about), self.name), body)
+        (format!("/api/v1/namespaces/{}/events/{}", event_namespace(about), self.name), body)
     }
 }
 
@@ -84,8 +84,8 @@ pub struct EventWrite<'a> {
 }
 
 /// Maximum number of attempts to write one Event, and the delay between two attempts. Other Events wait meanwhile.
-const TRIES_MAX: u32 = 3;
-const RETRY: Duration = Duration::from_secs(5);
+const WRITE_TRIES_MAX: u32 = 3;
+const WRITE_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 impl<'a> EventWrite<'a> {
     pub fn new(emitted: &'a EmittedEvent, record: &'a EventRecord) -> Self {
@@ -116,7 +116,7 @@ impl<'a> EventWrite<'a> {
             _ => {}
         }
         self.tries += 1;
-        (self.tries < TRIES_MAX).then_some(RETRY)
+        (self.tries < WRITE_TRIES_MAX).then_some(WRITE_RETRY_DELAY)
     }
 }
 
@@ -124,7 +124,7 @@ impl<'a> EventWrite<'a> {
 pub const QUEUED_EVENTS_MAX: usize = 1000;
 
 /// The namespace of an Event: that of its object, or `default` for a cluster-scoped object.
-fn namespace(about: &ObjectReference) -> &str {
+fn event_namespace(about: &ObjectReference) -> &str {
     if about.key.namespace.is_empty() { "default" } else { &about.key.namespace }
 }
 
@@ -137,24 +137,24 @@ pub struct EventCorrelator {
 }
 
 /// Maximum number of objects whose events are remembered. Above it, the half with the oldest last event is forgotten.
-const OBJECTS_MAX: usize = 4096;
+const REMEMBERED_OBJECTS_MAX: usize = 4096;
 /// Maximum number of remembered events per object. Above it, the oldest event is forgotten.
-const EVENTS_MAX: usize = 64;
+const REMEMBERED_EVENTS_MAX: usize = 64;
 
 /// Number of different messages with one reason, within this interval, from which on events are aggregated into one.
 /// Upstream: `defaultAggregateMaxEvents`, `defaultAggregateIntervalInSeconds`.
-const SIMILAR_MAX: usize = 10;
-const SIMILAR_INTERVAL: Duration = Duration::from_secs(600);
+const SIMILAR_EVENTS_MAX: usize = 10;
+const SIMILAR_EVENTS_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Size of the token bucket that limits an object's events, and the time after which it gains one token. Warnings and
 /// normal events have separate buckets. Upstream: `defaultSpamBurst`, `defaultSpamQPS`.
-const BURST: u32 = 25;
-const REFILL: Duration = Duration::from_secs(300);
+const EVENT_BURST: u32 = 25;
+const EVENT_TOKEN_INTERVAL: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default)]
 struct ObjectEvents {
     last: Time,
-    similar: BTreeMap<(bool, &'static str), Similar>,
+    similar: BTreeMap<(bool, &'static str), SimilarEvents>,
     emitted: BTreeMap<EventKey, EmittedEvent>,
     /// The times at which the token buckets for normal events and for warnings will be full again.
     full_at: [Time; 2],
@@ -165,7 +165,7 @@ struct ObjectEvents {
 type EventKey = (bool, &'static str, Option<String>);
 
 #[derive(Debug, Default)]
-struct Similar {
+struct SimilarEvents {
     messages: Vec<String>,
     last: Time,
 }
@@ -180,9 +180,9 @@ impl EventCorrelator {
         EventRecord { about, event }: &EventRecord,
         now: Time,
     ) -> Option<EmittedEvent> {
-        if OBJECTS_MAX <= self.objects.len() && !self.objects.contains_key(&about.uid) {
+        if REMEMBERED_OBJECTS_MAX <= self.objects.len() && !self.objects.contains_key(&about.uid) {
             let mut last: Vec<Time> = self.objects.values().map(|it| it.last).collect();
-            let (_, median, _) = last.select_nth_unstable(OBJECTS_MAX / 2);
+            let (_, median, _) = last.select_nth_unstable(REMEMBERED_OBJECTS_MAX / 2);
             self.objects.retain(|_, it| *median < it.last);
         }
         let object = self.objects.entry(about.uid.clone()).or_default();
@@ -208,34 +208,34 @@ impl EventCorrelator {
                 last: now,
             },
         };
-        object.remember(key, emitted.clone());
+        object.remember_event(key, emitted.clone());
         object.take_token(event.warning, now).then_some(emitted)
     }
 }
 
 /// Shortens an object's name so that it is still a valid name with a timestamp appended.
 fn name_prefix(name: &str) -> &str {
-    const MAX: usize = 230;
-    name.get(..MAX).unwrap_or(name).trim_end_matches(['-', '.'])
+    const PREFIX_MAX: usize = 230;
+    name.get(..PREFIX_MAX).unwrap_or(name).trim_end_matches(['-', '.'])
 }
 
 impl ObjectEvents {
     fn is_aggregated(&mut self, event: &KubeEvent, now: Time) -> bool {
         let similar = self.similar.entry((event.warning, event.reason)).or_default();
-        if SIMILAR_INTERVAL < now.since(similar.last) {
+        if SIMILAR_EVENTS_INTERVAL < now.since(similar.last) {
             similar.messages.clear();
         }
         similar.last = now;
         if !similar.messages.contains(&event.message) {
             similar.messages.push(event.message.clone());
         }
-        let many = SIMILAR_MAX <= similar.messages.len();
-        similar.messages.truncate(SIMILAR_MAX - 1);
+        let many = SIMILAR_EVENTS_MAX <= similar.messages.len();
+        similar.messages.truncate(SIMILAR_EVENTS_MAX - 1);
         many
     }
 
-    fn remember(&mut self, key: EventKey, emitted: EmittedEvent) {
-        if EVENTS_MAX <= self.emitted.len() {
+    fn remember_event(&mut self, key: EventKey, emitted: EmittedEvent) {
+        if REMEMBERED_EVENTS_MAX <= self.emitted.len() {
             let oldest = self.emitted.iter().min_by_key(|(_, it)| it.last).map(|(key, _)| key.clone());
             oldest.and_then(|key| self.emitted.remove(&key));
         }
@@ -245,9 +245,9 @@ impl ObjectEvents {
     fn take_token(&mut self, warning: bool, now: Time) -> bool {
         let full_at = &mut self.full_at[usize::from(warning)];
         // If the clock was set back, the wait must not become longer than one refill of the bucket.
-        *full_at = (*full_at).min(now + REFILL * BURST);
-        let next = (*full_at).max(now) + REFILL;
-        let may = next.since(now) <= REFILL * BURST;
+        *full_at = (*full_at).min(now + EVENT_TOKEN_INTERVAL * EVENT_BURST);
+        let next = (*full_at).max(now) + EVENT_TOKEN_INTERVAL;
+        let may = next.since(now) <= EVENT_TOKEN_INTERVAL * EVENT_BURST;
         if may {
             *full_at = next;
         }

@@ -130,7 +130,7 @@ impl Resource {
     }
 
     /// Whether `api_version`, of an owner reference, is the group and version of this resource.
-    pub(crate) fn is_version(&self, api_version: &str) -> bool {
+    pub(crate) fn has_api_version(&self, api_version: &str) -> bool {
         match api_version.split_once('/') {
             Some((group, version)) => *self.group == *group && *self.version == *version,
             None => self.group.is_empty() && *self.version == *api_version,
@@ -150,12 +150,12 @@ impl Resource {
 
     /// The URL path of one object.
     pub fn path(&self, key: &ObjectKey) -> String {
-        format!("{}/{}", self.collection(Some(&key.namespace)), segment(&key.name))
+        format!("{}/{}", self.collection(Some(&key.namespace)), encode_path_segment(&key.name))
     }
 }
 
 /// Percent-encodes a name as a segment of a URL path: the name in an owner reference may be any text.
-fn segment(name: &str) -> String {
+fn encode_path_segment(name: &str) -> String {
     let mut text = String::new();
     for byte in name.bytes() {
         match byte {
@@ -280,7 +280,7 @@ pub struct ObjectReference {
 
 /// An event of a watch, with its object decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Watched<F> {
+pub enum WatchEvent<F> {
     /// The object was added or modified.
     Applied(F),
     Deleted(F),
@@ -297,7 +297,7 @@ pub enum Watched<F> {
     },
 }
 
-impl<F> Watched<F> {
+impl<F> WatchEvent<F> {
     /// The object of the event; `None` for a bookmark or an error.
     pub fn into_fact(self) -> Option<F> {
         match self {
@@ -308,11 +308,11 @@ impl<F> Watched<F> {
 }
 
 /// Decodes one line of a controller's watch: `{"type":…,"object":…}`.
-pub fn watched<C: Controller>(
+pub fn decode_watch_event<C: Controller>(
     watch: &Watch,
     line: &[u8],
     shared: &mut Interner,
-) -> Result<Watched<C::Fact>, Malformed> {
+) -> Result<WatchEvent<C::Fact>, Malformed> {
     decode_watch_line(&watch.resource.plural, line, |is_deleted, object| {
         let decode = if is_deleted { C::decode_deleted } else { C::decode };
         decode(watch, object, shared)
@@ -324,15 +324,15 @@ pub(crate) fn decode_watch_line<F>(
     kind: &str,
     line: &[u8],
     mut decode: impl FnMut(bool, &[u8]) -> Result<F, Malformed>,
-) -> Result<Watched<F>, Malformed> {
+) -> Result<WatchEvent<F>, Malformed> {
     watch_event(kind, line, |event, object| {
         Ok(match event {
-            WatchEventType::Applied => Watched::Applied(decode(false, object)?),
-            WatchEventType::Deleted => Watched::Deleted(decode(true, object)?),
+            WatchEventType::Applied => WatchEvent::Applied(decode(false, object)?),
+            WatchEventType::Deleted => WatchEvent::Deleted(decode(true, object)?),
             WatchEventType::Bookmark { resource_version, ends_list } => {
-                Watched::Bookmark { resource_version, ends_list }
+                WatchEvent::Bookmark { resource_version, ends_list }
             }
-            WatchEventType::Error { code, message } => Watched::Error { code, message },
+            WatchEventType::Error { code, message } => WatchEvent::Error { code, message },
         })
     })
 }

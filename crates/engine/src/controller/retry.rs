@@ -13,8 +13,8 @@ use crate::controller::{CallError, Outcome};
 pub(crate) const WATCH_DELAY_MAX: Duration = Duration::from_secs(10);
 
 /// Backoff after the first failure, and the maximum backoff. The backoff doubles with each failure.
-const RETRY_MIN: Duration = Duration::from_millis(100);
-const RETRY_MAX: Duration = Duration::from_secs(60);
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
 /// The state of the last call about an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -48,7 +48,7 @@ impl Attempt {
     /// Returns when the next call may be made. `version` is the `resourceVersion` that the watch shows. If the
     /// remaining wait exceeds the maximum backoff, the clock was set back, and the call may be made now.
     pub(crate) fn next(self, version: u64, now: Time) -> NextAttempt {
-        let waits = |until: Time| now < until && until <= now + RETRY_MAX;
+        let waits = |until: Time| now < until && until <= now + BACKOFF_MAX;
         match self {
             Self::InFlight { .. } => NextAttempt::AfterOutcome,
             Self::Done { version: written, retry_at } if version < written && waits(retry_at) => {
@@ -69,7 +69,7 @@ impl Attempt {
     pub(crate) fn wrote(&mut self, version: u64, outcome: &Outcome, now: Time) {
         match outcome {
             Outcome::Done(answer) => {
-                self.expect_version(version_of(answer).unwrap_or(version.saturating_add(1)), now)
+                self.expect_version(resource_version_of(answer).unwrap_or(version.saturating_add(1)), now)
             }
             Outcome::Refused(CallError::NotFound) => self.expect_version(version.saturating_add(1), now),
             Outcome::Refused(refusal) => self.fail(refusal, now),
@@ -87,26 +87,26 @@ impl Attempt {
             Self::InFlight { failures } | Self::Failed { failures, .. } => *failures,
             Self::None | Self::Done { .. } => 0,
         };
-        let wait = (RETRY_MIN * 2_u32.saturating_pow(before.min(16))).min(RETRY_MAX);
+        let wait = (BACKOFF_MIN * 2_u32.saturating_pow(before.min(16))).min(BACKOFF_MAX);
         let wait = wait.max(refusal.retry_after());
         *self = Self::Failed { failures: before.saturating_add(1), retry_at: now + wait };
     }
 }
 
 /// The `resourceVersion` of the object in a response, if it is an object.
-fn version_of(answer: &[u8]) -> Option<u64> {
+fn resource_version_of(answer: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
-    struct Answer<'a> {
+    struct ResponseObject<'a> {
         #[serde(borrow)]
-        metadata: Meta<'a>,
+        metadata: ResponseMetadata<'a>,
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Meta<'a> {
+    struct ResponseMetadata<'a> {
         #[serde(borrow)]
         resource_version: Cow<'a, str>,
     }
-    let answer: Answer<'_> = serde_json::from_slice(answer).ok()?;
+    let answer: ResponseObject<'_> = serde_json::from_slice(answer).ok()?;
     answer.metadata.resource_version.parse().ok()
 }
 
@@ -121,7 +121,7 @@ mod tests {
         refused.fail(&CallError::NoAnswer, now);
         let mut done = Attempt::default();
         done.expect_version(5, now);
-        for (attempt, until) in [(refused, now + RETRY_MIN), (done, now + WATCH_DELAY_MAX)] {
+        for (attempt, until) in [(refused, now + BACKOFF_MIN), (done, now + WATCH_DELAY_MAX)] {
             assert_eq!(attempt.next(4, now), NextAttempt::At(until));
             assert_eq!(attempt.next(4, until), NextAttempt::Now);
             assert_eq!(attempt.next(4, now - hour), NextAttempt::Now);

@@ -45,7 +45,7 @@ impl<C: Controller> TestCluster<C> {
         cluster.delayed = None;
         for (kind, watch) in cluster.watches.iter().enumerate() {
             let listed = cluster.objects.iter().filter(|((it, _), _)| *it == kind);
-            let facts = listed.map(|(_, it)| decode::<C>(watch, it, &mut cluster.shared)).collect();
+            let facts = listed.map(|(_, it)| decode_fact::<C>(watch, it, &mut cluster.shared)).collect();
             cluster.queue.apply(Event::Listed { kind, facts, resource_version: 1 }, cluster.now);
         }
         cluster
@@ -53,35 +53,35 @@ impl<C: Controller> TestCluster<C> {
 
     /// Creates or replaces an object as a user would.
     pub(crate) fn put(&mut self, mut object: Value) {
-        let kind = self.kind(object["kind"].as_str().unwrap());
-        let key = key(&object);
+        let kind = self.kind_index(object["kind"].as_str().unwrap());
+        let key = key_of_object(&object);
         let before = self.objects.get(&(kind, key.clone()));
         let uid =
             before.map_or_else(|| json!(format!("uid-{}", key.name)), |it| it["metadata"]["uid"].clone());
         if object["metadata"]["uid"].is_null() {
             object["metadata"]["uid"] = uid;
         }
-        self.store(kind, key, object);
+        self.put_object(kind, key, object);
     }
 
     /// Merges fields into an object as a user would.
     pub(crate) fn patch(&mut self, kind: &str, name: &str, patch: &Value) {
-        let kind = self.kind(kind);
-        let key = self.find(kind, name);
+        let kind = self.kind_index(kind);
+        let key = self.find_key(kind, name);
         let mut object = self.objects[&(kind, key.clone())].clone();
-        merge(&mut object, patch, false);
-        self.store(kind, key, object);
+        merge_patch(&mut object, patch, false);
+        self.put_object(kind, key, object);
     }
 
     pub(crate) fn delete(&mut self, kind: &str, name: &str) {
-        let kind = self.kind(kind);
-        let key = self.find(kind, name);
+        let kind = self.kind_index(kind);
+        let key = self.find_key(kind, name);
         self.remove(kind, &key);
     }
 
     pub(crate) fn get(&self, kind: &str, name: &str) -> &Value {
-        let kind = self.kind(kind);
-        &self.objects[&(kind, self.find(kind, name))]
+        let kind = self.kind_index(kind);
+        &self.objects[&(kind, self.find_key(kind, name))]
     }
 
     /// Delays all watch events from now on.
@@ -119,7 +119,7 @@ impl<C: Controller> TestCluster<C> {
             for call in step.calls {
                 let outcome = match self.refusals.pop_front() {
                     Some(refusal) => Outcome::Refused(refusal),
-                    None => self.make(&C::request(&call)),
+                    None => self.execute_request(&C::request(&call)),
                 };
                 let refused = match &outcome {
                     Outcome::Refused(refusal) => format!("  -> {refusal}"),
@@ -132,7 +132,7 @@ impl<C: Controller> TestCluster<C> {
         panic!("does not settle:\n{}", self.log);
     }
 
-    fn make(&mut self, request: &Request) -> Outcome {
+    fn execute_request(&mut self, request: &Request) -> Outcome {
         let path = request.path.trim_end_matches("/status");
         let found = self.watches.iter().enumerate().find_map(|(kind, watch)| {
             let mut parts = path.rsplit('/');
@@ -167,7 +167,7 @@ impl<C: Controller> TestCluster<C> {
                 object["metadata"]["name"] = json!(name);
                 object["metadata"]["namespace"] = json!(key.namespace);
                 object["metadata"]["uid"] = json!(format!("uid-{name}"));
-                let done = self.store(kind, key, object);
+                let done = self.put_object(kind, key, object);
                 Outcome::Done(done)
             }
             (_, None) => Outcome::Refused(CallError::NotFound),
@@ -180,21 +180,21 @@ impl<C: Controller> TestCluster<C> {
             }
             (Verb::Patch(patch), Some(it)) => {
                 let mut object = it.clone();
-                merge(&mut object, &body, patch == Patch::Strategic);
-                let done = self.store(kind, key, object);
+                merge_patch(&mut object, &body, patch == Patch::Strategic);
+                let done = self.put_object(kind, key, object);
                 Outcome::Done(done)
             }
             (verb, _) => panic!("not supported: {verb:?}"),
         }
     }
 
-    fn store(&mut self, kind: usize, key: ObjectKey, mut object: Value) -> Vec<u8> {
+    fn put_object(&mut self, kind: usize, key: ObjectKey, mut object: Value) -> Vec<u8> {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        let fact = decode::<C>(&self.watches[kind], &object, &mut self.shared);
+        let fact = decode_fact::<C>(&self.watches[kind], &object, &mut self.shared);
         let answer = serde_json::to_vec(&object).unwrap();
         self.objects.insert((kind, key), object);
-        self.notify(Event::Applied { kind, fact });
+        self.notify_watch(Event::Applied { kind, fact });
         answer
     }
 
@@ -202,28 +202,28 @@ impl<C: Controller> TestCluster<C> {
         self.version += 1;
         let mut object = self.objects.remove(&(kind, key.clone())).unwrap();
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        let fact = decode::<C>(&self.watches[kind], &object, &mut self.shared);
-        self.notify(Event::Deleted { kind, fact });
+        let fact = decode_fact::<C>(&self.watches[kind], &object, &mut self.shared);
+        self.notify_watch(Event::Deleted { kind, fact });
     }
 
-    fn notify(&mut self, event: Event<C::Fact>) {
+    fn notify_watch(&mut self, event: Event<C::Fact>) {
         match &mut self.delayed {
             Some(delayed) => delayed.push(event),
             None => self.queue.apply(event, self.now),
         }
     }
 
-    fn kind(&self, kind: &str) -> usize {
+    fn kind_index(&self, kind: &str) -> usize {
         self.watches.iter().position(|it| *it.resource.kind == *kind).unwrap()
     }
 
-    fn find(&self, kind: usize, name: &str) -> ObjectKey {
+    fn find_key(&self, kind: usize, name: &str) -> ObjectKey {
         let found = self.objects.keys().find(|(it, key)| *it == kind && *key.name == *name);
         found.unwrap_or_else(|| panic!("there is no {name}")).1.clone()
     }
 }
 
-fn decode<C: Controller>(watch: &Watch, object: &Value, shared: &mut Interner) -> C::Fact {
+fn decode_fact<C: Controller>(watch: &Watch, object: &Value, shared: &mut Interner) -> C::Fact {
     let mut object = object.clone();
     if watch.metadata_only {
         object.as_object_mut().unwrap().retain(|key, _| key == "metadata");
@@ -231,13 +231,13 @@ fn decode<C: Controller>(watch: &Watch, object: &Value, shared: &mut Interner) -
     C::decode(watch, &serde_json::to_vec(&object).unwrap(), shared).unwrap()
 }
 
-fn key(object: &Value) -> ObjectKey {
+fn key_of_object(object: &Value) -> ObjectKey {
     let meta = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     ObjectKey::new(meta("namespace"), meta("name"))
 }
 
 /// Applies a merge patch. A strategic patch also merges lists by the field `type` of their elements.
-fn merge(object: &mut Value, patch: &Value, strategic: bool) {
+fn merge_patch(object: &mut Value, patch: &Value, strategic: bool) {
     let Value::Object(fields) = patch else {
         *object = patch.clone();
         return;
@@ -252,13 +252,13 @@ fn merge(object: &mut Value, patch: &Value, strategic: bool) {
                 let mut all = object[field].as_array().cloned().unwrap_or_default();
                 for item in items {
                     match all.iter_mut().find(|it| it["type"] == item["type"]) {
-                        Some(found) => merge(found, item, true),
+                        Some(found) => merge_patch(found, item, true),
                         None => all.push(item.clone()),
                     }
                 }
                 object[field] = Value::Array(all);
             }
-            _ => merge(&mut object[field], value, strategic),
+            _ => merge_patch(&mut object[field], value, strategic),
         }
     }
 }

@@ -56,26 +56,26 @@ pub fn watch_event<T>(
     mut read: impl FnMut(WatchEventType, &[u8]) -> Result<T, Malformed>,
 ) -> Result<T, Malformed> {
     #[derive(Deserialize)]
-    struct Line<'a> {
+    struct WatchLine<'a> {
         #[serde(borrow, rename = "type")]
         event: Cow<'a, str>,
         #[serde(borrow)]
         object: &'a RawValue,
     }
-    if let Some((event, object)) = split(line)
+    if let Some((event, object)) = split_line(line)
         && let Ok(event) = event_type(kind, event, object)
         && let Ok(read) = read(event, object)
     {
         return Ok(read);
     }
-    let line: Line<'_> = from_slice(kind, line)?;
+    let line: WatchLine<'_> = parse_json(kind, line)?;
     let object = line.object.get().as_bytes();
     read(event_type(kind, line.event.as_ref(), object)?, object)
 }
 
 /// Splits a line of a watch into event type and object without parsing it, if it has the exact form that API servers
 /// write. `None` for any other form; such a line is parsed as JSON, which is slower.
-fn split(line: &[u8]) -> Option<(&str, &[u8])> {
+fn split_line(line: &[u8]) -> Option<(&str, &[u8])> {
     let rest = line.strip_prefix(br#"{"type":""#)?;
     let (event, rest) = rest.split_at_checked(rest.iter().position(|it| *it == b'"')?)?;
     let object = rest.strip_prefix(br#"","object":"#)?;
@@ -86,18 +86,18 @@ fn event_type(kind: &str, event: &str, object: &[u8]) -> Result<WatchEventType, 
     #[derive(Deserialize)]
     struct Bookmark<'a> {
         #[serde(borrow, default)]
-        metadata: Meta<'a>,
+        metadata: BookmarkMetadata<'a>,
     }
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "camelCase", default)]
-    struct Meta<'a> {
+    struct BookmarkMetadata<'a> {
         #[serde(borrow)]
         resource_version: Cow<'a, str>,
         #[serde(borrow)]
         annotations: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
     }
     #[derive(Deserialize)]
-    struct Failure {
+    struct StatusError {
         #[serde(default)]
         code: i64,
         #[serde(default)]
@@ -106,16 +106,17 @@ fn event_type(kind: &str, event: &str, object: &[u8]) -> Result<WatchEventType, 
     Ok(match event {
         "DELETED" => WatchEventType::Deleted,
         "BOOKMARK" => {
-            let meta = from_slice::<Bookmark<'_>>(kind, object)?.metadata;
+            let meta = parse_json::<Bookmark<'_>>(kind, object)?.metadata;
             let annotations = meta.annotations.as_ref();
-            let ends_list = annotations.is_some_and(|it| it.get(LIST_ENDS).is_some_and(|it| it == "true"));
+            let ends_list =
+                annotations.is_some_and(|it| it.get(LIST_END_ANNOTATION).is_some_and(|it| it == "true"));
             WatchEventType::Bookmark {
                 resource_version: meta.resource_version.parse().unwrap_or_default(),
                 ends_list,
             }
         }
         "ERROR" => {
-            let failure: Failure = from_slice(kind, object)?;
+            let failure: StatusError = parse_json(kind, object)?;
             WatchEventType::Error { code: failure.code, message: failure.message }
         }
         _ => WatchEventType::Applied,
@@ -123,8 +124,8 @@ fn event_type(kind: &str, event: &str, object: &[u8]) -> Result<WatchEventType, 
 }
 
 /// Annotation of the bookmark that ends a streaming list.
-const LIST_ENDS: &str = ANNOTATION_INITIAL_EVENTS_END;
+const LIST_END_ANNOTATION: &str = ANNOTATION_INITIAL_EVENTS_END;
 
-fn from_slice<'a, T: Deserialize<'a>>(kind: &str, json: &'a [u8]) -> Result<T, Malformed> {
+fn parse_json<'a, T: Deserialize<'a>>(kind: &str, json: &'a [u8]) -> Result<T, Malformed> {
     serde_json::from_slice(json).map_err(|source| Malformed::new(kind, source))
 }

@@ -215,7 +215,9 @@ mod tests {
     use muster_api::text::Text;
 
     use super::*;
-    use crate::controller::{CallError, Fact, Malformed, Request, Requeue, Watch, Watched, watched};
+    use crate::controller::{
+        CallError, Fact, Malformed, Request, Requeue, Watch, WatchEvent, decode_watch_event,
+    };
 
     /// Makes one call for each marked object, and retries a failed call after a second.
     #[derive(Debug, Default)]
@@ -336,12 +338,13 @@ mod tests {
     #[test]
     fn a_watch_line_is_decoded() {
         let watch = &Copier::default().watches()[0];
-        let read = |line: &str| watched::<Copier>(watch, line.as_bytes(), &mut Interner::default());
+        let read =
+            |line: &str| decode_watch_event::<Copier>(watch, line.as_bytes(), &mut Interner::default());
         let mark = || Mark(ObjectKey::new("a", "x"), 4);
         let put = read(r#"{"type":"ADDED","object":{"name":"x","version":4}}"#).unwrap();
-        assert_eq!(put, Watched::Applied(mark()));
+        assert_eq!(put, WatchEvent::Applied(mark()));
         let gone = read(r#"{ "object": {"name":"x","version":4}, "type": "DELETED"}"#).unwrap();
-        assert_eq!(gone, Watched::Deleted(mark()));
+        assert_eq!(gone, WatchEvent::Deleted(mark()));
         let error = read(r#"{"type":"ADDED","object":[}}"#).unwrap_err().to_string();
         assert!(error.starts_with("read an object of configmaps: "), "{error}");
     }

@@ -90,8 +90,8 @@ impl PodDisruptionBudget {
         self.selector.matches(&pod.labels)
     }
 
-    pub(super) fn reference(&self) -> ObjectReference {
-        reference("policy/v1", "PodDisruptionBudget", &self.key, &self.uid, self.resource_version)
+    pub(super) fn object_reference(&self) -> ObjectReference {
+        object_reference("policy/v1", "PodDisruptionBudget", &self.key, &self.uid, self.resource_version)
     }
 }
 
@@ -129,12 +129,12 @@ impl Pod {
             && self.ready == other.ready
     }
 
-    pub(super) fn reference(&self) -> ObjectReference {
-        reference("v1", "Pod", &self.key, &self.uid, self.resource_version)
+    pub(super) fn object_reference(&self) -> ObjectReference {
+        object_reference("v1", "Pod", &self.key, &self.uid, self.resource_version)
     }
 }
 
-fn reference(
+fn object_reference(
     api_version: &str,
     kind: &str,
     key: &ObjectKey,

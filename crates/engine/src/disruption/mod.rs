@@ -73,16 +73,16 @@ impl SelectedPods {
     fn add(&mut self, pod: &Pod) {
         self.pods += 1;
         self.healthy += i64::from(pod.is_healthy());
-        self.names_like(pod).insert(pod.key.name.clone());
+        self.names_of_same_kind(pod).insert(pod.key.name.clone());
     }
 
     fn remove(&mut self, pod: &Pod) {
         self.pods -= 1;
         self.healthy -= i64::from(pod.is_healthy());
-        self.names_like(pod).remove(&pod.key.name);
+        self.names_of_same_kind(pod).remove(&pod.key.name);
     }
 
-    fn names_like(&mut self, pod: &Pod) -> &mut BTreeSet<Text> {
+    fn names_of_same_kind(&mut self, pod: &Pod) -> &mut BTreeSet<Text> {
         if pod.controller.is_some() { &mut self.controlled } else { &mut self.unmanaged }
     }
 }
@@ -282,7 +282,7 @@ impl DisruptionController {
         selecting.next()?;
         let ObjectKey { namespace, name } = &pod.key;
         Some(EventRecord {
-            about: pod.reference(),
+            about: pod.object_reference(),
             event: KubeEvent::warning(
                 "MultiplePodDisruptionBudgets",
                 format!(

@@ -137,7 +137,7 @@ impl Evaluation {
         let mut events = Vec::new();
         let mut record = |warning, reason, message| {
             events.push(EventRecord {
-                about: budget.reference(),
+                about: budget.object_reference(),
                 event: KubeEvent { warning, reason, message },
             });
         };
@@ -165,7 +165,7 @@ impl Evaluation {
             Ok(_) => {}
         }
         events.extend(self.not_deleted.iter().map(|pod| EventRecord {
-            about: pod.reference(),
+            about: pod.object_reference(),
             event: KubeEvent::warning(
                 "NotDeleted",
                 format!("Pod was expected by PDB {} to be deleted but it wasn't", budget.key),

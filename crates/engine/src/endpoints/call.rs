@@ -55,7 +55,7 @@ pub struct SliceDraft {
 }
 
 /// Maximum length of an EndpointSlice's name.
-const NAME_MAX: usize = 253;
+const SLICE_NAME_MAX: usize = 253;
 
 /// The API request of a call. Updates and deletes have the `resourceVersion` as precondition.
 pub(super) fn request(call: &Call) -> Request {
@@ -63,9 +63,9 @@ pub(super) fn request(call: &Call) -> Request {
     let endpoints = format!("/api/v1/namespaces/{namespace}/endpoints");
     let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
     let (verb, path, body) = match &call.write {
-        EndpointsWrite::CreateEndpoints(draft) => (Verb::Create, endpoints, new_endpoints(draft)),
+        EndpointsWrite::CreateEndpoints(draft) => (Verb::Create, endpoints, create_endpoints_body(draft)),
         EndpointsWrite::UpdateEndpoints(of, draft) => {
-            let body = changed_endpoints(of, draft);
+            let body = update_endpoints_body(of, draft);
             (Verb::Patch(Patch::Merge), format!("{endpoints}/{}", of.key.name), body)
         }
         EndpointsWrite::DeleteEndpoints(of) => (
@@ -73,9 +73,9 @@ pub(super) fn request(call: &Call) -> Request {
             format!("{endpoints}/{}", of.key.name),
             delete_options(&of.uid, of.resource_version),
         ),
-        EndpointsWrite::CreateSlice(draft) => (Verb::Create, slices, new_slice(draft)),
+        EndpointsWrite::CreateSlice(draft) => (Verb::Create, slices, create_slice_body(draft)),
         EndpointsWrite::UpdateSlice(of, draft) => {
-            let body = changed_slice(of, draft);
+            let body = update_slice_body(of, draft);
             (Verb::Patch(Patch::Merge), format!("{slices}/{}", of.key.name), body)
         }
         EndpointsWrite::DeleteSlice(of) => {
@@ -93,7 +93,7 @@ fn delete_options(uid: &Text, resource_version: u64) -> Value {
     })
 }
 
-fn new_endpoints(draft: &EndpointsDraft) -> Value {
+fn create_endpoints_body(draft: &EndpointsDraft) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Endpoints",
@@ -102,13 +102,13 @@ fn new_endpoints(draft: &EndpointsDraft) -> Value {
             "labels": draft.labels,
             "annotations": annotations_json(&draft.annotations),
         },
-        "subsets": subsets(&draft.subsets),
+        "subsets": subsets_json(&draft.subsets),
     })
 }
 
-fn changed_endpoints(of: &Endpoints, draft: &EndpointsDraft) -> Value {
+fn update_endpoints_body(of: &Endpoints, draft: &EndpointsDraft) -> Value {
     // An empty list is stored as an absent one.
-    let subsets = if draft.subsets.is_empty() { Value::Null } else { subsets(&draft.subsets) };
+    let subsets = if draft.subsets.is_empty() { Value::Null } else { subsets_json(&draft.subsets) };
     json!({
         "metadata": {
             "uid": of.uid,
@@ -120,9 +120,9 @@ fn changed_endpoints(of: &Endpoints, draft: &EndpointsDraft) -> Value {
     })
 }
 
-fn new_slice(draft: &SliceDraft) -> Value {
+fn create_slice_body(draft: &SliceDraft) -> Value {
     let name = &draft.owner.name;
-    let prefix = if name.len() < NAME_MAX { format!("{name}-") } else { name.to_string() };
+    let prefix = if name.len() < SLICE_NAME_MAX { format!("{name}-") } else { name.to_string() };
     json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -130,15 +130,15 @@ fn new_slice(draft: &SliceDraft) -> Value {
             "generateName": prefix,
             "labels": draft.labels,
             "annotations": annotations_json(&draft.annotations),
-            "ownerReferences": [owner(&draft.owner)],
+            "ownerReferences": [owner_json(&draft.owner)],
         },
         "addressType": draft.family.as_str(),
-        "ports": draft.ports.iter().map(|it| port(it, true)).collect::<Value>(),
-        "endpoints": draft.endpoints.iter().map(endpoint).collect::<Value>(),
+        "ports": draft.ports.iter().map(|it| port_json(it, true)).collect::<Value>(),
+        "endpoints": draft.endpoints.iter().map(endpoint_json).collect::<Value>(),
     })
 }
 
-fn changed_slice(of: &Slice, draft: &SliceDraft) -> Value {
+fn update_slice_body(of: &Slice, draft: &SliceDraft) -> Value {
     let mut body = json!({
         "metadata": {
             "uid": of.uid,
@@ -146,13 +146,13 @@ fn changed_slice(of: &Slice, draft: &SliceDraft) -> Value {
             "labels": label_patch(&of.labels, &draft.labels),
             "annotations": draft.annotations,
         },
-        "endpoints": draft.endpoints.iter().map(endpoint).collect::<Value>(),
+        "endpoints": draft.endpoints.iter().map(endpoint_json).collect::<Value>(),
     });
     if of.ports != draft.ports {
-        body["ports"] = draft.ports.iter().map(|it| port(it, true)).collect();
+        body["ports"] = draft.ports.iter().map(|it| port_json(it, true)).collect();
     }
     if !of.is_owned_by(&draft.owner.kind, &draft.owner.uid) {
-        body["metadata"]["ownerReferences"] = json!([owner(&draft.owner)]);
+        body["metadata"]["ownerReferences"] = json!([owner_json(&draft.owner)]);
     }
     body
 }
@@ -170,7 +170,7 @@ fn label_patch(before: &Labels, now: &BTreeMap<Text, Text>) -> Value {
     Value::Object(labels)
 }
 
-fn owner(owner: &SliceOwner) -> Value {
+fn owner_json(owner: &SliceOwner) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": owner.kind,
@@ -182,71 +182,71 @@ fn owner(owner: &SliceOwner) -> Value {
 }
 
 /// A port as JSON. An unnamed port has an empty name in an EndpointSlice, and no name in Endpoints.
-fn port(port: &EndpointPort, is_of_slice: bool) -> Value {
+fn port_json(port: &EndpointPort, is_of_slice: bool) -> Value {
     let mut it = Map::new();
     if is_of_slice || !port.name.is_empty() {
         it.insert("name".into(), json!(port.name));
     }
-    put(&mut it, "port", port.port.as_ref());
-    put(&mut it, "protocol", Some(&port.protocol));
-    put(&mut it, "appProtocol", port.app_protocol.as_ref());
+    put_field(&mut it, "port", port.port.as_ref());
+    put_field(&mut it, "protocol", Some(&port.protocol));
+    put_field(&mut it, "appProtocol", port.app_protocol.as_ref());
     Value::Object(it)
 }
 
-fn put<T: serde::Serialize>(object: &mut Map<String, Value>, field: &str, value: Option<&T>) {
+fn put_field<T: serde::Serialize>(object: &mut Map<String, Value>, field: &str, value: Option<&T>) {
     if let Some(value) = value {
         object.insert(field.into(), json!(value));
     }
 }
 
-fn subsets(subsets: &[Subset]) -> Value {
+fn subsets_json(subsets: &[Subset]) -> Value {
     let all = subsets.iter().map(|it| {
         let mut subset = Map::new();
         for (field, addresses) in [("addresses", &it.ready), ("notReadyAddresses", &it.unready)] {
             if !addresses.is_empty() {
-                subset.insert(field.into(), addresses.iter().map(address).collect());
+                subset.insert(field.into(), addresses.iter().map(address_json).collect());
             }
         }
         if !it.ports.is_empty() {
-            subset.insert("ports".into(), it.ports.iter().map(|it| port(it, false)).collect());
+            subset.insert("ports".into(), it.ports.iter().map(|it| port_json(it, false)).collect());
         }
         Value::Object(subset)
     });
     all.collect()
 }
 
-fn address(address: &Address) -> Value {
+fn address_json(address: &Address) -> Value {
     let mut it = Map::new();
-    put(&mut it, "ip", Some(&address.ip));
-    put(&mut it, "hostname", address.hostname.as_ref());
-    put(&mut it, "nodeName", address.node.as_ref());
-    it.extend(address.target.as_ref().map(|it| ("targetRef".into(), target_ref(it))));
+    put_field(&mut it, "ip", Some(&address.ip));
+    put_field(&mut it, "hostname", address.hostname.as_ref());
+    put_field(&mut it, "nodeName", address.node.as_ref());
+    it.extend(address.target.as_ref().map(|it| ("targetRef".into(), target_ref_json(it))));
     Value::Object(it)
 }
 
-fn target_ref(target: &TargetRef) -> Value {
+fn target_ref_json(target: &TargetRef) -> Value {
     let mut it = Map::new();
-    put(&mut it, "apiVersion", target.api_version.as_ref());
-    put(&mut it, "kind", target.kind.as_ref());
-    put(&mut it, "namespace", target.namespace.as_ref());
-    put(&mut it, "name", target.name.as_ref());
-    put(&mut it, "uid", target.uid.as_ref());
-    put(&mut it, "fieldPath", target.field_path.as_ref());
+    put_field(&mut it, "apiVersion", target.api_version.as_ref());
+    put_field(&mut it, "kind", target.kind.as_ref());
+    put_field(&mut it, "namespace", target.namespace.as_ref());
+    put_field(&mut it, "name", target.name.as_ref());
+    put_field(&mut it, "uid", target.uid.as_ref());
+    put_field(&mut it, "fieldPath", target.field_path.as_ref());
     Value::Object(it)
 }
 
-fn endpoint(endpoint: &Endpoint) -> Value {
+fn endpoint_json(endpoint: &Endpoint) -> Value {
     let mut conditions = Map::new();
-    put(&mut conditions, "ready", endpoint.condition.ready.as_ref());
-    put(&mut conditions, "serving", endpoint.condition.serving.as_ref());
-    put(&mut conditions, "terminating", endpoint.condition.terminating.as_ref());
+    put_field(&mut conditions, "ready", endpoint.condition.ready.as_ref());
+    put_field(&mut conditions, "serving", endpoint.condition.serving.as_ref());
+    put_field(&mut conditions, "terminating", endpoint.condition.terminating.as_ref());
     let mut it = Map::new();
-    put(&mut it, "addresses", Some(&endpoint.addresses));
-    put(&mut it, "conditions", Some(&conditions));
-    put(&mut it, "hostname", endpoint.hostname.as_ref());
-    put(&mut it, "nodeName", endpoint.node.as_ref());
-    put(&mut it, "zone", endpoint.zone.as_ref());
-    it.extend(endpoint.target.as_ref().map(|it| ("targetRef".into(), target_ref(it))));
+    put_field(&mut it, "addresses", Some(&endpoint.addresses));
+    put_field(&mut it, "conditions", Some(&conditions));
+    put_field(&mut it, "hostname", endpoint.hostname.as_ref());
+    put_field(&mut it, "nodeName", endpoint.node.as_ref());
+    put_field(&mut it, "zone", endpoint.zone.as_ref());
+    it.extend(endpoint.target.as_ref().map(|it| ("targetRef".into(), target_ref_json(it))));
     let mut hints = Map::new();
     for (field, names) in [("forZones", &endpoint.hints.zones), ("forNodes", &endpoint.hints.nodes)] {
         if !names.is_empty() {
@@ -274,7 +274,7 @@ impl fmt::Display for Call {
 }
 
 /// Maximum number of endpoints that `Display` prints; it counts the others.
-const SHOWN_MAX: usize = 5;
+const DISPLAYED_ENDPOINTS_MAX: usize = 5;
 
 impl fmt::Display for EndpointsDraft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -283,10 +283,10 @@ impl fmt::Display for EndpointsDraft {
             write_ports(f, &subset.ports)?;
             let all = subset.ready.iter().map(|it| (it, true));
             let all = all.chain(subset.unready.iter().map(|it| (it, false)));
-            for (it, ready) in all.take(SHOWN_MAX) {
+            for (it, ready) in all.take(DISPLAYED_ENDPOINTS_MAX) {
                 write!(f, " {}{}", it.ip, if ready { "" } else { " (not ready)" })?;
             }
-            write_rest(f, subset.ready.len() + subset.unready.len())?;
+            write_rest_count(f, subset.ready.len() + subset.unready.len())?;
         }
         write_metadata(f, &self.labels, &self.annotations)
     }
@@ -296,16 +296,16 @@ impl fmt::Display for SliceDraft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, " {}", self.family.as_str())?;
         write_ports(f, &self.ports)?;
-        for it in self.endpoints.iter().take(SHOWN_MAX) {
+        for it in self.endpoints.iter().take(DISPLAYED_ENDPOINTS_MAX) {
             write!(f, "\n    {it}")?;
         }
-        write_rest(f, self.endpoints.len())?;
+        write_rest_count(f, self.endpoints.len())?;
         write_metadata(f, &self.labels, &self.annotations)
     }
 }
 
-fn write_rest(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
-    if SHOWN_MAX < count { write!(f, " … {count} in all") } else { Ok(()) }
+fn write_rest_count(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
+    if DISPLAYED_ENDPOINTS_MAX < count { write!(f, " … {count} in all") } else { Ok(()) }
 }
 
 fn write_ports(f: &mut fmt::Formatter<'_>, ports: &[EndpointPort]) -> fmt::Result {

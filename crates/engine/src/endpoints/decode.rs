@@ -16,8 +16,8 @@ use muster_api::well_known::{ANNOTATION_LAST_APPLIED, LABEL_TOPOLOGY_ZONE, POD_R
 use serde::de::IgnoredAny;
 
 use super::facts::{
-    Address, Endpoint, EndpointPort, Endpoints, Fact, Family, Hints, Node, Pod, Service, ServicePort, Slice,
-    SliceOwner, Subset, TargetPort, TargetRef, TrafficDistribution,
+    Address, Endpoint, EndpointHints, EndpointPort, Endpoints, Fact, Family, Node, Pod, Service, ServicePort,
+    Slice, SliceOwner, Subset, TargetPort, TargetRef, TrafficDistribution,
 };
 use crate::controller::{Malformed, Watch};
 
@@ -38,7 +38,7 @@ pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Resul
 
 /// Parses an IP address as upstream does: leading zeros are allowed, and an IPv4-mapped IPv6 address is an IPv4 address.
 /// Upstream: `ParseIPSloppy`.
-pub(super) fn address(text: &str) -> Option<IpAddr> {
+pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Some(address.to_canonical());
     }
@@ -107,7 +107,7 @@ fn service_fact(service: core_v1::Service<'_>, shared: &mut Interner) -> Service
         labels: meta.labels(shared),
         is_external: spec.type_.as_deref() == Some("ExternalName"),
         is_headless: spec.cluster_ip.as_deref() == Some("None"),
-        address: spec.cluster_ip.as_deref().and_then(address),
+        address: spec.cluster_ip.as_deref().and_then(parse_address),
         families: families.collect(),
         selector: selector.map(|it| shared.intern_labels(it.pairs())),
         ports,
@@ -143,7 +143,7 @@ fn pod_fact(pod: EndpointPod<'_>, shared: &mut Interner) -> Pod {
         node: intern_non_empty(spec.node_name.as_deref(), shared),
         hostname: intern_non_empty(spec.hostname.as_deref(), shared),
         subdomain: intern_non_empty(spec.subdomain.as_deref(), shared),
-        addresses: addresses.filter_map(|it| address(it.ip.as_deref()?)).collect(),
+        addresses: addresses.filter_map(|it| parse_address(it.ip.as_deref()?)).collect(),
         named_ports,
         ready: ready.is_some_and(core_v1::PodCondition::is_true),
         ready_changed_at: ready.and_then(|it| Time::parse(it.last_transition_time.as_deref()?)),
@@ -152,7 +152,7 @@ fn pod_fact(pod: EndpointPod<'_>, shared: &mut Interner) -> Pod {
     }
 }
 
-fn target_ref(reference: core_v1::ObjectReference<'_>, shared: &mut Interner) -> TargetRef {
+fn decode_target_ref(reference: core_v1::ObjectReference<'_>, shared: &mut Interner) -> TargetRef {
     TargetRef {
         api_version: intern_non_empty(reference.api_version.as_deref(), shared),
         kind: intern_non_empty(reference.kind.as_deref(), shared),
@@ -163,7 +163,7 @@ fn target_ref(reference: core_v1::ObjectReference<'_>, shared: &mut Interner) ->
     }
 }
 
-fn ports(ports: Option<Vec<core_v1::EndpointPort<'_>>>, shared: &mut Interner) -> Vec<EndpointPort> {
+fn decode_ports(ports: Option<Vec<core_v1::EndpointPort<'_>>>, shared: &mut Interner) -> Vec<EndpointPort> {
     let ports = ports.into_iter().flatten().map(|it| EndpointPort {
         name: shared.intern_text(it.name.as_deref().unwrap_or_default()),
         port: it.port.map(i64::from),
@@ -175,12 +175,12 @@ fn ports(ports: Option<Vec<core_v1::EndpointPort<'_>>>, shared: &mut Interner) -
     ports
 }
 
-fn addresses(addresses: Option<Vec<EndpointAddress<'_>>>, shared: &mut Interner) -> Vec<Address> {
+fn decode_addresses(addresses: Option<Vec<EndpointAddress<'_>>>, shared: &mut Interner) -> Vec<Address> {
     let addresses = addresses.into_iter().flatten().map(|it| Address {
         ip: it.ip.as_deref().unwrap_or_default().into(),
         hostname: intern_non_empty(it.hostname.as_deref(), shared),
         node: intern_non_empty(it.node_name.as_deref(), shared),
-        target: it.target_ref.map(|it| target_ref(it, shared)),
+        target: it.target_ref.map(|it| decode_target_ref(it, shared)),
     });
     addresses.collect()
 }
@@ -188,9 +188,9 @@ fn addresses(addresses: Option<Vec<EndpointAddress<'_>>>, shared: &mut Interner)
 fn endpoints_fact(endpoints: core_v1::Endpoints<'_>, shared: &mut Interner) -> Endpoints {
     let meta = endpoints.metadata;
     let subsets = endpoints.subsets.into_iter().flatten().map(|it| Subset {
-        ready: addresses(it.addresses, shared),
-        unready: addresses(it.not_ready_addresses, shared),
-        ports: ports(it.ports, shared),
+        ready: decode_addresses(it.addresses, shared),
+        unready: decode_addresses(it.not_ready_addresses, shared),
+        ports: decode_ports(it.ports, shared),
     });
     let subsets = subsets.collect();
     Endpoints {
@@ -204,7 +204,7 @@ fn endpoints_fact(endpoints: core_v1::Endpoints<'_>, shared: &mut Interner) -> E
     }
 }
 
-fn endpoint(endpoint: discovery_v1::Endpoint<'_>, shared: &mut Interner) -> Endpoint {
+fn decode_endpoint(endpoint: discovery_v1::Endpoint<'_>, shared: &mut Interner) -> Endpoint {
     let mut addresses: Vec<Text> = endpoint.addresses.iter().flatten().map(|it| Text::from(&**it)).collect();
     addresses.sort();
     let mut names = |hints: Option<Vec<TopologyHint<'_>>>| -> Vec<Text> {
@@ -212,14 +212,14 @@ fn endpoint(endpoint: discovery_v1::Endpoint<'_>, shared: &mut Interner) -> Endp
         hints.map(|it| shared.intern_text(it.name.as_deref().unwrap_or_default())).collect()
     };
     let hints = endpoint.hints.unwrap_or_default();
-    let hints = Hints { zones: names(hints.for_zones), nodes: names(hints.for_nodes) };
+    let hints = EndpointHints { zones: names(hints.for_zones), nodes: names(hints.for_nodes) };
     Endpoint {
         addresses,
         hostname: intern_non_empty(endpoint.hostname.as_deref(), shared),
         node: intern_non_empty(endpoint.node_name.as_deref(), shared),
         zone: intern_non_empty(endpoint.zone.as_deref(), shared),
         condition: endpoint.conditions.unwrap_or_default(),
-        target: endpoint.target_ref.map(|it| target_ref(it, shared)),
+        target: endpoint.target_ref.map(|it| decode_target_ref(it, shared)),
         hints,
     }
 }
@@ -232,7 +232,7 @@ fn slice_fact(slice: EndpointSlice<'_>, shared: &mut Interner) -> Slice {
         uid: shared.intern_text(it.uid.as_deref().unwrap_or_default()),
     });
     let owners = owners.collect();
-    let endpoints = slice.endpoints.into_iter().flatten().map(|it| endpoint(it, shared)).collect();
+    let endpoints = slice.endpoints.into_iter().flatten().map(|it| decode_endpoint(it, shared)).collect();
     Slice {
         key: meta.key(shared),
         uid: meta.uid(),
@@ -246,7 +246,7 @@ fn slice_fact(slice: EndpointSlice<'_>, shared: &mut Interner) -> Slice {
             Some("IPv4") => Some(Family::V4),
             _ => None,
         },
-        ports: ports(slice.ports, shared),
+        ports: decode_ports(slice.ports, shared),
         endpoints,
     }
 }

@@ -126,12 +126,17 @@ impl Service {
         }
     }
 
-    pub(super) fn reference(&self) -> ObjectReference {
-        reference("Service", &self.key, &self.uid, self.resource_version)
+    pub(super) fn object_reference(&self) -> ObjectReference {
+        object_reference("Service", &self.key, &self.uid, self.resource_version)
     }
 }
 
-pub(super) fn reference(kind: &str, key: &ObjectKey, uid: &Text, resource_version: u64) -> ObjectReference {
+pub(super) fn object_reference(
+    kind: &str,
+    key: &ObjectKey,
+    uid: &Text,
+    resource_version: u64,
+) -> ObjectReference {
     ObjectReference {
         api_version: "v1".into(),
         kind: kind.into(),
@@ -177,7 +182,7 @@ impl Pod {
     }
 
     /// The port number of a Service port's `targetPort` on this pod. Upstream: `FindPort`.
-    pub(super) fn port(&self, port: &ServicePort) -> Option<i64> {
+    pub(super) fn target_port_number(&self, port: &ServicePort) -> Option<i64> {
         match &port.target {
             TargetPort::Number(number) => Some(*number),
             TargetPort::Name(name) => {
@@ -307,7 +312,7 @@ pub struct Endpoint {
     pub zone: Option<Text>,
     pub condition: EndpointConditions,
     pub target: Option<TargetRef>,
-    pub hints: Hints,
+    pub hints: EndpointHints,
 }
 
 /// Identifies an endpoint while its conditions change: its addresses, its hostname, and namespace and name of its
@@ -325,7 +330,7 @@ impl Endpoint {
 
 /// Zones and nodes whose clients should use an endpoint. Upstream: `discovery/v1.EndpointHints`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Hints {
+pub struct EndpointHints {
     pub zones: Vec<Text>,
     pub nodes: Vec<Text>,
 }

@@ -12,17 +12,19 @@ use muster_api::text::Text;
 use muster_api::well_known::LABEL_SKIP_MIRROR;
 
 use super::call::{EndpointsWrite, SliceDraft};
-use super::decode::address;
-use super::facts::{Address, Endpoint, EndpointPort, Endpoints, Family, Hints, Slice, SliceOwner, reference};
+use super::decode::parse_address;
+use super::facts::{
+    Address, Endpoint, EndpointHints, EndpointPort, Endpoints, Family, Slice, SliceOwner, object_reference,
+};
 use super::subsets::{flatten, repack};
-use super::{MANAGED_BY, SERVICE_NAME, TRIGGER_TIME};
+use super::{MANAGED_BY_LABEL, SERVICE_NAME_LABEL, TRIGGER_TIME_ANNOTATION};
 use crate::controller::{EventRecord, KubeEvent};
 
 /// Value of the label `endpointslice.kubernetes.io/managed-by` of the EndpointSlices that this module writes.
-pub(super) const CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";
+pub(super) const MANAGED_BY_VALUE: &str = "endpointslicemirroring-controller.k8s.io";
 
 /// Maximum number of addresses per subset that are mirrored. Upstream: `mirroring-max-endpoints-per-subset`.
-const ENDPOINTS_MAX: usize = 1000;
+const ENDPOINTS_PER_SUBSET_MAX: usize = 1000;
 
 const LEADER_ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
 
@@ -52,12 +54,12 @@ pub(super) fn writes(
         }
     }
     for ((family, ports), group) in desired {
-        let draft = draft(endpoints, family, ports.clone(), group);
+        let draft = slice_draft(endpoints, family, ports.clone(), group);
         let mut slices = existing.remove(&(family, ports)).unwrap_or_default().into_iter();
         match slices.next() {
             None => created.push(draft),
             Some(slice) if is_up_to_date(slice, &draft) => {}
-            Some(slice) => changed.push(update(slice, draft)),
+            Some(slice) => changed.push(update_slice_write(slice, draft)),
         }
         spare.extend(slices);
     }
@@ -66,7 +68,7 @@ pub(super) fn writes(
     for draft in created {
         let same_family = spare.iter().position(|it| it.family == Some(draft.family));
         writes.push(match same_family {
-            Some(index) => update(spare.swap_remove(index), draft),
+            Some(index) => update_slice_write(spare.swap_remove(index), draft),
             None if endpoints.deleting => continue,
             None => EndpointsWrite::CreateSlice(Arc::new(draft)),
         });
@@ -85,11 +87,11 @@ fn desired_slices(endpoints: &Endpoints) -> (DesiredSlices, Vec<EventRecord>) {
         let mut added = 0;
         let ready = subset.ready.iter().map(|it| (it, true));
         for (it, ready) in ready.chain(subset.unready.iter().map(|it| (it, false))) {
-            if ENDPOINTS_MAX <= added {
+            if ENDPOINTS_PER_SUBSET_MAX <= added {
                 skipped += 1;
                 continue;
             }
-            match endpoint(it, ready) {
+            match mirrored_endpoint(it, ready) {
                 Some((family, endpoint)) => {
                     added += 1;
                     desired.entry((family, subset.ports.clone())).or_default().push(endpoint);
@@ -101,7 +103,7 @@ fn desired_slices(endpoints: &Endpoints) -> (DesiredSlices, Vec<EventRecord>) {
     let mut events = Vec::new();
     let mut warn = |reason, message| {
         let Endpoints { key, uid, resource_version, .. } = endpoints;
-        let about = reference("Endpoints", key, uid, *resource_version);
+        let about = object_reference("Endpoints", key, uid, *resource_version);
         events.push(EventRecord { about, event: KubeEvent::warning(reason, message) });
     };
     if 0 < invalid {
@@ -114,15 +116,15 @@ fn desired_slices(endpoints: &Endpoints) -> (DesiredSlices, Vec<EventRecord>) {
         warn(
             "TooManyAddressesToMirror",
             format!(
-                "A max of {ENDPOINTS_MAX} addresses can be mirrored to EndpointSlices per Endpoints subset. {skipped} addresses were skipped"
+                "A max of {ENDPOINTS_PER_SUBSET_MAX} addresses can be mirrored to EndpointSlices per Endpoints subset. {skipped} addresses were skipped"
             ),
         );
     }
     (desired, events)
 }
 
-fn endpoint(it: &Address, ready: bool) -> Option<(Family, Endpoint)> {
-    let ip = address(&it.ip)?;
+fn mirrored_endpoint(it: &Address, ready: bool) -> Option<(Family, Endpoint)> {
+    let ip = parse_address(&it.ip)?;
     let endpoint = Endpoint {
         addresses: [ip.to_string().as_str().into()].into(),
         hostname: it.hostname.clone(),
@@ -130,12 +132,12 @@ fn endpoint(it: &Address, ready: bool) -> Option<(Family, Endpoint)> {
         zone: None,
         condition: EndpointConditions { ready: Some(ready), ..EndpointConditions::default() },
         target: it.target.clone(),
-        hints: Hints::default(),
+        hints: EndpointHints::default(),
     };
     Some((Family::of(ip), endpoint))
 }
 
-fn draft(
+fn slice_draft(
     endpoints: &Endpoints,
     family: Family,
     ports: Vec<EndpointPort>,
@@ -143,9 +145,9 @@ fn draft(
 ) -> SliceDraft {
     let mut labels: BTreeMap<Text, Text> =
         endpoints.labels.iter().map(|(key, value)| (key.into(), value.into())).collect();
-    labels.insert(SERVICE_NAME.into(), endpoints.key.name.clone());
-    labels.insert(MANAGED_BY.into(), CONTROLLER.into());
-    let own = endpoints.annotations.iter().filter(|(key, _)| ***key != *TRIGGER_TIME);
+    labels.insert(SERVICE_NAME_LABEL.into(), endpoints.key.name.clone());
+    labels.insert(MANAGED_BY_LABEL.into(), MANAGED_BY_VALUE.into());
+    let own = endpoints.annotations.iter().filter(|(key, _)| ***key != *TRIGGER_TIME_ANNOTATION);
     let annotations = own.map(|(key, value)| (key.clone(), Some(value.clone()))).collect();
     SliceDraft {
         owner: SliceOwner {
@@ -162,7 +164,7 @@ fn draft(
 }
 
 /// The write that updates a mirrored slice, and removes annotations that the Endpoints do not have.
-fn update(slice: &Arc<Slice>, mut draft: SliceDraft) -> EndpointsWrite {
+fn update_slice_write(slice: &Arc<Slice>, mut draft: SliceDraft) -> EndpointsWrite {
     for key in slice.annotations.keys() {
         draft.annotations.entry(key.clone()).or_default();
     }

@@ -21,8 +21,8 @@ use serde::Deserialize;
 
 pub use call::{Call, EndpointsDraft, EndpointsWrite, SliceDraft};
 pub use facts::{
-    Address, Endpoint, EndpointPort, Endpoints, Fact, Family, Hints, Node, Pod, Service, ServicePort, Slice,
-    SliceOwner, Subset, TargetPort, TargetRef, TrafficDistribution,
+    Address, Endpoint, EndpointHints, EndpointPort, Endpoints, Fact, Family, Node, Pod, Service, ServicePort,
+    Slice, SliceOwner, Subset, TargetPort, TargetRef, TrafficDistribution,
 };
 
 use self::slices::NodeZones;
@@ -47,11 +47,11 @@ const BATCH_PERIOD: Duration = Duration::from_secs(1);
 /// again under the same name.
 const NAMESPACE_TERMINATING_RETRY: Duration = Duration::from_secs(60);
 
-const HEADLESS: &str = "service.kubernetes.io/headless";
-const SERVICE_NAME: &str = LABEL_SERVICE_NAME;
-const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
-const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
-const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
+const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
+const SERVICE_NAME_LABEL: &str = LABEL_SERVICE_NAME;
+const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
+const TRIGGER_TIME_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+const OVER_CAPACITY_ANNOTATION: &str = "endpoints.kubernetes.io/over-capacity";
 
 /// The endpoints controllers: all Services with their pods, Endpoints and EndpointSlices.
 #[derive(Debug, Default)]
@@ -78,7 +78,7 @@ struct ServiceState {
     /// Whether the Endpoints are deleted if the Service does not exist: the Service was deleted, now or before this
     /// controller started.
     endpoints_are_orphaned: bool,
-    trigger: Trigger,
+    trigger: WriteTrigger,
     calls_in_flight: usize,
     /// Writes of this controller that the watches have not shown yet.
     expected: BTreeMap<(WrittenKind, Text), ExpectedState>,
@@ -102,7 +102,7 @@ enum ExpectedState {
 /// The time of the first change that is not written yet, for the annotation `last-change-trigger-time`. Upstream:
 /// `TriggerTimeTracker`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Trigger {
+enum WriteTrigger {
     /// Nothing has been written for the Service yet: its creation time is the trigger time.
     #[default]
     Service,
@@ -110,7 +110,7 @@ enum Trigger {
     Pod(Option<Time>),
 }
 
-impl Trigger {
+impl WriteTrigger {
     fn add(&mut self, ready_changed_at: Option<Time>) {
         if let Self::Pod(first) = self {
             *first = muster_api::time::earliest(*first, ready_changed_at);
@@ -128,10 +128,10 @@ impl ServiceState {
 
     /// The slices that `controller` manages and that are not being deleted.
     fn slices_of(&self, controller: &str) -> Vec<&Arc<Slice>> {
-        self.slices.values().filter(|it| it.label(MANAGED_BY) == controller && !it.deleting).collect()
+        self.slices.values().filter(|it| it.label(MANAGED_BY_LABEL) == controller && !it.deleting).collect()
     }
 
-    fn version(&self, kind: WrittenKind, name: &Text) -> Option<u64> {
+    fn shown_version(&self, kind: WrittenKind, name: &Text) -> Option<u64> {
         match kind {
             WrittenKind::Endpoints => self.endpoints.as_ref().map(|it| it.resource_version),
             WrittenKind::Slice => self.slices.get(name).map(|it| it.resource_version),
@@ -165,9 +165,9 @@ impl ServiceState {
     }
 
     /// Removes the expected writes that the watches have shown.
-    fn drop_fulfilled(&mut self) {
+    fn drop_shown_writes(&mut self) {
         let mut expected = core::mem::take(&mut self.expected);
-        expected.retain(|(kind, name), it| match (it, self.version(*kind, name)) {
+        expected.retain(|(kind, name), it| match (it, self.shown_version(*kind, name)) {
             (ExpectedState::Version(version), shown) => shown.is_none_or(|shown| shown < *version),
             (ExpectedState::Deleted, shown) => shown.is_some(),
         });
@@ -205,7 +205,7 @@ impl Controller for EndpointsController {
                     self.remove(&gone, &mut keys);
                 }
                 facts.into_iter().for_each(|it| self.put(it, &mut keys));
-                if kind == ENDPOINTS && !core::mem::replace(&mut self.endpoints_were_listed, true) {
+                if kind == ENDPOINTS_WATCH && !core::mem::replace(&mut self.endpoints_were_listed, true) {
                     self.services.values_mut().for_each(|it| it.endpoints_are_orphaned = true);
                 }
             }
@@ -218,12 +218,12 @@ impl Controller for EndpointsController {
         if 0 < state.calls_in_flight {
             return Reconcile::default();
         }
-        state.drop_fulfilled();
+        state.drop_shown_writes();
         if let Some(wake_at) = state.backoff_until(now) {
             return Reconcile { wake_at: Some(wake_at), ..Reconcile::default() };
         }
         state.expected.clear();
-        let (mut writes, events) = decide(key, state, &self.pods, &self.zones);
+        let (mut writes, events) = writes_for_service(key, state, &self.pods, &self.zones);
         if writes.is_empty() {
             (state.attempt, state.not_before) = (Attempt::None, None);
             if state.is_empty() {
@@ -273,7 +273,8 @@ impl Controller for EndpointsController {
                 if let Attempt::InFlight { .. } = state.attempt {
                     state.attempt.fail(&refusal, now);
                 }
-                events.extend(state.service.as_ref().map(|it| failure_event(it, &call.write, &refusal)));
+                events
+                    .extend(state.service.as_ref().map(|it| write_failure_event(it, &call.write, &refusal)));
             }
         }
         Requeue { keys: Vec::from([call.service.clone()]), events }
@@ -281,7 +282,7 @@ impl Controller for EndpointsController {
 }
 
 /// Index of Endpoints in [`Controller::watches`].
-const ENDPOINTS: usize = 3;
+const ENDPOINTS_WATCH: usize = 3;
 
 impl EndpointsController {
     fn unlisted(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
@@ -295,7 +296,7 @@ impl EndpointsController {
                 });
                 nodes.collect()
             }
-            ENDPOINTS => {
+            ENDPOINTS_WATCH => {
                 self.services.values().filter_map(|it| it.endpoints.clone()).map(Fact::Endpoints).collect()
             }
             _ => {
@@ -334,7 +335,7 @@ impl EndpointsController {
             Fact::Service(service) => {
                 if let Some(state) = self.services.get_mut(&service.key) {
                     (state.service, state.trigger, state.endpoints_are_orphaned) =
-                        (None, Trigger::Service, true);
+                        (None, WriteTrigger::Service, true);
                     state.selected_pods.clear();
                     state.reset_backoff();
                     keys.insert(service.key.clone());
@@ -385,8 +386,9 @@ impl EndpointsController {
     }
 
     fn put_slice(&mut self, slice: Arc<Slice>, keys: &mut BTreeSet<ObjectKey>) {
-        let is_ours = [slices::CONTROLLER, mirror::CONTROLLER].contains(&slice.label(MANAGED_BY));
-        let name = slice.label(SERVICE_NAME);
+        let is_ours =
+            [slices::MANAGED_BY_VALUE, mirror::MANAGED_BY_VALUE].contains(&slice.label(MANAGED_BY_LABEL));
+        let name = slice.label(SERVICE_NAME_LABEL);
         let key = ObjectKey { namespace: slice.key.namespace.clone(), name: name.into() };
         let before = self.slices.get(&slice.key);
         if before.is_some_and(|it| *it != key || !is_ours) {
@@ -460,13 +462,13 @@ fn in_namespace<'a>(
 /// Rule: a Service with a selector has Endpoints and EndpointSlices of its pods. The Endpoints of a Service without a
 /// selector are managed by users, and mirrored into EndpointSlices. A Service of type ExternalName has neither. The
 /// Endpoints of a deleted Service are deleted here, its EndpointSlices by the garbage collector.
-fn decide(
+fn writes_for_service(
     key: &ObjectKey,
     state: &mut ServiceState,
     pods: &BTreeMap<ObjectKey, Arc<Pod>>,
     zones: &NodeZones,
 ) -> (Vec<EndpointsWrite>, Vec<EventRecord>) {
-    let mirrors = state.slices_of(mirror::CONTROLLER);
+    let mirrors = state.slices_of(mirror::MANAGED_BY_VALUE);
     let without_mirror =
         || mirrors.iter().map(|it| EndpointsWrite::DeleteSlice((*it).clone())).collect::<Vec<_>>();
     let Some(service) = state.service.clone() else {
@@ -488,16 +490,16 @@ fn decide(
     if service.is_external {
         return (writes, Vec::new());
     }
-    let trigger = match core::mem::replace(&mut state.trigger, Trigger::Pod(None)) {
-        Trigger::Service => Some(service.created),
-        Trigger::Pod(first) => first,
+    let trigger = match core::mem::replace(&mut state.trigger, WriteTrigger::Pod(None)) {
+        WriteTrigger::Service => Some(service.created),
+        WriteTrigger::Pod(first) => first,
     };
     let selected_pods = state.selected_pods.iter().filter_map(|name| {
         let key = ObjectKey { namespace: key.namespace.clone(), name: name.clone() };
         pods.get(&key)
     });
     writes.extend(subsets::write(&service, selected_pods.clone(), state.endpoints.as_ref(), trigger));
-    let slices = state.slices_of(slices::CONTROLLER);
+    let slices = state.slices_of(slices::MANAGED_BY_VALUE);
     writes.extend(slices::writes(&service, selected_pods, zones, &slices, trigger));
     if service.deleting {
         writes.retain(|it| !matches!(it, EndpointsWrite::CreateEndpoints(_)));
@@ -508,12 +510,12 @@ fn decide(
 /// The state of the written object that the watches must show before the Service is reconciled again.
 fn expected_state(write: &EndpointsWrite, body: &[u8]) -> Option<((WrittenKind, Text), ExpectedState)> {
     #[derive(Deserialize)]
-    struct Written {
-        metadata: Meta,
+    struct WrittenObject {
+        metadata: WrittenMetadata,
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Meta {
+    struct WrittenMetadata {
         name: String,
         resource_version: String,
     }
@@ -527,12 +529,12 @@ fn expected_state(write: &EndpointsWrite, body: &[u8]) -> Option<((WrittenKind, 
         EndpointsWrite::CreateEndpoints(_) | EndpointsWrite::UpdateEndpoints(..) => WrittenKind::Endpoints,
         EndpointsWrite::CreateSlice(_) | EndpointsWrite::UpdateSlice(..) => WrittenKind::Slice,
     };
-    let written: Written = serde_json::from_slice(body).ok()?;
+    let written: WrittenObject = serde_json::from_slice(body).ok()?;
     let version = written.metadata.resource_version.parse().ok()?;
     Some(((kind, written.metadata.name.as_str().into()), ExpectedState::Version(version)))
 }
 
-fn failure_event(service: &Service, write: &EndpointsWrite, refusal: &CallError) -> EventRecord {
+fn write_failure_event(service: &Service, write: &EndpointsWrite, refusal: &CallError) -> EventRecord {
     let key = &service.key;
     let slices = |what: &str| {
         let message = format!(
@@ -553,7 +555,7 @@ fn failure_event(service: &Service, write: &EndpointsWrite, refusal: &CallError)
         EndpointsWrite::UpdateSlice(..) => slices("update"),
         EndpointsWrite::DeleteSlice(_) => slices("delete"),
     };
-    EventRecord { about: service.reference(), event }
+    EventRecord { about: service.object_reference(), event }
 }
 
 #[cfg(test)]

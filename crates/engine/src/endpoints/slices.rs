@@ -12,17 +12,17 @@ use muster_api::time::Time;
 
 use super::call::{EndpointsWrite, SliceDraft};
 use super::facts::{
-    Endpoint, EndpointIdentity, EndpointPort, Family, Hints, Pod, Service, Slice, SliceOwner, TargetRef,
-    TrafficDistribution,
+    Endpoint, EndpointHints, EndpointIdentity, EndpointPort, Family, Pod, Service, Slice, SliceOwner,
+    TargetRef, TrafficDistribution,
 };
-use super::{HEADLESS, MANAGED_BY, SERVICE_NAME, TRIGGER_TIME};
+use super::{HEADLESS_LABEL, MANAGED_BY_LABEL, SERVICE_NAME_LABEL, TRIGGER_TIME_ANNOTATION};
 
 /// Value of the label `endpointslice.kubernetes.io/managed-by` of the EndpointSlices that this module writes.
-pub(super) const CONTROLLER: &str = "endpointslice-controller.k8s.io";
+pub(super) const MANAGED_BY_VALUE: &str = "endpointslice-controller.k8s.io";
 
 /// Maximum number of endpoints per slice: a change of one endpoint writes the whole slice. Upstream:
 /// `max-endpoints-per-slice`.
-const ENDPOINTS_MAX: usize = 100;
+const ENDPOINTS_PER_SLICE_MAX: usize = 100;
 
 /// The zone of each node, if it has one.
 pub(super) type NodeZones = BTreeMap<Text, Option<Text>>;
@@ -64,12 +64,12 @@ fn desired_endpoints<'a>(
 ) -> BTreeMap<Vec<EndpointPort>, EndpointGroup> {
     let mut groups: BTreeMap<Vec<EndpointPort>, EndpointGroup> = BTreeMap::new();
     for pod in pods.filter(|it| !it.ended && !it.addresses.is_empty()) {
-        let group = groups.entry(ports(service, pod)).or_default();
+        let group = groups.entry(endpoint_ports(service, pod)).or_default();
         let zone = pod.node.as_ref().and_then(|it| zones.get(it));
         if zone.is_none() && !service.publishes_unready {
             continue;
         }
-        let endpoint = endpoint(service, pod, zone.cloned().flatten(), family);
+        let endpoint = pod_endpoint(service, pod, zone.cloned().flatten(), family);
         if !endpoint.addresses.is_empty() {
             group.insert(endpoint.identity(), endpoint);
         }
@@ -77,11 +77,11 @@ fn desired_endpoints<'a>(
     groups
 }
 
-fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
+fn endpoint_ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
     let found = service.ports.iter().filter_map(|it| {
         Some(EndpointPort {
             name: it.name.clone(),
-            port: Some(pod.port(it)?),
+            port: Some(pod.target_port_number(it)?),
             protocol: it.protocol.clone(),
             app_protocol: it.app_protocol.clone(),
         })
@@ -94,7 +94,7 @@ fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
 /// Rule: an endpoint is `ready` if its pod is ready and not being deleted, or if the Service has
 /// `publishNotReadyAddresses`; it is `serving` while its pod is ready, even if the pod is being deleted. Upstream:
 /// `podToEndpoint`.
-fn endpoint(service: &Service, pod: &Pod, zone: Option<Text>, family: Family) -> Endpoint {
+fn pod_endpoint(service: &Service, pod: &Pod, zone: Option<Text>, family: Family) -> Endpoint {
     let of_family = pod.addresses.iter().filter(|it| Family::of(**it) == family);
     let mut addresses: Vec<Text> = of_family.map(|it| it.to_string().as_str().into()).collect();
     addresses.sort();
@@ -103,7 +103,7 @@ fn endpoint(service: &Service, pod: &Pod, zone: Option<Text>, family: Family) ->
         EndpointConditions { ready: Some(ready), serving: Some(pod.ready), terminating: Some(pod.deleting) };
     // An endpoint that is not ready has no hints.
     let of = |it: &Option<Text>, is_meant: bool| it.iter().filter(|_| ready && is_meant).cloned().collect();
-    let hints = Hints {
+    let hints = EndpointHints {
         zones: of(&zone, service.traffic != TrafficDistribution::Anywhere),
         nodes: of(&pod.node, service.traffic == TrafficDistribution::SameNode),
     };
@@ -145,7 +145,7 @@ impl SliceReconciler<'_> {
         let (mut created, mut changed, mut spare) = (Vec::new(), Vec::new(), Vec::new());
         for (ports, group) in desired {
             let slices = by_ports.remove(&ports).unwrap_or_default();
-            let (new, kept) = self.fill(group, slices);
+            let (new, kept) = self.fill_slices(group, slices);
             created.extend(new.into_iter().map(|endpoints| (ports.clone(), endpoints)));
             for plan in kept {
                 let is_emptied = plan.endpoints.is_empty() && !plan.slice.endpoints.is_empty();
@@ -173,7 +173,7 @@ impl SliceReconciler<'_> {
         let mut writes = Vec::new();
         // Slices that would be deleted are reused for those that would be created.
         for (ports, endpoints) in created {
-            let draft = Arc::new(self.draft(ports, endpoints));
+            let draft = Arc::new(self.slice_draft(ports, endpoints));
             writes.push(match spare.pop() {
                 Some(slice) => EndpointsWrite::UpdateSlice(slice.clone(), draft),
                 None if self.service.deleting => continue,
@@ -181,7 +181,7 @@ impl SliceReconciler<'_> {
             });
         }
         writes.extend(changed.into_iter().map(|it| {
-            let draft = self.draft(it.slice.ports.clone(), it.endpoints);
+            let draft = self.slice_draft(it.slice.ports.clone(), it.endpoints);
             EndpointsWrite::UpdateSlice(it.slice.clone(), Arc::new(draft))
         }));
         let spare = spare.into_iter().chain(foreign);
@@ -191,7 +191,7 @@ impl SliceReconciler<'_> {
 
     /// Rule: an endpoint stays in its slice. New endpoints are added to slices that are written anyway, the fullest
     /// first; then to the one slice that they fill best; then to new slices. Upstream: `reconcileByPortMapping`.
-    fn fill<'a>(
+    fn fill_slices<'a>(
         &self,
         mut group: EndpointGroup,
         slices: Vec<&'a Arc<Slice>>,
@@ -213,33 +213,35 @@ impl SliceReconciler<'_> {
         let mut rest = group.into_values();
         plans.sort_by(|a, b| b.endpoints.len().cmp(&a.endpoints.len()).then(a.slice.key.cmp(&b.slice.key)));
         for plan in plans.iter_mut().filter(|it| it.changed && !it.endpoints.is_empty()) {
-            let free = ENDPOINTS_MAX.saturating_sub(plan.endpoints.len());
+            let free = ENDPOINTS_PER_SLICE_MAX.saturating_sub(plan.endpoints.len());
             plan.endpoints.extend(rest.by_ref().take(free));
         }
         let mut created = Vec::new();
         let mut rest: Vec<Endpoint> = rest.collect();
         while !rest.is_empty() {
             let count = rest.len();
-            let fits = |it: &&mut SlicePlan<'_>| !it.changed && it.endpoints.len() + count <= ENDPOINTS_MAX;
-            match plans.iter_mut().find(fits).filter(|_| count < ENDPOINTS_MAX) {
+            let fits = |it: &&mut SlicePlan<'_>| {
+                !it.changed && it.endpoints.len() + count <= ENDPOINTS_PER_SLICE_MAX
+            };
+            match plans.iter_mut().find(fits).filter(|_| count < ENDPOINTS_PER_SLICE_MAX) {
                 Some(plan) => {
                     plan.endpoints.append(&mut rest);
                     plan.changed = true;
                 }
-                None => created.push(rest.drain(..count.min(ENDPOINTS_MAX)).collect()),
+                None => created.push(rest.drain(..count.min(ENDPOINTS_PER_SLICE_MAX)).collect()),
             }
         }
         (created, plans)
     }
 
-    fn draft(&self, ports: Vec<EndpointPort>, endpoints: Vec<Endpoint>) -> SliceDraft {
+    fn slice_draft(&self, ports: Vec<EndpointPort>, endpoints: Vec<Endpoint>) -> SliceDraft {
         let service = self.service;
-        let mut labels: BTreeMap<Text, Text> = own_labels(&service.labels).collect();
+        let mut labels: BTreeMap<Text, Text> = copied_labels(&service.labels).collect();
         if service.address.is_none() {
-            labels.insert(HEADLESS.into(), "".into());
+            labels.insert(HEADLESS_LABEL.into(), "".into());
         }
-        labels.insert(SERVICE_NAME.into(), service.key.name.clone());
-        labels.insert(MANAGED_BY.into(), CONTROLLER.into());
+        labels.insert(SERVICE_NAME_LABEL.into(), service.key.name.clone());
+        labels.insert(MANAGED_BY_LABEL.into(), MANAGED_BY_VALUE.into());
         let time = self.trigger.map(|it| it.to_rfc3339().as_str().into());
         SliceDraft {
             owner: SliceOwner {
@@ -248,7 +250,7 @@ impl SliceReconciler<'_> {
                 uid: service.uid.clone(),
             },
             labels,
-            annotations: [(TRIGGER_TIME.into(), time)].into(),
+            annotations: [(TRIGGER_TIME_ANNOTATION.into(), time)].into(),
             family: self.family,
             ports,
             endpoints,
@@ -258,10 +260,12 @@ impl SliceReconciler<'_> {
 
 /// Whether the labels that an EndpointSlice copies from its Service are outdated.
 fn labels_differ(service: &Service, slice: &Slice) -> bool {
-    !own_labels(&service.labels).eq(own_labels(&slice.labels))
+    !copied_labels(&service.labels).eq(copied_labels(&slice.labels))
 }
 
-fn own_labels(labels: &Labels) -> impl Iterator<Item = (Text, Text)> + '_ {
-    let own = labels.iter().filter(|(key, _)| ![HEADLESS, SERVICE_NAME, MANAGED_BY].contains(key));
+fn copied_labels(labels: &Labels) -> impl Iterator<Item = (Text, Text)> + '_ {
+    let own = labels
+        .iter()
+        .filter(|(key, _)| ![HEADLESS_LABEL, SERVICE_NAME_LABEL, MANAGED_BY_LABEL].contains(key));
     own.map(|(key, value)| (key.into(), value.into()))
 }

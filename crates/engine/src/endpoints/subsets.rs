@@ -11,11 +11,11 @@ use muster_api::time::Time;
 
 use super::call::{EndpointsDraft, EndpointsWrite};
 use super::facts::{Address, EndpointPort, Endpoints, Family, Pod, Service, Subset, TargetRef};
-use super::{HEADLESS, OVER_CAPACITY, TRIGGER_TIME};
+use super::{HEADLESS_LABEL, OVER_CAPACITY_ANNOTATION, TRIGGER_TIME_ANNOTATION};
 
 /// The label of Endpoints that the endpoints controller manages, and its value.
-const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
-const CONTROLLER: &str = "endpoint-controller";
+const MANAGED_BY_LABEL: &str = "endpoints.kubernetes.io/managed-by";
+const MANAGED_BY_VALUE: &str = "endpoint-controller";
 
 /// Maximum number of addresses in one Endpoints object; others are left out. Upstream: `maxCapacity`.
 const ADDRESSES_MAX: usize = 1000;
@@ -27,25 +27,27 @@ pub(super) fn write<'a>(
     trigger: Option<Time>,
 ) -> Option<EndpointsWrite> {
     let mut subsets = repack(address_ports(service, pods));
-    let truncated = truncate(&mut subsets);
+    let truncated = truncate_addresses(&mut subsets);
     if let Some(before) = endpoints {
-        let was_truncated = before.annotations.contains_key(OVER_CAPACITY);
+        let was_truncated = before.annotations.contains_key(OVER_CAPACITY_ANNOTATION);
         let is_same = repack(flatten(&before.subsets)) == subsets
             && was_truncated == truncated
-            && before.labels.get(MANAGED_BY).is_some_and(|it| **it == *CONTROLLER)
-            && own_labels(&before.labels).eq(own_labels(&service.labels));
+            && before.labels.get(MANAGED_BY_LABEL).is_some_and(|it| **it == *MANAGED_BY_VALUE)
+            && copied_labels(&before.labels).eq(copied_labels(&service.labels));
         if is_same {
             return None;
         }
     }
-    let mut labels: BTreeMap<Text, Text> = own_labels(&service.labels).collect();
+    let mut labels: BTreeMap<Text, Text> = copied_labels(&service.labels).collect();
     if service.address.is_none() {
-        labels.insert(HEADLESS.into(), "".into());
+        labels.insert(HEADLESS_LABEL.into(), "".into());
     }
-    labels.insert(MANAGED_BY.into(), CONTROLLER.into());
+    labels.insert(MANAGED_BY_LABEL.into(), MANAGED_BY_VALUE.into());
     let time = trigger.map(|it| it.to_rfc3339().as_str().into());
-    let annotations =
-        [(TRIGGER_TIME.into(), time), (OVER_CAPACITY.into(), truncated.then(|| "truncated".into()))];
+    let annotations = [
+        (TRIGGER_TIME_ANNOTATION.into(), time),
+        (OVER_CAPACITY_ANNOTATION.into(), truncated.then(|| "truncated".into())),
+    ];
     let draft = Arc::new(EndpointsDraft {
         key: service.key.clone(),
         labels,
@@ -58,8 +60,8 @@ pub(super) fn write<'a>(
     })
 }
 
-fn own_labels(labels: &Labels) -> impl Iterator<Item = (Text, Text)> + '_ {
-    let own = labels.iter().filter(|(key, _)| ![HEADLESS, MANAGED_BY].contains(key));
+fn copied_labels(labels: &Labels) -> impl Iterator<Item = (Text, Text)> + '_ {
+    let own = labels.iter().filter(|(key, _)| ![HEADLESS_LABEL, MANAGED_BY_LABEL].contains(key));
     own.map(|(key, value)| (key.into(), value.into()))
 }
 
@@ -89,7 +91,7 @@ fn address_ports<'a>(
         let ports = service.ports.iter().filter_map(|it| {
             Some(Some(EndpointPort {
                 name: it.name.clone(),
-                port: Some(pod.port(it)?),
+                port: Some(pod.target_port_number(it)?),
                 protocol: it.protocol.clone(),
                 app_protocol: it.app_protocol.clone(),
             }))
@@ -143,7 +145,7 @@ pub(super) fn repack(address_ports: impl Iterator<Item = AddressPort>) -> Vec<Su
 
 /// Rule: of more than 1,000 addresses the ready ones are kept first, proportionally in each subset. Returns whether any
 /// was left out. Upstream: `truncateEndpoints`.
-fn truncate(subsets: &mut [Subset]) -> bool {
+fn truncate_addresses(subsets: &mut [Subset]) -> bool {
     let count = |of: fn(&Subset) -> usize| subsets.iter().map(of).sum::<usize>();
     let (ready, unready) = (count(|it| it.ready.len()), count(|it| it.unready.len()));
     if ready + unready <= ADDRESSES_MAX {

@@ -626,7 +626,7 @@ fn foreign_slices_stay_and_slices_of_a_former_service_are_deleted() {
             "metadata": {
                 "namespace": "a",
                 "name": name,
-                "labels": {SERVICE_NAME: "web", MANAGED_BY: managed_by},
+                "labels": {SERVICE_NAME_LABEL: "web", MANAGED_BY_LABEL: managed_by},
                 "ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": "web", "uid": uid}],
             },
             "addressType": "IPv4",
@@ -634,11 +634,15 @@ fn foreign_slices_stay_and_slices_of_a_former_service_are_deleted() {
         })
     };
     let mut cluster = cluster("service web headless\nnode n1\npod web-1 app=web ip=10.0.0.1 on=n1 ready");
-    cluster.put(slice("web-old", slices::CONTROLLER, "another"));
-    cluster.put(slice("web-own", slices::CONTROLLER, "uid-web"));
+    cluster.put(slice("web-old", slices::MANAGED_BY_VALUE, "another"));
+    cluster.put(slice("web-own", slices::MANAGED_BY_VALUE, "uid-web"));
     cluster.put(slice("web-theirs", "somebody", "uid-web"));
     let mut told = cluster.run(Duration::from_secs(5));
-    cluster.patch("EndpointSlice", "web-own", &json!({"metadata": {"labels": {MANAGED_BY: "somebody"}}}));
+    cluster.patch(
+        "EndpointSlice",
+        "web-own",
+        &json!({"metadata": {"labels": {MANAGED_BY_LABEL: "somebody"}}}),
+    );
     told += &format!("# given away\n{}", cluster.run(Duration::from_secs(5)));
     expect![[r#"
         create endpoints a/web
@@ -657,7 +661,7 @@ fn foreign_slices_stay_and_slices_of_a_former_service_are_deleted() {
 
 #[test]
 fn addresses_are_parsed_as_in_go() {
-    let read = |text: &str| decode::address(text).map_or_else(|| "-".into(), |it| format!("{it}"));
+    let read = |text: &str| decode::parse_address(text).map_or_else(|| "-".into(), |it| format!("{it}"));
     let all =
         ["10.0.0.1", "010.000.0.01", "::ffff:10.0.0.1", "FD00::0:1", "10.0.0", "10.0.0.256", "1.2.3.4.5", ""];
     let read: Vec<String> = all.iter().map(|it| read(it)).collect();

@@ -80,28 +80,28 @@ pub fn request(call: &Call) -> Request {
                 "preconditions": {"uid": object.uid, "resourceVersion": object.resource_version.to_string()},
                 "propagationPolicy": propagation.as_str(),
             });
-            write(object, Verb::Delete, body)
+            write_request(object, Verb::Delete, body)
         }
         // The UID is the only precondition: other changes to the object do not matter.
         Call::RemoveOwners { object, owners, .. } => {
             let owners: Vec<Value> =
                 owners.iter().map(|uid| json!({"$patch": "delete", "uid": uid})).collect();
             let body = json!({"metadata": {"uid": object.uid, "ownerReferences": owners}});
-            write(object, Verb::Patch(Patch::Strategic), body)
+            write_request(object, Verb::Patch(Patch::Strategic), body)
         }
         Call::UnblockOwners { object } => {
             let blocking = object.owners.iter().filter(|it| it.block_owner_deletion);
             let owners: Vec<Value> =
                 blocking.map(|it| json!({"uid": it.uid, "blockOwnerDeletion": false})).collect();
             let body = json!({"metadata": {"uid": object.uid, "ownerReferences": owners}});
-            write(object, Verb::Patch(Patch::Strategic), body)
+            write_request(object, Verb::Patch(Patch::Strategic), body)
         }
         // A merge patch replaces the whole list: the `resourceVersion` that it was read from is the precondition.
         Call::RemoveFinalizer { object, finalizer } => {
             let rest: Vec<&Text> = object.finalizers.iter().filter(|it| ***it != **finalizer).collect();
             let version = object.resource_version.to_string();
             let metadata = json!({"uid": object.uid, "resourceVersion": version, "finalizers": rest});
-            write(object, Verb::Patch(Patch::Merge), json!({"metadata": metadata}))
+            write_request(object, Verb::Patch(Patch::Merge), json!({"metadata": metadata}))
         }
         Call::MarkPodFailed { object, why, at } => {
             let mut body = json!({"metadata": {"uid": object.uid}, "status": {"phase": "Failed"}});
@@ -114,7 +114,7 @@ pub fn request(call: &Call) -> Request {
                     "lastTransitionTime": at.to_rfc3339(),
                 }]);
             }
-            let mut request = write(object, Verb::Patch(Patch::Strategic), body);
+            let mut request = write_request(object, Verb::Patch(Patch::Strategic), body);
             request.path += "/status";
             request
         }
@@ -125,12 +125,12 @@ pub fn request(call: &Call) -> Request {
                 "gracePeriodSeconds": 0,
                 "preconditions": {"uid": object.uid},
             });
-            write(object, Verb::Delete, body)
+            write_request(object, Verb::Delete, body)
         }
     }
 }
 
-fn write(object: &TrackedObject, verb: Verb, body: Value) -> Request {
+fn write_request(object: &TrackedObject, verb: Verb, body: Value) -> Request {
     Request { verb, path: object.resource.path(&object.key), body: Some(body), metadata_only: true }
 }
 

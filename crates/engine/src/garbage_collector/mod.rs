@@ -23,7 +23,7 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use self::pod_gc::{PodGc, PodGcDecision, TERMINATED_MAX};
+use self::pod_gc::{PodGc, PodGcDecision, TERMINATED_PODS_MAX};
 pub use crate::controller::Resource;
 use crate::controller::retry::{Attempt, NextAttempt};
 use crate::controller::{CallError, Reconcile};
@@ -35,9 +35,9 @@ mod decode;
 mod pod_gc;
 
 /// Finalizer of an object that is deleted in the foreground: it waits until its dependents are deleted.
-pub const FOREGROUND: &str = "foregroundDeletion";
+pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 /// Finalizer of an object that orphans its dependents: it waits until no dependent refers to it.
-pub const ORPHAN: &str = "orphan";
+pub const ORPHAN_FINALIZER: &str = "orphan";
 
 /// The metadata of an object of any kind, and the fields of pods and nodes that pod garbage collection needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,16 +73,16 @@ impl TrackedObject {
     }
 
     fn owner_state(&self) -> OwnerState {
-        if self.deleting && self.has(ORPHAN) {
+        if self.deleting && self.has(ORPHAN_FINALIZER) {
             OwnerState::OrphaningDependents
-        } else if self.deleting && self.has(FOREGROUND) {
+        } else if self.deleting && self.has(FOREGROUND_FINALIZER) {
             OwnerState::WaitingForDependents
         } else {
             OwnerState::Solid
         }
     }
 
-    fn blocks(&self, owner: &str) -> bool {
+    fn blocks_deletion_of(&self, owner: &str) -> bool {
         self.owners.iter().any(|it| *it.uid == *owner && it.block_owner_deletion)
     }
 }
@@ -192,7 +192,7 @@ impl GarbageCollector {
             pending_reads: BTreeMap::new(),
             attempts: BTreeMap::new(),
             dependents_visible_at: BTreeMap::new(),
-            pod_gc: PodGc::new(TERMINATED_MAX),
+            pod_gc: PodGc::new(TERMINATED_PODS_MAX),
         }
     }
 
@@ -348,7 +348,7 @@ impl GarbageCollector {
             return GcDecision::Call(Call::RemoveOwners { object, owners: orphaning, why: Why::OwnerLetsGo });
         }
         if object.deleting {
-            return self.finalize(object, now);
+            return self.decide_finalizer(object, now);
         }
         // An owner of a kind that this server does not serve cannot be looked up.
         let is_unresolvable = |it: &OwnerReference| {
@@ -423,9 +423,9 @@ impl GarbageCollector {
             }
             return Call::Delete { object, propagation: Propagation::Foreground, why };
         }
-        let propagation = if object.has(ORPHAN) {
+        let propagation = if object.has(ORPHAN_FINALIZER) {
             Propagation::Orphan
-        } else if object.has(FOREGROUND) {
+        } else if object.has(FOREGROUND_FINALIZER) {
             Propagation::Foreground
         } else {
             Propagation::Background
@@ -436,14 +436,17 @@ impl GarbageCollector {
     /// Rule: the finalizer of an owner that is deleted in the foreground is removed when no blocking dependent is left;
     /// that of an orphaning owner, when no dependent refers to it. Upstream: `processDeletingDependentsItem`,
     /// `attemptToOrphanWorker`.
-    fn finalize(&mut self, object: &Arc<TrackedObject>, now: Time) -> GcDecision {
+    fn decide_finalizer(&mut self, object: &Arc<TrackedObject>, now: Time) -> GcDecision {
         match object.owner_state() {
             OwnerState::Solid | OwnerState::Absent => GcDecision::Nothing,
             OwnerState::WaitingForDependents => {
-                if self.dependents_of(&object.uid).any(|it| it.blocks(&object.uid)) {
+                if self.dependents_of(&object.uid).any(|it| it.blocks_deletion_of(&object.uid)) {
                     return GcDecision::Nothing;
                 }
-                GcDecision::Call(Call::RemoveFinalizer { object: object.clone(), finalizer: FOREGROUND })
+                GcDecision::Call(Call::RemoveFinalizer {
+                    object: object.clone(),
+                    finalizer: FOREGROUND_FINALIZER,
+                })
             }
             OwnerState::OrphaningDependents => {
                 let visible_at =
@@ -454,7 +457,10 @@ impl GarbageCollector {
                 if self.dependents_of(&object.uid).next().is_some() {
                     return GcDecision::Nothing;
                 }
-                GcDecision::Call(Call::RemoveFinalizer { object: object.clone(), finalizer: ORPHAN })
+                GcDecision::Call(Call::RemoveFinalizer {
+                    object: object.clone(),
+                    finalizer: ORPHAN_FINALIZER,
+                })
             }
         }
     }
@@ -501,7 +507,7 @@ impl GarbageCollector {
     /// The identity of the owner that an owner reference names. `None` if the kind is not served, or is namespaced
     /// while the dependent is cluster-scoped.
     fn owner_identity(&self, object: &TrackedObject, owner: &OwnerReference) -> Option<ObjectIdentity> {
-        let is_it = |it: &&Arc<Resource>| it.kind == owner.kind && it.is_version(&owner.api_version);
+        let is_it = |it: &&Arc<Resource>| it.kind == owner.kind && it.has_api_version(&owner.api_version);
         let resource = self.resources.iter().find(is_it).filter(|_| !owner.name.is_empty())?.clone();
         let namespace = match (resource.namespaced, object.resource.namespaced) {
             (true, false) => return None,

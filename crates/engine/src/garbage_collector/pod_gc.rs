@@ -25,10 +25,10 @@ pub struct Pod {
 
 /// Time for which a Node must be missing before its pods are deleted, because it may register again. Upstream:
 /// `quarantineTime`.
-pub(super) const QUARANTINE: Duration = Duration::from_secs(40);
+pub(super) const QUARANTINE_PERIOD: Duration = Duration::from_secs(40);
 
 /// Maximum number of terminated pods; the oldest ones above it are deleted. Upstream: `terminated-pod-gc-threshold`.
-pub(super) const TERMINATED_MAX: usize = 12_500;
+pub(super) const TERMINATED_PODS_MAX: usize = 12_500;
 
 /// State of the pod garbage collector: the nodes, the pods by node, and the terminated pods.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl PodGc {
             self.by_node.entry(pod.node.clone()).or_default().insert(object.uid.clone());
             if pod.terminated {
                 self.terminated.insert((terminated_order(object, pod), object.uid.clone()));
-                keys.extend(self.surplus().map(|(_, uid)| uid.clone()));
+                keys.extend(self.surplus_pods().map(|(_, uid)| uid.clone()));
             }
         }
         // The quarantine of a node without pods ends.
@@ -113,7 +113,7 @@ impl PodGc {
         }
     }
 
-    fn surplus(&self) -> impl Iterator<Item = &(TerminatedOrder, Text)> {
+    fn surplus_pods(&self) -> impl Iterator<Item = &(TerminatedOrder, Text)> {
         self.terminated.iter().take(self.terminated.len().saturating_sub(self.terminated_max))
     }
 
@@ -132,9 +132,9 @@ impl PodGc {
         match self.nodes.get(&pod.node) {
             Some(true) if object.deleting => return PodGcDecision::Delete(Why::NodeOutOfService),
             None if !never_bound => {
-                let until = *self.missing_nodes.entry(pod.node.clone()).or_insert(now + QUARANTINE);
+                let until = *self.missing_nodes.entry(pod.node.clone()).or_insert(now + QUARANTINE_PERIOD);
                 // A clock that was set back must not make the wait longer.
-                let until = until.min(now + QUARANTINE);
+                let until = until.min(now + QUARANTINE_PERIOD);
                 return if now < until {
                     PodGcDecision::Wait { until }
                 } else {
@@ -145,7 +145,7 @@ impl PodGc {
         }
         let is_surplus =
             |last: &(TerminatedOrder, Text)| (terminated_order(object, pod), object.uid.clone()) <= *last;
-        if pod.terminated && self.surplus().last().is_some_and(is_surplus) {
+        if pod.terminated && self.surplus_pods().last().is_some_and(is_surplus) {
             return PodGcDecision::Delete(Why::TooManyEnded);
         }
         PodGcDecision::Keep

@@ -197,10 +197,12 @@ impl TestCluster {
                     .take()
                     .map(|it| Arc::new(Pod { has_zero_grace_period: true, ..(*it).clone() }));
                 match propagation {
-                    Propagation::Foreground if !object.has(FOREGROUND) => {
-                        object.finalizers.push(FOREGROUND.into())
+                    Propagation::Foreground if !object.has(FOREGROUND_FINALIZER) => {
+                        object.finalizers.push(FOREGROUND_FINALIZER.into())
                     }
-                    Propagation::Orphan if !object.has(ORPHAN) => object.finalizers.push(ORPHAN.into()),
+                    Propagation::Orphan if !object.has(ORPHAN_FINALIZER) => {
+                        object.finalizers.push(ORPHAN_FINALIZER.into())
+                    }
                     _ => {}
                 }
             }

@@ -48,14 +48,14 @@ pub fn field(pod: &Value, path: &str) -> Result<String, DownwardApiError> {
         "metadata.name" => text("/metadata/name"),
         "metadata.namespace" => text("/metadata/namespace"),
         "metadata.uid" => text("/metadata/uid"),
-        "metadata.labels" => lines(&pod["metadata"]["labels"]),
-        "metadata.annotations" => lines(&pod["metadata"]["annotations"]),
+        "metadata.labels" => format_map(&pod["metadata"]["labels"]),
+        "metadata.annotations" => format_map(&pod["metadata"]["annotations"]),
         "spec.nodeName" => text("/spec/nodeName"),
         "spec.serviceAccountName" => text("/spec/serviceAccountName"),
         "status.hostIP" => text("/status/hostIP"),
-        "status.hostIPs" => addresses(&pod["status"]["hostIPs"]),
+        "status.hostIPs" => address_list(&pod["status"]["hostIPs"]),
         "status.podIP" => text("/status/podIP"),
-        "status.podIPs" => addresses(&pod["status"]["podIPs"]),
+        "status.podIPs" => address_list(&pod["status"]["podIPs"]),
         _ => return Err(DownwardApiError::Field(path.into())),
     })
 }
@@ -94,7 +94,7 @@ pub fn resource(
     Ok((amount.max(0) as u128).div_ceil(divisor.max(1) as u128).to_string())
 }
 
-fn addresses(list: &Value) -> String {
+fn address_list(list: &Value) -> String {
     let mut text = String::new();
     for ip in list.as_array().into_iter().flatten().filter_map(|it| it["ip"].as_str()) {
         if !text.is_empty() {
@@ -106,7 +106,7 @@ fn addresses(list: &Value) -> String {
 }
 
 /// Formats a map as sorted lines `key="value"`, quoted as Go does.
-fn lines(map: &Value) -> String {
+fn format_map(map: &Value) -> String {
     let sorted: BTreeMap<&String, &Value> = map.as_object().into_iter().flatten().collect();
     let mut text = String::new();
     for (key, value) in sorted {
@@ -115,12 +115,12 @@ fn lines(map: &Value) -> String {
         }
         text.push_str(key);
         text.push('=');
-        quote(&mut text, value.as_str().unwrap_or_default());
+        push_quoted(&mut text, value.as_str().unwrap_or_default());
     }
     text
 }
 
-fn quote(text: &mut String, value: &str) {
+fn push_quoted(text: &mut String, value: &str) {
     text.push('"');
     for char in value.chars() {
         match char {

@@ -90,7 +90,7 @@ impl EvictionResource {
         matches!(self, Self::EphemeralStorage | Self::Inodes)
     }
 
-    fn amount(self, count: i64) -> Quantity {
+    fn amount_quantity(self, count: i64) -> Quantity {
         match self {
             Self::Memory | Self::EphemeralStorage => Quantity::from_bytes(count),
             Self::Inodes | Self::Pids => Quantity::from_units(count),
@@ -156,7 +156,7 @@ impl Thresholds {
     /// Sets the hard thresholds in `text`, for example `memory.available<100Mi,nodefs.available<10%`. Other signals
     /// keep their thresholds. As upstream, 0% or 100% removes a threshold.
     pub fn with_hard(mut self, text: &str) -> Result<Self, String> {
-        for (signal, least) in amounts(text, '<')? {
+        for (signal, least) in parse_thresholds(text, '<')? {
             match least {
                 ThresholdValue::Share(0 | 1000) => self.hard.remove(&signal),
                 least => self.hard.insert(signal, least),
@@ -167,9 +167,11 @@ impl Thresholds {
 
     /// Rule: a soft threshold evicts pods after it has been crossed for its grace period; each soft threshold has one.
     pub fn with_soft(mut self, text: &str, graces: &[(String, Duration)]) -> Result<Self, String> {
-        let graces: BTreeMap<Signal, Duration> =
-            graces.iter().map(|(name, grace)| Ok((signal(name)?, *grace))).collect::<Result<_, String>>()?;
-        for (signal, least) in amounts(text, '<')? {
+        let graces: BTreeMap<Signal, Duration> = graces
+            .iter()
+            .map(|(name, grace)| Ok((parse_signal(name)?, *grace)))
+            .collect::<Result<_, String>>()?;
+        for (signal, least) in parse_thresholds(text, '<')? {
             if matches!(least, ThresholdValue::Share(0 | 1000)) {
                 continue;
             }
@@ -190,7 +192,7 @@ impl Thresholds {
 
     /// Sets the minimum reclaim of the signals in `text`, for example `memory.available=200Mi`.
     pub fn with_reclaim(mut self, text: &str) -> Result<Self, String> {
-        self.reclaim.extend(amounts(text, '=')?);
+        self.reclaim.extend(parse_thresholds(text, '=')?);
         Ok(self)
     }
 
@@ -200,7 +202,7 @@ impl Thresholds {
     }
 
     /// All thresholds in order of urgency: hard thresholds first.
-    fn all(&self) -> impl Iterator<Item = (ThresholdKey, ThresholdValue, Duration)> {
+    fn all_thresholds(&self) -> impl Iterator<Item = (ThresholdKey, ThresholdValue, Duration)> {
         let hard = self.hard.iter().map(|(signal, least)| ((false, *signal), *least, Duration::ZERO));
         let soft = self.soft.iter().map(|(signal, (least, grace))| ((true, *signal), *least, *grace));
         hard.chain(soft)
@@ -211,20 +213,20 @@ impl Thresholds {
 type ThresholdKey = (bool, Signal);
 
 /// Parses a list of thresholds, for example `memory.available<100Mi,nodefs.available<10%`.
-fn amounts(text: &str, sign: char) -> Result<Vec<(Signal, ThresholdValue)>, String> {
+fn parse_thresholds(text: &str, sign: char) -> Result<Vec<(Signal, ThresholdValue)>, String> {
     let parts = text.split(',').map(str::trim).filter(|it| !it.is_empty());
-    parts.map(|it| amount(it, sign)).collect()
+    parts.map(|it| parse_threshold(it, sign)).collect()
 }
 
-fn amount(part: &str, sign: char) -> Result<(Signal, ThresholdValue), String> {
+fn parse_threshold(part: &str, sign: char) -> Result<(Signal, ThresholdValue), String> {
     let (name, least) = part
         .split_once(sign)
         .or_else(|| part.split_once('='))
         .ok_or_else(|| format!("{part:?} is not a threshold: write it as memory.available{sign}100Mi"))?;
-    let signal = signal(name.trim())?;
+    let signal = parse_signal(name.trim())?;
     let least = least.trim();
     let read = match least.strip_suffix('%') {
-        Some(percent) => share(percent)
+        Some(percent) => parse_percentage(percent)
             .ok_or_else(|| format!("{least:?} of {name} is not a percentage: write it as 10%"))?,
         None => match Quantity::parse(least) {
             Ok(amount) if !amount.is_negative() => ThresholdValue::Quantity(amount),
@@ -235,14 +237,14 @@ fn amount(part: &str, sign: char) -> Result<(Signal, ThresholdValue), String> {
     Ok((signal, read))
 }
 
-fn signal(name: &str) -> Result<Signal, String> {
+fn parse_signal(name: &str) -> Result<Signal, String> {
     Signal::ALL.into_iter().find(|it| it.name() == name).ok_or_else(|| {
         let known: Vec<_> = Signal::ALL.iter().map(|it| it.name()).collect();
         format!("{name:?} is not an eviction signal: use one of {}", known.join(", "))
     })
 }
 
-fn share(percent: &str) -> Option<ThresholdValue> {
+fn parse_percentage(percent: &str) -> Option<ThresholdValue> {
     let thousandths = Quantity::parse(percent).ok()?.millis().checked_div(100)?;
     u32::try_from(thousandths).ok().filter(|it| *it <= 1000).map(ThresholdValue::Share)
 }
@@ -314,7 +316,7 @@ impl ThresholdMonitor {
     pub fn observe(&mut self, measures: &Measures, now: Time) -> (Pressures, Option<CrossedThreshold>) {
         let mut still_crossed = BTreeMap::new();
         let mut due = None;
-        for (name @ (is_soft, signal), least, grace) in self.thresholds.all() {
+        for (name @ (is_soft, signal), least, grace) in self.thresholds.all_thresholds() {
             let Some(measure) = measures.get(&signal) else { continue };
             let least = least.of(measure.capacity);
             let (since, has_evicted) = self.crossed.get(&name).copied().unwrap_or((now, false));
@@ -391,7 +393,7 @@ pub fn choose_pod_to_evict(
 /// The message of an evicted pod. Upstream: `evictionMessage`.
 pub fn eviction_message(shortage: CrossedThreshold, pod: &EvictionCandidate) -> String {
     let resource = shortage.resource();
-    let amount = |count| resource.amount(count);
+    let amount = |count| resource.amount_quantity(count);
     let mut message = format!(
         "The node was low on resource: {resource}. Threshold quantity: {}, available: {}. ",
         amount(shortage.threshold),

@@ -145,10 +145,10 @@ pub fn schedulable_event(name: &str, before: bool, now: bool) -> Option<KubeEven
 pub fn status(node: &Node, current: &Value, now: Time) -> (Value, Vec<KubeEvent>) {
     let mut events = Vec::new();
     let name = &node.name;
-    let conditions: Vec<Value> = conditions(node)
+    let conditions: Vec<Value> = node_conditions(node)
         .into_iter()
         .map(|it| {
-            let before = find(&current["conditions"], it.kind);
+            let before = find_condition(&current["conditions"], it.kind);
             let is_same = before.is_some_and(|before| before["status"] == it.status());
             let since = before.map(|it| &it["lastTransitionTime"]).filter(|it| is_same && it.is_string());
             // No event if a new node is ready from the start.
@@ -178,8 +178,8 @@ pub fn status(node: &Node, current: &Value, now: Time) -> (Value, Vec<KubeEvent>
         "conditions": conditions,
         "addresses": addresses.collect::<Vec<_>>(),
         "daemonEndpoints": {"kubeletEndpoint": {"Port": node.port}},
-        "nodeInfo": info(node),
-        "images": images(&node.images),
+        "nodeInfo": node_info_json(node),
+        "images": images_json(&node.images),
         "runtimeHandlers": node.handlers.iter().map(|it| json!({"name": it})).collect::<Vec<_>>(),
     });
     (status, events)
@@ -191,7 +191,7 @@ pub fn has_changed(status: &Value, current: &Value) -> bool {
     let is_unchanged = |(key, value): (&String, &Value)| match key.as_str() {
         "conditions" => value.as_array().into_iter().flatten().all(|it| {
             let fields = ["status", "reason", "message", "lastTransitionTime"];
-            let before = find(&current["conditions"], it["type"].as_str().unwrap_or_default());
+            let before = find_condition(&current["conditions"], it["type"].as_str().unwrap_or_default());
             before.is_some_and(|before| fields.iter().all(|key| before[key] == it[key]))
         }),
         _ => is_equal_or_default(value, &current[key]),
@@ -247,7 +247,7 @@ impl NodeCondition {
     }
 }
 
-fn conditions(node: &Node) -> [NodeCondition; 4] {
+fn node_conditions(node: &Node) -> [NodeCondition; 4] {
     let pressure = |kind, holds, if_so: [&'static str; 3], if_not: [&'static str; 3]| {
         let [reason, message, event] = if holds { if_so } else { if_not };
         NodeCondition { kind, holds, reason, message: message.into(), event }
@@ -296,7 +296,7 @@ fn conditions(node: &Node) -> [NodeCondition; 4] {
     ]
 }
 
-fn find<'a>(conditions: &'a Value, kind: &str) -> Option<&'a Value> {
+fn find_condition<'a>(conditions: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.as_array()?.iter().find(|it| it["type"] == kind)
 }
 
@@ -310,7 +310,7 @@ fn quantities_json(ours: &ResourceQuantities, current: &Value) -> Value {
     all.into()
 }
 
-fn info(node: &Node) -> Value {
+fn node_info_json(node: &Node) -> Value {
     let NodeSystemInfo { machine_id, system_uuid, boot_id, kernel, os_image, runtime, version, swap_bytes } =
         &node.info;
     let mut info = json!({
@@ -331,7 +331,7 @@ fn info(node: &Node) -> Value {
     info
 }
 
-fn images(images: &[ContainerImage]) -> Vec<Value> {
+fn images_json(images: &[ContainerImage]) -> Vec<Value> {
     let mut largest: Vec<&ContainerImage> = images.iter().collect();
     largest.sort_by(|a, b| (b.size_bytes, &a.names).cmp(&(a.size_bytes, &b.names)));
     largest.truncate(IMAGES_MAX);

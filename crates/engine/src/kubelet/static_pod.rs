@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 
 /// Annotation with the source of a pod on the node. It is absent or `api` for a pod from the API server.
 pub const SOURCE: &str = ANNOTATION_CONFIG_SOURCE;
-const SEEN: &str = "kubernetes.io/config.seen";
-const HASH: &str = "kubernetes.io/config.hash";
+const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
+const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
 /// Annotation of a mirror pod, with the hash of its static pod.
 pub const MIRROR: &str = ANNOTATION_CONFIG_MIRROR;
 
@@ -59,12 +59,12 @@ pub fn parse_manifest(manifest: Value, node: &str, hash: &str, seen: &str) -> Re
         *annotations = json!({});
     }
     annotations[SOURCE] = "file".into();
-    annotations[SEEN] = seen.into();
-    annotations[HASH] = hash.into();
+    annotations[SEEN_ANNOTATION] = seen.into();
+    annotations[HASH_ANNOTATION] = hash.into();
 
     pod.insert("status".into(), json!({"phase": "Pending"}));
     let spec = pod.get_mut("spec").filter(|it| it.is_object()).ok_or("spec: required")?;
-    check(spec)?;
+    check_spec(spec)?;
     set_defaults(spec);
     spec["nodeName"] = node.into();
     let everything = json!({"operator": "Exists", "effect": "NoExecute"});
@@ -88,7 +88,7 @@ fn is_name(name: &str, max: usize, with_dots: bool) -> bool {
     name.len() <= max && if with_dots { name.split('.').all(label) } else { label(name) }
 }
 
-fn check(spec: &Value) -> Result<(), String> {
+fn check_spec(spec: &Value) -> Result<(), String> {
     let list = |key: &str| spec[key].as_array().map(Vec::as_slice).unwrap_or_default();
     if list("containers").is_empty() {
         return Err("spec.containers: required".into());
@@ -153,7 +153,7 @@ fn set_defaults(spec: &mut Value) {
     for key in ["initContainers", "containers"] {
         for container in list_mut(spec, key) {
             let image = container["image"].as_str().unwrap_or_default();
-            let pull = if is_latest(image) { "Always" } else { "IfNotPresent" };
+            let pull = if has_latest_tag(image) { "Always" } else { "IfNotPresent" };
             fill(container, "imagePullPolicy", pull.into());
             fill(container, "terminationMessagePath", "/dev/termination-log".into());
             fill(container, "terminationMessagePolicy", "File".into());
@@ -203,7 +203,7 @@ fn list_mut<'a>(of: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Va
 }
 
 /// Whether an image has the tag `latest` or no tag, so that its content may change.
-fn is_latest(image: &str) -> bool {
+fn has_latest_tag(image: &str) -> bool {
     let name = image.rsplit('/').next().unwrap_or_default();
     !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
 }
@@ -211,7 +211,7 @@ fn is_latest(image: &str) -> bool {
 /// The mirror pod of a static pod.
 pub fn mirror_pod(pod: &Value, node: &str, node_uid: &str) -> Value {
     let mut mirror = pod.clone();
-    mirror["metadata"]["annotations"][MIRROR] = pod["metadata"]["annotations"][HASH].clone();
+    mirror["metadata"]["annotations"][MIRROR] = pod["metadata"]["annotations"][HASH_ANNOTATION].clone();
     mirror["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid, "controller": true}]);
     if let Some(metadata) = mirror["metadata"].as_object_mut() {
@@ -233,7 +233,7 @@ pub enum MirrorDecision {
 /// removed.
 pub fn decide_mirror(mirror: &Value, pod: Option<&Value>, node_uid: &str) -> MirrorDecision {
     let Some(pod) = pod else { return MirrorDecision::Delete };
-    let hash = &pod["metadata"]["annotations"][HASH];
+    let hash = &pod["metadata"]["annotations"][HASH_ANNOTATION];
     let is_of_it = mirror["metadata"]["annotations"][MIRROR] == *hash;
     let is_deleted = !mirror["metadata"]["deletionTimestamp"].is_null();
     let owners = mirror["metadata"]["ownerReferences"].as_array().into_iter().flatten();

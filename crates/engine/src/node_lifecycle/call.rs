@@ -13,7 +13,7 @@ use muster_api::well_known::DISRUPTION_TARGET;
 use serde_json::{Map, Value, json};
 
 use super::decode::{ConditionType, LEASE_NAMESPACE, Node, Pod, Taint};
-use super::{leases, nodes, pods};
+use super::{lease_watch, node_watch, pod_watch};
 use crate::controller::{Patch, Request, Verb};
 
 /// Reason of the condition `DisruptionTarget` of an evicted pod. Upstream: `PodReasonDeletionByTaintManager`.
@@ -53,12 +53,12 @@ pub enum Call {
 }
 
 pub(super) fn request(call: &Call) -> Request {
-    let on_node = |node: &Node| nodes().resource.path(&ObjectKey::new("", node.name.clone()));
-    let on_pod = |pod: &Pod| pods().resource.path(&pod.key);
+    let on_node = |node: &Node| node_watch().resource.path(&ObjectKey::new("", node.name.clone()));
+    let on_pod = |pod: &Pod| pod_watch().resource.path(&pod.key);
     match call {
         Call::ReadLease { node, .. } => Request {
             verb: Verb::Get,
-            path: leases().resource.path(&ObjectKey::new(LEASE_NAMESPACE, node.clone())),
+            path: lease_watch().resource.path(&ObjectKey::new(LEASE_NAMESPACE, node.clone())),
             body: None,
             metadata_only: false,
         },
@@ -66,11 +66,11 @@ pub(super) fn request(call: &Call) -> Request {
         Call::MarkUnknown { node, conditions, at } => {
             let conditions: Vec<Value> =
                 conditions.iter().map(|it| unknown_condition(node, *it, *at)).collect();
-            let body = json!({"metadata": version(node), "status": {"conditions": conditions}});
-            patch(Patch::Strategic, on_node(node) + "/status", body)
+            let body = json!({"metadata": resource_version_precondition(node), "status": {"conditions": conditions}});
+            patch_request(Patch::Strategic, on_node(node) + "/status", body)
         }
         Call::PatchNode { node, taints } => {
-            let mut metadata = version(node);
+            let mut metadata = resource_version_precondition(node);
             if !node.alias_labels.is_empty() {
                 let labels = node.alias_labels.iter().map(|(key, value)| (key.to_string(), json!(value)));
                 metadata["labels"] = Value::Object(labels.collect());
@@ -79,7 +79,7 @@ pub(super) fn request(call: &Call) -> Request {
             if let Some(taints) = taints {
                 body["spec"] = json!({"taints": taints.iter().map(taint_json).collect::<Vec<_>>()});
             }
-            patch(Patch::Merge, on_node(node), body)
+            patch_request(Patch::Merge, on_node(node), body)
         }
         Call::MarkPodNotReady { pod, at } => {
             let condition = json!({
@@ -89,7 +89,7 @@ pub(super) fn request(call: &Call) -> Request {
             });
             let metadata = json!({"uid": pod.uid, "resourceVersion": pod.resource_version.to_string()});
             let body = json!({"metadata": metadata, "status": {"conditions": [condition]}});
-            patch(Patch::Strategic, on_pod(pod) + "/status", body)
+            patch_request(Patch::Strategic, on_pod(pod) + "/status", body)
         }
         Call::MarkDisruptionTarget { pod, at } => {
             let mut condition = json!({
@@ -103,7 +103,7 @@ pub(super) fn request(call: &Call) -> Request {
                 condition["observedGeneration"] = pod.generation.into();
             }
             let body = json!({"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}});
-            patch(Patch::Strategic, on_pod(pod) + "/status", body)
+            patch_request(Patch::Strategic, on_pod(pod) + "/status", body)
         }
         Call::DeletePod { pod } => Request {
             verb: Verb::Delete,
@@ -118,11 +118,11 @@ pub(super) fn request(call: &Call) -> Request {
     }
 }
 
-fn patch(kind: Patch, path: String, body: Value) -> Request {
+fn patch_request(kind: Patch, path: String, body: Value) -> Request {
     Request { verb: Verb::Patch(kind), path, body: Some(body), metadata_only: true }
 }
 
-fn version(node: &Node) -> Value {
+fn resource_version_precondition(node: &Node) -> Value {
     json!({"uid": node.uid, "resourceVersion": node.resource_version.to_string()})
 }
 

@@ -179,7 +179,7 @@ impl controller::Fact for Fact {
 }
 
 /// Region and zone of a node. The deprecated labels take precedence. Upstream: `GetZoneKey`.
-fn zone<'a>(meta: &'a ObjectMeta<'_>) -> [&'a str; 2] {
+fn region_and_zone<'a>(meta: &'a ObjectMeta<'_>) -> [&'a str; 2] {
     let of = |old, new| meta.label(old).or_else(|| meta.label(new)).unwrap_or_default();
     [
         of(LABEL_FAILURE_DOMAIN_BETA_REGION, LABEL_TOPOLOGY_REGION),
@@ -216,7 +216,7 @@ pub(super) fn node(object: &[u8], shared: &mut Interner) -> Result<Node, Malform
         added: it.time_added.as_deref().map(Text::from),
     });
     let taints = taints.collect();
-    let zone = match zone(&metadata) {
+    let zone = match region_and_zone(&metadata) {
         ["", ""] => shared.intern_text(""),
         [region, zone] => shared.intern_text(&[region, zone].join("/")),
     };

@@ -35,7 +35,7 @@ impl HeartbeatObservation {
         let gap = grace / 5;
         let was_set_back = before.is_some_and(|it| now + gap < it);
         if was_set_back || before.is_none_or(|it| it + gap < now) {
-            self.restart(now);
+            self.restart_observation(now);
         }
         was_set_back
     }
@@ -53,12 +53,12 @@ impl HeartbeatObservation {
     /// would pause that long between any two heartbeats, and the failed nodes would never become Unknown.
     pub(super) fn heartbeat(&mut self, grace: Duration, interval: Duration, now: Time) {
         if core::mem::take(&mut self.writes_fail) {
-            self.restart(now);
+            self.restart_observation(now);
         }
         let before = self.last_heartbeat.replace(now);
         let silence = grace * 3 / 5;
         if interval * 2 < silence && before.is_some_and(|it| it + silence < now) {
-            self.restart(now);
+            self.restart_observation(now);
         }
     }
 
@@ -69,14 +69,14 @@ impl HeartbeatObservation {
     pub(super) fn write_failed(&mut self, now: Time) {
         self.writes_fail = true;
         self.probe = None;
-        self.restart(now);
+        self.restart_observation(now);
     }
 
     /// Records that a write succeeded which marked a node Unknown.
     pub(super) fn write_succeeded(&mut self, now: Time) {
         self.probe = None;
         if core::mem::take(&mut self.writes_fail) {
-            self.restart(now);
+            self.restart_observation(now);
         }
     }
 
@@ -93,7 +93,7 @@ impl HeartbeatObservation {
     }
 
     /// Restarts the observation: every node gets its grace period again.
-    pub(super) fn restart(&mut self, now: Time) {
+    pub(super) fn restart_observation(&mut self, now: Time) {
         self.since = now;
     }
 }

@@ -130,19 +130,19 @@ struct PodState {
 }
 
 /// Indexes of nodes, Leases and pods in [`Controller::watches`].
-const NODES: usize = 0;
-const LEASES: usize = 1;
-const PODS: usize = 2;
+const NODE_KIND: usize = 0;
+const LEASE_KIND: usize = 1;
+const POD_KIND: usize = 2;
 
-fn nodes() -> Watch {
+fn node_watch() -> Watch {
     Watch::whole("", "v1", "Node", "nodes", false)
 }
 
-fn leases() -> Watch {
+fn lease_watch() -> Watch {
     Watch::whole("coordination.k8s.io", "v1", "Lease", "leases", true)
 }
 
-fn pods() -> Watch {
+fn pod_watch() -> Watch {
     Watch::whole("", "v1", "Pod", "pods", true)
 }
 
@@ -152,7 +152,7 @@ impl Controller for NodeLifecycle {
     type Call = Call;
 
     fn watches(&self) -> Vec<Watch> {
-        [nodes(), leases(), pods()].into()
+        [node_watch(), lease_watch(), pod_watch()].into()
     }
 
     fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
@@ -172,17 +172,17 @@ impl Controller for NodeLifecycle {
             Event::Deleted { fact, .. } => self.remove(&fact, now, &mut keys),
             Event::Listed { kind, facts, .. } => {
                 // Heartbeats since the last list may have been missed.
-                if kind != PODS {
-                    self.observation.restart(now);
+                if kind != POD_KIND {
+                    self.observation.restart_observation(now);
                 }
-                self.remove_unlisted(kind, &facts, now, &mut keys);
+                self.remove_objects_not_listed(kind, &facts, now, &mut keys);
                 facts.into_iter().for_each(|it| self.put(it, now, &mut keys));
                 keys.push(Key::GapCheck);
             }
         }
         let are_all_down = self.zones.are_all_down();
         if were_all_down && !are_all_down {
-            self.observation.restart(now);
+            self.observation.restart_observation(now);
         }
         if !were_all_down && are_all_down {
             self.zones.requeue_all();
@@ -230,7 +230,7 @@ impl Controller for NodeLifecycle {
                 state.attempt.wrote(node.resource_version, &outcome, now);
                 let is_news =
                     matches!(call, Call::MarkUnknown { .. }) && node.ready() == Some(ConditionStatus::True);
-                let event = (is_news && matches!(outcome, Outcome::Done(_))).then(|| not_ready(node));
+                let event = (is_news && matches!(outcome, Outcome::Done(_))).then(|| not_ready_event(node));
                 Requeue { keys: [Key::Node(node.name.clone())].into(), events: event.into_iter().collect() }
             }
             Call::MarkPodNotReady { pod, .. }
@@ -298,17 +298,17 @@ impl NodeLifecycle {
     }
 
     /// Removes the known objects of a kind that a new list does not contain.
-    fn remove_unlisted(&mut self, kind: usize, listed: &[Fact], now: Time, keys: &mut Vec<Key>) {
+    fn remove_objects_not_listed(&mut self, kind: usize, listed: &[Fact], now: Time, keys: &mut Vec<Key>) {
         let listed: BTreeSet<ObjectKey> = listed.iter().map(crate::controller::Fact::key).collect();
         let is_gone = |key: &ObjectKey| !listed.contains(key);
         let of_nodes = |name: &Text| ObjectKey::new("", name.clone());
         match kind {
-            NODES => {
+            NODE_KIND => {
                 let names: Vec<Text> =
                     self.nodes.keys().filter(|it| is_gone(&of_nodes(it))).cloned().collect();
                 names.iter().for_each(|it| self.remove_node(it, now, keys));
             }
-            LEASES => {
+            LEASE_KIND => {
                 self.renew_times.retain(|name, _| !is_gone(&ObjectKey::new(LEASE_NAMESPACE, name.clone())))
             }
             _ => {
@@ -447,7 +447,7 @@ impl NodeLifecycle {
         let node = state.node.clone();
         let conditions = conditions_to_mark_unknown(&node);
         let lost_at =
-            state.last_heartbeat.min(now).max(self.observation.since()) + grace(&node, &self.config);
+            state.last_heartbeat.min(now).max(self.observation.since()) + grace_period(&node, &self.config);
         let call = if !conditions.is_empty() && lost_at <= now {
             if state.silence_confirmed_for != Some(state.last_heartbeat) {
                 Some(Call::ReadLease { node: name.clone(), last_heartbeat: state.last_heartbeat })
@@ -527,7 +527,7 @@ impl NodeLifecycle {
         if state.eviction_scheduled && eviction_time.is_none() && !pod.deleting && node_state.is_some() {
             reconcile.events.push(pod_event(
                 &pod,
-                KubeEvent::normal(EVICTION, format!("Cancelling deletion of Pod {key}")),
+                KubeEvent::normal(EVICTION_EVENT, format!("Cancelling deletion of Pod {key}")),
             ));
         }
         state.eviction_scheduled = eviction_scheduled;
@@ -543,7 +543,7 @@ impl NodeLifecycle {
         let call = if eviction_time.is_some() && !eviction_scheduled {
             if !core::mem::replace(&mut state.eviction_started, true) {
                 let message = format!("Marking for deletion Pod {key}");
-                reconcile.events.push(pod_event(&pod, KubeEvent::normal(EVICTION, message)));
+                reconcile.events.push(pod_event(&pod, KubeEvent::normal(EVICTION_EVENT, message)));
             }
             Some(if pod.is_disruption_target {
                 Call::DeletePod { pod }
@@ -584,7 +584,7 @@ impl NodeLifecycle {
                 if let Some(node_state) = self.nodes.get_mut(&pod.node) {
                     node_state.marked_not_ready.insert(pod.uid.clone());
                 }
-                let event = KubeEvent::warning(NOT_READY, "Node is not ready".into());
+                let event = KubeEvent::warning(NOT_READY_EVENT, "Node is not ready".into());
                 next.events.push(pod_event(pod, event));
             }
             _ => {}
@@ -594,8 +594,8 @@ impl NodeLifecycle {
 }
 
 /// Reasons of the events that this controller records. Upstream: `emitPodDeletionEvent`, `RecordNodeStatusChange`.
-const EVICTION: &str = "TaintManagerEviction";
-const NOT_READY: &str = "NodeNotReady";
+const EVICTION_EVENT: &str = "TaintManagerEviction";
+const NOT_READY_EVENT: &str = "NodeNotReady";
 
 /// Rule: a node without a heartbeat for 50 seconds, or without a condition `Ready` in its first 60, becomes Unknown:
 /// all conditions that the kubelet reports are set to Unknown. `NetworkUnavailable` stays, because the network plugin
@@ -605,7 +605,7 @@ fn conditions_to_mark_unknown(node: &Node) -> Vec<ConditionType> {
     by_kubelet.filter(|it| node.conditions.get(*it) != Some(ConditionStatus::Unknown)).collect()
 }
 
-fn grace(node: &Node, config: &Config) -> Duration {
+fn grace_period(node: &Node, config: &Config) -> Duration {
     if node.ready().is_some() { config.node_monitor_grace_period } else { config.node_startup_grace_period }
 }
 
@@ -632,7 +632,7 @@ fn no_execute_taints(
     })
 }
 
-fn not_ready(node: &Node) -> EventRecord {
+fn not_ready_event(node: &Node) -> EventRecord {
     let about = ObjectReference {
         api_version: "v1".into(),
         kind: "Node".into(),
@@ -640,8 +640,8 @@ fn not_ready(node: &Node) -> EventRecord {
         uid: node.uid.clone(),
         resource_version: 0,
     };
-    let message = format!("Node {} status is now: {NOT_READY}", node.name);
-    EventRecord { about, event: KubeEvent::normal(NOT_READY, message) }
+    let message = format!("Node {} status is now: {NOT_READY_EVENT}", node.name);
+    EventRecord { about, event: KubeEvent::normal(NOT_READY_EVENT, message) }
 }
 
 fn pod_event(pod: &Pod, event: KubeEvent) -> EventRecord {

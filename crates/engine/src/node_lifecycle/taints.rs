@@ -17,7 +17,7 @@ pub(super) const NO_EXECUTE: &str = "NoExecute";
 
 /// Condition types and statuses, with the key of the taint that each adds. Upstream:
 /// `nodeConditionToTaintKeyStatusMap`.
-const BY_CONDITION: [(ConditionType, ConditionStatus, &str); 6] = [
+const TAINT_BY_CONDITION: [(ConditionType, ConditionStatus, &str); 6] = [
     (ConditionType::Ready, ConditionStatus::False, TAINT_NODE_NOT_READY),
     (ConditionType::Ready, ConditionStatus::Unknown, TAINT_NODE_UNREACHABLE),
     (ConditionType::MemoryPressure, ConditionStatus::True, TAINT_NODE_MEMORY_PRESSURE),
@@ -54,7 +54,7 @@ pub(super) fn desired_taints(node: &Node, turn: EvictionTurn, now: Time) -> Opti
     let added = Some(Text::from(now.to_rfc3339()));
     for key in no_schedule_taint_keys(node) {
         if !has(&desired, key, NO_SCHEDULE) {
-            desired.push(taint(key, NO_SCHEDULE, added.clone()));
+            desired.push(new_taint(key, NO_SCHEDULE, added.clone()));
         }
     }
     if let Some(key) = health_taint_key(node).filter(|it| !has(&desired, it, NO_EXECUTE)) {
@@ -66,7 +66,7 @@ pub(super) fn desired_taints(node: &Node, turn: EvictionTurn, now: Time) -> Opti
             EvictionTurn::Suspended => false,
         };
         if is_due {
-            desired.push(taint(key, NO_EXECUTE, before.and_then(|it| it.added.clone()).or(added)));
+            desired.push(new_taint(key, NO_EXECUTE, before.and_then(|it| it.added.clone()).or(added)));
         }
     }
     (desired != node.taints).then_some(desired)
@@ -97,13 +97,14 @@ fn is_retained(node: &Node, taint: &Taint, turn: EvictionTurn) -> bool {
 
 /// The keys of the `NoSchedule` taints that follow from a node's conditions and from its cordon.
 fn no_schedule_taint_keys(node: &Node) -> impl Iterator<Item = &'static str> {
-    let matching = BY_CONDITION.iter().filter(|(it, status, _)| node.conditions.get(*it) == Some(*status));
+    let matching =
+        TAINT_BY_CONDITION.iter().filter(|(it, status, _)| node.conditions.get(*it) == Some(*status));
     matching.map(|(_, _, key)| *key).chain(node.unschedulable.then_some(TAINT_NODE_UNSCHEDULABLE))
 }
 
 /// Whether this controller adds and removes taints with this key.
 fn is_managed(key: &str) -> bool {
-    key == TAINT_NODE_UNSCHEDULABLE || BY_CONDITION.iter().any(|(_, _, it)| *it == key)
+    key == TAINT_NODE_UNSCHEDULABLE || TAINT_BY_CONDITION.iter().any(|(_, _, it)| *it == key)
 }
 
 /// The key of the `NoExecute` taint that follows from the condition `Ready`.
@@ -115,6 +116,6 @@ fn health_taint_key(node: &Node) -> Option<&'static str> {
     }
 }
 
-fn taint(key: &str, effect: &str, added: Option<Text>) -> Taint {
+fn new_taint(key: &str, effect: &str, added: Option<Text>) -> Taint {
     Taint { key: key.into(), value: "".into(), effect: effect.into(), added }
 }

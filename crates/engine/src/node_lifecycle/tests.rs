@@ -92,7 +92,7 @@ impl TestCluster {
         let nodes = self.nodes.values().cloned().map(Fact::Node).collect();
         let leases = self.leases.values().cloned().map(Fact::Lease).collect();
         let pods = self.pods.values().cloned().map(Fact::Pod).collect();
-        [(NODES, nodes), (LEASES, leases), (PODS, pods)]
+        [(NODE_KIND, nodes), (LEASE_KIND, leases), (POD_KIND, pods)]
     }
 
     fn list(&mut self) {
@@ -113,7 +113,7 @@ impl TestCluster {
         let node = self.nodes.get_mut(name).expect("the object exists");
         node.resource_version = version;
         let fact = Fact::Node(node.clone());
-        self.show(NODES, fact);
+        self.show(NODE_KIND, fact);
     }
 
     fn show_pod(&mut self, key: &ObjectKey) {
@@ -122,7 +122,7 @@ impl TestCluster {
         let pod = self.pods.get_mut(key).expect("the object exists");
         pod.resource_version = version;
         let fact = Fact::Pod(pod.clone());
-        self.show(PODS, fact);
+        self.show(POD_KIND, fact);
     }
 
     fn apply_line(&mut self, line: &str) {
@@ -139,7 +139,7 @@ impl TestCluster {
             ["disk-freed"] => self.disk_full = false,
             ["node", name, "deleted"] => {
                 let node = self.nodes.remove(name).expect("the object exists");
-                self.queue.apply(Event::Deleted { kind: NODES, fact: Fact::Node(node) }, self.now);
+                self.queue.apply(Event::Deleted { kind: NODE_KIND, fact: Fact::Node(node) }, self.now);
             }
             ["node", name, "silent"] => drop(self.silent.insert(name.into())),
             ["node", name, "heartbeats"] => drop(self.silent.remove(name)),
@@ -154,7 +154,7 @@ impl TestCluster {
             }
             ["pod", name, "deleted"] => {
                 let pod = self.pods.remove(&ObjectKey::new("a", name)).expect("the object exists");
-                self.queue.apply(Event::Deleted { kind: PODS, fact: Fact::Pod(pod) }, self.now);
+                self.queue.apply(Event::Deleted { kind: POD_KIND, fact: Fact::Pod(pod) }, self.now);
             }
             ["pod", name, ref words @ ..] => {
                 let pod = pod(name, words, self.now);
@@ -180,7 +180,7 @@ impl TestCluster {
                 renewed: Some(self.now.to_rfc3339().into()),
             };
             self.leases.insert(name, lease.clone());
-            self.show(LEASES, Fact::Lease(lease));
+            self.show(LEASE_KIND, Fact::Lease(lease));
         }
     }
 

@@ -2,7 +2,7 @@
 use super::*;
 use crate::daemonset::manifest::{Binding, Owner};
 
-pub(super) fn world(text: &str) -> Result<World, Error> {
+pub(super) fn parse_world(text: &str) -> Result<World, Error> {
     let lines = read_lines(text)?;
     let of = |kind| lines.iter().filter(move |it| it.kind == kind);
     let mut world = World::default();
@@ -38,8 +38,11 @@ fn read_lines(text: &str) -> Result<Vec<ScenarioLine<'_>>, Error> {
         let wrong = |word: &str, problem: String| Error { line: at, word: word.to_string(), problem };
         let mut parts = raw.split_whitespace().take_while(|it| !it.starts_with('#'));
         let Some(kind_text) = parts.next() else { continue };
-        let Some(&(_, kind)) = KINDS.iter().find(|it| it.0 == kind_text) else {
-            return Err(wrong(kind_text, format!("not a kind of line; allowed: {}", first_of(&KINDS))));
+        let Some(&(_, kind)) = LINE_KEYWORDS.iter().find(|it| it.0 == kind_text) else {
+            return Err(wrong(
+                kind_text,
+                format!("not a kind of line; allowed: {}", keyword_names(&LINE_KEYWORDS)),
+            ));
         };
         let Some(name) = parts.next() else {
             let wants = if kind == LineKind::Now { "a time, in seconds" } else { "a name" };
@@ -67,46 +70,48 @@ impl<'a> ScenarioLine<'a> {
         };
         let own = match self.kind {
             LineKind::Now => &[],
-            LineKind::Set => SET_WORDS,
-            LineKind::Node => NODE_WORDS,
-            LineKind::Pod => POD_WORDS,
-            LineKind::Rev => REV_WORDS,
+            LineKind::Set => SET_KEYWORDS,
+            LineKind::Node => NODE_KEYWORDS,
+            LineKind::Pod => POD_KEYWORDS,
+            LineKind::Rev => REVISION_KEYWORDS,
         };
-        let any = if self.kind == LineKind::Now { &[] } else { ANY_WORDS };
+        let any = if self.kind == LineKind::Now { &[] } else { COMMON_KEYWORDS };
         let Some(&(key, takes)) = own.iter().chain(any).find(|it| it.0 == key) else {
             let allowed = match self.kind {
                 LineKind::Now => "nothing more".to_string(),
-                _ => format!("{}, {}", first_of(own), first_of(any)),
+                _ => format!("{}, {}", keyword_names(own), keyword_names(any)),
             };
-            return Err(self.wrong(part, format!("not a word of this line; allowed: {allowed}")));
+            return Err(self.error_at(part, format!("not a word of this line; allowed: {allowed}")));
         };
         match (takes, value) {
-            (Nothing, Some(_)) => return Err(self.wrong(part, format!("`{key}` has no value"))),
+            (Nothing, Some(_)) => return Err(self.error_at(part, format!("`{key}` has no value"))),
             (One | Many, None | Some("")) | (Maybe, Some("")) => {
-                return Err(self.wrong(part, format!("wants a value: `{key}=…`")));
+                return Err(self.error_at(part, format!("wants a value: `{key}=…`")));
             }
             _ => {}
         }
         if takes != Many && self.has(key) {
-            return Err(self.wrong(part, "given twice".to_string()));
+            return Err(self.error_at(part, "given twice".to_string()));
         }
-        for group in EXCLUSIVE.iter().filter(|it| it.contains(&key)) {
+        for group in EXCLUSIVE_KEYWORDS.iter().filter(|it| it.contains(&key)) {
             if let Some(other) = group.iter().find(|it| **it != key && self.has(it)) {
                 let allowed = group.join(", ");
-                return Err(self.wrong(part, format!("contradicts `{other}`; allowed is one of: {allowed}")));
+                return Err(
+                    self.error_at(part, format!("contradicts `{other}`; allowed is one of: {allowed}"))
+                );
             }
         }
         self.words.push((key, value));
         Ok(())
     }
 
-    fn wrong(&self, word: &str, problem: impl Into<String>) -> Error {
+    fn error_at(&self, word: &str, problem: impl Into<String>) -> Error {
         Error { line: self.at, word: word.to_string(), problem: problem.into() }
     }
 
-    fn wrong_value(&self, key: &str, value: &str, wants: &str) -> Error {
+    fn value_error(&self, key: &str, value: &str, wants: &str) -> Error {
         let word = if self.kind == LineKind::Now { value.to_string() } else { format!("{key}={value}") };
-        self.wrong(&word, format!("wants {wants}"))
+        self.error_at(&word, format!("wants {wants}"))
     }
 
     fn has(&self, key: &str) -> bool {
@@ -126,7 +131,7 @@ impl<'a> ScenarioLine<'a> {
     }
 
     fn number_of(&self, key: &str, text: &str) -> Result<i64, Error> {
-        text.parse().map_err(|_| self.wrong_value(key, text, "a whole number"))
+        text.parse().map_err(|_| self.value_error(key, text, "a whole number"))
     }
 
     fn seconds(&self, key: &str) -> Result<Option<i64>, Error> {
@@ -134,39 +139,39 @@ impl<'a> ScenarioLine<'a> {
     }
 
     fn seconds_of(&self, key: &str, text: &str) -> Result<i64, Error> {
-        let wrong = || self.wrong_value(key, text, "a time, in seconds");
+        let wrong = || self.value_error(key, text, "a time, in seconds");
         let second: i64 = text.parse().map_err(|_| wrong())?;
         Timestamp::from_second(EPOCH_S.saturating_add(second)).map_err(|_| wrong())?;
         Ok(second)
     }
 
     /// The value of a keyword as a number or a percentage such as `25%`.
-    fn share(&self, key: &str) -> Result<Option<Value>, Error> {
+    fn number_or_percentage(&self, key: &str) -> Result<Option<Value>, Error> {
         let Some(text) = self.value(key) else { return Ok(None) };
         let digits = text.strip_suffix('%').unwrap_or(text);
         let number: u32 =
-            digits.parse().map_err(|_| self.wrong_value(key, text, "a number, or a share such as 25%"))?;
+            digits.parse().map_err(|_| self.value_error(key, text, "a number, or a share such as 25%"))?;
         Ok(Some(if digits == text { number.into() } else { format!("{number}%").into() }))
     }
 
     fn pairs(&self, key: &str) -> Result<Map<String, Value>, Error> {
         let pair = |text: &'a str| match text.split_once(':') {
             Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.into())),
-            _ => Err(self.wrong_value(key, text, "KEY:VALUE")),
+            _ => Err(self.value_error(key, text, "KEY:VALUE")),
         };
         self.values(key).map(pair).collect()
     }
 
     fn taints(&self) -> Result<Vec<Value>, Error> {
         let taint = |text| {
-            let wrong = |wants| self.wrong_value("taint", text, wants);
+            let wrong = |wants| self.value_error("taint", text, wants);
             let mark = TaintText::read(text).ok_or_else(|| wrong(TaintText::FORMAT))?;
             let mut taint = Map::new();
             taint.insert("key".to_string(), mark.key.into());
-            put(&mut taint, "value", mark.value);
+            put_field(&mut taint, "value", mark.value);
             let effect = mark.effect.ok_or_else(|| wrong(TaintText::FORMAT))?;
             taint.insert("effect".to_string(), effect.into());
-            put(&mut taint, "timeAdded", mark.at.map(time));
+            put_field(&mut taint, "timeAdded", mark.at.map(time));
             Ok(taint.into())
         };
         self.values("taint").map(taint).collect()
@@ -175,37 +180,38 @@ impl<'a> ScenarioLine<'a> {
     fn tolerations(&self) -> Result<Vec<Value>, Error> {
         let toleration = |text| {
             let mark =
-                TaintText::read(text).ok_or_else(|| self.wrong_value("tolerate", text, TaintText::FORMAT))?;
+                TaintText::read(text).ok_or_else(|| self.value_error("tolerate", text, TaintText::FORMAT))?;
             let mut toleration = Map::new();
-            put(&mut toleration, "key", Some(mark.key).filter(|it| *it != "*"));
+            put_field(&mut toleration, "key", Some(mark.key).filter(|it| *it != "*"));
             let operator = if mark.value.is_some() { "Equal" } else { "Exists" };
             toleration.insert("operator".to_string(), operator.into());
-            put(&mut toleration, "value", mark.value);
-            put(&mut toleration, "effect", mark.effect);
-            put(&mut toleration, "tolerationSeconds", mark.at);
+            put_field(&mut toleration, "value", mark.value);
+            put_field(&mut toleration, "effect", mark.effect);
+            put_field(&mut toleration, "tolerationSeconds", mark.at);
             Ok(toleration.into())
         };
-        self.values("tolerate").filter(|it| *it != NONE).map(toleration).collect()
+        self.values("tolerate").filter(|it| *it != NONE_VALUE).map(toleration).collect()
     }
 
-    fn terms(&self) -> Result<Vec<Value>, Error> {
-        self.values("affinity").map(|text| self.term(text)).collect()
+    fn affinity_terms(&self) -> Result<Vec<Value>, Error> {
+        self.values("affinity").map(|text| self.affinity_term(text)).collect()
     }
 
-    fn term(&self, text: &str) -> Result<Value, Error> {
+    fn affinity_term(&self, text: &str) -> Result<Value, Error> {
         let mut term = Map::new();
         for part in text.split('+') {
             let mut pieces = part.splitn(3, ':');
             let key = pieces.next().unwrap_or_default();
-            let operator = pieces.next().and_then(|it| OPERATORS.iter().find(|pair| pair.0 == it));
+            let operator = pieces.next().and_then(|it| SELECTOR_OPERATORS.iter().find(|pair| pair.0 == it));
             let (Some((_, operator)), false) = (operator, key.is_empty()) else {
-                let wants = format!("KEY:OPERATOR:V,V with operator one of: {}", first_of(&OPERATORS));
-                return Err(self.wrong_value("affinity", text, &wants));
+                let wants =
+                    format!("KEY:OPERATOR:V,V with operator one of: {}", keyword_names(&SELECTOR_OPERATORS));
+                return Err(self.value_error("affinity", text, &wants));
             };
             let mut requirement = Map::new();
             requirement.insert("key".to_string(), key.into());
             requirement.insert("operator".to_string(), (*operator).into());
-            put(&mut requirement, "values", pieces.next().map(|it| it.split(',').collect::<Vec<_>>()));
+            put_field(&mut requirement, "values", pieces.next().map(|it| it.split(',').collect::<Vec<_>>()));
             let list = if key == "metadata.name" { "matchFields" } else { "matchExpressions" };
             if let Value::Array(items) = term.entry(list).or_insert(json!([])) {
                 items.push(requirement.into());
@@ -216,18 +222,20 @@ impl<'a> ScenarioLine<'a> {
 
     /// The DaemonSet of the pod or revision on this line.
     fn set<'w>(&self, world: &'w World) -> Result<Option<&'w Value>, Error> {
-        let here = |set: &&Value| self.value("ns").is_none_or(|ns| text(set, NAMESPACE) == ns);
-        let named = |set: &&Value| self.value("of").is_none_or(|name| text(set, NAME) == name);
+        let here = |set: &&Value| self.value("ns").is_none_or(|ns| text_at(set, NAMESPACE_POINTER) == ns);
+        let named = |set: &&Value| self.value("of").is_none_or(|name| text_at(set, NAME_POINTER) == name);
         let found: Vec<&Value> = world.sets.iter().filter(here).filter(named).collect();
         match (self.value("of"), &found[..]) {
-            (Some(NONE), _) | (None, []) => Ok(None),
+            (Some(NONE_VALUE), _) | (None, []) => Ok(None),
             (_, [set]) => Ok(Some(set)),
             (of, _) => {
                 let word = of.map_or_else(|| self.name.to_string(), |it| format!("of={it}"));
                 let mut allowed = alloc::vec!["of=none".to_string()];
                 let sets = world.sets.iter();
-                allowed.extend(sets.map(|it| format!("of={} ns={}", text(it, NAME), text(it, NAMESPACE))));
-                Err(self.wrong(&word, format!("of which set? allowed: {}", allowed.join(", "))))
+                allowed.extend(sets.map(|it| {
+                    format!("of={} ns={}", text_at(it, NAME_POINTER), text_at(it, NAMESPACE_POINTER))
+                }));
+                Err(self.error_at(&word, format!("of which set? allowed: {}", allowed.join(", "))))
             }
         }
     }
@@ -239,7 +247,7 @@ impl<'a> ScenarioLine<'a> {
     fn metadata(&self, namespace: Option<&str>, now: i64) -> Result<Map<String, Value>, Error> {
         let mut metadata = Map::new();
         metadata.insert("name".to_string(), self.name.into());
-        put(&mut metadata, "namespace", namespace);
+        put_field(&mut metadata, "namespace", namespace);
         let uid = self
             .value("uid")
             .map_or_else(|| default_uid(self.kind, namespace, self.name), ToString::to_string);
@@ -256,7 +264,7 @@ impl<'a> ScenarioLine<'a> {
             metadata.insert("deletionGracePeriodSeconds".to_string(), grace_s.into());
         }
         let finalizers: Vec<&str> = self.values("finalizer").collect();
-        put(&mut metadata, "finalizers", Some(finalizers).filter(|it| !it.is_empty()));
+        put_field(&mut metadata, "finalizers", Some(finalizers).filter(|it| !it.is_empty()));
         Ok(metadata)
     }
 }
@@ -271,20 +279,21 @@ fn parse_set(line: &ScenarioLine<'_>, now: i64) -> Result<Value, Error> {
     let number = line.number("template")?.unwrap_or(1);
     let mut template = bare_template(line.name, number);
     if let Some(spec) = object_mut(&mut template, "/spec") {
-        put(spec, "hostNetwork", line.has("host-network").then_some(true));
-        put(spec, "nodeName", line.value("node-name"));
-        put(spec, "nodeSelector", Some(line.pairs("node-selector")?).filter(|it| !it.is_empty()));
-        put(spec, "tolerations", Some(line.tolerations()?).filter(|it| !it.is_empty()));
+        put_field(spec, "hostNetwork", line.has("host-network").then_some(true));
+        put_field(spec, "nodeName", line.value("node-name"));
+        put_field(spec, "nodeSelector", Some(line.pairs("node-selector")?).filter(|it| !it.is_empty()));
+        put_field(spec, "tolerations", Some(line.tolerations()?).filter(|it| !it.is_empty()));
         let required = |terms| {
             json!({"nodeAffinity":
                 {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}})
         };
-        put(spec, "affinity", Some(line.terms()?).filter(|it| !it.is_empty()).map(required));
+        put_field(spec, "affinity", Some(line.affinity_terms()?).filter(|it| !it.is_empty()).map(required));
     }
-    put_at(&mut template, "/metadata", "labels", labels);
+    put_field_at(&mut template, "/metadata", "labels", labels);
 
-    let surge = line.share("max-surge")?.unwrap_or(json!(0));
-    let unavailable = line.share("max-unavailable")?.unwrap_or(json!(if surge == 0 { 1 } else { 0 }));
+    let surge = line.number_or_percentage("max-surge")?.unwrap_or(json!(0));
+    let unavailable =
+        line.number_or_percentage("max-unavailable")?.unwrap_or(json!(if surge == 0 { 1 } else { 0 }));
     let strategy = match line.has("on-delete") {
         true => json!({"type": "OnDelete"}),
         false => {
@@ -296,22 +305,22 @@ fn parse_set(line: &ScenarioLine<'_>, now: i64) -> Result<Value, Error> {
     let generation = line.number("gen")?.unwrap_or(number);
     metadata.insert("generation".to_string(), generation.into());
     if let Some(generation) = line.number("template-generation")? {
-        let annotations = json!({TEMPLATE_GENERATION: generation.to_string()});
+        let annotations = json!({TEMPLATE_GENERATION_ANNOTATION: generation.to_string()});
         metadata.insert("annotations".to_string(), annotations);
     }
 
     let mut status = Map::new();
     status.insert("observedGeneration".to_string(), line.number("observed")?.unwrap_or(generation).into());
-    put(&mut status, "collisionCount", line.number("collisions")?);
-    status.extend(COUNTS.iter().map(|it| (it.1.to_string(), 0.into())));
+    put_field(&mut status, "collisionCount", line.number("collisions")?);
+    status.extend(STATUS_COUNTS.iter().map(|it| (it.1.to_string(), 0.into())));
     for part in line.value("status").into_iter().flat_map(|it| it.split(',')) {
         let count = part.split_once(':').and_then(|(name, count)| {
-            let (_, field) = COUNTS.iter().find(|it| it.0 == name)?;
+            let (_, field) = STATUS_COUNTS.iter().find(|it| it.0 == name)?;
             Some((field.to_string(), Value::from(count.parse::<u32>().ok()?)))
         });
         let Some((field, count)) = count else {
-            let wants = format!("NAME:COUNT,… with names of: {}", first_of(&COUNTS));
-            return Err(line.wrong_value("status", part, &wants));
+            let wants = format!("NAME:COUNT,… with names of: {}", keyword_names(&STATUS_COUNTS));
+            return Err(line.value_error("status", part, &wants));
         };
         status.insert(field, count);
     }
@@ -335,10 +344,10 @@ fn parse_node(line: &ScenarioLine<'_>, now: i64) -> Result<Value, Error> {
     let mut metadata = line.metadata(None, now)?;
     metadata.insert("labels".to_string(), line.pairs("label")?.into());
     let mut spec = Map::new();
-    put(&mut spec, "unschedulable", line.has("cordoned").then_some(true));
-    put(&mut spec, "taints", Some(line.taints()?).filter(|it| !it.is_empty()));
+    put_field(&mut spec, "unschedulable", line.has("cordoned").then_some(true));
+    put_field(&mut spec, "taints", Some(line.taints()?).filter(|it| !it.is_empty()));
     let since = time(line.seconds("since")?.or(line.seconds("made")?).unwrap_or(0));
-    let ready = NODE_STATES.iter().find(|it| line.has(it.0)).unwrap_or(&NODE_STATES[0]).1;
+    let ready = NODE_READY_STATUSES.iter().find(|it| line.has(it.0)).unwrap_or(&NODE_READY_STATUSES[0]).1;
     let conditions = match line.has("new") {
         true => json!([]),
         false => {
@@ -346,7 +355,7 @@ fn parse_node(line: &ScenarioLine<'_>, now: i64) -> Result<Value, Error> {
         }
     };
     if line.has("new") && line.has("since") {
-        return Err(line.wrong("since", "a new node has no condition that could have a time"));
+        return Err(line.error_at("since", "a new node has no condition that could have a time"));
     }
     let resources = json!({"cpu": "4", "memory": "8Gi", "pods": "110"});
     Ok(json!({
@@ -361,7 +370,7 @@ fn parse_node(line: &ScenarioLine<'_>, now: i64) -> Result<Value, Error> {
 fn parse_revision(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error> {
     let set = line.set(world)?;
     let number = line.number("template")?.unwrap_or_else(|| set.map_or(1, template_number));
-    let template = set.map_or_else(|| bare_template(NONE, number), |set| template_of(set, number));
+    let template = set.map_or_else(|| bare_template(NONE_VALUE, number), |set| template_of(set, number));
     let hash = match line.value("hash") {
         Some(hash) => hash.to_string(),
         None => computed_hash(set, &template),
@@ -371,7 +380,7 @@ fn parse_revision(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error
     let revision = line.number("number")?.unwrap_or(number);
     let mut made = manifest::controller_revision(owner, annotations, &template, &hash, revision);
     add_metadata(&mut made, line, set, world)?;
-    if hash == NONE
+    if hash == NONE_VALUE
         && let Some(labels) = object_mut(&mut made, "/metadata/labels")
     {
         labels.remove(HASH_LABEL);
@@ -386,22 +395,22 @@ fn parse_pod(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error> {
         None => unmanaged_pod(line)?,
     };
     add_metadata(&mut pod, line, set, world)?;
-    put_at(&mut pod, "/metadata", "generation", 1);
+    put_field_at(&mut pod, "/metadata", "generation", 1);
     if let Some(labels) = object_mut(&mut pod, "/metadata/labels") {
         labels.extend(line.pairs("label")?);
         line.values("unlabel").for_each(|key| drop(labels.remove(key)));
     }
 
     let bound = pod["spec"]["nodeName"].is_string();
-    if !bound && let Some(word) = NEEDS_NODE.iter().find(|it| line.has(it)) {
-        return Err(line.wrong(word, "wants a node: say on="));
+    if !bound && let Some(word) = BOUND_POD_KEYWORDS.iter().find(|it| line.has(it)) {
+        return Err(line.error_at(word, "wants a node: say on="));
     }
     let waiting = |reason: &str| json!({"waiting": {"reason": reason}});
     let made = line.seconds("made")?.unwrap_or(0);
     let since = time(line.seconds("since")?.unwrap_or(made));
     let (phase, container) = match (line.value("waiting"), line.value("failed")) {
         // A container that crashed has been running, and so has its pod; one with any other trouble has not.
-        (Some(CRASHED), _) => ("Running", waiting(CRASHED)),
+        (Some(CRASHED_REASON), _) => ("Running", waiting(CRASHED_REASON)),
         (Some(reason), _) => ("Pending", waiting(reason)),
         _ if line.has("ready") || line.has("unready") => {
             ("Running", json!({"running": {"startedAt": since}}))
@@ -410,11 +419,11 @@ fn parse_pod(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error> {
         _ if line.has("succeeded") => {
             ("Succeeded", json!({"terminated": {"exitCode": 0, "finishedAt": since}}))
         }
-        _ => ("Pending", waiting(STARTING)),
+        _ => ("Pending", waiting(STARTING_REASON)),
     };
     let mut status = Map::new();
     status.insert("phase".to_string(), phase.into());
-    put(&mut status, "reason", line.value("failed"));
+    put_field(&mut status, "reason", line.value("failed"));
     if bound {
         let ready = if line.has("ready") { "True" } else { "False" };
         let image = pod["spec"]["containers"][0]["image"].clone();
@@ -443,15 +452,15 @@ fn daemon_pod(line: &ScenarioLine<'_>, set: &Value, world: &World) -> Result<Val
     let number = line.number("rev")?.unwrap_or_else(|| template_number(set));
     let mut template = template_of(set, number);
     if line.has("tolerate") {
-        put_at(&mut template, "/spec", "tolerations", line.tolerations()?);
+        put_field_at(&mut template, "/spec", "tolerations", line.tolerations()?);
     }
     let hash = match line.value("hash") {
-        Some(NONE) => String::new(),
+        Some(NONE_VALUE) => String::new(),
         Some(hash) => hash.to_string(),
         None => default_hash(set, number, world),
     };
     if line.has("direct") && !line.has("on") {
-        return Err(line.wrong("direct", "wants a node: say on="));
+        return Err(line.error_at("direct", "wants a node: say on="));
     }
     let node = line.value("for").or(line.value("on"));
     let binding = if line.has("direct") { Binding::Direct } else { Binding::Scheduler };
@@ -465,10 +474,10 @@ fn daemon_pod(line: &ScenarioLine<'_>, set: &Value, world: &World) -> Result<Val
         binding,
     );
     if let Some(spec) = object_mut(&mut pod, "/spec") {
-        put(spec, "nodeName", line.value("on"));
+        put_field(spec, "nodeName", line.value("on"));
         if node.is_none() {
             spec.remove("affinity");
-            put(spec, "affinity", template["spec"].get("affinity").cloned());
+            put_field(spec, "affinity", template["spec"].get("affinity").cloned());
         }
     }
     Ok(pod)
@@ -476,13 +485,13 @@ fn daemon_pod(line: &ScenarioLine<'_>, set: &Value, world: &World) -> Result<Val
 
 /// Creates a pod that belongs to no DaemonSet.
 fn unmanaged_pod(line: &ScenarioLine<'_>) -> Result<Value, Error> {
-    if let Some(word) = NEEDS_SET.iter().find(|it| line.has(it)) {
-        return Err(line.wrong(word, "wants a set: say of="));
+    if let Some(word) = DAEMON_POD_KEYWORDS.iter().find(|it| line.has(it)) {
+        return Err(line.error_at(word, "wants a set: say of="));
     }
     let mut spec = Map::new();
-    spec.insert("containers".to_string(), containers(NONE, 1));
-    put(&mut spec, "nodeName", line.value("on"));
-    put(&mut spec, "tolerations", Some(line.tolerations()?).filter(|it| !it.is_empty()));
+    spec.insert("containers".to_string(), containers_json(NONE_VALUE, 1));
+    put_field(&mut spec, "nodeName", line.value("on"));
+    put_field(&mut spec, "tolerations", Some(line.tolerations()?).filter(|it| !it.is_empty()));
     let mut pod = manifest::daemon_pod(owner_of(line, None), &json!({}), "", "", None, Binding::Direct);
     if let Some(pod) = object_mut(&mut pod, "") {
         pod.insert("spec".to_string(), spec.into());
@@ -497,7 +506,7 @@ fn add_metadata(
     set: Option<&Value>,
     world: &World,
 ) -> Result<(), Error> {
-    let namespace = set.map_or(line.id().0, |it| text(it, NAMESPACE));
+    let namespace = set.map_or(line.id().0, |it| text_at(it, NAMESPACE_POINTER));
     let own = line.metadata(Some(namespace), world.now)?;
     if let Some(metadata) = object_mut(made, "/metadata") {
         metadata.extend(own);
@@ -510,10 +519,10 @@ fn add_metadata(
 }
 
 fn owner_of<'a>(line: &ScenarioLine<'a>, set: Option<&'a Value>) -> Owner<'a> {
-    let of_set = |at| set.map_or(NONE, |it| text(it, at));
+    let of_set = |at| set.map_or(NONE_VALUE, |it| text_at(it, at));
     Owner {
-        namespace: of_set(NAMESPACE),
-        name: of_set(NAME),
-        uid: line.value("owner").unwrap_or(of_set(UID)),
+        namespace: of_set(NAMESPACE_POINTER),
+        name: of_set(NAME_POINTER),
+        uid: line.value("owner").unwrap_or(of_set(UID_POINTER)),
     }
 }

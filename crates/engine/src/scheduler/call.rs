@@ -11,7 +11,7 @@ use muster_api::time::Time;
 use muster_api::well_known::{DISRUPTION_TARGET, POD_SCHEDULED};
 use serde_json::{Value, json};
 
-use super::facts::PREEMPTED;
+use super::facts::PREEMPTION_REASON;
 use super::{Pod, SCHEDULER_NAME};
 use crate::controller::{Patch, Request, Verb, Watch};
 
@@ -46,7 +46,7 @@ pub enum Call {
     },
 }
 
-pub(super) fn pods() -> Watch {
+pub(super) fn pod_watch() -> Watch {
     Watch::whole("", "v1", "Pod", "pods", true)
 }
 
@@ -59,7 +59,7 @@ pub(super) fn request(call: &Call) -> Request {
                 "metadata": {"name": pod.key.name, "namespace": pod.key.namespace, "uid": pod.uid},
                 "target": {"apiVersion": "v1", "kind": "Node", "name": node},
             });
-            write(&pod.key, Verb::Create, "/binding", body)
+            write_request(&pod.key, Verb::Create, "/binding", body)
         }
         Call::WriteUnschedulable { pod, message, nominated_node, at } => {
             let mut condition = json!({
@@ -84,7 +84,7 @@ pub(super) fn request(call: &Call) -> Request {
             let condition = json!({
                 "type": DISRUPTION_TARGET,
                 "status": "True",
-                "reason": PREEMPTED,
+                "reason": PREEMPTION_REASON,
                 "message": format!("{SCHEDULER_NAME}: preempting to accommodate a higher priority pod"),
                 "observedGeneration": victim.generation,
                 "lastTransitionTime": at.to_rfc3339(),
@@ -97,7 +97,7 @@ pub(super) fn request(call: &Call) -> Request {
                 "kind": "DeleteOptions",
                 "preconditions": {"uid": victim.uid},
             });
-            write(&victim.key, Verb::Delete, "", body)
+            write_request(&victim.key, Verb::Delete, "", body)
         }
     }
 }
@@ -106,11 +106,11 @@ pub(super) fn request(call: &Call) -> Request {
 /// matter.
 fn patch_status(pod: &Pod, status: Value) -> Request {
     let body = json!({"metadata": {"uid": pod.uid}, "status": status});
-    write(&pod.key, Verb::Patch(Patch::Strategic), "/status", body)
+    write_request(&pod.key, Verb::Patch(Patch::Strategic), "/status", body)
 }
 
-fn write(key: &ObjectKey, verb: Verb, part: &str, body: Value) -> Request {
-    let path = format!("{}{part}", pods().resource.path(key));
+fn write_request(key: &ObjectKey, verb: Verb, part: &str, body: Value) -> Request {
+    let path = format!("{}{part}", pod_watch().resource.path(key));
     Request { verb, path, body: Some(body), metadata_only: false }
 }
 
@@ -141,11 +141,11 @@ impl fmt::Display for Call {
 const NOTE_MAX: usize = 1024;
 
 /// Truncates a message to the maximum length of an event's message.
-pub(super) fn note(message: &str) -> String {
-    const MORE: &str = " ...";
+pub(super) fn truncate_note(message: &str) -> String {
+    const ELLIPSIS: &str = " ...";
     if message.len() <= NOTE_MAX {
         return message.into();
     }
-    let end = (0..=NOTE_MAX - MORE.len()).rev().find(|it| message.is_char_boundary(*it)).unwrap_or(0);
-    format!("{}{MORE}", &message[..end])
+    let end = (0..=NOTE_MAX - ELLIPSIS.len()).rev().find(|it| message.is_char_boundary(*it)).unwrap_or(0);
+    format!("{}{ELLIPSIS}", &message[..end])
 }

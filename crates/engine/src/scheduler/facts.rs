@@ -26,7 +26,7 @@ use crate::daemonset::facts::decode::{node_affinity, node_fact, term};
 use crate::daemonset::facts::{self, Affinity, NodeRequirement, Term};
 
 /// Reason of the condition `DisruptionTarget` of a preempted pod.
-pub(super) const PREEMPTED: &str = "PreemptionByScheduler";
+pub(super) const PREEMPTION_REASON: &str = "PreemptionByScheduler";
 
 /// The `schedulerName` of pods that this scheduler binds.
 pub const SCHEDULER_NAME: &str = DEFAULT_SCHEDULER_NAME;
@@ -177,10 +177,10 @@ pub struct HostPort {
 impl HostPort {
     /// Rule: two host ports conflict if protocol and number are equal and the addresses are equal or one is `0.0.0.0`.
     pub fn conflicts_with(&self, other: &Self) -> bool {
-        const EVERY: &str = "0.0.0.0";
+        const ANY_ADDRESS: &str = "0.0.0.0";
         self.number == other.number
             && self.protocol == other.protocol
-            && (self.ip == other.ip || self.ip.as_ref() == EVERY || other.ip.as_ref() == EVERY)
+            && (self.ip == other.ip || self.ip.as_ref() == ANY_ADDRESS || other.ip.as_ref() == ANY_ADDRESS)
     }
 }
 
@@ -227,7 +227,7 @@ fn pod_fact(pod: &ScheduledPod<'_>, shared: &mut Interner) -> Pod {
     });
     let preempted = status
         .condition(DISRUPTION_TARGET)
-        .is_some_and(|it| it.is_true() && it.reason.as_deref() == Some(PREEMPTED));
+        .is_some_and(|it| it.is_true() && it.reason.as_deref() == Some(PREEMPTION_REASON));
     let is_ours = spec.scheduler_name.as_deref().is_none_or(|it| it.is_empty() || it == SCHEDULER_NAME);
     let key = meta.key(shared);
     let labels = meta.labels(shared);
@@ -256,8 +256,8 @@ fn pod_fact(pod: &ScheduledPod<'_>, shared: &mut Interner) -> Pod {
 pub fn node(json: &[u8], shared: &mut Interner) -> Result<Node, serde_json::Error> {
     let node: core_v1::Node<'_> = json::from_slice(json)?;
     let allocatable = node.status.iter().flat_map(|it| it.allocatable.iter().flat_map(StrMap::iter));
-    let allocatable =
-        allocatable.map(|(name, amount)| (shared.intern_text(name), in_units(name, amount.quantity())));
+    let allocatable = allocatable
+        .map(|(name, amount)| (shared.intern_text(name), resource_amount(name, amount.quantity())));
     let allocatable = allocatable.collect();
     Ok(Node {
         fact: node_fact(&node, shared),
@@ -309,7 +309,8 @@ fn scheduling_requirements(
     );
     resources::override_with_pod_level(&mut amounts, requests(&spec.resources));
     resources::add_quantities(&mut amounts, &quantities(spec.overhead.as_ref()));
-    let amounts = amounts.iter().map(|(name, amount)| (shared.intern_text(name), in_units(name, *amount)));
+    let amounts =
+        amounts.iter().map(|(name, amount)| (shared.intern_text(name), resource_amount(name, *amount)));
     let amounts = amounts.filter(|(_, amount)| *amount != 0).collect();
 
     let ports = spec.long_running_containers().flat_map(|it| it.ports.iter().flatten());
@@ -336,12 +337,12 @@ fn scheduling_requirements(
         for it in affinity.iter().flat_map(|it| it.preferred.iter().flatten()) {
             let term = it.pod_affinity_term.as_ref().unwrap_or(&no_term);
             let weight = sign * it.weight.unwrap_or_default();
-            preferred_pod_affinity.push((weight, pod_term(term, namespace, shared)));
+            preferred_pod_affinity.push((weight, pod_affinity_term(term, namespace, shared)));
         }
     }
     let mut required = |affinity: &Option<core_v1::PodAffinity<'_>>| {
         let terms = affinity.iter().flat_map(|it| it.required.iter().flatten());
-        terms.map(|it| pod_term(it, namespace, shared)).collect()
+        terms.map(|it| pod_affinity_term(it, namespace, shared)).collect()
     };
     let spread = spec.topology_spread_constraints.iter().flatten();
     Requirements {
@@ -381,7 +382,11 @@ fn spread_constraint(
 }
 
 /// Decodes a pod affinity term. Without namespaces and namespace selector, it applies to the pod's own namespace.
-fn pod_term(term: &core_v1::PodAffinityTerm<'_>, namespace: &Text, shared: &mut Interner) -> PodAffinityTerm {
+fn pod_affinity_term(
+    term: &core_v1::PodAffinityTerm<'_>,
+    namespace: &Text,
+    shared: &mut Interner,
+) -> PodAffinityTerm {
     let mut namespaces: Vec<Text> =
         term.namespaces.iter().flatten().map(|it| shared.intern_text(it)).collect();
     let namespace_selector = selector_or_nothing(term.namespace_selector.as_ref());
@@ -397,7 +402,7 @@ fn pod_term(term: &core_v1::PodAffinityTerm<'_>, namespace: &Text, shared: &mut 
 }
 
 /// Rule: `cpu` is counted in millicores and every other resource in whole units, rounded up.
-fn in_units(name: &str, amount: Quantity) -> i64 {
+fn resource_amount(name: &str, amount: Quantity) -> i64 {
     let units = if name == "cpu" { amount.millis() } else { amount.units() };
     i64::try_from(units).unwrap_or(i64::MAX)
 }

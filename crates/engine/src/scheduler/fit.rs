@@ -18,7 +18,7 @@ use crate::daemonset::placement;
 
 /// The reason why a pod does not fit on a node. The variants are in the order of the checks.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Unfit {
+pub enum UnfitReason {
     Unschedulable,
     UntoleratedTaint,
     NodeAffinity,
@@ -43,7 +43,7 @@ pub enum Shortage {
     },
 }
 
-impl Unfit {
+impl UnfitReason {
     /// Whether the pod could fit if other pods were removed from the node. Upstream: not
     /// `UnschedulableAndUnresolvable`.
     pub(super) fn may_be_resolved_by_preemption(&self) -> bool {
@@ -106,40 +106,40 @@ impl Shortage {
 /// Rule: a pod fits on a node whose taints it tolerates, that matches its node affinity, has its host ports and
 /// resources free, and satisfies its pod affinity and spread constraints. Pods in `without` count as removed from the
 /// node.
-pub(super) fn check(
+pub(super) fn check_fit(
     all: &Scheduler,
     pod: &Pod,
     inter_pod: &InterPodAffinity,
     info: &NodeInfo,
     without: &BTreeSet<ObjectKey>,
-) -> Result<(), Unfit> {
-    check_node(all, pod, info, without)?;
+) -> Result<(), UnfitReason> {
+    check_node_fit(all, pod, info, without)?;
     inter_pod.check(all, pod, info, without)
 }
 
 /// Checks whether a pod fits on a node, without the rules that depend on pods on other nodes.
-pub(super) fn check_node(
+pub(super) fn check_node_fit(
     all: &Scheduler,
     pod: &Pod,
     info: &NodeInfo,
     without: &BTreeSet<ObjectKey>,
-) -> Result<(), Unfit> {
+) -> Result<(), UnfitReason> {
     check_taints(pod, info)?;
     placement::wanted(&pod.requirements.node_selector, &pod.requirements.node_affinity, &info.node.fact)
-        .map_err(|_| Unfit::NodeAffinity)?;
+        .map_err(|_| UnfitReason::NodeAffinity)?;
     check_ports(all, pod, info, without)?;
     check_resources(all, pod, info, without)
 }
 
 /// Rule: a pod does not fit on a node with an untolerated `NoSchedule` or `NoExecute` taint, nor on a cordoned node
 /// unless it tolerates the taint `unschedulable`.
-fn check_taints(pod: &Pod, info: &NodeInfo) -> Result<(), Unfit> {
+fn check_taints(pod: &Pod, info: &NodeInfo) -> Result<(), UnfitReason> {
     let cordon =
         || Taint { key: TAINT_NODE_UNSCHEDULABLE.into(), value: "".into(), effect: TaintEffect::NoSchedule };
     if info.node.unschedulable && !any_tolerates(&pod.requirements.tolerations, &cordon()) {
-        return Err(Unfit::Unschedulable);
+        return Err(UnfitReason::Unschedulable);
     }
-    if tolerates_taints(pod, info) { Ok(()) } else { Err(Unfit::UntoleratedTaint) }
+    if tolerates_taints(pod, info) { Ok(()) } else { Err(UnfitReason::UntoleratedTaint) }
 }
 
 pub(super) fn tolerates_taints(pod: &Pod, info: &NodeInfo) -> bool {
@@ -160,7 +160,7 @@ fn check_ports(
     pod: &Pod,
     info: &NodeInfo,
     without: &BTreeSet<ObjectKey>,
-) -> Result<(), Unfit> {
+) -> Result<(), UnfitReason> {
     if pod.requirements.ports.is_empty() {
         return Ok(());
     }
@@ -168,7 +168,7 @@ fn check_ports(
     let present = info.pods.values().filter(|it| !without.contains(&it.key));
     let mut requested = present.chain(nominated_pods).flat_map(|it| &it.requirements.ports);
     let conflicts_with = |port: &HostPort| pod.requirements.ports.iter().any(|it| it.conflicts_with(port));
-    if requested.any(conflicts_with) { Err(Unfit::HostPort) } else { Ok(()) }
+    if requested.any(conflicts_with) { Err(UnfitReason::HostPort) } else { Ok(()) }
 }
 
 /// Rule: the requests of all pods on a node do not exceed its allocatable resources, nor their number its pod limit.
@@ -177,7 +177,7 @@ fn check_resources(
     pod: &Pod,
     info: &NodeInfo,
     without: &BTreeSet<ObjectKey>,
-) -> Result<(), Unfit> {
+) -> Result<(), UnfitReason> {
     let allocatable = |name: &str| info.node.allocatable.get(name).copied().unwrap_or(0);
     let nominated_pods = nominated_pods(all, pod, info);
     let mut shortages = Vec::new();
@@ -201,5 +201,5 @@ fn check_resources(
             });
         }
     }
-    if shortages.is_empty() { Ok(()) } else { Err(Unfit::Insufficient(shortages)) }
+    if shortages.is_empty() { Ok(()) } else { Err(UnfitReason::Insufficient(shortages)) }
 }

@@ -9,7 +9,7 @@ use muster_api::text::Text;
 
 use super::inter_pod_affinity::InterPodAffinity;
 use super::node_info::NodeInfo;
-use super::{Pod, Scheduler, Shortage, Unfit, fit};
+use super::{Pod, Scheduler, Shortage, UnfitReason, fit};
 
 /// Why a pod does not fit on a node, in the words of `muster explain`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,12 +38,12 @@ impl FitCheck<'_> {
     /// count as removed.
     pub fn unfit_detail(&self, node: &Text, without: &BTreeSet<ObjectKey>) -> Option<UnfitDetail> {
         let info = self.all.nodes.get(node)?;
-        let unfit = fit::check(self.all, self.pod, &self.inter_pod, info, without).err()?;
+        let unfit = fit::check_fit(self.all, self.pod, &self.inter_pod, info, without).err()?;
         let (what, detail) = match &unfit {
-            Unfit::HostPort => self.port(info, without),
-            Unfit::Insufficient(shortages) => match shortages.first() {
+            UnfitReason::HostPort => self.host_port_conflict(info, without),
+            UnfitReason::Insufficient(shortages) => match shortages.first() {
                 Some(Shortage::Of { resource, .. }) => {
-                    (format!("too little {resource}"), Some(self.shortage(info, resource, without)))
+                    (format!("too little {resource}"), Some(self.shortage_detail(info, resource, without)))
                 }
                 Some(Shortage::Pods) | None => {
                     let most = info.node.allocatable.get("pods").copied().unwrap_or(0);
@@ -55,7 +55,7 @@ impl FitCheck<'_> {
         Some(UnfitDetail { what, detail })
     }
 
-    fn port(&self, info: &NodeInfo, without: &BTreeSet<ObjectKey>) -> (String, Option<String>) {
+    fn host_port_conflict(&self, info: &NodeInfo, without: &BTreeSet<ObjectKey>) -> (String, Option<String>) {
         for other in info.pods.values().filter(|it| !without.contains(&it.key)) {
             for port in &self.pod.requirements.ports {
                 if other.requirements.ports.iter().any(|it| it.conflicts_with(port)) {
@@ -67,12 +67,12 @@ impl FitCheck<'_> {
         ("a host port is taken".to_string(), None)
     }
 
-    fn shortage(&self, info: &NodeInfo, resource: &Text, without: &BTreeSet<ObjectKey>) -> String {
+    fn shortage_detail(&self, info: &NodeInfo, resource: &Text, without: &BTreeSet<ObjectKey>) -> String {
         let of = |pod: &Pod| pod.requirements.request(resource).unwrap_or(0);
         let allocatable = info.node.allocatable.get(resource).copied().unwrap_or(0);
         let others = info.pods.values().filter(|it| !without.contains(&it.key));
         let requested = others.map(|it| of(it)).fold(0, i64::saturating_add);
-        let amount = |it: i64| amount(resource, it);
+        let amount = |it: i64| format_amount(resource, it);
         format!(
             "it asks for {}; of {} on the node {} are requested",
             amount(of(self.pod)),
@@ -83,7 +83,7 @@ impl FitCheck<'_> {
 }
 
 /// Formats a quantity as manifests do: cores or millicores, and bytes in the largest binary unit without remainder.
-fn amount(resource: &str, amount: i64) -> String {
+fn format_amount(resource: &str, amount: i64) -> String {
     if resource == "cpu" {
         return if amount % 1000 == 0 { format!("{}", amount / 1000) } else { format!("{amount}m") };
     }

@@ -10,7 +10,7 @@ use muster_api::labels::Labels;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 
-use super::fit::{Unfit, nominated_pods, tolerates_taints};
+use super::fit::{UnfitReason, nominated_pods, tolerates_taints};
 use super::node_info::NodeInfo;
 use super::{Pod, PodAffinityTerm, Scheduler, TopologySpreadConstraint};
 use crate::daemonset::placement;
@@ -50,7 +50,7 @@ impl InterPodAffinity {
         let must: Vec<&TopologySpreadConstraint> =
             requirements.spread_constraints.iter().filter(|it| it.do_not_schedule).collect();
         if !must.is_empty() {
-            inter_pod.spread = domains(all, pod, &must);
+            inter_pod.spread = matching_pods_by_domain(all, pod, &must);
         }
         inter_pod
     }
@@ -86,7 +86,7 @@ impl InterPodAffinity {
         pod: &Pod,
         info: &NodeInfo,
         without: &BTreeSet<ObjectKey>,
-    ) -> Result<(), Unfit> {
+    ) -> Result<(), UnfitReason> {
         let gone: Vec<&Arc<Pod>> = without.iter().filter_map(|it| info.pods.get(it)).collect();
         self.satisfies_spread(pod, info, &gone)?;
         self.satisfies_affinity(all, pod, info, &gone)?;
@@ -95,19 +95,19 @@ impl InterPodAffinity {
 
     /// Rule: with the pod, its domain has at most `maxSkew` matching pods more than the domain with the fewest, or than
     /// zero if there are fewer domains than `minDomains`. A node without the topology key does not fit.
-    fn satisfies_spread(&self, pod: &Pod, info: &NodeInfo, gone: &[&Arc<Pod>]) -> Result<(), Unfit> {
+    fn satisfies_spread(&self, pod: &Pod, info: &NodeInfo, gone: &[&Arc<Pod>]) -> Result<(), UnfitReason> {
         let must = pod.requirements.spread_constraints.iter().filter(|it| it.do_not_schedule);
         for (spread, counts) in must.zip(&self.spread) {
             let Some(domain) = info.labels().get(&spread.topology_key) else {
-                return Err(Unfit::MissingTopologyLabel);
+                return Err(UnfitReason::MissingTopologyLabel);
             };
-            let left = gone.iter().filter(|it| spread.counts(pod, it)).count();
+            let left = gone.iter().filter(|it| spread.counts_pod(pod, it)).count();
             let here = counts.get(domain).map(|it| it.saturating_sub(left));
             let others = counts.iter().filter(|it| it.0 != domain).map(|it| *it.1);
             let fewest = others.chain(here).min().filter(|_| spread.min_domains <= counts.len()).unwrap_or(0);
             let with_it = here.unwrap_or(0) + usize::from(spread.selector.matches(&pod.labels));
             if spread.max_skew < with_it as i64 - fewest as i64 {
-                return Err(Unfit::TopologySpread);
+                return Err(UnfitReason::TopologySpread);
             }
         }
         Ok(())
@@ -121,19 +121,21 @@ impl InterPodAffinity {
         pod: &Pod,
         info: &NodeInfo,
         gone: &[&Arc<Pod>],
-    ) -> Result<(), Unfit> {
+    ) -> Result<(), UnfitReason> {
         let requirements = &pod.requirements;
         let left = gone.iter().filter(|it| matches_affinity(all, pod, it)).count();
         let mut is_satisfied = true;
         for (term, counts) in requirements.pod_affinity.iter().zip(&self.pod_affinity) {
-            let Some(domain) = info.labels().get(&term.topology_key) else { return Err(Unfit::PodAffinity) };
+            let Some(domain) = info.labels().get(&term.topology_key) else {
+                return Err(UnfitReason::PodAffinity);
+            };
             is_satisfied &= left < counts.get(domain).copied().unwrap_or(0);
         }
         let is_first = || {
             let none = self.pod_affinity.iter().all(|it| it.values().sum::<usize>() <= left);
             none && requirements.pod_affinity.iter().all(|it| it.matches(pod, &all.namespaces))
         };
-        if is_satisfied || is_first() { Ok(()) } else { Err(Unfit::PodAffinity) }
+        if is_satisfied || is_first() { Ok(()) } else { Err(UnfitReason::PodAffinity) }
     }
 
     /// Rule: no pod in the node's domain matches the pod's anti-affinity, and the pod matches the anti-affinity of none.
@@ -144,7 +146,7 @@ impl InterPodAffinity {
         pod: &Pod,
         info: &NodeInfo,
         gone: &[&Arc<Pod>],
-    ) -> Result<(), Unfit> {
+    ) -> Result<(), UnfitReason> {
         let labels = info.labels();
         let nominated_pods = nominated_pods(all, pod, info);
         for (term, counts) in pod.requirements.pod_anti_affinity.iter().zip(&self.pod_anti_affinity) {
@@ -152,7 +154,7 @@ impl InterPodAffinity {
             let matching =
                 |pods: &[&Arc<Pod>]| pods.iter().filter(|it| term.matches(it, &all.namespaces)).count();
             if matching(gone) < counts.get(domain).copied().unwrap_or(0) + matching(&nominated_pods) {
-                return Err(Unfit::PodAntiAffinity);
+                return Err(UnfitReason::PodAntiAffinity);
             }
         }
         let rejecting = |other: &Pod, topology_key: &Text| {
@@ -163,7 +165,7 @@ impl InterPodAffinity {
         for (topology_key, domains) in &self.existing_anti_affinity {
             let count = labels.get(topology_key).and_then(|domain| domains.get(domain)).copied().unwrap_or(0);
             if 0 < count && gone.iter().map(|it| rejecting(it, topology_key)).sum::<usize>() < count {
-                return Err(Unfit::ExistingPodAntiAffinity);
+                return Err(UnfitReason::ExistingPodAntiAffinity);
             }
         }
         let rejects = |other: &&Arc<Pod>| {
@@ -174,12 +176,12 @@ impl InterPodAffinity {
                 .filter(|it| labels.get(&it.topology_key).is_some());
             terms.any(|it| it.matches(pod, &all.namespaces))
         };
-        if nominated_pods.iter().any(rejects) { Err(Unfit::ExistingPodAntiAffinity) } else { Ok(()) }
+        if nominated_pods.iter().any(rejects) { Err(UnfitReason::ExistingPodAntiAffinity) } else { Ok(()) }
     }
 }
 
 /// For each constraint, the number of pods that it counts in each topology domain, including domains with none.
-pub(super) fn domains(
+pub(super) fn matching_pods_by_domain(
     all: &Scheduler,
     pod: &Pod,
     spreads: &[&TopologySpreadConstraint],
@@ -191,8 +193,9 @@ pub(super) fn domains(
             continue;
         }
         for (spread, counts) in spreads.iter().zip(&mut domains) {
-            if let Some(domain) = labels.get(&spread.topology_key).filter(|_| spread.includes(pod, info)) {
-                let count = info.pods.values().filter(|it| spread.counts(pod, it)).count();
+            if let Some(domain) = labels.get(&spread.topology_key).filter(|_| spread.includes_node(pod, info))
+            {
+                let count = info.pods.values().filter(|it| spread.counts_pod(pod, it)).count();
                 *counts.entry(domain.clone()).or_default() += count;
             }
         }
@@ -208,7 +211,7 @@ fn matches_affinity(all: &Scheduler, pod: &Pod, other: &Pod) -> bool {
 
 impl TopologySpreadConstraint {
     /// Whether the constraint counts pods on the node (`nodeAffinityPolicy`, `nodeTaintsPolicy`).
-    fn includes(&self, pod: &Pod, info: &NodeInfo) -> bool {
+    fn includes_node(&self, pod: &Pod, info: &NodeInfo) -> bool {
         let requirements = &pod.requirements;
         let is_wanted = || {
             placement::wanted(&requirements.node_selector, &requirements.node_affinity, &info.node.fact)
@@ -220,7 +223,7 @@ impl TopologySpreadConstraint {
 
     /// Rule: pods of the same namespace that match and are not being deleted count; an empty selector counts none, as
     /// upstream.
-    pub(super) fn counts(&self, pod: &Pod, other: &Pod) -> bool {
+    pub(super) fn counts_pod(&self, pod: &Pod, other: &Pod) -> bool {
         !self.selector.is_empty()
             && !other.deleting
             && other.key.namespace == pod.key.namespace

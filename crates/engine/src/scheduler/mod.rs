@@ -30,7 +30,7 @@ pub use facts::{
     Budget, Fact, HostPort, Namespace, Node, Pod, PodAffinityTerm, Requirements, SCHEDULER_NAME,
     TopologySpreadConstraint, budget, namespace, node, pod, pod_from_value,
 };
-pub use fit::{Shortage, Unfit};
+pub use fit::{Shortage, UnfitReason};
 pub use fit_check::{FitCheck, UnfitDetail};
 
 use muster_api::interner::Interner;
@@ -49,10 +49,10 @@ use preemption::Preemption;
 use queue::{QueueingHint, SchedulingQueue};
 
 /// Maximum number of calls in flight. Further pods stay in the queue, so that their decisions use newer facts.
-const CALLS_MAX: usize = 100;
+const CALLS_IN_FLIGHT_MAX: usize = 100;
 
 /// Maximum number of pods that one reconcile schedules, so that watch events are applied in between.
-const DECISIONS_MAX: usize = 100;
+const DECISIONS_PER_RECONCILE_MAX: usize = 100;
 
 /// Minimum number of feasible nodes to find and score. Upstream: `minFeasibleNodesToFind`.
 const FEASIBLE_NODES_MIN: usize = 100;
@@ -98,7 +98,7 @@ impl Controller for Scheduler {
 
     fn watches(&self) -> Vec<Watch> {
         [
-            call::pods(),
+            call::pod_watch(),
             Watch::whole("", "v1", "Node", "nodes", false),
             Watch::metadata("", "v1", "Namespace", "namespaces", false),
             Watch::whole("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
@@ -120,28 +120,28 @@ impl Controller for Scheduler {
         match event {
             Event::Listed { kind, facts, .. } => {
                 let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
-                self.remove_unlisted(kind, &listed);
+                self.remove_objects_not_listed(kind, &listed);
                 facts.into_iter().for_each(|it| self.put(it));
             }
             Event::Applied { fact, .. } => self.put(fact),
-            Event::Deleted { fact, .. } => self.removed(&fact),
+            Event::Deleted { fact, .. } => self.remove_object(&fact),
         }
         [()].into()
     }
 
     fn reconcile(&mut self, (): &(), now: Time) -> Reconcile<Call> {
         let mut reconcile = Reconcile { calls: core::mem::take(&mut self.ready), ..Reconcile::default() };
-        for _ in 0..DECISIONS_MAX {
-            if CALLS_MAX <= self.in_flight + reconcile.calls.len() {
+        for _ in 0..DECISIONS_PER_RECONCILE_MAX {
+            if CALLS_IN_FLIGHT_MAX <= self.in_flight + reconcile.calls.len() {
                 break;
             }
             let Some(key) = self.queue.next(now) else { break };
-            self.decide(&key, now, &mut reconcile);
+            self.schedule_pod(&key, now, &mut reconcile);
         }
         self.in_flight += reconcile.calls.len();
         reconcile.wake_at = match self.queue.has_active() {
             // Each outcome leads to the next reconcile.
-            true if CALLS_MAX <= self.in_flight => None,
+            true if CALLS_IN_FLIGHT_MAX <= self.in_flight => None,
             true => Some(now),
             false => self.queue.wake_at(),
         };
@@ -231,7 +231,7 @@ impl Scheduler {
         }
     }
 
-    fn removed(&mut self, fact: &Fact) {
+    fn remove_object(&mut self, fact: &Fact) {
         match fact {
             Fact::Pod(pod) => self.pod_removed(&pod.key),
             Fact::Node(node) => self.node_removed(&node.fact.name),
@@ -241,10 +241,10 @@ impl Scheduler {
     }
 
     /// Removes the known objects of a kind that a new list does not contain.
-    fn remove_unlisted(&mut self, kind: usize, listed: &BTreeSet<ObjectKey>) {
+    fn remove_objects_not_listed(&mut self, kind: usize, listed: &BTreeSet<ObjectKey>) {
         match &*self.watches()[kind].resource.kind {
             "Pod" => {
-                let known = self.nodes.assigned().chain(self.queue.keys());
+                let known = self.nodes.assigned_pods().chain(self.queue.keys());
                 let gone: Vec<ObjectKey> = known.filter(|it| !listed.contains(*it)).cloned().collect();
                 gone.iter().for_each(|it| self.pod_removed(it));
             }
@@ -328,7 +328,7 @@ impl Scheduler {
     /// the pods of lower priority; or when any pod is added, removed or changed, if the pod failed because of pods on
     /// other nodes. Upstream: queueing hints.
     fn activate_for(&mut self, hint: QueueingHint<'_>) {
-        for (pod, needs_fit_check) in self.queue.candidates(hint) {
+        for (pod, needs_fit_check) in self.queue.activation_candidates(hint) {
             let could_fit = |name: &Text| self.nodes.get(name).is_some_and(|it| self.could_fit(&pod, it));
             let helps = match hint {
                 QueueingHint::Node(name) if needs_fit_check => could_fit(name),
@@ -343,11 +343,11 @@ impl Scheduler {
     fn could_fit(&self, pod: &Pod, info: &NodeInfo) -> bool {
         let preemptable = info.pods.values().filter(|it| pod.may_preempt && it.priority < pod.priority);
         let preemptable = preemptable.map(|it| it.key.clone()).collect();
-        fit::check_node(self, pod, info, &preemptable).is_ok()
+        fit::check_node_fit(self, pod, info, &preemptable).is_ok()
     }
 
     /// Schedules the first pod of the queue.
-    fn decide(&mut self, key: &ObjectKey, now: Time, reconcile: &mut Reconcile<Call>) {
+    fn schedule_pod(&mut self, key: &ObjectKey, now: Time, reconcile: &mut Reconcile<Call>) {
         let Some(pod) = self.queue.pod(key).cloned() else { return };
         match self.find_node(&pod) {
             Decision::Bind(node) => {
@@ -369,9 +369,10 @@ impl Scheduler {
                     Some(Preemption::NotHelpful(_)) => self.nominate(key, None),
                     Some(Preemption::NotEligible(_)) | None => {}
                 }
-                reconcile
-                    .events
-                    .push(event_record(&pod, KubeEvent::warning("FailedScheduling", call::note(&message))));
+                reconcile.events.push(event_record(
+                    &pod,
+                    KubeEvent::warning("FailedScheduling", call::truncate_note(&message)),
+                ));
                 let wanted: UnschedulableStatus = (message.into(), self.queue.nominated_node(key).cloned());
                 let condition =
                     pod.unschedulable_condition.as_ref().filter(|(reason, _)| **reason == *"Unschedulable");
@@ -429,7 +430,7 @@ impl Scheduler {
         }
         let inter_pod = InterPodAffinity::of(self, pod);
         let none = BTreeSet::new();
-        let fits = |info: &NodeInfo| fit::check(self, pod, &inter_pod, info, &none);
+        let fits = |info: &NodeInfo| fit::check_fit(self, pod, &inter_pod, info, &none);
         // The nominated node comes first if the pod fits there.
         let nominated_node = self.queue.nominated_node(&pod.key).and_then(|it| self.nodes.get(it));
         if let Some(info) = nominated_node.filter(|it| fits(it).is_ok()) {
@@ -450,24 +451,24 @@ impl Scheduler {
                 break;
             }
         }
-        if let Some(node) = score::best(self, pod, &fitting) {
+        if let Some(node) = score::best_node(self, pod, &fitting) {
             return Decision::Bind(node);
         }
-        let preemption = preemption::choose(self, pod, &inter_pod, &unfit);
+        let preemption = preemption::choose_preemption(self, pod, &inter_pod, &unfit);
         let preemption_message = match &preemption {
             Preemption::Remove { .. } => None,
             Preemption::NotEligible(why) | Preemption::NotHelpful(why) => Some(why.as_str()),
         };
         Decision::Wait {
-            message: self.message(&unfit, preemption_message),
+            message: self.unschedulable_message(&unfit, preemption_message),
             depends_on_other_pods: unfit.iter().any(|(_, why)| why.depends_on_pods_elsewhere()),
             preemption: Some(preemption),
         }
     }
 
     /// Rule: the message of an unschedulable pod counts the nodes for each reason. Upstream: `FitError`.
-    fn message(&self, unfit: &[(&NodeInfo, Unfit)], preemption: Option<&str>) -> String {
-        let mut alike: BTreeMap<&Unfit, usize> = BTreeMap::new();
+    fn unschedulable_message(&self, unfit: &[(&NodeInfo, UnfitReason)], preemption: Option<&str>) -> String {
+        let mut alike: BTreeMap<&UnfitReason, usize> = BTreeMap::new();
         for (_, why) in unfit {
             *alike.entry(why).or_default() += 1;
         }
@@ -482,7 +483,7 @@ impl Scheduler {
             let others = String::from("node(s) didn't satisfy plugin(s) [NodeAffinity]");
             *reasons.entry(others).or_default() += self.nodes.len() - unfit.len();
         }
-        let message = histogram(self.nodes.len(), &reasons);
+        let message = format_reason_counts(self.nodes.len(), &reasons);
         preemption.map_or_else(|| message.clone(), |it| format!("{message} preemption: {it}"))
     }
 
@@ -497,7 +498,7 @@ impl Scheduler {
         if latest.is_responsible && !latest.deleting {
             self.queue.requeue(latest, attempts, now);
         }
-        let message = call::note(&format!("binding rejected: {refusal}"));
+        let message = call::truncate_note(&format!("binding rejected: {refusal}"));
         (*refusal != CallError::NotFound)
             .then(|| event_record(pod, KubeEvent::warning("FailedScheduling", message)))
     }
@@ -518,7 +519,7 @@ fn feasible_nodes_to_find(nodes: usize) -> usize {
 }
 
 /// Formats the number of nodes per reason as upstream does.
-fn histogram(nodes: usize, reasons: &BTreeMap<String, usize>) -> String {
+fn format_reason_counts(nodes: usize, reasons: &BTreeMap<String, usize>) -> String {
     let mut reasons: Vec<String> = reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
     reasons.sort();
     format!("0/{nodes} nodes are available: {}.", reasons.join(", "))

@@ -65,7 +65,7 @@ impl NodeInfos {
         self.node_by_pod.get(key)
     }
 
-    pub(super) fn assigned(&self) -> impl Iterator<Item = &ObjectKey> {
+    pub(super) fn assigned_pods(&self) -> impl Iterator<Item = &ObjectKey> {
         self.node_by_pod.keys()
     }
 
@@ -106,7 +106,7 @@ impl NodeInfos {
         }
         self.node_by_pod.insert(pod.key.clone(), node.clone());
         match self.nodes.get_mut(&node) {
-            Some(info) => info.put(pod),
+            Some(info) => info.add_pod(pod),
             None => drop(self.on_unknown_nodes.entry(node).or_default().insert(pod.key.clone(), pod)),
         }
     }
@@ -117,7 +117,7 @@ impl NodeInfos {
         self.with_pod_anti_affinity.remove(key);
         self.with_pod_affinity.remove(key);
         if let Some(info) = self.nodes.get_mut(&node) {
-            info.take(key);
+            info.remove_pod(key);
         } else if let Some(pods) = self.on_unknown_nodes.get_mut(&node) {
             pods.remove(key);
             if pods.is_empty() {
@@ -140,7 +140,7 @@ impl NodeInfos {
         }
         let mut info =
             NodeInfo { node, pods: BTreeMap::new(), requested: BTreeMap::new(), nonzero_requested: [0; 2] };
-        self.on_unknown_nodes.remove(&name).into_iter().flatten().for_each(|(_, pod)| info.put(pod));
+        self.on_unknown_nodes.remove(&name).into_iter().flatten().for_each(|(_, pod)| info.add_pod(pod));
         self.nodes.insert(name, info);
         true
     }
@@ -174,7 +174,7 @@ impl NodeInfo {
         self.nonzero_requested
     }
 
-    fn put(&mut self, pod: Arc<Pod>) {
+    fn add_pod(&mut self, pod: Arc<Pod>) {
         for (name, amount) in &pod.requirements.requests {
             let sum = self.requested.entry(name.clone()).or_default();
             *sum = sum.saturating_add(*amount);
@@ -185,7 +185,7 @@ impl NodeInfo {
         self.pods.insert(pod.key.clone(), pod);
     }
 
-    fn take(&mut self, key: &ObjectKey) {
+    fn remove_pod(&mut self, key: &ObjectKey) {
         let Some(pod) = self.pods.remove(key) else { return };
         for (name, amount) in &pod.requirements.requests {
             let sum = self.requested.entry(name.clone()).or_default();

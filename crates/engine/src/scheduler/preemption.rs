@@ -10,17 +10,17 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::fit::{self, Unfit};
+use super::fit::{self, UnfitReason};
 use super::inter_pod_affinity::InterPodAffinity;
 use super::node_info::NodeInfo;
-use super::{Budget, Pod, Scheduler, histogram};
+use super::{Budget, Pod, Scheduler, format_reason_counts};
 
 /// Preemption compares a tenth of the candidate nodes, and at least this many. Upstream: `MinCandidateNodesPercentage`,
 /// `MinCandidateNodesAbsolute`.
-const CANDIDATES_MIN: usize = 100;
+const CANDIDATE_NODES_MIN: usize = 100;
 
-const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
-const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
+const NOT_HELPFUL_MESSAGE: &str = "Preemption is not helpful for scheduling";
+const NO_VICTIMS_MESSAGE: &str = "No preemption victims found for incoming pod";
 
 /// The result of preemption for one pod.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,11 +36,11 @@ pub(super) enum Preemption {
 /// Rule: if a pod fits on no node, pods of lower priority are deleted from one: as few and as low as possible, and
 /// without violating PodDisruptionBudgets if possible. No further pods are deleted while earlier victims are
 /// terminating. Upstream: `DefaultPreemption`.
-pub(super) fn choose(
+pub(super) fn choose_preemption(
     all: &Scheduler,
     pod: &Pod,
     inter_pod: &InterPodAffinity,
-    unfit: &[(&NodeInfo, Unfit)],
+    unfit: &[(&NodeInfo, UnfitReason)],
 ) -> Preemption {
     if !pod.may_preempt {
         return Preemption::NotEligible("not eligible due to preemptionPolicy=Never.".into());
@@ -50,20 +50,20 @@ pub(super) fn choose(
             "not eligible due to a terminating pod on the nominated node.".into(),
         );
     }
-    let mut best: Option<(Cost, &NodeInfo, Vec<Arc<Pod>>)> = None;
+    let mut best: Option<(PreemptionCost, &NodeInfo, Vec<Arc<Pod>>)> = None;
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     let nodes: Vec<&NodeInfo> =
         unfit.iter().filter(|(_, why)| why.may_be_resolved_by_preemption()).map(|(info, _)| *info).collect();
-    let mut left = (nodes.len() / 10).max(CANDIDATES_MIN);
+    let mut left = (nodes.len() / 10).max(CANDIDATE_NODES_MIN);
     for info in &nodes {
-        match victims(all, pod, inter_pod, info) {
+        match victims_on_node(all, pod, inter_pod, info) {
             Err(why) => {
-                for reason in why.map_or_else(|| [NO_VICTIMS.into()].into(), |it| it.reasons()) {
+                for reason in why.map_or_else(|| [NO_VICTIMS_MESSAGE.into()].into(), |it| it.reasons()) {
                     *reasons.entry(reason).or_default() += 1;
                 }
             }
             Ok((violations, victims)) => {
-                let cost = cost(violations, &victims);
+                let cost = preemption_cost(violations, &victims);
                 if best.as_ref().is_none_or(|it| cost < it.0) {
                     best = Some((cost, info, victims));
                 }
@@ -78,13 +78,13 @@ pub(super) fn choose(
         return Preemption::Remove { node: info.name().clone(), victims };
     }
     if nodes.len() < all.nodes.len() {
-        *reasons.entry(NOT_HELPFUL.into()).or_default() += all.nodes.len() - nodes.len();
+        *reasons.entry(NOT_HELPFUL_MESSAGE.into()).or_default() += all.nodes.len() - nodes.len();
     }
-    Preemption::NotHelpful(histogram(all.nodes.len(), &reasons))
+    Preemption::NotHelpful(format_reason_counts(all.nodes.len(), &reasons))
 }
 
 /// True while victims are still terminating on the pod's nominated node, unless preemption there cannot help any more.
-fn has_terminating_victims(all: &Scheduler, pod: &Pod, unfit: &[(&NodeInfo, Unfit)]) -> bool {
+fn has_terminating_victims(all: &Scheduler, pod: &Pod, unfit: &[(&NodeInfo, UnfitReason)]) -> bool {
     let Some(info) = all.queue.nominated_node(&pod.key).and_then(|it| all.nodes.get(it)) else {
         return false;
     };
@@ -97,41 +97,41 @@ fn has_terminating_victims(all: &Scheduler, pod: &Pod, unfit: &[(&NodeInfo, Unfi
 /// The cost of preemption on a node, compared in this order: violated budgets, highest priority, sum of priorities,
 /// number of victims, and start time of the oldest victim of the highest priority. Upstream:
 /// `pickOneNodeForPreemption`.
-type Cost = (usize, i32, i64, usize, Reverse<Time>);
+type PreemptionCost = (usize, i32, i64, usize, Reverse<Time>);
 
-fn cost(violations: usize, victims: &[Arc<Pod>]) -> Cost {
+fn preemption_cost(violations: usize, victims: &[Arc<Pod>]) -> PreemptionCost {
     let highest = victims.iter().map(|it| it.priority).max().unwrap_or(i32::MIN);
     let sum = victims.iter().map(|it| i64::from(it.priority) + i64::from(i32::MAX) + 1).sum();
-    let oldest = victims.iter().filter(|it| it.priority == highest).map(|it| started(it)).min();
+    let oldest = victims.iter().filter(|it| it.priority == highest).map(|it| start_time(it)).min();
     (violations, highest, sum, victims.len(), Reverse(oldest.unwrap_or_default()))
 }
 
 /// Start time of a pod. A pod that has not started counts as the one started last.
-fn started(pod: &Pod) -> Time {
+fn start_time(pod: &Pod) -> Time {
     pod.started.unwrap_or(Time::from_micros(i64::MAX))
 }
 
 /// The victims on a node, highest priority first, and how many of them violate a budget. `Err` holds the reason why
 /// preemption does not help, or `None` if the node has no pod of lower priority. Upstream: `SelectVictimsOnNode`.
-fn victims(
+fn victims_on_node(
     all: &Scheduler,
     pod: &Pod,
     inter_pod: &InterPodAffinity,
     info: &NodeInfo,
-) -> Result<(usize, Vec<Arc<Pod>>), Option<Unfit>> {
+) -> Result<(usize, Vec<Arc<Pod>>), Option<UnfitReason>> {
     let mut lower: Vec<&Arc<Pod>> = info.pods.values().filter(|it| it.priority < pod.priority).collect();
     if lower.is_empty() {
         return Err(None);
     }
     let mut gone: BTreeSet<ObjectKey> = lower.iter().map(|it| it.key.clone()).collect();
-    fit::check(all, pod, inter_pod, info, &gone).map_err(Some)?;
+    fit::check_fit(all, pod, inter_pod, info, &gone).map_err(Some)?;
     // Pods are reprieved by priority, then age; those whose deletion violates a budget come first.
-    let importance = |it: &Pod| (Reverse(it.priority), started(it), it.key.clone());
+    let importance = |it: &Pod| (Reverse(it.priority), start_time(it), it.key.clone());
     lower.sort_by_key(|it| importance(it));
     let mut left: BTreeMap<&ObjectKey, i64> = all.budgets.iter().map(|(key, it)| (key, it.allowed)).collect();
     let mut breaks = |it: &Pod| {
         let mut is_broken = false;
-        for (key, _) in all.budgets.iter().filter(|(_, budget)| budget.covers(it)) {
+        for (key, _) in all.budgets.iter().filter(|(_, budget)| budget.covers_pod(it)) {
             let allowed = left.entry(key).or_default();
             *allowed -= 1;
             is_broken |= *allowed < 0;
@@ -143,7 +143,7 @@ fn victims(
     let in_turn = breaking.into_iter().map(|it| (1, it)).chain(keeping.into_iter().map(|it| (0, it)));
     for (broken, it) in in_turn {
         gone.remove(&it.key);
-        if fit::check(all, pod, inter_pod, info, &gone).is_err() {
+        if fit::check_fit(all, pod, inter_pod, info, &gone).is_err() {
             gone.insert(it.key.clone());
             violations += broken;
             victims.push(it.clone());
@@ -155,7 +155,7 @@ fn victims(
 
 impl Budget {
     /// Whether deleting the pod counts against the budget.
-    fn covers(&self, pod: &Pod) -> bool {
+    fn covers_pod(&self, pod: &Pod) -> bool {
         self.key.namespace == pod.key.namespace
             && !pod.labels.is_empty()
             && !self.disrupted.contains(&pod.key.name)

@@ -18,11 +18,11 @@ const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
 /// Maximum time that a pod stays parked before it is tried again. Upstream: `podMaxInUnschedulablePodsDuration`.
-const PARKED_MAX: Duration = Duration::from_secs(300);
+const PARKED_DURATION_MAX: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default)]
 pub(super) struct SchedulingQueue {
-    pending: BTreeMap<ObjectKey, Pending>,
+    pending: BTreeMap<ObjectKey, PendingPod>,
     /// Pods to schedule now, by priority, then by age.
     active: BTreeSet<QueueOrder>,
     /// Parked pods by the time at which they become active.
@@ -43,7 +43,7 @@ pub(super) struct SchedulingQueue {
 type QueueOrder = (Reverse<i32>, Time, ObjectKey);
 
 #[derive(Debug)]
-struct Pending {
+struct PendingPod {
     pod: Arc<Pod>,
     nominated_node: Option<Text>,
     /// Number of failed scheduling attempts in a row.
@@ -112,9 +112,10 @@ impl SchedulingQueue {
             }
             None => {
                 self.remove(&key);
-                self.active.insert(order(&pod));
+                self.active.insert(queue_order(&pod));
                 let nominated = pod.nominated.clone();
-                let pending = Pending { pod, nominated_node: None, attempts: 0, state: QueueState::Active };
+                let pending =
+                    PendingPod { pod, nominated_node: None, attempts: 0, state: QueueState::Active };
                 self.pending.insert(key.clone(), pending);
                 self.nominate(&key, nominated);
             }
@@ -125,7 +126,7 @@ impl SchedulingQueue {
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Text> {
         self.unpark(key);
         let pending = self.pending.remove(key)?;
-        self.active.remove(&order(&pending.pod));
+        self.active.remove(&queue_order(&pending.pod));
         if let Some(node) = &pending.nominated_node {
             self.remove_nomination(node, key);
         }
@@ -137,7 +138,7 @@ impl SchedulingQueue {
     /// again after five minutes. If the clock is set back, no pod waits longer than that.
     pub(super) fn next(&mut self, now: Time) -> Option<ObjectKey> {
         while let Some((at, key)) = self.due.last().cloned()
-            && now + PARKED_MAX < at
+            && now + PARKED_DURATION_MAX < at
         {
             self.move_to_active(&key);
         }
@@ -182,7 +183,7 @@ impl SchedulingQueue {
         if depends_on_other_pods {
             self.pod_dependent.insert(key.clone());
         }
-        self.park_until(key, now, now + PARKED_MAX, names);
+        self.park_until(key, now, now + PARKED_DURATION_MAX, names);
     }
 
     /// Number of failed scheduling attempts of the pod.
@@ -204,12 +205,12 @@ impl SchedulingQueue {
     pub(super) fn back_off(&mut self, key: &ObjectKey, now: Time) {
         self.unpark(key);
         let attempts = self.attempts(key);
-        self.park_until(key, now, now + backoff(attempts + 1), None);
+        self.park_until(key, now, now + backoff_duration(attempts + 1), None);
     }
 
     fn park_until(&mut self, key: &ObjectKey, now: Time, until: Time, names: Option<BTreeSet<Text>>) {
         let Some(pending) = self.pending.get_mut(key) else { return };
-        self.active.remove(&order(&pending.pod));
+        self.active.remove(&queue_order(&pending.pod));
         pending.attempts = pending.attempts.saturating_add(1);
         pending.state = QueueState::Parked { since: now, until, names, is_activated: false };
         self.due.insert((until, key.clone()));
@@ -223,7 +224,7 @@ impl SchedulingQueue {
             return;
         };
         self.due.remove(&(until, key.clone()));
-        self.activated.remove(&order(&pending.pod));
+        self.activated.remove(&queue_order(&pending.pod));
         self.unpinned.remove(key);
         self.pod_dependent.remove(key);
         for name in names.into_iter().flatten() {
@@ -239,13 +240,13 @@ impl SchedulingQueue {
     fn move_to_active(&mut self, key: &ObjectKey) {
         self.unpark(key);
         if let Some(pending) = self.pending.get(key) {
-            self.active.insert(order(&pending.pod));
+            self.active.insert(queue_order(&pending.pod));
         }
     }
 
     /// Parked pods that the change may help and that are not activated yet. The flag tells whether the pod's fit on the
     /// changed node must be checked first.
-    pub(super) fn candidates(&self, hint: QueueingHint<'_>) -> Vec<(Arc<Pod>, bool)> {
+    pub(super) fn activation_candidates(&self, hint: QueueingHint<'_>) -> Vec<(Arc<Pod>, bool)> {
         let by_node = match hint {
             QueueingHint::Node(node) => {
                 Some(self.pinned.get(node).into_iter().flatten().chain(&self.unpinned))
@@ -274,9 +275,9 @@ impl SchedulingQueue {
             return;
         }
         self.due.remove(&(*until, key.clone()));
-        *until = (*until).min(*since + backoff(attempts));
+        *until = (*until).min(*since + backoff_duration(attempts));
         self.due.insert((*until, key.clone()));
-        self.activated.insert(order(&pending.pod));
+        self.activated.insert(queue_order(&pending.pod));
     }
 
     /// Nominates a node for the pod, and returns the previously nominated node if it differs.
@@ -302,10 +303,10 @@ impl SchedulingQueue {
     }
 }
 
-fn order(pod: &Pod) -> QueueOrder {
+fn queue_order(pod: &Pod) -> QueueOrder {
     (Reverse(pod.priority), pod.created, pod.key.clone())
 }
 
-fn backoff(attempts: u32) -> Duration {
+fn backoff_duration(attempts: u32) -> Duration {
     BACKOFF_MIN.saturating_mul(1 << attempts.saturating_sub(1).min(4)).min(BACKOFF_MAX)
 }

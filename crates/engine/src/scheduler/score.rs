@@ -17,7 +17,7 @@ const SCORE_MAX: i64 = 100;
 
 /// Rule: the weights are 3 for taints, 2 for node affinity, pod affinity and spread, and 1 for least allocated and
 /// balanced allocation; a hash of pod and node decides between equal scores. Upstream: the default plugins.
-pub(super) fn best(all: &Scheduler, pod: &Pod, fitting: &[&NodeInfo]) -> Option<Text> {
+pub(super) fn best_node(all: &Scheduler, pod: &Pod, fitting: &[&NodeInfo]) -> Option<Text> {
     if let [only] = fitting {
         return Some(only.name().clone());
     }
@@ -42,7 +42,7 @@ pub(super) fn best(all: &Scheduler, pod: &Pod, fitting: &[&NodeInfo]) -> Option<
 fn score_taints(pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     let unwanted = |info: &&NodeInfo| {
         let taints = info.node.fact.taints.iter().filter(|it| it.effect == TaintEffect::PreferNoSchedule);
-        count(taints.filter(|it| !any_tolerates(&pod.requirements.tolerations, it)).count())
+        to_i64(taints.filter(|it| !any_tolerates(&pod.requirements.tolerations, it)).count())
     };
     let counts: Vec<i64> = nodes.iter().map(unwanted).collect();
     match counts.iter().max() {
@@ -109,7 +109,7 @@ fn score_pod_affinity(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i6
         };
         sums.iter().filter_map(here).sum()
     };
-    normalize(nodes.iter().map(sum_at).collect())
+    normalize_scores(nodes.iter().map(sum_at).collect())
 }
 
 /// Scores nodes by topology spread: fewer matching pods in the node's domain score higher. Upstream:
@@ -120,13 +120,13 @@ fn score_spread(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     if spreads.is_empty() {
         return Vec::new();
     }
-    let domains = inter_pod_affinity::domains(all, pod, &spreads);
+    let domains = inter_pod_affinity::matching_pods_by_domain(all, pod, &spreads);
     let score = |info: &&NodeInfo| -> Option<i64> {
         let mut sum = 0;
         for (spread, counts) in spreads.iter().zip(&domains) {
             let domain = info.labels().get(&spread.topology_key)?;
-            let here = count(counts.get(domain).copied().unwrap_or(0));
-            sum += here * logarithm(counts.len()) + (spread.max_skew - 1) * HUNDRED;
+            let here = to_i64(counts.get(domain).copied().unwrap_or(0));
+            sum += here * topology_weight(counts.len()) + (spread.max_skew - 1) * HUNDRED;
         }
         Some(sum)
     };
@@ -146,15 +146,15 @@ const HUNDRED: i64 = 100;
 
 /// Weight of a topology spread constraint with this many domains: ln(domains + 2) in hundredths, approximated.
 /// Upstream: `topologyNormalizingWeight`.
-fn logarithm(domains: usize) -> i64 {
+fn topology_weight(domains: usize) -> i64 {
     let number = domains.saturating_add(2);
     let whole = number.ilog2();
-    let part = ((count(number) * HUNDRED) >> whole) - HUNDRED;
+    let part = ((to_i64(number) * HUNDRED) >> whole) - HUNDRED;
     (i64::from(whole) * HUNDRED + part) * 69 / 100
 }
 
 /// Scales the scores of all nodes to the range 0..=100.
-fn normalize(mut scores: Vec<i64>) -> Vec<i64> {
+fn normalize_scores(mut scores: Vec<i64>) -> Vec<i64> {
     let (least, most) = (scores.iter().min().copied(), scores.iter().max().copied());
     let (Some(least), Some(most)) = (least, most) else { return scores };
     for score in &mut scores {
@@ -187,6 +187,6 @@ fn allocated_percent(pod: &Pod, info: &NodeInfo) -> [i64; 2] {
     })
 }
 
-fn count(it: usize) -> i64 {
+fn to_i64(it: usize) -> i64 {
     i64::try_from(it).unwrap_or(i64::MAX)
 }

@@ -14,7 +14,7 @@ use super::ProxyState;
 use super::facts::{Endpoint, Service, ServiceType, Slice};
 
 /// Version of the DNS-based service discovery specification that the names follow.
-const SPECIFICATION: &str = "1.1.0";
+const SPECIFICATION_VERSION: &str = "1.1.0";
 
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
@@ -68,7 +68,7 @@ pub fn resolve(state: &ProxyState, domain: &str, question: Question<'_>) -> Answ
     let Question { labels, query_type } = question;
     if let [d, c, b, a, "in-addr", "arpa"] = &labels.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         return match format!("{a}.{b}.{c}.{d}").parse() {
-            Ok(address) => reverse(state, domain, address, query_type),
+            Ok(address) => resolve_reverse(state, domain, address, query_type),
             Err(_) => Answer::OutsideDomain,
         };
     }
@@ -88,18 +88,22 @@ pub fn resolve(state: &ProxyState, domain: &str, question: Question<'_>) -> Answ
             _ => Vec::new(),
         }),
         ["dns-version"] if query_type == QueryType::Txt => {
-            Answer::Records([Record::Txt(SPECIFICATION)].into())
+            Answer::Records([Record::Txt(SPECIFICATION_VERSION)].into())
         }
         ["dns-version"] | ["svc" | "pod"] | [_, "pod"] => nothing(),
         [namespace, "svc"] if resolver.has_namespace(namespace) => nothing(),
-        [name, namespace, "svc"] => resolver.service(namespace, name, query_type),
-        ["_tcp" | "_udp" | "_sctp", name, namespace, "svc"] if resolver.get(namespace, name).is_some() => {
+        [name, namespace, "svc"] => resolver.resolve_service(namespace, name, query_type),
+        ["_tcp" | "_udp" | "_sctp", name, namespace, "svc"]
+            if resolver.find_service(namespace, name).is_some() =>
+        {
             nothing()
         }
-        [host, name, namespace, "svc"] => resolver.endpoint(namespace, name, host, query_type),
+        [host, name, namespace, "svc"] => resolver.resolve_endpoint(namespace, name, host, query_type),
         [port, protocol, name, namespace, "svc"] => {
             match (port.strip_prefix('_'), protocol.strip_prefix('_')) {
-                (Some(port), Some(protocol)) => resolver.port(namespace, name, port, protocol, query_type),
+                (Some(port), Some(protocol)) => {
+                    resolver.resolve_port(namespace, name, port, protocol, query_type)
+                }
                 _ => Answer::NxDomain,
             }
         }
@@ -123,21 +127,21 @@ impl<'a> Resolver<'a> {
         next.is_some_and(|(key, _)| *key.namespace == *namespace)
     }
 
-    fn get(&self, namespace: &str, name: &str) -> Option<(ObjectKey, &'a Service)> {
+    fn find_service(&self, namespace: &str, name: &str) -> Option<(ObjectKey, &'a Service)> {
         let key = ObjectKey::new(namespace, name);
         let service = self.state.services.get(&key)?;
         Some((key, service))
     }
 
-    fn service(&self, namespace: &str, name: &str, query_type: QueryType) -> Answer {
-        let Some((key, service)) = self.get(namespace, name) else { return Answer::NxDomain };
+    fn resolve_service(&self, namespace: &str, name: &str, query_type: QueryType) -> Answer {
+        let Some((key, service)) = self.find_service(namespace, name) else { return Answer::NxDomain };
         let all = |_: &str, _: &str| true;
         match (&service.kind, query_type) {
             (ServiceType::External(target), _) => match target.parse() {
                 Ok(address) => Answer::Records(address_records([address], query_type)),
                 Err(_) => Answer::Alias(target.clone()),
             },
-            (_, QueryType::Srv) => Answer::Records(self.ports(&key, service, all)),
+            (_, QueryType::Srv) => Answer::Records(self.srv_records(&key, service, all)),
             (ServiceType::Cluster(addresses), _) => {
                 Answer::Records(address_records(addresses.iter().copied(), query_type))
             }
@@ -148,8 +152,8 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn endpoint(&self, namespace: &str, name: &str, host: &str, query_type: QueryType) -> Answer {
-        let Some((key, _)) = self.get(namespace, name) else { return Answer::NxDomain };
+    fn resolve_endpoint(&self, namespace: &str, name: &str, host: &str, query_type: QueryType) -> Answer {
+        let Some((key, _)) = self.find_service(namespace, name) else { return Answer::NxDomain };
         let named: Vec<_> =
             self.ready_endpoints(&key).filter(|(_, it)| endpoint_hostname(it) == *host).collect();
         if named.is_empty() {
@@ -158,14 +162,21 @@ impl<'a> Resolver<'a> {
         if query_type == QueryType::Srv {
             let ports = named.iter().flat_map(|(slice, it)| slice.ports.iter().map(move |port| (*it, port)));
             let ports = ports.map(|(it, port)| self.srv_record(&key, it, port.number));
-            return Answer::Records(deduplicated(ports));
+            return Answer::Records(sorted_unique_records(ports));
         }
         Answer::Records(address_records(named.iter().map(|(_, it)| it.address), query_type))
     }
 
-    fn port(&self, namespace: &str, name: &str, port: &str, protocol: &str, query_type: QueryType) -> Answer {
-        let Some((key, service)) = self.get(namespace, name) else { return Answer::NxDomain };
-        let ports = self.ports(&key, service, |a, b| a == port && b == protocol);
+    fn resolve_port(
+        &self,
+        namespace: &str,
+        name: &str,
+        port: &str,
+        protocol: &str,
+        query_type: QueryType,
+    ) -> Answer {
+        let Some((key, service)) = self.find_service(namespace, name) else { return Answer::NxDomain };
+        let ports = self.srv_records(&key, service, |a, b| a == port && b == protocol);
         match (ports.is_empty(), query_type) {
             (true, _) => Answer::NxDomain,
             (false, QueryType::Srv) => Answer::Records(ports),
@@ -173,27 +184,34 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn ports(&self, key: &ObjectKey, service: &Service, wanted: impl Fn(&str, &str) -> bool) -> Vec<Record> {
+    fn srv_records(
+        &self,
+        key: &ObjectKey,
+        service: &Service,
+        wanted: impl Fn(&str, &str) -> bool,
+    ) -> Vec<Record> {
         match &service.kind {
             ServiceType::External(_) => Vec::new(),
             ServiceType::Cluster(addresses) => {
                 let ports = service.ports.iter().filter(|it| wanted(&it.name, it.protocol.as_str()));
-                let target = self.name(key);
-                deduplicated(ports.map(|it| Record::Srv {
+                let target = self.service_name(key);
+                sorted_unique_records(ports.map(|it| Record::Srv {
                     number: it.number,
                     target: target.clone(),
                     addresses: addresses.clone(),
                 }))
             }
-            ServiceType::Headless => deduplicated(self.ready_endpoints(key).flat_map(|(slice, endpoint)| {
-                let ports = slice.ports.iter().filter(|it| wanted(&it.name, it.protocol.as_str()));
-                ports.map(|it| self.srv_record(key, endpoint, it.number)).collect::<Vec<_>>()
-            })),
+            ServiceType::Headless => {
+                sorted_unique_records(self.ready_endpoints(key).flat_map(|(slice, endpoint)| {
+                    let ports = slice.ports.iter().filter(|it| wanted(&it.name, it.protocol.as_str()));
+                    ports.map(|it| self.srv_record(key, endpoint, it.number)).collect::<Vec<_>>()
+                }))
+            }
         }
     }
 
     fn srv_record(&self, key: &ObjectKey, endpoint: &Endpoint, number: u16) -> Record {
-        let target = format!("{}.{}", endpoint_hostname(endpoint), self.name(key));
+        let target = format!("{}.{}", endpoint_hostname(endpoint), self.service_name(key));
         Record::Srv { number, target, addresses: [endpoint.address].into() }
     }
 
@@ -202,32 +220,32 @@ impl<'a> Resolver<'a> {
         slices.flat_map(|slice| slice.endpoints.iter().filter(|it| it.ready).map(move |it| (slice, it)))
     }
 
-    fn name(&self, key: &ObjectKey) -> String {
+    fn service_name(&self, key: &ObjectKey) -> String {
         format!("{}.{}.svc.{}", key.name, key.namespace, self.domain)
     }
 }
 
 /// Rule: a cluster IP resolves to the name of its Service, and the address of an endpoint to its name within its
 /// Service. Queries for other pod addresses are not forwarded.
-fn reverse(state: &ProxyState, domain: &str, address: Ipv4Addr, query_type: QueryType) -> Answer {
+fn resolve_reverse(state: &ProxyState, domain: &str, address: Ipv4Addr, query_type: QueryType) -> Answer {
     let resolver = Resolver { state, domain };
     let address = IpAddr::V4(address);
     let is_its = |it: &&ObjectKey| matches!(&state.services[*it].kind, ServiceType::Cluster(its) if its.contains(&address));
-    let of_service = state.services.keys().find(is_its).map(|it| resolver.name(it));
+    let of_service = state.services.keys().find(is_its).map(|it| resolver.service_name(it));
     let names: Vec<String> = match of_service {
         Some(name) => [name].into(),
         None => {
             let keys = state.slices.keys().filter(|it| state.services.contains_key(it));
             let all = keys.flat_map(|key| resolver.ready_endpoints(key).map(move |(_, it)| (key, it)));
             let its = all.filter(|(_, it)| it.address == address);
-            its.map(|(key, it)| format!("{}.{}", endpoint_hostname(it), resolver.name(key))).collect()
+            its.map(|(key, it)| format!("{}.{}", endpoint_hostname(it), resolver.service_name(key))).collect()
         }
     };
     let is_pods =
         |it: Ipv4Addr| state.nodes.values().filter_map(|it| it.range).any(|range| range.contains(it));
     match address {
         _ if !names.is_empty() && query_type == QueryType::Ptr => {
-            Answer::Records(deduplicated(names.into_iter().map(Record::Ptr)))
+            Answer::Records(sorted_unique_records(names.into_iter().map(Record::Ptr)))
         }
         _ if !names.is_empty() => Answer::Records(Vec::new()),
         IpAddr::V4(it) if is_pods(it) => Answer::NxDomain,
@@ -256,10 +274,10 @@ fn address_records(addresses: impl IntoIterator<Item = IpAddr>, query_type: Quer
         QueryType::Aaaa => it.is_ipv6(),
         _ => false,
     });
-    deduplicated(wanted.map(Record::Address))
+    sorted_unique_records(wanted.map(Record::Address))
 }
 
 /// Sorts the records, and removes duplicates.
-fn deduplicated(records: impl Iterator<Item = Record>) -> Vec<Record> {
+fn sorted_unique_records(records: impl Iterator<Item = Record>) -> Vec<Record> {
     records.collect::<BTreeSet<_>>().into_iter().collect()
 }

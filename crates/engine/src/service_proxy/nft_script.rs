@@ -7,16 +7,16 @@ use core::fmt::Write as _;
 use super::nft_table::{NftSet, NftTable};
 
 /// Family and name of the nftables table that holds all rules of the service proxy, and no others.
-const NAME: &str = "ip muster";
+const TABLE_NAME: &str = "ip muster";
 
 /// Maximum number of set elements on one line of the script: error messages of `nft` repeat the whole line.
-const ELEMENTS_MAX: usize = 256;
+const ELEMENTS_PER_LINE_MAX: usize = 256;
 
 impl NftTable {
     /// The script that replaces the table in one transaction, whatever its content is.
     pub fn replacement(&self) -> String {
         let mut out = String::new();
-        let _ = writeln!(out, "add table {NAME}\ndelete table {NAME}\nadd table {NAME}");
+        let _ = writeln!(out, "add table {TABLE_NAME}\ndelete table {TABLE_NAME}\nadd table {TABLE_NAME}");
         self.write_changes(&Self::default(), &mut out);
         out
     }
@@ -46,20 +46,21 @@ impl NftTable {
         let gone: Vec<_> = before.chains.keys().filter(|name| !self.chains.contains_key(*name)).collect();
         for name in changed.iter().map(|(name, _)| *name).chain(gone.iter().copied()) {
             if before.chains.contains_key(name) {
-                let _ = writeln!(out, "flush chain {NAME} {name}");
+                let _ = writeln!(out, "flush chain {TABLE_NAME} {name}");
             }
         }
         for name in gone {
-            let _ = writeln!(out, "delete chain {NAME} {name}");
+            let _ = writeln!(out, "delete chain {TABLE_NAME} {name}");
         }
         for (name, set) in &before.sets {
             if !self.sets.get(name).is_some_and(|it| is_same_kind(it, set)) {
-                let _ = writeln!(out, "delete {} {NAME} {name}", object_type(set));
+                let _ = writeln!(out, "delete {} {TABLE_NAME} {name}", object_type(set));
             }
         }
         for (name, set) in &self.sets {
             if !before.sets.get(name).is_some_and(|it| is_same_kind(it, set)) {
-                let _ = writeln!(out, "add {} {NAME} {name} {{ {} }}", object_type(set), set.declaration);
+                let _ =
+                    writeln!(out, "add {} {TABLE_NAME} {name} {{ {} }}", object_type(set), set.declaration);
             }
         }
         for (name, chain) in &changed {
@@ -69,12 +70,12 @@ impl NftTable {
                 } else {
                     alloc::format!(" {{ {} policy accept; }}", chain.hook)
                 };
-                let _ = writeln!(out, "add chain {NAME} {name}{hook}");
+                let _ = writeln!(out, "add chain {TABLE_NAME} {name}{hook}");
             }
         }
         for (name, chain) in &changed {
             for rule in &chain.rules {
-                let _ = writeln!(out, "add rule {NAME} {name} {rule}");
+                let _ = writeln!(out, "add rule {TABLE_NAME} {name} {rule}");
             }
         }
         for (name, set) in &self.sets {
@@ -96,7 +97,7 @@ fn object_type(set: &NftSet) -> &'static str {
 }
 
 fn write_elements(out: &mut String, verb: &str, set: &str, elements: Vec<String>) {
-    for elements in elements.chunks(ELEMENTS_MAX) {
-        let _ = writeln!(out, "{verb} element {NAME} {set} {{ {} }}", elements.join(", "));
+    for elements in elements.chunks(ELEMENTS_PER_LINE_MAX) {
+        let _ = writeln!(out, "{verb} element {TABLE_NAME} {set} {{ {} }}", elements.join(", "));
     }
 }

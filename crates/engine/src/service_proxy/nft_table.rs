@@ -15,7 +15,7 @@ use super::reserved_addresses::ReservedAddresses;
 use super::{ProxyState, Routes};
 
 /// Name of the network bridge of the node's pods.
-pub(super) const BRIDGE: &str = "cni0";
+pub(super) const BRIDGE_NAME: &str = "cni0";
 
 /// Mark of packets that are to be masqueraded. Upstream: `--iptables-masquerade-bit`, 14.
 const MASQUERADE_MARK: &str = "0x4000";
@@ -104,10 +104,10 @@ pub fn build_table(state: &ProxyState, me: &ThisNode, routes: &Routes) -> NftTab
         if let ServiceType::Cluster(addresses) = &service.kind
             && is_safe_name(key)
         {
-            builder.service(key, service, addresses);
+            builder.add_service(key, service, addresses);
         }
     }
-    builder.base_chains(state.node(&me.name).and_then(|it| it.range), routes);
+    builder.add_base_chains(state.node(&me.name).and_then(|it| it.range), routes);
     builder.table
 }
 
@@ -179,12 +179,12 @@ impl TableBuilder<'_> {
         set("hairpins", false, "type ipv4_addr . ipv4_addr;");
     }
 
-    fn service(&mut self, key: &ObjectKey, service: &Service, addresses: &[IpAddr]) {
+    fn add_service(&mut self, key: &ObjectKey, service: &Service, addresses: &[IpAddr]) {
         let addresses = self.reserved.cluster_ips(addresses);
         let outside = self.reserved.external_addresses(service);
         let mut has_endpoints = false;
         for port in &service.ports {
-            has_endpoints |= self.port(key, service, &addresses, &outside, port);
+            has_endpoints |= self.add_port(key, service, &addresses, &outside, port);
         }
         for address in addresses {
             // A Service with endpoints at the DNS address replaces the node's DNS server.
@@ -192,13 +192,13 @@ impl TableBuilder<'_> {
                 self.is_dns_ours = false;
             }
             if Some(address) != self.me.dns || has_endpoints {
-                self.element("cluster-ips", address.to_string(), String::new());
+                self.add_element("cluster-ips", address.to_string(), String::new());
             }
         }
     }
 
     /// Adds the rules of a Service port, and returns whether it has endpoints.
-    fn port(
+    fn add_port(
         &mut self,
         key: &ObjectKey,
         service: &Service,
@@ -206,7 +206,7 @@ impl TableBuilder<'_> {
         outside: &[Ipv4Addr],
         port: &Port,
     ) -> bool {
-        let all = candidates(self.state, key, port);
+        let all = port_endpoints(self.state, key, port);
         let zone = self.state.node(&self.me.name).and_then(|it| it.zone.as_deref());
         let (cluster, local) =
             (cluster_endpoints(&all, &self.me.name, zone), local_endpoints(&all, &self.me.name));
@@ -224,12 +224,12 @@ impl TableBuilder<'_> {
         if let Some(verdict) = verdict {
             for address in addresses {
                 let element = format!("{address} . {protocol} . {}", port.number);
-                self.element("services", element, verdict.clone());
+                self.add_element("services", element, verdict.clone());
             }
         }
         let is_open = port.node_port.is_some() || !outside.is_empty();
         if is_open && has_any {
-            self.external_chain(service, outside, &name, port, !cluster.is_empty(), !local.is_empty());
+            self.add_external_chain(service, outside, &name, port, !cluster.is_empty(), !local.is_empty());
         }
         if port.protocol == Protocol::Udp {
             let resolver: BTreeSet<Backend> = cluster.iter().chain(&local).map(|it| it.backend).collect();
@@ -241,22 +241,22 @@ impl TableBuilder<'_> {
         if !has_any {
             for address in outside {
                 let element = format!("{address} . {protocol} . {}", port.number);
-                self.element("refused", element, String::new());
+                self.add_element("refused", element, String::new());
             }
         }
         if !cluster.is_empty() && (is_open || service.internal_traffic_policy == TrafficPolicy::Cluster) {
-            self.load_balancing_chain(&format!("all/{name}"), &name, service, port, &cluster);
+            self.add_load_balancing_chain(&format!("all/{name}"), &name, service, port, &cluster);
         }
         let uses_local = service.internal_traffic_policy == TrafficPolicy::Local
             || (is_open && service.external_traffic_policy == TrafficPolicy::Local);
         if !local.is_empty() && uses_local {
-            self.load_balancing_chain(&format!("local/{name}"), &name, service, port, &local);
+            self.add_load_balancing_chain(&format!("local/{name}"), &name, service, port, &local);
         }
         has_any
     }
 
     /// Adds the chain for external traffic: to a node port, an external IP or a load balancer IP.
-    fn external_chain(
+    fn add_external_chain(
         &mut self,
         service: &Service,
         outside: &[Ipv4Addr],
@@ -268,11 +268,11 @@ impl TableBuilder<'_> {
         let chain = format!("out/{name}");
         let protocol = port.protocol.as_str();
         if let Some(node_port) = port.node_port {
-            self.element("node-ports", format!("{protocol} . {node_port}"), format!("goto {chain}"));
+            self.add_element("node-ports", format!("{protocol} . {node_port}"), format!("goto {chain}"));
         }
         for address in outside {
             let element = format!("{address} . {protocol} . {}", port.number);
-            self.element("services", element, format!("goto {chain}"));
+            self.add_element("services", element, format!("goto {chain}"));
         }
         let marked = format!("meta mark set meta mark | {MASQUERADE_MARK}");
         let rules = match service.external_traffic_policy {
@@ -294,7 +294,7 @@ impl TableBuilder<'_> {
     }
 
     /// Adds the chain that selects an endpoint for each new connection.
-    fn load_balancing_chain(
+    fn add_load_balancing_chain(
         &mut self,
         chain: &str,
         name: &str,
@@ -305,7 +305,7 @@ impl TableBuilder<'_> {
         let own = self.state.node(&self.me.name).and_then(|it| it.range);
         for PortEndpoint { backend: (address, _), .. } in pool {
             if own.is_some_and(|it| it.contains(*address)) {
-                self.element("hairpins", format!("{address} . {address}"), String::new());
+                self.add_element("hairpins", format!("{address} . {address}"), String::new());
             }
         }
         let protocol = port.protocol.as_str();
@@ -352,12 +352,12 @@ impl TableBuilder<'_> {
 
     /// Rule: traffic of pods that leaves the pod network is masqueraded, and so is traffic whose replies would
     /// otherwise bypass the node.
-    fn base_chains(&mut self, own: Option<Range>, routes: &Routes) {
+    fn add_base_chains(&mut self, own: Option<Range>, routes: &Routes) {
         for range in own.iter().chain(routes.keys()) {
-            self.element("pods", range.to_string(), String::new());
+            self.add_element("pods", range.to_string(), String::new());
         }
         for (address, port) in &self.me.server {
-            self.element("api-server", format!("{address} . {port}"), String::new());
+            self.add_element("api-server", format!("{address} . {port}"), String::new());
         }
         // The DNS address is a local address, but has no node ports.
         let not_dns = self.me.dns.map(|it| format!(" ip daddr != {it}")).unwrap_or_default();
@@ -394,7 +394,7 @@ impl TableBuilder<'_> {
             if self.me.bridge_netfilter_disabled {
                 after.push(format!("ct status dnat ip saddr {own} ip daddr {own} {as_node}"));
             }
-            after.push(format!("ip saddr {own} ip daddr != @pods oifname != \"{BRIDGE}\" {as_node}"));
+            after.push(format!("ip saddr {own} ip daddr != @pods oifname != \"{BRIDGE_NAME}\" {as_node}"));
         }
         let after: Vec<&str> = after.iter().map(String::as_str).collect();
         base("nat-postrouting", "type nat hook postrouting priority srcnat;", &after);
@@ -419,7 +419,7 @@ impl TableBuilder<'_> {
         base("raw-output", "type filter hook output priority raw;", &outgoing);
     }
 
-    fn element(&mut self, set: &str, element: String, value: String) {
+    fn add_element(&mut self, set: &str, element: String, value: String) {
         if let Some(set) = self.table.sets.get_mut(set) {
             // If two Services claim one external address, the first one by name gets it.
             set.elements.entry(element).or_insert(value);
@@ -428,13 +428,13 @@ impl TableBuilder<'_> {
 }
 
 /// The endpoints of a Service's port, without duplicates.
-fn candidates<'a>(state: &'a ProxyState, key: &ObjectKey, port: &Port) -> Vec<PortEndpoint<'a>> {
+fn port_endpoints<'a>(state: &'a ProxyState, key: &ObjectKey, port: &Port) -> Vec<PortEndpoint<'a>> {
     let mut seen = BTreeSet::new();
     let mut candidates = Vec::new();
     for slice in state.slices_of(key) {
         let same = slice.ports.iter().filter(|it| it.name == port.name && it.protocol == port.protocol);
         for (endpoint, number) in same.flat_map(|port| slice.endpoints.iter().map(|it| (it, port.number))) {
-            if let Some(address) = v4(&endpoint.address)
+            if let Some(address) = ipv4_of(&endpoint.address)
                 && seen.insert((address, number))
             {
                 candidates.push(PortEndpoint { endpoint, backend: (address, number) });
@@ -444,7 +444,7 @@ fn candidates<'a>(state: &'a ProxyState, key: &ObjectKey, port: &Port) -> Vec<Po
     candidates
 }
 
-pub(super) fn v4(address: &IpAddr) -> Option<Ipv4Addr> {
+pub(super) fn ipv4_of(address: &IpAddr) -> Option<Ipv4Addr> {
     match address {
         IpAddr::V4(it) => Some(*it),
         IpAddr::V6(_) => None,

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 
 use super::facts::{Range, Service, ServiceType};
-use super::nft_table::{ThisNode, v4};
+use super::nft_table::{ThisNode, ipv4_of};
 use super::{ProxyState, Routes};
 
 /// Addresses that belong to the API server, nodes, pods and cluster IPs.
@@ -35,7 +35,7 @@ impl<'a> ReservedAddresses<'a> {
             own_pods: state.node(&me.name).and_then(|it| it.range),
             nodes: nodes.collect(),
             pods: ranges.chain(routes.keys().copied()).collect(),
-            cluster_ips: services.flatten().filter_map(v4).chain(me.dns).collect(),
+            cluster_ips: services.flatten().filter_map(ipv4_of).chain(me.dns).collect(),
             allowed: &me.external_ips,
         }
     }
@@ -60,7 +60,7 @@ impl<'a> ReservedAddresses<'a> {
     /// Addresses of other Node objects do not count: each node writes its own, and could hijack any Service of all
     /// others.
     pub(super) fn cluster_ips(&self, addresses: &[IpAddr]) -> Vec<Ipv4Addr> {
-        addresses.iter().filter_map(v4).filter(|it| !self.is_own(*it)).collect()
+        addresses.iter().filter_map(ipv4_of).filter(|it| !self.is_own(*it)).collect()
     }
 
     /// Whether the address is special, or belongs to the API server, to this node or to a pod on it.

@@ -28,7 +28,7 @@ use super::{
     Affinity, Condition, ConditionType, Counts, Fault, GENERATION_ANNOTATION, Kind, Node, NodeRequirement,
     Phase, Pod, Ready, Revision, Rollout, Selector, Set, Share, Status, Template, Term, Truth,
 };
-use crate::controller::{self, Event, Malformed, Watched, decode_watch_line};
+use crate::controller::{self, Event, Malformed, WatchEvent, decode_watch_line};
 use crate::daemonset::manifest;
 use crate::daemonset::template_equivalence;
 
@@ -95,7 +95,7 @@ impl controller::Fact for Fact {
 }
 
 /// Decodes one line of a watch: `{"type":…,"object":…}`.
-pub fn watched(kind: Kind, line: &[u8], shared: &mut Interner) -> Result<Watched<Fact>, Malformed> {
+pub fn watched(kind: Kind, line: &[u8], shared: &mut Interner) -> Result<WatchEvent<Fact>, Malformed> {
     decode_watch_line(kind.plural(), line, |is_deleted, object| {
         if is_deleted { deleted(kind, object, shared) } else { fact(kind, object, shared) }
     })

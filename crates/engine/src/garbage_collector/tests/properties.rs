@@ -81,7 +81,7 @@ proptest! {
         cluster.until = cluster.now + Duration::from_secs(20);
         cluster.run();
         for object in cluster.server.values() {
-            let dependents = cluster.server.values().filter(|it| it.blocks(&object.uid)).count();
+            let dependents = cluster.server.values().filter(|it| it.blocks_deletion_of(&object.uid)).count();
             let is_unowned = !object.owners.is_empty()
                 && object.owners.iter().all(|it| cluster.actual_owner_state(object, it) == Some(OwnerState::Absent));
             prop_assert!(!is_unowned || object.deleting, "{object} remains without an owner:\n{}", cluster.report());

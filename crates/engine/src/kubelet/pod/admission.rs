@@ -298,15 +298,15 @@ fn choose_victims(
     let (low, middle, high) = (of(QosClass::BestEffort), of(QosClass::Burstable), of(QosClass::Guaranteed));
     let missing: MissingAmounts = insufficient.iter().map(|it| (it.resource.clone(), it.missing())).collect();
     // Of a higher class only as many are chosen as are needed when all pods of the lower classes are preempted.
-    let high = closest(high, without(without(missing.clone(), &low), &middle))?;
-    let middle = closest(middle, without(without(missing.clone(), &low), &high))?;
-    let low = closest(low, without(without(missing, &middle), &high))?;
+    let high = closest_victim(high, missing_without(missing_without(missing.clone(), &low), &middle))?;
+    let middle = closest_victim(middle, missing_without(missing_without(missing.clone(), &low), &high))?;
+    let low = closest_victim(low, missing_without(missing_without(missing, &middle), &high))?;
     Some(low.iter().chain(&middle).chain(&high).map(|it| it.pod.uid.clone()).collect())
 }
 
 type MissingAmounts = BTreeMap<Text, i64>;
 
-fn without(mut missing: MissingAmounts, gone: &[&AdmissionCandidate]) -> MissingAmounts {
+fn missing_without(mut missing: MissingAmounts, gone: &[&AdmissionCandidate]) -> MissingAmounts {
     for (resource, amount) in &mut missing {
         let freed = gone.iter().map(|it| it.requests(resource)).fold(0_i64, i64::saturating_add);
         *amount = amount.saturating_sub(freed);
@@ -315,7 +315,7 @@ fn without(mut missing: MissingAmounts, gone: &[&AdmissionCandidate]) -> Missing
     missing
 }
 
-fn closest(
+fn closest_victim(
     mut pods: Vec<&AdmissionCandidate>,
     mut missing: MissingAmounts,
 ) -> Option<Vec<&AdmissionCandidate>> {
@@ -323,10 +323,15 @@ fn closest(
     while !missing.is_empty() {
         let index = (0..pods.len()).min_by_key(|index| {
             let pod = pods[*index];
-            (distance(pod, &missing), pod.requests("memory"), pod.requests("cpu"), pod.pod.uid.clone())
+            (
+                distance_to_missing(pod, &missing),
+                pod.requests("memory"),
+                pod.requests("cpu"),
+                pod.pod.uid.clone(),
+            )
         })?;
         let pod = pods.swap_remove(index);
-        missing = without(missing, &[pod]);
+        missing = missing_without(missing, &[pod]);
         chosen.push(pod);
     }
     Some(chosen)
@@ -334,7 +339,7 @@ fn closest(
 
 /// Sum of squares of the amounts that would still be missing, in millionths of what is missing now. Upstream:
 /// `admissionRequirementList.distance`.
-fn distance(pod: &AdmissionCandidate, missing: &MissingAmounts) -> u128 {
+fn distance_to_missing(pod: &AdmissionCandidate, missing: &MissingAmounts) -> u128 {
     let squares = missing.iter().map(|(resource, amount)| {
         let rest = amount.saturating_sub(pod.requests(resource)).max(0);
         let share = i128::from(rest) * 1_000_000 / i128::from(*amount).max(1);

@@ -11,7 +11,7 @@ use muster_api::time::Time;
 pub(super) struct ActionBackoffs(BTreeMap<String, (Duration, Time)>);
 
 /// Backoff after the first failure of an action; it doubles with each further failure.
-const FIRST: Duration = Duration::from_millis(500);
+const BACKOFF_MIN: Duration = Duration::from_millis(500);
 
 impl ActionBackoffs {
     pub(super) fn update(&mut self, action: &str, has_failed: bool, backoff_max: Duration, now: Time) {
@@ -19,7 +19,7 @@ impl ActionBackoffs {
             self.0.remove(action);
             return;
         }
-        let wait = self.0.get(action).map_or(FIRST, |(wait, _)| (*wait * 2).min(backoff_max));
+        let wait = self.0.get(action).map_or(BACKOFF_MIN, |(wait, _)| (*wait * 2).min(backoff_max));
         self.0.insert(action.to_string(), (wait, now + wait));
     }
 
@@ -41,11 +41,11 @@ pub(super) struct ContainerBackoff {
 }
 
 impl ContainerBackoff {
-    const FIRST: Duration = Duration::from_secs(10);
-    const MAX: Duration = Duration::from_secs(300);
+    const BACKOFF_MIN: Duration = Duration::from_secs(10);
+    const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
     pub(super) fn first(now: Time) -> Self {
-        Self { delay: Self::FIRST, since: now }
+        Self { delay: Self::BACKOFF_MIN, since: now }
     }
 
     /// Rule: the backoff of restarts and failed pulls is 10 s at first, and doubles each time up to 5 min; after 10 min
@@ -54,12 +54,12 @@ impl ContainerBackoff {
     /// Returns the backoff after a failure at the time `at`, if the next attempt is now.
     pub(super) fn next(before: Option<Self>, at: Time, now: Time) -> Self {
         match before.filter(|it| !it.is_stale(at)) {
-            Some(before) => Self { delay: (before.delay * 2).min(Self::MAX), since: now },
+            Some(before) => Self { delay: (before.delay * 2).min(Self::BACKOFF_MAX), since: now },
             None => Self::first(now),
         }
     }
 
     pub(super) fn is_stale(&self, at: Time) -> bool {
-        Self::MAX * 2 < at.since(self.since)
+        Self::BACKOFF_MAX * 2 < at.since(self.since)
     }
 }

@@ -7,7 +7,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::backoff::ContainerBackoff;
-use super::running_container::{Hook, RunningContainer};
+use super::running_container::{HookState, RunningContainer};
 use super::spec::{ContainerSpec, ImagePullPolicy};
 use super::{Action, ActionOutcome, Container, ContainerState, Pod};
 
@@ -43,11 +43,11 @@ enum ImageState {
 }
 
 /// Initial and maximum backoff after a failed start. The backoff doubles with each failure.
-const RETRY: Duration = Duration::from_secs(1);
-const RETRY_MAX: Duration = Duration::from_secs(10);
+const START_BACKOFF_MIN: Duration = Duration::from_secs(1);
+const START_BACKOFF_MAX: Duration = Duration::from_secs(10);
 
 /// Interval at which the agent checks whether an image that could not be pulled is now on the node.
-const LOOKUP_INTERVAL: Duration = Duration::from_secs(10);
+const IMAGE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Time for which the waiting reason is `ErrImagePull`, before it becomes `ImagePullBackOff`.
 const ERR_IMAGE_PULL_MIN: Duration = Duration::from_secs(2);
@@ -73,11 +73,11 @@ impl Pod {
             (ImageState::Absent, ImagePullPolicy::Never) => {
                 history.image = ImageState::Unknown;
                 let message = format!("Container image {image:?} is not present with pull policy of Never");
-                if history.wait("ErrImageNeverPull", message.clone()) {
+                if history.set_waiting("ErrImageNeverPull", message.clone()) {
                     self.warn("ErrImageNeverPull", message.clone());
                     self.warn("Failed", format!("Error: ErrImageNeverPull: {message}"));
                 }
-                self.retry(name, now);
+                self.retry_start(name, now);
             }
             // During the backoff of a pull, the image may be imported: check again.
             (ImageState::Absent, _) if history.next_lookup_at().is_some_and(|at| at <= now) => {
@@ -116,7 +116,7 @@ impl Pod {
         if let Some(crash) = crash.filter(|it| !it.is_stale(finished) && now < finished + it.delay) {
             let delay = format_seconds(crash.delay);
             let message = format!("back-off {delay} restarting failed container={name} pod={title}");
-            if history.wait("CrashLoopBackOff", message) {
+            if history.set_waiting("CrashLoopBackOff", message) {
                 self.warn("BackOff", format!("Back-off restarting failed container {name} in pod {title}"));
             }
             self.wake(finished + crash.delay);
@@ -139,7 +139,7 @@ impl Pod {
             }
             let again_at = history.next_lookup_at();
             let message = format!("Back-off pulling image {image:?}: ErrImagePull: {why}");
-            if history.wait("ImagePullBackOff", message) {
+            if history.set_waiting("ImagePullBackOff", message) {
                 self.record("BackOff", format!("Back-off pulling image {image:?}"));
                 self.warn("Failed", "Error: ImagePullBackOff".into());
             }
@@ -167,11 +167,11 @@ impl Pod {
             }
             ActionOutcome::Absent => (history.image, history.absent_at) = (ImageState::Absent, Some(now)),
             ActionOutcome::Failed { reason, message } => {
-                if history.wait(&reason, message.as_ref()) {
+                if history.set_waiting(&reason, message.as_ref()) {
                     self.warn("InspectFailed", message.as_ref().into());
                     self.warn("Failed", format!("Error: {reason}"));
                 }
-                self.retry(name, now);
+                self.retry_start(name, now);
             }
             _ => {}
         }
@@ -183,7 +183,7 @@ impl Pod {
         if let ActionOutcome::Failed { reason, message } = outcome {
             history.pull = Some(ContainerBackoff::next(history.pull, now, now));
             history.pull_failed = Some((now, message.clone()));
-            history.wait(&reason, message.as_ref());
+            history.set_waiting(&reason, message.as_ref());
             self.warn("Failed", format!("Failed to pull image {image:?}: {message}"));
             self.warn("Failed", format!("Error: {reason}"));
             return;
@@ -211,23 +211,23 @@ impl Pod {
                 history.is_replaced = false;
                 self.running_containers.insert(
                     id,
-                    RunningContainer::new(name, now, if has_hook { Hook::Due } else { Hook::Done }),
+                    RunningContainer::new(name, now, if has_hook { HookState::Due } else { HookState::Done }),
                 );
                 self.record("Created", format!("Created container: {name}"));
                 self.record("Started", format!("Started container {name}"));
             }
             ActionOutcome::Failed { reason, message } => {
-                history.wait(&reason, message.as_ref());
+                history.set_waiting(&reason, message.as_ref());
                 self.warn("Failed", format!("Error: {message}"));
-                self.retry(name, now);
+                self.retry_start(name, now);
             }
             _ => {}
         }
     }
 
-    fn retry(&mut self, name: &Text, now: Time) {
+    fn retry_start(&mut self, name: &Text, now: Time) {
         let history = self.start_histories.entry(name.clone()).or_default();
-        let wait = history.retry.map_or(RETRY, |(wait, _)| (wait * 2).min(RETRY_MAX));
+        let wait = history.retry.map_or(START_BACKOFF_MIN, |(wait, _)| (wait * 2).min(START_BACKOFF_MAX));
         history.retry = Some((wait, now + wait));
         self.wake(now + wait);
     }
@@ -273,11 +273,11 @@ impl StartHistory {
 
     /// Time at which the agent checks again whether an image that could not be pulled is on the node.
     fn next_lookup_at(&self) -> Option<Time> {
-        self.pull_failed.as_ref().and(self.absent_at).map(|at| at + LOOKUP_INTERVAL)
+        self.pull_failed.as_ref().and(self.absent_at).map(|at| at + IMAGE_CHECK_INTERVAL)
     }
 
     /// Sets the waiting reason, and returns whether it changed.
-    fn wait(&mut self, reason: &str, message: impl Into<Text>) -> bool {
+    fn set_waiting(&mut self, reason: &str, message: impl Into<Text>) -> bool {
         let is_new = self.waiting.as_ref().is_none_or(|(before, _)| **before != *reason);
         self.waiting = Some((reason.into(), message.into()));
         is_new

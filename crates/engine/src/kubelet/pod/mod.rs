@@ -278,7 +278,7 @@ impl Pod {
     pub fn new(object: Arc<Object>, host: Host, now: Time) -> Self {
         let mut pod = Self {
             reported: object.status.clone(),
-            start_time: spec::time(&object.status["startTime"]).unwrap_or(now),
+            start_time: spec::parse_time(&object.status["startTime"]).unwrap_or(now),
             object,
             host,
             runtime_state: None,
@@ -301,7 +301,7 @@ impl Pod {
             events: Vec::new(),
             wake_at: None,
         };
-        pod.final_phase = status::terminal(&pod.object.status);
+        pod.final_phase = status::terminal_phase(&pod.object.status);
         pod.limit_grace_by_deletion(now);
         pod
     }
@@ -335,12 +335,12 @@ impl Pod {
     pub fn update_spec(&mut self, object: Arc<Object>, now: Time) {
         // The stored status may differ from the reported one: others write there too.
         let reporting = self.in_flight.iter().any(|it| match it {
-            Action::Report(patch) => status::covers(&status::patched_status(patch), &object.status),
+            Action::Report(patch) => status::contains_fields(&status::patched_status(patch), &object.status),
             _ => false,
         });
-        self.must_report |= !reporting && !status::covers(&self.reported, &object.status);
+        self.must_report |= !reporting && !status::contains_fields(&self.reported, &object.status);
         if self.final_phase.is_none() {
-            self.final_phase = status::terminal(&object.status);
+            self.final_phase = status::terminal_phase(&object.status);
         }
         let is_changed = |it: &&ContainerSpec| {
             self.object.spec.find(&it.name).is_some_and(|before| before.image != it.image)
@@ -392,7 +392,7 @@ impl Pod {
 
     /// Returns the actions to execute now, including the write of the pod's status.
     pub fn sync(&mut self, now: Time) -> PodSync {
-        self.advance(now);
+        self.advance_state(now);
         if !self.is_finished() && self.is_up_to_date() {
             self.report(now);
         }
@@ -402,11 +402,11 @@ impl Pod {
     /// Same as [`Pod::sync`], without the write of the status. For a runtime that completes actions at once, so that
     /// intermediate statuses are not written.
     pub fn sync_runtime(&mut self, now: Time) -> PodSync {
-        self.advance(now);
+        self.advance_state(now);
         self.take_sync()
     }
 
-    fn advance(&mut self, now: Time) {
+    fn advance_state(&mut self, now: Time) {
         self.wake_at = None;
         if !self.is_finished() && self.is_up_to_date() {
             self.enforce_active_deadline(now);
@@ -527,7 +527,7 @@ impl Pod {
         self.in_flight.iter().any(is)
     }
 
-    fn emit(&mut self, event: KubeEvent) {
+    fn emit_event(&mut self, event: KubeEvent) {
         let about = ObjectReference {
             api_version: "v1".into(),
             kind: "Pod".into(),
@@ -539,11 +539,11 @@ impl Pod {
     }
 
     fn record(&mut self, reason: &'static str, message: String) {
-        self.emit(KubeEvent::normal(reason, message));
+        self.emit_event(KubeEvent::normal(reason, message));
     }
 
     fn warn(&mut self, reason: &'static str, message: String) {
-        self.emit(KubeEvent::warning(reason, message));
+        self.emit_event(KubeEvent::warning(reason, message));
     }
 
     /// The pod's name in messages. Upstream: `format.Pod`.

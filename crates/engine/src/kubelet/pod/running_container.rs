@@ -16,23 +16,23 @@ use super::{Action, ActionOutcome, Container, ContainerState, Pod, ProbeKind, Ru
 pub(super) struct RunningContainer {
     name: Text,
     since: Time,
-    pub hook: Hook,
+    pub hook: HookState,
     probes: BTreeMap<ProbeKind, ProbeState>,
     /// The reason and grace period, if the container must be killed.
-    pub kill: Option<Kill>,
+    pub kill: Option<KillReason>,
     /// Deadline of the stop that is in progress.
     pub stop_by: Option<Time>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Kill {
+pub(super) struct KillReason {
     pub message: String,
     /// Grace period of the stop; `None` means the pod's own grace period.
     pub grace: Option<Duration>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Hook {
+pub(super) enum HookState {
     Due,
     Done,
     Failed,
@@ -49,7 +49,7 @@ struct ProbeState {
 }
 
 impl RunningContainer {
-    pub(super) fn new(name: &Text, since: Time, hook: Hook) -> Self {
+    pub(super) fn new(name: &Text, since: Time, hook: HookState) -> Self {
         Self { name: name.clone(), since, hook, probes: BTreeMap::new(), kill: None, stop_by: None }
     }
 
@@ -81,7 +81,7 @@ impl Pod {
 
     /// Rule: a container that was started before the agent keeps its reported readiness until the next probe result.
     fn adopt_running(&self, container: &Container, since: Time) -> RunningContainer {
-        let mut running = RunningContainer::new(&container.name, since, Hook::Done);
+        let mut running = RunningContainer::new(&container.name, since, HookState::Done);
         let known = self.reported_container(&container.name);
         if known["containerID"].as_str() == Some(&*self.full_id(&container.id)) {
             for (kind, field) in [(ProbeKind::Startup, "started"), (ProbeKind::Readiness, "ready")] {
@@ -99,7 +99,7 @@ impl Pod {
         let running: Vec<(Text, Text)> = running.map(|it| (it.id.clone(), it.name.clone())).collect();
         for (id, name) in running {
             let Some(running) = self.running_containers.get(&id) else { continue };
-            if running.hook == Hook::Due && running.stop_by.is_none() {
+            if running.hook == HookState::Due && running.stop_by.is_none() {
                 if let Some(position) = self.object.spec.find(&name).map(|it| it.position) {
                     let (container, id) = (name.clone(), id.clone());
                     self.issue(Action::PostStart { container, position, id }, now);
@@ -174,7 +174,7 @@ impl Pod {
                 let failed = kind.as_str().to_lowercase();
                 let then = if restarts { ", will be restarted" } else { "" };
                 let message = format!("Container {name} failed {failed} probe{then}");
-                running.kill = Some(Kill { message, grace: probe.grace });
+                running.kill = Some(KillReason { message, grace: probe.grace });
             }
         }
         match passed {
@@ -186,9 +186,9 @@ impl Pod {
 
     pub(super) fn post_start_done(&mut self, name: &Text, id: &Text, failure: Option<Text>, _: Time) {
         let Some(running) = self.running_containers.get_mut(id) else { return };
-        running.hook = if failure.is_none() { Hook::Done } else { Hook::Failed };
+        running.hook = if failure.is_none() { HookState::Done } else { HookState::Failed };
         let Some(message) = failure else { return };
-        running.kill = Some(Kill { message: "FailedPostStartHook".to_string(), grace: None });
+        running.kill = Some(KillReason { message: "FailedPostStartHook".to_string(), grace: None });
         self.start_histories.entry(name.clone()).or_default().waiting =
             Some(("PostStartHookError".into(), message.clone()));
         self.warn("FailedPostStartHook", format!("PostStartHook failed: {message}"));
@@ -198,7 +198,7 @@ impl Pod {
     pub(super) fn is_started(&self, id: &Text) -> bool {
         let Some(running) = self.running_containers.get(id) else { return false };
         let has_probe = self.object.spec.find(&running.name).is_some_and(|it| it.startup.is_some());
-        running.hook == Hook::Done && (!has_probe || running.verdict(ProbeKind::Startup) == Some(true))
+        running.hook == HookState::Done && (!has_probe || running.verdict(ProbeKind::Startup) == Some(true))
     }
 
     /// Rule: a container is ready once it has started and its readiness probe has passed, if it has one.

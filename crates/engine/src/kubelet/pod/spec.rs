@@ -92,10 +92,10 @@ impl ContainerSpec {
 
     /// Hash of name and image: a container with another hash is restarted.
     pub(super) fn hash(&self) -> Text {
-        const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-        const PRIME: u64 = 0x0100_0000_01b3;
+        const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+        const FNV_PRIME: u64 = 0x0100_0000_01b3;
         let bytes = self.name.bytes().chain([0]).chain(self.image.bytes());
-        let hash = bytes.fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
+        let hash = bytes.fold(FNV_OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME));
         format!("{hash:016x}").into()
     }
 }
@@ -131,10 +131,10 @@ impl Object {
 
     fn read(Wire { metadata, spec, status }: Wire) -> Self {
         let source = metadata.annotations.get(crate::kubelet::static_pod::SOURCE).map(String::as_str);
-        let grace = seconds(spec.termination_grace_period_seconds.unwrap_or(30));
+        let grace = duration_from_seconds(spec.termination_grace_period_seconds.unwrap_or(30));
         let deletion = metadata.deletion_timestamp.is_some();
-        let deletion_grace = metadata.deletion_grace_period_seconds.map_or(grace, seconds);
-        let restart = restart(spec.restart_policy.as_deref());
+        let deletion_grace = metadata.deletion_grace_period_seconds.map_or(grace, duration_from_seconds);
+        let restart = parse_restart_policy(spec.restart_policy.as_deref());
         let role = |it: &WireContainer| match it.restart_policy.as_deref() {
             Some("Always") => Role::Sidecar,
             _ => Role::Init,
@@ -165,7 +165,7 @@ impl Object {
             spec: Spec {
                 restart,
                 grace,
-                deadline: spec.active_deadline_seconds.map(seconds),
+                deadline: spec.active_deadline_seconds.map(duration_from_seconds),
                 on_host_network: spec.host_network.unwrap_or(false),
                 gates: spec.readiness_gates.into_iter().map(|it| it.condition_type.into()).collect(),
                 init,
@@ -197,7 +197,7 @@ fn init_restart_policy(restart: RestartPolicy) -> RestartPolicy {
     if restart == RestartPolicy::Never { RestartPolicy::Never } else { RestartPolicy::OnFailure }
 }
 
-fn restart(policy: Option<&str>) -> RestartPolicy {
+fn parse_restart_policy(policy: Option<&str>) -> RestartPolicy {
     match policy {
         Some("OnFailure") => RestartPolicy::OnFailure,
         Some("Never") => RestartPolicy::Never,
@@ -205,12 +205,12 @@ fn restart(policy: Option<&str>) -> RestartPolicy {
     }
 }
 
-fn seconds(count: i64) -> Duration {
+fn duration_from_seconds(count: i64) -> Duration {
     Duration::from_secs(u64::try_from(count).unwrap_or(0))
 }
 
 /// Rule: without a policy, an image without a tag or with the tag `latest` is always pulled: its content may change.
-fn pull_policy(policy: Option<&str>, image: &str) -> ImagePullPolicy {
+fn parse_pull_policy(policy: Option<&str>, image: &str) -> ImagePullPolicy {
     match policy {
         Some("Always") => ImagePullPolicy::Always,
         Some("Never") => ImagePullPolicy::Never,
@@ -314,7 +314,7 @@ impl WireContainer {
         ContainerSpec {
             position,
             name: self.name.into(),
-            pull: pull_policy(self.image_pull_policy.as_deref(), &image),
+            pull: parse_pull_policy(self.image_pull_policy.as_deref(), &image),
             image: image.into(),
             role,
             restart,
@@ -333,11 +333,11 @@ impl WireProbe {
     fn probe(self) -> Probe {
         let count = |it: Option<i64>, or: u32| it.and_then(|it| u32::try_from(it).ok()).unwrap_or(or).max(1);
         Probe {
-            initial_delay: seconds(self.initial_delay_seconds.unwrap_or(0)),
-            period: seconds(self.period_seconds.unwrap_or(10)).max(Duration::from_secs(1)),
+            initial_delay: duration_from_seconds(self.initial_delay_seconds.unwrap_or(0)),
+            period: duration_from_seconds(self.period_seconds.unwrap_or(10)).max(Duration::from_secs(1)),
             failures_max: count(self.failure_threshold, 3),
             successes_min: count(self.success_threshold, 1),
-            grace: self.termination_grace_period_seconds.map(seconds),
+            grace: self.termination_grace_period_seconds.map(duration_from_seconds),
         }
     }
 }
@@ -352,7 +352,7 @@ where
 }
 
 /// Parses a time field of a status.
-pub(super) fn time(value: &Value) -> Option<Time> {
+pub(super) fn parse_time(value: &Value) -> Option<Time> {
     value.as_str().and_then(Time::parse)
 }
 use crate::controller::Malformed;

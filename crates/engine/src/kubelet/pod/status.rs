@@ -9,15 +9,15 @@ use muster_api::time::Time;
 use muster_api::well_known::{DISRUPTION_TARGET, POD_SCHEDULED};
 use serde_json::{Map, Value, json};
 
-use super::running_container::Hook;
+use super::running_container::HookState;
 use super::spec::{ContainerSpec, Role};
 use super::{Action, Container, ContainerState, Pod};
 use crate::daemonset::facts::Phase;
 
 /// Exit code that is reported for a container that no longer exists in the runtime.
-pub(super) const LOST: i32 = 137;
+pub(super) const LOST_EXIT_CODE: i32 = 137;
 
-const LISTS: [&str; 3] = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+const STATUS_LISTS: [&str; 3] = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
 
 impl Pod {
     /// Rule: the status is written when it has changed, or when the API server has another one than was reported.
@@ -27,7 +27,7 @@ impl Pod {
             return;
         }
         let status = self.status(now);
-        if !self.must_report && covers(&status, &self.reported) {
+        if !self.must_report && contains_fields(&status, &self.reported) {
             return;
         }
         let mut patch =
@@ -46,19 +46,19 @@ impl Pod {
         self.is_removed_from_api
             || self.object.is_static
             || self.is_final_status_reported()
-            || (!self.must_report && !is_reporting && covers(&self.status(now), &self.reported))
+            || (!self.must_report && !is_reporting && contains_fields(&self.status(now), &self.reported))
     }
 
     /// Rule: after the final status of a pod, no other is written.
     fn is_final_status_reported(&self) -> bool {
-        let containers = LISTS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
+        let containers = STATUS_LISTS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
         let is_running = containers.into_iter().any(|it| it["state"]["running"].is_object());
-        terminal(&self.reported).is_some() && !is_running && !self.is_any_running()
+        terminal_phase(&self.reported).is_some() && !is_running && !self.is_any_running()
     }
 
     /// The status of a container that was last reported.
     pub(super) fn reported_container(&self, name: &str) -> &Value {
-        let all = LISTS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
+        let all = STATUS_LISTS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
         all.into_iter().find(|it| it["name"] == name).unwrap_or(&Value::Null)
     }
 
@@ -73,7 +73,7 @@ impl Pod {
             set("observedGeneration", self.object.generation.into());
         }
         if let Some(termination) = self.termination.as_ref().filter(|it| it.is_rejection) {
-            set("phase", name(Phase::Failed).into());
+            set("phase", phase_name(Phase::Failed).into());
             set("reason", json!(termination.reason));
             set("message", json!(termination.message));
             set("startTime", self.start_time.to_rfc3339().into());
@@ -87,12 +87,12 @@ impl Pod {
         let (init, mut main, ephemeral) = (list(&spec.init), list(&spec.main), list(&spec.ephemeral));
         // A terminal phase is final, even if a container still runs that a former agent started.
         let is_reported_terminal =
-            terminal(&self.reported).or_else(|| terminal(&self.object.status)).is_some();
+            terminal_phase(&self.reported).or_else(|| terminal_phase(&self.object.status)).is_some();
         let phase = match self.final_phase.filter(|_| is_final || is_reported_terminal) {
             Some(phase) => phase,
             None => self.phase(&init, &main),
         };
-        set("phase", name(phase).into());
+        set("phase", phase_name(phase).into());
         if let Some(termination) = self.termination.as_ref().filter(|_| is_final) {
             set("reason", json!(termination.reason));
             set("message", json!(termination.message));
@@ -100,21 +100,21 @@ impl Pod {
         set("conditions", self.conditions(phase, &init, &main, now).into());
         if let Some(first) = self.host.addresses.first() {
             set("hostIP", json!(first));
-            set("hostIPs", addresses(&self.host.addresses));
+            set("hostIPs", addresses_json(&self.host.addresses));
         }
         let own: &[Text] = if spec.on_host_network { &self.host.addresses } else { self.newest_addresses() };
         if let Some(first) = own.first() {
             set("podIP", json!(first));
-            set("podIPs", addresses(own));
+            set("podIPs", addresses_json(own));
         }
         set("startTime", self.start_time.to_rfc3339().into());
         if !init.is_empty() {
-            set(LISTS[0], init.into());
+            set(STATUS_LISTS[0], init.into());
         }
         main.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
-        set(LISTS[1], main.into());
+        set(STATUS_LISTS[1], main.into());
         if !ephemeral.is_empty() {
-            set(LISTS[2], ephemeral.into());
+            set(STATUS_LISTS[2], ephemeral.into());
         }
         Value::Object(status)
     }
@@ -161,10 +161,10 @@ impl Pod {
             status["imageID"] = json!(last.image_id);
             status["containerID"] = self.full_id(&last.id).into();
             status["restartCount"] = last.attempt.into();
-            status["state"] = self.state(last, initial_reason);
+            status["state"] = self.container_state(last, initial_reason);
             status["ready"] = self.is_container_ready(container, last).into();
             if let Some(before) = all.get(1).filter(|it| matches!(it.state, ContainerState::Exited { .. })) {
-                status["lastState"] = self.state(before, initial_reason);
+                status["lastState"] = self.container_state(before, initial_reason);
             } else if reported["containerID"] != status["containerID"]
                 && reported["state"]["terminated"].is_object()
             {
@@ -182,15 +182,15 @@ impl Pod {
                 (container.role == Role::Init && reported["state"]["terminated"]["exitCode"] == 0).into();
         } else if reported["state"]["running"].is_object()
             && !self.is_terminating()
-            && container.restart.restarts_after(LOST)
+            && container.restart.restarts_after(LOST_EXIT_CODE)
         {
             let message = "The container could not be located when the pod was deleted.  The container used to \
                            be Running";
-            status["lastState"] = lost(message);
+            status["lastState"] = lost_state(message);
             status["restartCount"] = (reported["restartCount"].as_u64().unwrap_or(0) + 1).into();
         }
         if !container.mounts.is_empty() {
-            status["volumeMounts"] = container.mounts.iter().map(mount).collect();
+            status["volumeMounts"] = container.mounts.iter().map(volume_mount_status).collect();
         }
         if container.role != Role::Ephemeral {
             let started = all.first().is_some_and(|it| it.state.is_running() && self.is_started(&it.id));
@@ -223,7 +223,7 @@ impl Pod {
             _ => has_run(container),
         };
         if counts {
-            status["state"] = lost("The container could not be located when the pod was terminated");
+            status["state"] = lost_state("The container could not be located when the pod was terminated");
         }
     }
 
@@ -235,10 +235,10 @@ impl Pod {
         }
     }
 
-    fn state(&self, container: &Container, initial_reason: &str) -> Value {
+    fn container_state(&self, container: &Container, initial_reason: &str) -> Value {
         match &container.state {
             ContainerState::Running { since } => {
-                if self.running_containers.get(&container.id).is_some_and(|it| it.hook == Hook::Due) {
+                if self.running_containers.get(&container.id).is_some_and(|it| it.hook == HookState::Due) {
                     return json!({"waiting": {"reason": initial_reason}});
                 }
                 json!({"running": {"startedAt": since.to_rfc3339()}})
@@ -259,7 +259,7 @@ impl Pod {
             ContainerState::Unknown
                 if self.reported_container(&container.name)["state"]["running"].is_object() =>
             {
-                lost("The container could not be located when the pod was terminated")
+                lost_state("The container could not be located when the pod was terminated")
             }
             ContainerState::Created | ContainerState::Unknown => {
                 json!({"waiting": {"reason": initial_reason}})
@@ -338,7 +338,7 @@ impl Pod {
             Role::Sidecar => it["started"] != true,
             _ => it["ready"] != true,
         });
-        match names(incomplete.map(|(_, it)| it)) {
+        match container_names(incomplete.map(|(_, it)| it)) {
             None => Ok(()),
             Some(names) => {
                 Err(("ContainersNotInitialized", format!("containers with incomplete status: [{names}]")))
@@ -356,7 +356,7 @@ impl Pod {
         }
         let sidecars = self.object.spec.init.iter().zip(init).filter(|(it, _)| it.role == Role::Sidecar);
         let all = sidecars.map(|(_, it)| it).chain(main);
-        match names(all.filter(|it| it["ready"] != true)) {
+        match container_names(all.filter(|it| it["ready"] != true)) {
             None => Ok(()),
             Some(names) => Err(("ContainersNotReady", format!("containers with unready status: [{names}]"))),
         }
@@ -389,7 +389,7 @@ impl ContainerState {
 }
 
 /// The phase in a pod's status, if it is Succeeded or Failed.
-pub(super) fn terminal(status: &Value) -> Option<Phase> {
+pub(super) fn terminal_phase(status: &Value) -> Option<Phase> {
     match status["phase"].as_str() {
         Some("Succeeded") => Some(Phase::Succeeded),
         Some("Failed") => Some(Phase::Failed),
@@ -407,10 +407,10 @@ pub(super) fn patched_status(patch: &Value) -> Value {
 }
 
 /// Whether `whole` contains every field of `part`. `null` equals an absent field.
-pub(super) fn covers(part: &Value, whole: &Value) -> bool {
+pub(super) fn contains_fields(part: &Value, whole: &Value) -> bool {
     match (part, whole) {
         (Value::Object(part), _) => {
-            part.iter().all(|(key, value)| covers(value, whole.get(key).unwrap_or(&Value::Null)))
+            part.iter().all(|(key, value)| contains_fields(value, whole.get(key).unwrap_or(&Value::Null)))
         }
         (Value::Array(part), Value::Array(whole)) => {
             // One volume may be mounted several times, so mounts are matched by path first.
@@ -425,7 +425,7 @@ pub(super) fn covers(part: &Value, whole: &Value) -> bool {
                 && part
                     .iter()
                     .enumerate()
-                    .all(|(place, it)| covers(it, &counterpart(place, it).unwrap_or(Value::Null)))
+                    .all(|(place, it)| contains_fields(it, &counterpart(place, it).unwrap_or(Value::Null)))
         }
         (Value::Array(part), Value::Null) => part.is_empty(),
         (part, whole) => part == whole,
@@ -445,7 +445,7 @@ fn without_old_addresses(mut status: Value, before: [&Value; 2]) -> Value {
     status
 }
 
-fn name(phase: Phase) -> &'static str {
+fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Pending => "Pending",
         Phase::Running => "Running",
@@ -454,21 +454,21 @@ fn name(phase: Phase) -> &'static str {
     }
 }
 
-fn names<'a>(statuses: impl Iterator<Item = &'a Value>) -> Option<String> {
+fn container_names<'a>(statuses: impl Iterator<Item = &'a Value>) -> Option<String> {
     let names: Vec<&str> = statuses.filter_map(|it| it["name"].as_str()).collect();
     (!names.is_empty()).then(|| names.join(" "))
 }
 
-fn addresses(all: &[Text]) -> Value {
+fn addresses_json(all: &[Text]) -> Value {
     all.iter().map(|it| json!({"ip": it})).collect()
 }
 
-fn lost(message: &str) -> Value {
-    json!({"terminated": {"reason": "ContainerStatusUnknown", "message": message, "exitCode": LOST}})
+fn lost_state(message: &str) -> Value {
+    json!({"terminated": {"reason": "ContainerStatusUnknown", "message": message, "exitCode": LOST_EXIT_CODE}})
 }
 
 /// A volume mount of the spec as it appears in the container status.
-fn mount(mount: &Value) -> Value {
+fn volume_mount_status(mount: &Value) -> Value {
     let mut mounted = json!({"name": mount["name"], "mountPath": mount["mountPath"]});
     if mount["readOnly"] == true {
         mounted["readOnly"] = true.into();

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::running_container::{Hook, Kill};
+use super::running_container::{HookState, KillReason};
 use super::spec::{ContainerSpec, RestartPolicy, Role};
 use super::{Action, Container, ContainerState, Pod, PodTermination};
 use crate::daemonset::facts::Phase;
@@ -22,7 +22,7 @@ impl Pod {
             return self.sync_terminating(now);
         }
         let Some(sandbox) = self.ensure_sandbox(now) else { return };
-        self.prune(now);
+        self.prune_containers(now);
         let object = self.object.clone();
         for container in &object.spec.ephemeral {
             // An ephemeral container starts once, whether or not the others run.
@@ -107,7 +107,7 @@ impl Pod {
                 let state = &self.reported_container(&container.name)["state"];
                 let code = state["terminated"]["exitCode"].as_i64();
                 // It was reported as running, and the runtime does not have it any more.
-                let lost = state["running"].is_object().then_some(super::status::LOST);
+                let lost = state["running"].is_object().then_some(super::status::LOST_EXIT_CODE);
                 code.and_then(|it| i32::try_from(it).ok()).or(lost)
             }
         }
@@ -229,7 +229,7 @@ impl Pod {
                 let is_outdated = !last.hash.is_empty() && last.hash != container.hash();
                 if is_outdated && running.kill.is_none() {
                     let message = format!("Container {name} definition changed, will be restarted");
-                    running.kill = Some(Kill { message, grace: None });
+                    running.kill = Some(KillReason { message, grace: None });
                     self.start_histories.entry(name.clone()).or_default().is_replaced = true;
                 }
                 let Some(running) = self.running_containers.get(&last.id) else { return };
@@ -248,7 +248,7 @@ impl Pod {
         }
         match self.newest_in(&container.name, sandbox) {
             Some(Container { state: ContainerState::Running { .. }, id, .. }) => {
-                self.running_containers.get(id).is_some_and(|it| it.hook == Hook::Due)
+                self.running_containers.get(id).is_some_and(|it| it.hook == HookState::Due)
             }
             Some(_) => false,
             None => {
@@ -260,7 +260,7 @@ impl Pod {
 
     /// Rule: of the terminated instances of a container, only the last one before the current one is kept, for its logs
     /// and its state.
-    fn prune(&mut self, now: Time) {
+    fn prune_containers(&mut self, now: Time) {
         let Some(runtime_state) = &self.runtime_state else { return };
         let newer = |it: &Container| {
             runtime_state

@@ -9,7 +9,7 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::running_container::{Hook, RunningContainer};
+use super::running_container::{HookState, RunningContainer};
 use super::{Action, CleanupState, Container, Pod};
 use crate::daemonset::facts::Phase;
 
@@ -17,7 +17,7 @@ use crate::daemonset::facts::Phase;
 pub(super) const GRACE_MIN: Duration = Duration::from_secs(2);
 
 /// Minimum difference at which a grace period counts as changed: grace periods are in whole seconds.
-const NOTICEABLE: Duration = Duration::from_secs(1);
+const GRACE_CHANGE_MIN: Duration = Duration::from_secs(1);
 
 impl Pod {
     /// Whether the pod is terminating: no container is started any more.
@@ -105,7 +105,7 @@ impl Pod {
         let is_stopping =
             self.is_in_flight(|it| matches!(it, Action::Stop { id, .. } if *id == container.id));
         let before = self.running_containers.get(&id).and_then(|it| it.stop_by);
-        if is_stopping && before.is_none_or(|before| before <= by + NOTICEABLE) {
+        if is_stopping && before.is_none_or(|before| before <= by + GRACE_CHANGE_MIN) {
             return;
         }
         let by = before.map_or(by, |it| it.min(by));
@@ -117,7 +117,7 @@ impl Pod {
         let running = self
             .running_containers
             .entry(id)
-            .or_insert_with(|| RunningContainer::new(&name, now, Hook::Done));
+            .or_insert_with(|| RunningContainer::new(&name, now, HookState::Done));
         running.stop_by = Some(by);
         if before.is_none() {
             self.record("Killing", why.unwrap_or_else(|| format!("Stopping container {name}")));

@@ -58,7 +58,7 @@ fn nodes_leases_and_pods_are_decoded() {
         format!("{:#?}\n", fact.unwrap())
     };
     let mut facts = read(
-        nodes(),
+        node_watch(),
         serde_json::json!({
             "metadata": {
                 "name": "n1", "uid": "u1", "resourceVersion": "12", "creationTimestamp": "2026-01-02T03:04:05Z",
@@ -80,14 +80,14 @@ fn nodes_leases_and_pods_are_decoded() {
         }),
     );
     facts += &read(
-        leases(),
+        lease_watch(),
         serde_json::json!({
             "metadata": {"name": "n1", "namespace": "kube-node-lease", "resourceVersion": "13"},
             "spec": {"renewTime": "2026-01-02T03:04:05.000007Z"},
         }),
     );
     facts += &read(
-        pods(),
+        pod_watch(),
         serde_json::json!({
             "metadata": {
                 "name": "p1", "namespace": "a", "uid": "u2", "resourceVersion": "14", "generation": 2,
@@ -206,7 +206,7 @@ fn nodes_leases_and_pods_are_decoded() {
         )
     "#]]
     .assert_eq(&facts);
-    for watch in [nodes(), leases(), pods()] {
+    for watch in [node_watch(), lease_watch(), pod_watch()] {
         let nothing = NodeLifecycle::decode(&watch, b"{}", &mut Interner::default());
         assert!(nothing.is_ok(), "absent fields have defaults");
         let error =

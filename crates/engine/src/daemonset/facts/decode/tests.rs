@@ -9,24 +9,27 @@ fn decoded<T>(decode: fn(&[u8], &mut Interner) -> Result<T, Malformed>, object: 
     decode(object.to_string().as_bytes(), &mut Interner::default()).expect("well-formed")
 }
 
-fn line(kind: Kind, line: &Value) -> Result<Watched<Fact>, Malformed> {
+fn line(kind: Kind, line: &Value) -> Result<WatchEvent<Fact>, Malformed> {
     watched(kind, line.to_string().as_bytes(), &mut Interner::default())
 }
 
 #[test]
 fn a_watch_s_lines() {
     let meta = json!({"metadata": {"name": "a", "resourceVersion": "7"}});
-    let gone =
-        Watched::Deleted(Fact::Gone { kind: Kind::Nodes, key: ObjectKey::new("", "a"), resource_version: 7 });
+    let gone = WatchEvent::Deleted(Fact::Gone {
+        kind: Kind::Nodes,
+        key: ObjectKey::new("", "a"),
+        resource_version: 7,
+    });
     assert_eq!(line(Kind::Nodes, &json!({"type": "DELETED", "object": meta})).unwrap(), gone);
     let bookmark = line(Kind::Nodes, &json!({"type": "BOOKMARK", "object": meta})).unwrap();
-    assert_eq!(bookmark, Watched::Bookmark { resource_version: 7, ends_list: false });
+    assert_eq!(bookmark, WatchEvent::Bookmark { resource_version: 7, ends_list: false });
     let end =
         json!({"metadata": {"resourceVersion": "7", "annotations": {"k8s.io/initial-events-end": "true"}}});
     let bookmark = line(Kind::Nodes, &json!({"type": "BOOKMARK", "object": end})).unwrap();
-    assert_eq!(bookmark, Watched::Bookmark { resource_version: 7, ends_list: true });
+    assert_eq!(bookmark, WatchEvent::Bookmark { resource_version: 7, ends_list: true });
     let expired = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}});
-    let error = Watched::Error { code: 410, message: "too old".into() };
+    let error = WatchEvent::Error { code: 410, message: "too old".into() };
     assert_eq!(line(Kind::Nodes, &expired).unwrap(), error);
     // `type` may follow `object`: the field order of JSON is not guaranteed.
     let text = br#"{"object":{"metadata":{"name":"a","resourceVersion":"7"}},"type":"DELETED"}"#;
@@ -46,10 +49,10 @@ fn a_pod_that_another_controller_takes_is_gone_for_us() {
         }})
     };
     let ours = line(Kind::Pods, &json!({"type": "MODIFIED", "object": object("DaemonSet")})).unwrap();
-    assert!(matches!(ours, Watched::Applied(Fact::Pod(pod)) if pod.owner.as_deref() == Some("u")));
+    assert!(matches!(ours, WatchEvent::Applied(Fact::Pod(pod)) if pod.owner.as_deref() == Some("u")));
     let theirs = line(Kind::Pods, &json!({"type": "MODIFIED", "object": object("ReplicaSet")})).unwrap();
     let gone = Fact::Gone { kind: Kind::Pods, key: ObjectKey::new("default", "p"), resource_version: 3 };
-    assert_eq!(theirs, Watched::Applied(gone));
+    assert_eq!(theirs, WatchEvent::Applied(gone));
 }
 
 /// Upstream: `TestGetTargetNodeName`.
