@@ -13,12 +13,12 @@ use crate::meta_v1::{LabelSelector, ObjectMeta};
 /// all fields, including unknown ones.
 #[derive(Deserialize, Clone, Debug)]
 pub struct DaemonSet<'a> {
-    /// An [`ObjectMeta`].
+    /// The metadata as JSON text, which decodes to an [`ObjectMeta`].
     #[serde(borrow)]
     pub metadata: &'a RawValue,
     #[serde(borrow)]
     pub spec: Option<DaemonSetSpec<'a>>,
-    /// A [`DaemonSetStatus`].
+    /// The status as JSON text, which decodes to a [`DaemonSetStatus`].
     #[serde(borrow)]
     pub status: Option<&'a RawValue>,
 }
@@ -29,7 +29,7 @@ pub struct DaemonSet<'a> {
 pub struct DaemonSetSpec<'a> {
     #[serde(borrow)]
     pub selector: Option<LabelSelector<'a>>,
-    /// A [`PodTemplateSpec`](crate::core_v1::PodTemplateSpec).
+    /// The pod template as JSON text, which decodes to a [`PodTemplateSpec`](crate::core_v1::PodTemplateSpec).
     #[serde(borrow)]
     pub template: Option<&'a RawValue>,
     #[serde(borrow)]

@@ -170,12 +170,12 @@ impl<V: Serialize> Serialize for StrMap<'_, V> {
 pub enum IntOrString<'a> {
     Int(i64),
     String(Str<'a>),
-    /// Neither a whole number nor a string.
+    /// An invalid value, neither a whole number nor a string.
     Invalid(serde_json::Value),
 }
 
 impl fmt::Display for IntOrString<'_> {
-    /// The value as JSON.
+    /// Formats the value as JSON.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Int(number) => write!(f, "{number}"),

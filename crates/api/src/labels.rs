@@ -13,7 +13,7 @@ use crate::text::Text;
 pub struct Labels(Arc<[(Text, Text)]>);
 
 impl Labels {
-    /// Sorts the pairs; of duplicate keys, the lowest value stays.
+    /// Creates labels from unsorted pairs; of duplicate keys, the lowest value stays.
     pub fn new(mut pairs: Vec<(Text, Text)>) -> Self {
         pairs.sort();
         pairs.dedup_by(|later, first| later.0 == first.0);
@@ -42,10 +42,10 @@ impl Labels {
 /// A label selector. Upstream: `labels.Selector`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Selector {
-    /// Matches nothing, like a null selector.
+    /// The selector matches nothing, like a null selector.
     #[default]
     Nothing,
-    /// Matches if all requirements match; a selector without requirements matches everything.
+    /// The selector matches if all requirements match; without requirements it matches everything.
     AllOf(Vec<LabelRequirement>),
 }
 
@@ -54,7 +54,7 @@ impl Selector {
         self.matches_lookup(|key| labels.get(key).map(|it| &**it))
     }
 
-    /// Matches labels that `lookup` returns by key.
+    /// Whether the selector matches the labels that `lookup` returns by key.
     pub fn matches_lookup<'a>(&self, lookup: impl Fn(&str) -> Option<&'a str>) -> bool {
         match self {
             Self::Nothing => false,

@@ -129,7 +129,7 @@ pub struct LabelSelector<'a> {
 impl LabelSelector<'_> {
     /// Rule: a null selector matches nothing, an empty one everything. Upstream: `LabelSelectorAsSelector`.
     ///
-    /// The error says which requirement is invalid.
+    /// The error message names the invalid requirement.
     pub fn to_selector(selector: Option<&Self>) -> Result<Selector, String> {
         let Some(selector) = selector else { return Ok(Selector::Nothing) };
         let pairs = selector.match_labels.iter().flat_map(StrMap::pairs);

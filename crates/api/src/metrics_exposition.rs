@@ -84,7 +84,7 @@ fn to_prometheus_text(metrics: &str) -> String {
     text
 }
 
-/// Writes the parts and a newline.
+/// Appends a line to the text: the parts, then a newline.
 fn write_line(text: &mut String, parts: &[&str]) {
     for part in parts {
         text.push_str(part);

@@ -43,6 +43,6 @@ pub struct PodDisruptionBudgetStatus<'a> {
     /// Eviction times by pod name.
     #[serde(borrow)]
     pub disrupted_pods: Option<StrMap<'a>>,
-    /// JSON, because the status is written back with the conditions of other writers.
+    /// The conditions as JSON, because a status write must keep the conditions of other writers.
     pub conditions: Option<Vec<Value>>,
 }

@@ -52,7 +52,7 @@ impl core::error::Error for QuantityError {}
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
 const NANOS_PER_MILLI: i128 = NANOS_PER_UNIT / 1_000;
 
-/// The text that upstream stores for this input.
+/// The canonical text of a quantity, which upstream stores.
 pub fn canonical_text(text: &str) -> Result<Cow<'_, str>, QuantityError> {
     let parts = QuantityTokens::tokenize(text)?;
     let quantity = parts.to_quantity()?;
@@ -77,12 +77,12 @@ impl Quantity {
         parsed.unwrap_or(Self::ZERO)
     }
 
-    /// A whole number in decimal format.
+    /// Creates a quantity of `count` units, in decimal format.
     pub fn from_units(count: i64) -> Self {
         Self { nanos: i128::from(count) * NANOS_PER_UNIT, format: SuffixFormat::Decimal }
     }
 
-    /// A number of bytes, in binary format.
+    /// Creates a quantity of `count` bytes, in binary format.
     pub fn from_bytes(count: i64) -> Self {
         Self { nanos: i128::from(count) * NANOS_PER_UNIT, format: SuffixFormat::Binary }
     }
@@ -99,12 +99,12 @@ impl Quantity {
         self.nanos % NANOS_PER_UNIT == 0
     }
 
-    /// Units, rounded away from zero.
+    /// The quantity as a number of units, rounded away from zero.
     pub fn units(self) -> i128 {
         div_away_from_zero(self.nanos, NANOS_PER_UNIT)
     }
 
-    /// Thousandths, rounded away from zero.
+    /// The quantity as a number of thousandths, rounded away from zero.
     pub fn millis(self) -> i128 {
         div_away_from_zero(self.nanos, NANOS_PER_MILLI)
     }
@@ -189,7 +189,7 @@ struct QuantityTokens<'a> {
     whole: &'a str,
     fraction: &'a str,
     format: SuffixFormat,
-    /// Power of two in binary format, of ten otherwise.
+    /// The exponent of the suffix: a power of two in binary format, otherwise a power of ten.
     exponent: i32,
 }
 
@@ -267,8 +267,8 @@ impl<'a> QuantityTokens<'a> {
         }
     }
 
-    /// Whether upstream keeps the input text: it does if a fast check finds it canonical, and that check accepts some
-    /// texts that are not.
+    /// Whether upstream stores the input text unchanged. Upstream keeps a text that its fast path accepts as canonical,
+    /// and the fast path accepts some texts that are not.
     fn is_kept_by_upstream(&self) -> bool {
         let digits = self.digits().unwrap_or_default();
         let count = digits.len().max(1);

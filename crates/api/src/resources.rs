@@ -11,7 +11,7 @@ pub type ResourceQuantities = BTreeMap<String, Quantity>;
 /// Rule: a pod needs the sum of its containers and sidecars, or the largest sum of an init container and the sidecars
 /// started before it, whichever is larger. Upstream: `AggregateContainerRequests`.
 ///
-/// Each init container has a flag that is true for a sidecar.
+/// The flag of each init container is true for a sidecar.
 pub fn pod_total(
     containers: impl Iterator<Item = ResourceQuantities>,
     init_containers: impl Iterator<Item = (bool, ResourceQuantities)>,
@@ -55,7 +55,7 @@ pub fn quantities_from_json(map: &serde_json::Value) -> ResourceQuantities {
     entries.map(|(name, amount)| (name.clone(), Quantity::from_json(amount))).collect()
 }
 
-/// Adds quantities to sums.
+/// Adds the quantity of each resource to its sum.
 pub fn add_quantities(sums: &mut ResourceQuantities, amounts: &ResourceQuantities) {
     for (name, amount) in amounts {
         let sum = sums.entry(name.clone()).or_insert(Quantity::ZERO);
@@ -63,7 +63,7 @@ pub fn add_quantities(sums: &mut ResourceQuantities, amounts: &ResourceQuantitie
     }
 }
 
-/// Raises each sum to the other quantity if that is larger.
+/// Sets each sum to the maximum of itself and the other quantity of the same resource.
 fn raise_to_maximum(sums: &mut ResourceQuantities, others: ResourceQuantities) {
     for (name, amount) in others {
         let sum = sums.entry(name).or_insert(amount);

@@ -55,10 +55,10 @@ impl fmt::Display for Taint {
 /// A toleration of a pod.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Toleration {
-    /// Empty matches any key.
+    /// Key of the tolerated taints; an empty key matches any taint key.
     pub key: Text,
     pub operator: TolerationOperator,
-    /// `None` matches any effect.
+    /// Effect of the tolerated taints; `None` matches any effect.
     pub effect: Option<TaintEffect>,
 }
 

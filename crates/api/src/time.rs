@@ -5,7 +5,8 @@ use core::fmt;
 use core::ops::{Add, Sub};
 use core::time::Duration;
 
-/// Microseconds since the Unix epoch. All arithmetic saturates, so a time from an API object cannot cause an overflow.
+/// A point in time, in microseconds since the Unix epoch. All arithmetic saturates, so a time from an API object cannot
+/// cause an overflow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(i64);
 
@@ -28,14 +29,14 @@ impl Time {
         Some(Self(timestamp.as_microsecond()))
     }
 
-    /// RFC 3339 in whole seconds, the precision of `metav1.Time`.
+    /// Formats the time as RFC 3339 with whole seconds, the precision of `metav1.Time`.
     pub fn to_rfc3339(self) -> String {
         let secs = self.0.div_euclid(1_000_000);
         jiff::Timestamp::from_second(secs)
             .map_or_else(|_| String::from("1970-01-01T00:00:00Z"), |timestamp| timestamp.to_string())
     }
 
-    /// RFC 3339 with microseconds, the precision of `metav1.MicroTime`.
+    /// Formats the time as RFC 3339 with microseconds, the precision of `metav1.MicroTime`.
     pub fn to_rfc3339_micros(self) -> String {
         let timestamp = jiff::Timestamp::from_microsecond(self.0).unwrap_or_default();
         timestamp.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()

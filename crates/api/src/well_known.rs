@@ -6,21 +6,21 @@ pub const LABEL_ARCH: &str = "kubernetes.io/arch";
 pub const LABEL_INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 pub const LABEL_TOPOLOGY_ZONE: &str = "topology.kubernetes.io/zone";
 pub const LABEL_TOPOLOGY_REGION: &str = "topology.kubernetes.io/region";
-/// Deprecated names of the labels above.
+/// Deprecated names of the labels for operating system, architecture, instance type, zone and region.
 pub const LABEL_BETA_OS: &str = "beta.kubernetes.io/os";
 pub const LABEL_BETA_ARCH: &str = "beta.kubernetes.io/arch";
 pub const LABEL_BETA_INSTANCE_TYPE: &str = "beta.kubernetes.io/instance-type";
 pub const LABEL_FAILURE_DOMAIN_BETA_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
 pub const LABEL_FAILURE_DOMAIN_BETA_REGION: &str = "failure-domain.beta.kubernetes.io/region";
-/// Excludes a node from the count of healthy nodes of its zone.
+/// Label that excludes a node from the count of healthy nodes of its zone.
 pub const LABEL_NODE_EXCLUDE_DISRUPTION: &str = "node.kubernetes.io/exclude-disruption";
-/// The Service of an EndpointSlice.
+/// Label of an EndpointSlice with the name of its Service.
 pub const LABEL_SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Prevents Endpoints from being mirrored to EndpointSlices.
+/// Label that prevents Endpoints from being mirrored to EndpointSlices.
 pub const LABEL_SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
-/// The hash of the ControllerRevision of a pod.
+/// Label with the hash of the ControllerRevision of a pod.
 pub const LABEL_CONTROLLER_REVISION_HASH: &str = "controller-revision-hash";
-/// Deprecated: the template generation of a daemon pod.
+/// Deprecated label with the template generation of a daemon pod.
 pub const LABEL_POD_TEMPLATE_GENERATION: &str = "pod-template-generation";
 
 /// Labels that a kubelet sets on its node, or that an administrator may have it set. Upstream: `kubeletLabels`.
@@ -47,23 +47,23 @@ pub const TAINT_NODE_PID_PRESSURE: &str = "node.kubernetes.io/pid-pressure";
 pub const TAINT_NODE_NETWORK_UNAVAILABLE: &str = "node.kubernetes.io/network-unavailable";
 pub const TAINT_NODE_OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// Set on mirror pods, the API objects of static pods.
+/// Annotation of mirror pods, the API objects of static pods.
 pub const ANNOTATION_CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
-/// The source from which a kubelet got a pod: `api`, `file` or `http`.
+/// Annotation with the source from which a kubelet got a pod: `api`, `file` or `http`.
 pub const ANNOTATION_CONFIG_SOURCE: &str = "kubernetes.io/config.source";
-/// The object as `kubectl apply` last sent it.
+/// Annotation with the object as `kubectl apply` last sent it.
 pub const ANNOTATION_LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// The template generation of a DaemonSet.
+/// Annotation with the template generation of a DaemonSet.
 pub const ANNOTATION_TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
-/// Set on the bookmark that ends the initial events of a watch.
+/// Annotation of the bookmark that ends the initial events of a watch.
 pub const ANNOTATION_INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// Conditions of pods.
+/// Condition types of pods.
 pub const POD_SCHEDULED: &str = "PodScheduled";
 pub const POD_READY: &str = "Ready";
 pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
-/// Conditions of nodes.
+/// Condition types of nodes.
 pub const NODE_READY: &str = "Ready";
 pub const NODE_MEMORY_PRESSURE: &str = "MemoryPressure";
 pub const NODE_DISK_PRESSURE: &str = "DiskPressure";

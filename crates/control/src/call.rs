@@ -209,7 +209,7 @@ mod tests {
             "metadata": {"name": "d", "namespace": "a"},
             "spec": {"selector": {"matchLabels": {"app": "d"}}, "template": {}},
         });
-        let set = Arc::new(facts::set(set.to_string().as_bytes(), &mut Interner::default()).unwrap());
+        let set = Arc::new(facts::decode_set(set.to_string().as_bytes(), &mut Interner::default()).unwrap());
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let limits = Limits {
             rate_limiter: RateLimiter::new(crate::RateLimits::default()),

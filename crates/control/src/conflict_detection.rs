@@ -1,6 +1,6 @@
 //! Detects a second controller that writes the same DaemonSets: each undoes the other's work, and both look healthy.
 //!
-//! `managedFields` records which manager managed_fields_entry the status last. Another manager that still writes it after this replica
+//! `managedFields` records which manager wrote the status last. Another manager that still writes it after this replica
 //! became leader is a second controller. The watch delivers `managedFields` anyway, so this costs no request.
 
 use std::collections::BTreeMap;
@@ -15,23 +15,24 @@ use tokio::time::Instant;
 
 use crate::NAME;
 
-/// Writes that the last leader or upstream's controller had in flight when this replica became leader are ignored.
-const SETTLED_AFTER: Duration = Duration::from_secs(30);
+/// Time after this replica became leader in which status writes of others are ignored: the last leader or upstream's
+/// controller may have had them in flight.
+const TAKEOVER_GRACE_PERIOD: Duration = Duration::from_secs(30);
 
 /// Minimum interval between warnings: two controllers write many times a second.
-const WARN_EVERY: Duration = Duration::from_secs(60);
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Detects status writes of another controller.
 pub(crate) struct ConflictDetector {
     began: Instant,
     warned_at: Option<Instant>,
-    /// The other manager that managed_fields_entry the status of each DaemonSet last, and when.
-    last_writers: BTreeMap<ObjectKey, Option<Writer>>,
+    /// The manager other than this controller that wrote the status of each DaemonSet last.
+    last_writers: BTreeMap<ObjectKey, Option<StatusWriter>>,
 }
 
-/// A field manager, and when it managed_fields_entry.
+/// A field manager that wrote status counts, and the time of its last write.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Writer {
+struct StatusWriter {
     time: String,
     name: String,
 }
@@ -48,11 +49,11 @@ impl ConflictDetector {
 
     /// Checks a DaemonSet that the watch delivered.
     pub(crate) fn check(&mut self, set: &Set, now: Instant) -> Option<Conflict> {
-        let writer = last_writer(&set.metadata);
+        let writer = last_other_status_writer(&set.metadata);
         let before = self.last_writers.insert(set.key.clone(), writer.clone());
         let is_new = before.is_some_and(|before| before != writer);
-        let writer = writer.filter(|_| is_new && SETTLED_AFTER <= now - self.began)?;
-        let is_due = self.warned_at.is_none_or(|at| WARN_EVERY <= now - at);
+        let writer = writer.filter(|_| is_new && TAKEOVER_GRACE_PERIOD <= now - self.began)?;
+        let is_due = self.warned_at.is_none_or(|at| WARNING_INTERVAL <= now - at);
         if is_due {
             self.warned_at = Some(now);
         }
@@ -69,18 +70,18 @@ impl ConflictDetector {
     }
 }
 
-/// The manager other than this controller that managed_fields_entry the status counts last.
-fn last_writer(metadata: &str) -> Option<Writer> {
-    writers(metadata).into_iter().filter(|it| it.name != NAME).max()
+/// The manager other than this controller that wrote the status counts last.
+fn last_other_status_writer(metadata: &str) -> Option<StatusWriter> {
+    status_writers(metadata).into_iter().filter(|it| it.name != NAME).max()
 }
 
-/// The controller of a DaemonSet: the manager that managed_fields_entry its status counts last.
-pub(crate) fn controller_of(metadata: &str) -> Option<String> {
-    writers(metadata).into_iter().max().map(|it| it.name)
+/// The name of the manager that wrote the status counts of a DaemonSet last, that is, of its controller.
+pub(crate) fn last_status_writer_name(metadata: &str) -> Option<String> {
+    status_writers(metadata).into_iter().max().map(|it| it.name)
 }
 
-/// The managers that managed_fields_entry status counts, from `managedFields`.
-fn writers(metadata: &str) -> Vec<Writer> {
+/// The managers that wrote status counts, from `managedFields`.
+fn status_writers(metadata: &str) -> Vec<StatusWriter> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Metadata<'a> {
@@ -107,7 +108,7 @@ fn writers(metadata: &str) -> Vec<Writer> {
     let Ok(metadata) = serde_json::from_str::<Metadata<'_>>(metadata) else { return Vec::new() };
     let writers =
         metadata.managed_fields.into_iter().filter(|it| it.subresource == "status" && has_counts(it));
-    writers.map(|it| Writer { time: it.time, name: it.manager }).collect()
+    writers.map(|it| StatusWriter { time: it.time, name: it.manager }).collect()
 }
 
 #[cfg(test)]
@@ -123,7 +124,7 @@ mod tests {
             "metadata": {"name": "d", "namespace": "a", "managedFields": managed_fields},
             "spec": {"selector": {"matchLabels": {"app": "d"}}, "template": {}},
         });
-        facts::set(set.to_string().as_bytes(), &mut Interner::default()).unwrap()
+        facts::decode_set(set.to_string().as_bytes(), &mut Interner::default()).unwrap()
     }
 
     fn managed_fields_entry(manager: &str, time: &str, field: &str) -> Value {
@@ -172,8 +173,12 @@ mod tests {
             (NAME, "f:numberReady", false),
         ] {
             let fields = json!([managed_fields_entry(manager, "1", field), {"manager": "kubectl"}, {"fieldsV1": null}]);
-            assert_eq!(last_writer(&set(&fields).metadata).is_some(), is_conflict, "{manager} {field}");
+            assert_eq!(
+                last_other_status_writer(&set(&fields).metadata).is_some(),
+                is_conflict,
+                "{manager} {field}"
+            );
         }
-        assert_eq!(last_writer("nonsense"), None);
+        assert_eq!(last_other_status_writer("nonsense"), None);
     }
 }

@@ -43,12 +43,12 @@ pub(crate) struct RunnerConfig {
     pub(crate) calls_max: usize,
     /// Time to finish the calls of keys that are being executed, when the controller stops.
     pub(crate) drain_max: Duration,
-    /// Counts events that were not recorded.
+    /// Counter of Events that were not recorded.
     pub(crate) events_dropped: Counter,
 }
 
 impl RunnerConfig {
-    /// A configuration without draining: after the next start, the lists show which calls were applied.
+    /// Creates a configuration without draining: after a restart, the lists show which calls were applied.
     pub(crate) fn new(component: &'static str, calls_max: usize) -> Self {
         Self { component, calls_max, drain_max: Duration::ZERO, events_dropped: Counter::default() }
     }
@@ -62,7 +62,7 @@ pub(crate) trait Runnable:
 
 impl<C: Controller<Fact: Send, Key: Send + Sync, Call: Send + Sync> + Send + 'static> Runnable for C {}
 
-/// Observes a controller: metrics, logs, queries and test hooks. It has no influence on the controller.
+/// Observes a controller for metrics, logs, queries and test hooks, without influence on the controller.
 pub(crate) trait Observer<C: Controller>: Send {
     /// A query for the state of the controller.
     type Query: Send;
@@ -75,41 +75,42 @@ pub(crate) trait Observer<C: Controller>: Send {
     /// Answers a query from the state of the queue and its controller.
     fn answer(&self, _queue: &WorkQueue<C>, _query: Self::Query) {}
 
-    /// The list or watch of a kind has delivered data; a bookmark counts.
+    /// Called when the list or watch of a kind has delivered data, such as a bookmark.
     fn received(&mut self, _kind: usize) {}
 
-    /// An event is about to be applied. Returns Kubernetes Events to record about it.
+    /// Called before a watch event is applied. Returns Kubernetes Events to record about it.
     fn applying(&mut self, _event: &Event<C::Fact>) -> Vec<EventRecord> {
         Vec::new()
     }
 
-    /// A key was reconciled, after `waited` in the queue.
+    /// Called after a key was reconciled; `waited` is its time in the queue.
     fn reconciled(&mut self, _queue: &WorkQueue<C>, _key: &C::Key, _waited: Duration, _now: Time) {}
 
-    /// A call is about to be sent.
+    /// Called before a call is sent.
     fn calling(&mut self, _call: &C::Call) {}
 
-    /// The outcome of a call is about to be applied.
+    /// Called before the outcome of a call is applied.
     fn called(&mut self, call: &C::Call, outcome: &Outcome, _took: Duration) {
         if let Outcome::Refused(error) = outcome {
             tracing::debug!(%call, %error, "call failed");
         }
     }
 
-    /// The outcome of a call was applied.
-    fn apply_manifest(&mut self, _queue: &WorkQueue<C>, _call: &C::Call) {}
+    /// Called after the outcome of a call was applied.
+    fn outcome_applied(&mut self, _queue: &WorkQueue<C>, _call: &C::Call) {}
 
-    /// The controller panicked while this key was reconciled, or while the outcome of one of its calls was applied.
+    /// Called after the controller panicked while this key was reconciled, or while the outcome of one of its calls was
+    /// applied.
     fn panicked(&mut self, _key: &C::Key) {}
 
-    /// All due keys are reconciled and their calls started; the runner waits for the next event.
+    /// Called when all due keys are reconciled, their calls are started, and the runner waits for the next event.
     fn idle(&mut self, _queue: &WorkQueue<C>) {}
 
-    /// The controller stops: only the calls of keys that are being executed are finished.
+    /// Called when the controller stops: only the calls of keys that are being executed are finished.
     fn draining(&mut self, _queue: &WorkQueue<C>) {}
 }
 
-/// Observes nothing.
+/// An observer that ignores all callbacks.
 pub(crate) struct NoObserver;
 
 impl<C: Controller> Observer<C> for NoObserver {
@@ -194,7 +195,7 @@ where
     C: Runnable,
     O: Observer<C>,
 {
-    /// The runner, and the future that writes its events.
+    /// Creates the runner, and the future that writes its Kubernetes Events.
     pub(crate) fn new(
         caller: Caller,
         config: &RunnerConfig,
@@ -318,7 +319,7 @@ where
                 None => resume_unwind(panic),
             }
         }
-        self.observer.apply_manifest(&self.queue, call);
+        self.observer.outcome_applied(&self.queue, call);
     }
 
     /// Isolates a panic of one key: the key is retried later, and other keys are reconciled. If the controller cannot

@@ -12,7 +12,7 @@ use muster_engine::controller::{CallError, Controller as _, Event, EventRecord, 
 use muster_engine::daemonset::execution::{Call, Response};
 use muster_engine::daemonset::facts::{Fact, Kind, Set};
 use muster_engine::daemonset::plan::Plan;
-use muster_engine::daemonset::{DaemonSetController, SetCall, about, manifest};
+use muster_engine::daemonset::{DaemonSetController, SetCall, event_about, manifest};
 use muster_engine::explain::ControllerState;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -24,9 +24,9 @@ use crate::conflict_detection::ConflictDetector;
 use crate::controller_runner::{Observer, RunnerConfig, run_once};
 use crate::explain_query::ExplainQuery;
 use crate::monitor::{CallKind, RunnerLoad, Stage};
-use crate::test_hooks::Observation;
+use crate::test_hooks::PlanProgress;
 
-/// The event source: upstream's name, because dashboards filter by it.
+/// The event source of the controller: upstream's name, because dashboards filter by it.
 const COMPONENT: &str = "daemonset-controller";
 
 /// Time to finish plans when the controller stops: a plan has at most some hundreds of calls.
@@ -39,14 +39,14 @@ pub(crate) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     let namespaces: BTreeSet<&String> = context.options.namespaces.iter().collect();
     context.monitor.begin_listing(namespaces.len().max(1));
     if namespaces.is_empty() {
-        return run_in(&context, None, stop).await;
+        return run_in_namespace(&context, None, stop).await;
     }
-    let running = namespaces.into_iter().map(|it| run_in(&context, Some(it), stop));
+    let running = namespaces.into_iter().map(|it| run_in_namespace(&context, Some(it), stop));
     let mut running: FuturesUnordered<_> = running.collect();
     while running.next().await.is_some() && stop.is_cancelled() {}
 }
 
-async fn run_in(context: &Arc<Context>, namespace: Option<&str>, stop: &CancellationToken) {
+async fn run_in_namespace(context: &Arc<Context>, namespace: Option<&str>, stop: &CancellationToken) {
     let config = RunnerConfig {
         component: COMPONENT,
         // The rate limiter limits the calls of all namespaces together.
@@ -75,7 +75,7 @@ pub(crate) async fn call_once(context: &Context, set: &Arc<Set>, call: Call) -> 
 
 /// Counts a call and its duration in the metrics.
 fn observe_call(context: &Context, call: &SetCall, response: &Response, took: Duration) {
-    let target = manifest::target(&call.set, &call.call);
+    let target = manifest::call_target(&call.set, &call.call);
     let resource = match (target.kind, target.subresource) {
         (Kind::Sets, None) => "daemonsets",
         (Kind::Sets, Some(_)) => "daemonsets/status",
@@ -83,7 +83,7 @@ fn observe_call(context: &Context, call: &SetCall, response: &Response, took: Du
         (Kind::Pods, _) => "pods",
         (Kind::Revisions, _) => "controllerrevisions",
     };
-    let kind = CallKind { verb: manifest::verb(&call.call).as_str(), resource };
+    let kind = CallKind { verb: manifest::call_verb(&call.call).as_str(), resource };
     let error = match response {
         Response::Refused(error) => Some(error),
         _ => None,
@@ -91,15 +91,15 @@ fn observe_call(context: &Context, call: &SetCall, response: &Response, took: Du
     context.monitor.observe_call(&kind, outcome_label(error), took);
 }
 
-/// Metrics, logs, conflict detection, queries and test hooks.
+/// Observer of the DaemonSet controller: metrics, logs, conflict detection, explain queries and test hooks.
 struct DaemonSetObserver {
     context: Arc<Context>,
     conflicts: ConflictDetector,
-    /// End of the last plan of each DaemonSet whose writes the watches have not all shown.
+    /// The end of the last plan of each DaemonSet whose writes the watches have not all delivered.
     unconfirmed: BTreeMap<ObjectKey, Instant>,
     /// `DaemonSetController::reconciles` at the last observation.
     reconciles: u64,
-    /// The load that was last reported.
+    /// The load of the runner as it was last reported to the metrics.
     load: RunnerLoad,
     is_synced: bool,
 }
@@ -129,7 +129,7 @@ impl DaemonSetObserver {
         self.context.monitor.conflicting_writes.inc();
         let event = conflict.event?;
         tracing::warn!(set = %set.key, "{}", event.message);
-        Some(about(set, event))
+        Some(event_about(set, event))
     }
 
     /// Records a new plan in metrics and logs.
@@ -151,7 +151,7 @@ impl DaemonSetObserver {
 
     /// Records the end of a plan.
     fn finished(&mut self, set: &Arc<Set>) {
-        self.context.observe(Observation::Done { set });
+        self.context.observe(PlanProgress::Done { set });
         self.unconfirmed.insert(set.key.clone(), Instant::now());
     }
 }
@@ -207,7 +207,7 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
         }
         self.reconciles = controller.reconciles();
         let Some(plan) = controller.last_plan(key) else { return self.context.monitor.remove_daemonset(key) };
-        self.context.observe(Observation::Planned { planner: controller.planner(), plan, now });
+        self.context.observe(PlanProgress::Planned { planner: controller.planner(), plan, now });
         self.planned(key, plan, waited);
         if !plan.is_idle() && !controller.is_executing(key) {
             // The plan had no calls.
@@ -216,17 +216,17 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
     }
 
     fn calling(&mut self, call: &SetCall) {
-        self.context.observe(Observation::Called { set: &call.set, call: &call.call });
+        self.context.observe(PlanProgress::Called { set: &call.set, call: &call.call });
     }
 
     fn called(&mut self, call: &SetCall, outcome: &Outcome, took: Duration) {
         let response = Response::read(&call.call, outcome.clone());
         observe_call(&self.context, call, &response, took);
         log_call(call, &response);
-        self.context.observe(Observation::Answered { set: &call.set, call: &call.call, outcome: &response });
+        self.context.observe(PlanProgress::Answered { set: &call.set, call: &call.call, outcome: &response });
     }
 
-    fn apply_manifest(&mut self, queue: &WorkQueue<DaemonSetController>, call: &SetCall) {
+    fn outcome_applied(&mut self, queue: &WorkQueue<DaemonSetController>, call: &SetCall) {
         if !queue.controller().is_executing(&call.set.key) {
             self.finished(&call.set);
         }
@@ -313,7 +313,7 @@ mod tests {
                 "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c"}]}},
             },
         });
-        Fact::Set(Arc::new(facts::set(set.to_string().as_bytes(), &mut Interner::default()).unwrap()))
+        Fact::Set(Arc::new(facts::decode_set(set.to_string().as_bytes(), &mut Interner::default()).unwrap()))
     }
 
     /// A runner whose cache holds two DaemonSets and no other object. Its client reaches no server.

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller_runner::{RunnerConfig, run};
 
-/// Calls in flight. A PodDisruptionBudget has at most one, and few clusters have many budgets.
+/// Maximum number of calls in flight. A PodDisruptionBudget has at most one call in flight.
 const CALLS_MAX: usize = 10;
 
 /// Keeps the status of PodDisruptionBudgets up to date, until `stop`.

@@ -7,7 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller_runner::{RunnerConfig, run};
 
-/// Calls in flight: enough to update all EndpointSlices of a Service with thousands of pods in a second.
+/// Maximum number of calls in flight: enough to update all EndpointSlices of a Service with thousands of pods in a
+/// second.
 const CALLS_MAX: usize = 20;
 
 /// Keeps the Endpoints and EndpointSlices of Services up to date, until `stop`.

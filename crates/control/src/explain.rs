@@ -23,7 +23,7 @@ use crate::request::{JSON, collection, request};
 /// Timeout of the query to the controller, which answers from memory.
 const CONTROLLER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Up to this many nodes, the pods of for_each_object node are listed; for more nodes, all pods of the cluster.
+/// Maximum number of nodes whose pods are listed node by node; for more nodes, all pods of the cluster are listed.
 const NODE_QUERIES_MAX: usize = 8;
 
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,7 @@ pub enum ExplainError {
     ReadError(#[from] ReadError),
 }
 
-/// The suffix of a not-found error with the names of other DaemonSets.
+/// The last part of a not-found error: the names of other DaemonSets.
 fn other_names_hint(others: &[String]) -> String {
     if others.is_empty() { String::new() } else { format!("; the namespace has {}", others.join(", ")) }
 }
@@ -55,7 +55,7 @@ pub async fn explain(
     let Some(set) = read_set(client, namespace, name).await? else {
         return Err(no_such_set(daemonset_names(client, namespace).await));
     };
-    take_set(&mut snapshot, namespace, &set)?;
+    add_set_to_snapshot(&mut snapshot, namespace, &set)?;
     let querying = query_controller(client, namespace, name, controller);
     let (read, answer) = join!(read_nodes_and_pods(client, &mut snapshot, namespace), querying);
     read?;
@@ -75,7 +75,7 @@ pub async fn explain(
     snapshot.explain(answer, now()).map_err(gone)
 }
 
-/// `None` if the DaemonSet does not exist.
+/// Reads a DaemonSet. `None` if it does not exist.
 pub(crate) async fn read_set(
     client: &Client,
     namespace: &str,
@@ -90,7 +90,11 @@ pub(crate) async fn read_set(
 }
 
 /// Adds a DaemonSet to the snapshot.
-pub(crate) fn take_set(snapshot: &mut Snapshot, namespace: &str, set: &str) -> Result<(), ReadError> {
+pub(crate) fn add_set_to_snapshot(
+    snapshot: &mut Snapshot,
+    namespace: &str,
+    set: &str,
+) -> Result<(), ReadError> {
     let operation = format!("read a DaemonSet in the namespace {namespace}");
     snapshot
         .add_object(Kind::Sets, set.as_bytes())
@@ -124,7 +128,7 @@ pub(crate) async fn read_nodes_and_pods(
     snapshot: &mut Snapshot,
     namespace: &str,
 ) -> Result<(), ReadError> {
-    let selector = snapshot.set().and_then(|it| manifest::label_selector(it)).unwrap_or_default();
+    let selector = snapshot.set().and_then(|it| manifest::label_selector_query(it)).unwrap_or_default();
     for_each_object(client, Kind::Nodes, None, ("", ""), |node| {
         snapshot.add_node_capacity(node)?;
         Ok(snapshot.add_object(Kind::Nodes, node)?)

@@ -26,7 +26,7 @@ pub(crate) struct ExplainQuery {
     pub(crate) answer: oneshot::Sender<Option<ControllerState>>,
 }
 
-/// Why a query has no answer; the message is the endpoint's response.
+/// Why an explain query has no answer. Its message is the response of the endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     #[error("this replica is not the leader, or has just become it")]
@@ -36,7 +36,7 @@ pub enum QueryError {
 }
 
 impl ExplainQueries {
-    /// Path of the endpoint.
+    /// URL path of the endpoint that answers explain queries.
     pub const PATH: &'static str = "/debug/explain";
 
     /// Answers the endpoint's query string, `namespace=…&name=…`, with JSON.

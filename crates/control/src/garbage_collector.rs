@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller_runner::{RunnerConfig, run};
 
-/// Calls in flight. Upstream: `concurrent-gc-syncs`.
+/// Maximum number of calls in flight. Upstream: `concurrent-gc-syncs`.
 const CALLS_MAX: usize = 20;
 
 /// Delay before discovery is retried.
@@ -27,7 +27,7 @@ pub async fn run_garbage_collector(client: Client, stop: CancellationToken) {
 
 /// A garbage collector of the kinds that discovery returns.
 async fn new_garbage_collector(client: Client) -> GarbageCollector {
-    let served = discover(&client).await;
+    let served = discover_kinds(&client).await;
     let watched = served.iter().filter(|(_, is_watched)| *is_watched).map(|(it, _)| it.clone());
     let watched: Vec<Arc<Resource>> = watched.collect();
     GarbageCollector::new(served.into_iter().map(|(it, _)| it).collect(), watched)
@@ -35,7 +35,7 @@ async fn new_garbage_collector(client: Client) -> GarbageCollector {
 
 /// The kinds that the server serves, and whether the garbage collector watches each: only kinds that can be listed,
 /// watched and deleted. Events have no owners, and a kind that is served in two groups is watched in one.
-async fn discover(client: &Client) -> Vec<(Arc<Resource>, bool)> {
+async fn discover_kinds(client: &Client) -> Vec<(Arc<Resource>, bool)> {
     const DUPLICATE_GROUPS: [&str; 2] = ["events.k8s.io", "extensions"];
     let discovery = loop {
         match Discovery::new(client.clone()).run().await {

@@ -69,15 +69,15 @@ impl fmt::Display for Lease {
 }
 
 /// Maximum size of a watch event in bytes. A Lease has a few hundred.
-const LINE_MAX: u64 = 1 << 20;
+const WATCH_EVENT_BYTES_MAX: u64 = 1 << 20;
 
 /// Timeout of writing an Event about the election.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// `timeoutSeconds` of the watch.
+/// `timeoutSeconds` of the watch of the Lease.
 const WATCH_TIMEOUT_S: u64 = 290;
 
-/// The time until which this replica may write.
+/// The lease term of this replica: the time until which it may write.
 #[derive(Debug, Clone)]
 pub(crate) struct Term {
     began: Instant,
@@ -141,7 +141,7 @@ enum LeaseError {
 }
 
 impl Elector {
-    /// `write_timeout_max` bounds each write, even if the lease allows more.
+    /// Creates the elector. `write_timeout_max` bounds each write, even if the lease allows more time.
     pub(crate) fn new(client: Client, lease: Lease, write_timeout_max: Duration) -> Self {
         let term = Term {
             began: Instant::now(),
@@ -282,7 +282,7 @@ impl Elector {
         let mut stream = pin!(stream);
         loop {
             let mut line = Vec::new();
-            let mut limited = stream.as_mut().take(LINE_MAX);
+            let mut limited = stream.as_mut().take(WATCH_EVENT_BYTES_MAX);
             let reading = limited.read_until(b'\n', &mut line);
             let object = match tokio::time::timeout_at(self.term.began + until, reading).await {
                 // The holder did not renew: the lease can be acquired.

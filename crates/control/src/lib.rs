@@ -61,7 +61,7 @@ pub use muster_engine::daemonset::plan::Settings;
 pub use muster_engine::explain::Explanation;
 pub use muster_engine::node_lifecycle::Config as NodeLifecycleConfig;
 pub use muster_engine::preview::RolloutPreview;
-pub use test_hooks::{Observation, PlanObserver};
+pub use test_hooks::{PlanObserver, PlanProgress};
 
 /// User agent, field manager and event source of the controllers.
 pub(crate) const NAME: &str = "muster-controller";
@@ -75,11 +75,11 @@ pub struct Options {
     /// How many DaemonSets are reconciled concurrently.
     pub workers: usize,
     pub limits: RateLimits,
-    /// `None`: no leader election; the controller starts at once.
+    /// The Lease of the leader election; `None` if the controller starts without one.
     pub lease: Option<Lease>,
 }
 
-/// Default of [`Options::workers`]. A plan without calls takes milliseconds; the calls of any other plan run concurrently.
+/// Default of [`Options::workers`], the number of DaemonSets that are reconciled concurrently.
 pub const WORKERS: usize = 16;
 
 impl Default for Options {
@@ -97,7 +97,7 @@ impl Default for Options {
 /// Why the controller ended before `stop`.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerExit {
-    /// Further writes could conflict with those of the new leader, so the process exits to be restarted.
+    /// Another replica may be the leader, so the process exits to be restarted: its writes could conflict.
     #[error("no longer the leader: {0}")]
     LostLease(LostLease),
     /// The API server's store was replaced, for example by a restore: the cache is invalid.
@@ -107,8 +107,8 @@ pub enum ControllerExit {
     StoreReplaced,
 }
 
-/// A client with the controllers' user agent and without automatic retries: only the engine knows what a write without
-/// a response means.
+/// Creates a client with the controllers' user agent and without automatic retries: only the engine decides what follows
+/// a write without a response.
 pub fn client(mut config: Config) -> Result<Client, kube::Error> {
     let agent = format!("{NAME}/{}", env!("CARGO_PKG_VERSION"));
     config.default_retry = false;
@@ -146,8 +146,8 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Passes an observation to the test hook, if there is one.
-    pub(crate) fn observe(&self, observation: Observation<'_>) {
+    /// Passes a step of a plan to the observer of a test, if there is one.
+    pub(crate) fn observe(&self, observation: PlanProgress<'_>) {
         if let Some(observer) = &self.observer {
             observer(observation);
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use muster_api::meta::ObjectKey;
 use muster_api::metrics_exposition::ExpositionFormat;
-use muster_engine::daemonset::facts::{Counts, Kind};
+use muster_engine::daemonset::facts::{Kind, StatusCounts};
 use muster_engine::daemonset::plan::{Claim, Plan, RevisionWrite};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, text};
@@ -196,7 +196,7 @@ impl Default for Monitor {
 }
 
 impl Monitor {
-    /// Media type and text of all metrics, in the format that the `Accept` header selects.
+    /// The media type and the text of all metrics, in the format that the `Accept` header selects.
     pub fn metrics(&self, accept: &str) -> (&'static str, String) {
         let mut text = String::new();
         text::encode(&mut text, &self.registry).expect("writing to a String cannot fail");
@@ -234,13 +234,13 @@ impl Monitor {
         self.last_heartbeat_ms.store(at, Ordering::Relaxed);
     }
 
-    /// Begins listing with this number of runners.
+    /// Enters the listing stage with this number of runners whose caches are not synced.
     pub(crate) fn begin_listing(&self, runners: usize) {
         self.unsynced.store(runners, Ordering::Relaxed);
         self.enter_stage(Stage::Listing);
     }
 
-    /// The caches of one runner are synced.
+    /// Records that the caches of one runner are synced.
     pub(crate) fn cache_synced(&self) {
         if self.unsynced.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.enter_stage(Stage::Working);
@@ -265,7 +265,7 @@ impl Monitor {
         self.lists.get_or_create(&ResourceLabels::of(kind)).inc();
     }
 
-    /// The watch of a kind has delivered data; a bookmark counts.
+    /// Records that the watch of a kind has delivered data, such as a bookmark.
     pub(crate) fn watch_received(&self, kind: Kind) {
         self.collector.lock().received.insert(resource(kind), Instant::now());
     }
@@ -328,15 +328,15 @@ fn claim_reason(claim: &Claim) -> &'static str {
     }
 }
 
-/// Metrics that are computed at each scrape.
+/// Collector of the DaemonSet metrics that are computed at each scrape.
 #[derive(Debug, Default)]
 struct DaemonSetCollector(Mutex<CollectedValues>);
 
 #[derive(Debug, Default)]
 struct CollectedValues {
     /// Status counts of each DaemonSet.
-    sets: BTreeMap<ObjectKey, Counts>,
-    /// When the watch of each resource last delivered data.
+    sets: BTreeMap<ObjectKey, StatusCounts>,
+    /// The time at which the watch of each resource last delivered data.
     received: BTreeMap<&'static str, Instant>,
 }
 
@@ -347,7 +347,7 @@ impl DaemonSetCollector {
 }
 
 /// Name, help and value of a gauge.
-type CountMetric = (&'static str, &'static str, fn(&Counts) -> i64);
+type CountMetric = (&'static str, &'static str, fn(&StatusCounts) -> i64);
 
 impl Collector for DaemonSetCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -416,7 +416,7 @@ mod tests {
     fn a_daemonset_has_gauges_until_it_is_deleted() {
         let monitor = Monitor::default();
         let key = ObjectKey::new("logging", "fluentd");
-        let counts = Counts {
+        let counts = StatusCounts {
             desired: 4,
             current: 3,
             ready: 2,

@@ -7,7 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller_runner::{RunnerConfig, run};
 
-/// Calls in flight. An unreachable zone needs thousands of calls; they must not delay those of other nodes for long.
+/// Maximum number of calls in flight. An unreachable zone needs thousands of calls, which must not delay the calls for
+/// other nodes for long.
 const CALLS_MAX: usize = 32;
 
 /// Runs the node lifecycle controller until `stop`.

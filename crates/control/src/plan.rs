@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::clock::now;
 use crate::conflict_detection;
-use crate::explain::{read_nodes_and_pods, read_pods_on_nodes, read_set, take_set};
+use crate::explain::{add_set_to_snapshot, read_nodes_and_pods, read_pods_on_nodes, read_set};
 use crate::read::{Permission, ReadError, get, send};
 use crate::request::{JSON, request};
 
@@ -26,7 +26,7 @@ pub struct PlannedSet {
     object: Value,
 }
 
-/// How the manifest will be applied.
+/// The variant of `kubectl apply` with which a manifest will be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApplyMode {
     /// `kubectl apply`.
@@ -36,7 +36,7 @@ pub enum ApplyMode {
 }
 
 /// API versions that have a DaemonSet.
-const VERSIONS: [&str; 3] = ["apps/v1", "apps/v1beta2", "extensions/v1beta1"];
+const DAEMONSET_API_VERSIONS: [&str; 3] = ["apps/v1", "apps/v1beta2", "extensions/v1beta1"];
 
 /// Field managers of `kubectl apply`.
 const CLIENT_SIDE_MANAGER: &str = "kubectl-client-side-apply";
@@ -46,7 +46,7 @@ const SERVER_SIDE_MANAGER: &str = "kubectl";
 pub enum PlanError {
     #[error("{kind} is not a DaemonSet")]
     OtherKind { kind: String },
-    #[error("{api_version} has no DaemonSet: use {}", VERSIONS[0])]
+    #[error("{api_version} has no DaemonSet: use {}", DAEMONSET_API_VERSIONS[0])]
     OtherVersion { api_version: String },
     #[error("metadata.name is missing or invalid")]
     NoName,
@@ -67,7 +67,7 @@ impl PlannedSet {
             let kind = if kind.is_empty() { "a document without a kind".to_owned() } else { kind };
             return Err(PlanError::OtherKind { kind });
         }
-        if !VERSIONS.contains(&api_version.as_str()) {
+        if !DAEMONSET_API_VERSIONS.contains(&api_version.as_str()) {
             return Err(PlanError::OtherVersion { api_version });
         }
         let name = text("/metadata/name");
@@ -104,14 +104,14 @@ pub async fn plan(
     let (namespace, name) = (planned.namespace.as_str(), planned.name.as_str());
     let mut snapshot = Snapshot::new(ObjectKey::new(namespace, name));
     let live = read_set(client, namespace, name).await?;
-    let after = dry_run(client, planned, live.as_deref(), mode).await?;
+    let after = dry_run_apply(client, planned, live.as_deref(), mode).await?;
     if let Some(live) = &live {
-        take_set(&mut snapshot, namespace, live)?;
-        note_controller(&mut snapshot);
+        add_set_to_snapshot(&mut snapshot, namespace, live)?;
+        add_other_controller_note(&mut snapshot);
         read_nodes_and_pods(client, &mut snapshot, namespace).await?;
-        take_set(&mut snapshot, namespace, &after)?;
+        add_set_to_snapshot(&mut snapshot, namespace, &after)?;
     } else {
-        take_set(&mut snapshot, namespace, &after)?;
+        add_set_to_snapshot(&mut snapshot, namespace, &after)?;
         read_nodes_and_pods(client, &mut snapshot, namespace).await?;
     }
     let gone = |SnapshotError::NoSuchSet| PlanError::NoName;
@@ -122,8 +122,8 @@ pub async fn plan(
 }
 
 /// Adds a note if another controller reconciles the DaemonSet: it may update nodes in a different order.
-fn note_controller(snapshot: &mut Snapshot) {
-    let writer = snapshot.set().and_then(|it| conflict_detection::controller_of(&it.metadata));
+fn add_other_controller_note(snapshot: &mut Snapshot) {
+    let writer = snapshot.set().and_then(|it| conflict_detection::last_status_writer_name(&it.metadata));
     if let Some(writer) = writer.filter(|it| it != crate::NAME) {
         snapshot.add_note(format!(
             "{writer} controls it: its node order is not known; docs/differences.md lists other differences"
@@ -132,7 +132,7 @@ fn note_controller(snapshot: &mut Snapshot) {
 }
 
 /// The DaemonSet as it would be stored, with defaults.
-async fn dry_run(
+async fn dry_run_apply(
     client: &Client,
     planned: &PlannedSet,
     live: Option<&str>,
@@ -183,9 +183,9 @@ async fn dry_run(
 /// Shortens an error message of the API server. For an unknown field the message begins with the whole object; only the
 /// strict decoding error is kept.
 fn relevant_message(message: &str) -> String {
-    const CHARS_MAX: usize = 1000;
+    const MESSAGE_CHARS_MAX: usize = 1000;
     let from = message.find("strict decoding error").unwrap_or(0);
-    message.get(from..).unwrap_or(message).chars().take(CHARS_MAX).collect()
+    message.get(from..).unwrap_or(message).chars().take(MESSAGE_CHARS_MAX).collect()
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ pub struct RateLimits {
 }
 
 impl RateLimits {
-    /// More writes per second than most API servers handle, so the server's own flow control sets the pace. Upstream's
-    /// default is 20, with which a DaemonSet of 5,000 pods takes four minutes.
+    /// Default of [`RateLimits::qps`]: more writes per second than most API servers handle, so that only the server's own
+    /// flow control limits them. Upstream's default is 20, with which a DaemonSet of 5,000 pods takes four minutes.
     pub const QPS: u32 = 2000;
 }
 
@@ -31,9 +31,9 @@ impl Default for RateLimits {
     }
 }
 
-/// Status calls yield to all other calls. While a status call waits, one in this many calls is a status call, so that
-/// status calls are not starved.
-const STATUS_EVERY: u32 = 16;
+/// While status calls wait, one in this many calls is a status call. All other calls have priority, but status calls
+/// are not starved.
+const STATUS_CALL_RATIO: u32 = 16;
 
 /// Limits the calls of all runners of one replica.
 #[derive(Debug, Clone)]
@@ -51,7 +51,7 @@ struct State {
     status_waiters: VecDeque<oneshot::Sender<Permit>>,
     /// Normal calls that got a permit while a status call waited.
     calls_since_status: u32,
-    /// When the next call may start at the allowed rate; in the past after an idle period.
+    /// The earliest start of the next call at the allowed rate; it is in the past after an idle period.
     next_at: Instant,
 }
 
@@ -117,10 +117,12 @@ impl RateLimiter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The waiting call that gets the next permit. Without one, the permit becomes free.
+    /// Removes and returns the waiting call that gets the next permit. If no call waits, the permit is returned to the
+    /// free permits.
     fn next_waiter(&self) -> Option<oneshot::Sender<Permit>> {
         let mut state = self.lock();
-        let is_status_turn = STATUS_EVERY <= state.calls_since_status + 1 || state.normal_waiters.is_empty();
+        let is_status_turn =
+            STATUS_CALL_RATIO <= state.calls_since_status + 1 || state.normal_waiters.is_empty();
         if is_status_turn && let Some(status) = state.status_waiters.pop_front() {
             state.calls_since_status = 0;
             return Some(status);

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::request::{JSON, collection, request};
 
-/// Objects in one page: a megabyte or two of text.
+/// Number of objects in one page of a list: a megabyte or two of JSON.
 const PAGE_SIZE: usize = 500;
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -42,7 +42,7 @@ pub enum ReadError {
 pub(crate) struct Permission<'a> {
     pub(crate) verb: &'a str,
     pub(crate) kind: Kind,
-    /// `None`: all namespaces.
+    /// The namespace of the objects; `None` for all namespaces.
     pub(crate) namespace: Option<&'a str>,
 }
 

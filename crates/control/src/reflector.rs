@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::request::{JSON, METADATA, METADATA_LIST, request};
 
-/// `timeoutSeconds` of a watch.
+/// `timeoutSeconds` of a watch request.
 const WATCH_TIMEOUT_S: u64 = 290;
 /// Time without data after which a watch is reopened. The server sends at least a bookmark every minute, so a silent watch
 /// has a dead connection or a server without bookmarks.
@@ -32,7 +32,7 @@ const LIST_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a whole streaming list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Objects in one page of a list: a megabyte or two of text.
+/// Number of objects in one page of a list: a megabyte or two of JSON.
 const PAGE_SIZE: usize = 500;
 const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -42,11 +42,11 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// Duration of a watch after which the backoff is reset.
 const WATCH_HEALTHY_AFTER: Duration = Duration::from_secs(5);
 
-/// How long lists may show an older state before the store counts as replaced: an API server that lags behind its
-/// store catches up sooner.
+/// Time for which lists may show an older state before the store counts as replaced. An API server that only lags behind
+/// its store catches up sooner.
 const STORE_REPLACED_AFTER: Duration = Duration::from_secs(60);
 
-/// A whole list, or one watch event.
+/// What a reflector sends to its controller: a whole list, or one watch event.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Delivery<F> {
     Listed { facts: Vec<F>, resource_version: u64 },
@@ -103,13 +103,13 @@ struct Reflector<C: Controller> {
     idle_timeout: Duration,
     /// The highest resource version received.
     newest_resource_version: u64,
-    /// Since when lists have had a resource version below `newest_resource_version`.
+    /// The time since which lists have had a resource version below `newest_resource_version`.
     stale_since: Option<Instant>,
-    /// [`STORE_REPLACED_AFTER`]; shorter in tests.
+    /// Time after which the store counts as replaced: [`STORE_REPLACED_AFTER`], shorter in tests.
     store_replaced_after: Duration,
 }
 
-/// Why listing and watching ended.
+/// Why a reflector stopped to list and watch a kind.
 enum ListWatchError {
     ReceiverDropped,
     Compacted,

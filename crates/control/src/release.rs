@@ -25,7 +25,7 @@ use crate::rate_limit::RateLimiter;
 use crate::request::{JSON, request};
 use crate::{Context, Options};
 
-/// DaemonSets in one page of the list.
+/// Number of DaemonSets in one page of a list.
 const PAGE_SIZE: usize = 500;
 
 /// Maximum number of attempts at a DaemonSet whose status another client keeps writing.
@@ -143,7 +143,7 @@ async fn list_page(client: &Client, continue_token: &str) -> Result<(Vec<Set>, S
     let text = get(client, format!("/apis/apps/v1/daemonsets?{}", query.finish())).await?;
     let list: List<'_> = serde_json::from_str(&text)?;
     let interner = &mut Interner::default();
-    let sets = list.items.iter().filter_map(|it| match facts::set(it.get().as_bytes(), interner) {
+    let sets = list.items.iter().filter_map(|it| match facts::decode_set(it.get().as_bytes(), interner) {
         Ok(set) => Some(set),
         Err(error) => {
             tracing::error!(%error, "skipping a DaemonSet that cannot be parsed");

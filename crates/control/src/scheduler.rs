@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller_runner::{RunnerConfig, run};
 
-/// Calls in flight: the scheduler binds at most this many pods concurrently.
+/// Maximum number of calls in flight: the scheduler binds at most this many pods concurrently.
 const CALLS_MAX: usize = 100;
 
 /// Binds pods to nodes, until `stop`.

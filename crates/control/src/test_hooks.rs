@@ -8,12 +8,13 @@ use muster_engine::daemonset::facts::Set;
 use muster_engine::daemonset::plan::Plan;
 use muster_engine::daemonset::planner::Planner;
 
-/// Called for each observation in order. It runs in the controller's task, so it must return quickly.
-pub type PlanObserver = Arc<dyn Fn(Observation<'_>) + Send + Sync>;
+/// Callback of a test, called for each step of a plan in order. It runs in the controller's task and must return
+/// quickly.
+pub type PlanObserver = Arc<dyn Fn(PlanProgress<'_>) + Send + Sync>;
 
-/// One step of the controller's work on one DaemonSet.
+/// A step of the controller's work on one DaemonSet, reported to a [`PlanObserver`].
 #[derive(Debug)]
-pub enum Observation<'a> {
+pub enum PlanProgress<'a> {
     /// A plan was made; it may be empty.
     Planned { planner: &'a Planner, plan: &'a Plan, now: Time },
     /// A call of the plan is sent.

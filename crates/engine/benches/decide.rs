@@ -148,7 +148,7 @@ impl Fleet {
 
     fn read(&mut self, kind: Kind, object: &Value) -> Fact {
         let line = json!({"type": "MODIFIED", "object": object}).to_string();
-        facts::watched(kind, line.as_bytes(), &mut self.shared)
+        facts::decode_watched(kind, line.as_bytes(), &mut self.shared)
             .expect("an object")
             .into_fact()
             .expect("a fact")
@@ -174,7 +174,7 @@ impl Fleet {
             let object = object(number, event % 2 == 1, self.version);
             let line = json!({"type": "MODIFIED", "object": object}).to_string();
             let began = Instant::now();
-            let watched = facts::watched(kind, line.as_bytes(), &mut self.shared)
+            let watched = facts::decode_watched(kind, line.as_bytes(), &mut self.shared)
                 .expect("an object")
                 .into_fact()
                 .expect("a fact");
@@ -227,7 +227,7 @@ fn decode() -> Took {
     let took = (0..EVENTS).map(|it| {
         let text = fleet::pod(1, it, true, 1).to_string();
         let started = Instant::now();
-        let pod = facts::pod(text.as_bytes(), &mut shared);
+        let pod = facts::decode_pod(text.as_bytes(), &mut shared);
         let took = started.elapsed();
         assert!(pod.is_ok());
         took

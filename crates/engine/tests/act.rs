@@ -7,7 +7,7 @@ use expect_test::{Expect, expect};
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_engine::controller::CallError;
-use muster_engine::daemonset::execution::{Call, Execution, Next, Response};
+use muster_engine::daemonset::execution::{Call, Execution, NextStep, Response};
 use muster_engine::daemonset::facts::{self, Kind, Revision, Set};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::{Plan, RevisionWrite};
@@ -29,12 +29,12 @@ fn quota() -> CallError {
 /// The set of a world as the API server would give it now.
 fn set_now(world: &str) -> Arc<Set> {
     let object = parse(world).sets.remove(0);
-    Arc::new(facts::set(object.to_string().as_bytes(), &mut Interner::default()).expect("a set"))
+    Arc::new(facts::decode_set(object.to_string().as_bytes(), &mut Interner::default()).expect("a set"))
 }
 
 fn revision_now(world: &str) -> Arc<Revision> {
     let object = parse(world).revisions.remove(0);
-    let revision = facts::revision(object.to_string().as_bytes(), &mut Interner::default());
+    let revision = facts::decode_revision(object.to_string().as_bytes(), &mut Interner::default());
     Arc::new(revision.expect("a revision").expect("of a set"))
 }
 
@@ -93,12 +93,12 @@ fn a_batch_is_asked_for_at_once_and_the_next_one_after_it() {
         let mut batch = Vec::new();
         let end = loop {
             match act.next() {
-                Next::Call(call) => batch.push(call),
+                NextStep::Call(call) => batch.push(call),
                 end => break end,
             }
         };
         if batch.is_empty() {
-            assert_eq!(end, Next::Done);
+            assert_eq!(end, NextStep::Done);
             break;
         }
         batches.push(batch.len());
@@ -423,8 +423,9 @@ fn an_orphan_of_the_very_data_that_nobody_will_adopt_is_a_collision() {
     let mut world = parse("set d\nrev x orphan");
     world.revisions[0]["metadata"]["labels"] = serde_json::json!({});
     let object = world.revisions[0].to_string();
-    let revision =
-        facts::revision(object.as_bytes(), &mut Interner::default()).expect("a revision").expect("an orphan");
+    let revision = facts::decode_revision(object.as_bytes(), &mut Interner::default())
+        .expect("a revision")
+        .expect("an orphan");
     assert_eq!(collide(Some(Arc::new(revision)), "set d").1, Some(Some(1)));
 }
 
@@ -773,7 +774,7 @@ fn nothing_is_decided_before_all_four_kinds_were_listed() {
         for (kind, objects) in world::kinds(&world).into_iter().filter(|it| it.0 != missing) {
             let items = objects.iter().map(|it| {
                 let line = serde_json::json!({"type": "ADDED", "object": it}).to_string();
-                facts::watched(kind, line.as_bytes(), &mut shared)
+                facts::decode_watched(kind, line.as_bytes(), &mut shared)
                     .expect("an object")
                     .into_fact()
                     .expect("a fact")

@@ -238,7 +238,7 @@ impl History {
 
     fn read(&mut self, kind: Kind, what: &str, object: &Value) -> Fact {
         let line = json!({"type": what, "object": object}).to_string();
-        facts::watched(kind, line.as_bytes(), &mut self.shared)
+        facts::decode_watched(kind, line.as_bytes(), &mut self.shared)
             .expect("a well-formed object")
             .into_fact()
             .expect("a fact")

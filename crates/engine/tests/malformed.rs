@@ -80,7 +80,7 @@ fn put_through(objects: &[(Kind, Value)], answers: &[u8]) {
         let items: Vec<Fact> = of_kind
             .filter_map(|(_, object)| {
                 let line = json!({"type": "ADDED", "object": object}).to_string();
-                facts::watched(kind, line.as_bytes(), &mut shared).ok()?.into_fact()
+                facts::decode_watched(kind, line.as_bytes(), &mut shared).ok()?.into_fact()
             })
             .collect();
         let _ = planner.apply(Event::Listed { kind: kind.index(), facts: items, resource_version: 1 });
@@ -96,7 +96,7 @@ fn put_through(objects: &[(Kind, Value)], answers: &[u8]) {
             let mut at = 0;
             let (_, report) = carry_out(plan, |call| {
                 at += 1;
-                let body = manifest::body(&set, call, Binding::Scheduler);
+                let body = manifest::call_body(&set, call, Binding::Scheduler);
                 assert_eq!(
                     body.is_none(),
                     matches!(call, Call::ReadSet | Call::ListPods | Call::ReadRevision { .. })
@@ -149,9 +149,9 @@ proptest! {
         let mut shared = Interner::default();
         for kind_of_event in ["ADDED", "DELETED", "BOOKMARK", "ERROR", what.as_str()] {
             let line = json!({"type": kind_of_event, "object": value}).to_string();
-            let _ = facts::watched(kind, line.as_bytes(), &mut shared);
+            let _ = facts::decode_watched(kind, line.as_bytes(), &mut shared);
         }
-        let _ = facts::watched(kind, &bytes, &mut shared);
+        let _ = facts::decode_watched(kind, &bytes, &mut shared);
         put_through(&[(kind, value)], &[2]);
     }
 }
@@ -161,7 +161,7 @@ proptest! {
 fn what_cannot_be_read_is_left_out_and_says_what_it_is() {
     let mut shared = Interner::default();
     let line = br#"{"type":"ADDED","object":{"metadata":{"name":"x","labels":{"a":1}}}}"#;
-    let error = facts::watched(Kind::Pods, line, &mut shared).expect_err("a label that is no text");
+    let error = facts::decode_watched(Kind::Pods, line, &mut shared).expect_err("a label that is no text");
     assert!(error.to_string().starts_with("read an object of pods: invalid type"), "{error}");
 }
 

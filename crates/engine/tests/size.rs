@@ -40,9 +40,9 @@ fn texts(object: impl Fn(usize) -> Value) -> Vec<String> {
 fn a_pod_is_a_few_hundred_bytes_and_a_node_not_many_more() {
     let mut shared = Interner::default();
     let nodes = texts(|it| fleet::node(it, 1));
-    let node = held_by_each(&nodes, |it| facts::node(it, &mut shared).expect("a node"));
+    let node = held_by_each(&nodes, |it| facts::decode_node(it, &mut shared).expect("a node"));
     let pods = texts(|it| fleet::pod(1, it, true, 1));
-    let pod = held_by_each(&pods, |it| facts::pod(it, &mut shared).expect("a pod").expect("of a set"));
+    let pod = held_by_each(&pods, |it| facts::decode_pod(it, &mut shared).expect("a pod").expect("of a set"));
     println!("a node takes {node} bytes, a pod {pod}; as JSON {} and {}", nodes[0].len(), pods[0].len());
     assert!(pod < 400, "a pod takes {pod} bytes");
     assert!(node < 1536, "a node takes {node} bytes");
@@ -59,8 +59,10 @@ fn a_pod_is_a_few_hundred_bytes_and_a_node_not_many_more() {
             json!({"type": "ADDED", "object": pod})
         });
         held_by_each(&lines, |it| {
-            let pod =
-                facts::watched(Kind::Pods, it, &mut shared).expect("a pod").into_fact().expect("a fact");
+            let pod = facts::decode_watched(Kind::Pods, it, &mut shared)
+                .expect("a pod")
+                .into_fact()
+                .expect("a fact");
             let _ = planner.apply(pod.into_event());
         })
     };

@@ -19,6 +19,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+/// Timeout of the write of one Event.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Minimum interval between warnings about a full queue: a full queue drops thousands of events at once.
@@ -35,7 +36,7 @@ pub struct EventSource {
 }
 
 impl EventSource {
-    /// A component that does not belong to a node.
+    /// The event source of a component that does not belong to a node.
     pub fn component(component: &'static str) -> Self {
         Self { component, host: String::new() }
     }
@@ -51,8 +52,8 @@ pub struct EventRecorder {
 }
 
 impl EventRecorder {
-    /// The recorder, and the future that writes its Events. The future ends when all clones of the recorder are dropped
-    /// and the queue is written. Events that are not written are counted in `dropped`.
+    /// Creates the recorder, and the future that writes its Events. The future ends when all clones of the recorder are
+    /// dropped and the queue is written. Events that are not written are counted in `dropped`.
     pub fn new(
         client: Client,
         source: EventSource,

@@ -159,7 +159,7 @@ fn parse_metrics_addr(text: &str) -> anyhow::Result<MetricsAddr> {
 }
 
 impl ControllerArgs {
-    /// The log format and level.
+    /// The log format and the log level from the flags.
     pub(crate) fn log_settings(&self) -> (LogFormat, &str) {
         match self.command {
             None => (self.run.log_format, &self.run.log_level),

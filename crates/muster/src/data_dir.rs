@@ -26,7 +26,7 @@ const DATA_DIR_FILES: [&str; 10] = [
     "images",
 ];
 
-/// Directory that the file system creates in its root.
+/// Directory that a file system such as ext4 creates in its root; a data directory may contain it.
 const LOST_AND_FOUND: &str = "lost+found";
 
 /// Interval at which the lock file is checked: its path must still be the locked file.

@@ -224,7 +224,7 @@ fn parse_store_bytes(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "must be at least 16Mi, in bytes or with a suffix, such as 512Mi or 2Gi".to_owned())
 }
 
-/// How the process is being shut down.
+/// The cause of a shutdown of the process, which decides whether tasks finish their work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shutdown {
     /// After one signal: tasks finish their work.

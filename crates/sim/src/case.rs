@@ -104,8 +104,8 @@ pub struct CaseResult {
     pub violation: Option<Violation>,
     pub hash: u64,
     pub steps: u64,
-    /// Number of controller writes until the cluster had converged, and of delivered watch events: the places for a
-    /// fault.
+    /// Number of controller writes until the cluster had converged, and of delivered watch events. A fault can be
+    /// injected at each of them.
     pub writes: usize,
     pub deliveries: usize,
     /// Number of pod creates and deletes by the controllers, by node.
@@ -123,7 +123,7 @@ const CASE_STEPS_MAX: u64 = 200_000;
 /// Time within which a case must converge: longer than any backoff in the cases, and less than the ten minutes after
 /// which a stalled rollout is reported.
 const CASE_CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(550);
-/// The seed of all cases. Its value does not matter.
+/// The random seed of all cases.
 const CASE_SEED: u64 = 1;
 
 impl Case {

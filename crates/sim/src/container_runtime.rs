@@ -121,7 +121,7 @@ impl SimRuntime {
         Some(done)
     }
 
-    /// A container exits.
+    /// Simulates the exit of a container.
     pub fn exit_container(&mut self, uid: &str, id: &str, code: i32, now: Time) {
         let Some(pod) = self.pods.get_mut(uid) else { return };
         for container in pod.containers.iter_mut().filter(|it| *it.id == *id) {
@@ -133,7 +133,7 @@ impl SimRuntime {
         }
     }
 
-    /// The sandbox process dies, and all containers in it.
+    /// Simulates the crash of the sandbox of a pod, and of all containers in it.
     pub fn crash_sandboxes(&mut self, uid: &str, now: Time) {
         let Some(pod) = self.pods.get_mut(uid) else { return };
         pod.sandboxes.iter_mut().for_each(|it| it.is_ready = false);
@@ -141,7 +141,7 @@ impl SimRuntime {
         ids.iter().for_each(|it| self.exit_container(uid, it, 255, now));
     }
 
-    /// The machine reboots: sandboxes and containers still exist, but none is running.
+    /// Simulates a reboot of the machine: sandboxes and containers still exist, but none is running.
     pub fn reboot(&mut self, now: Time) {
         let uids: Vec<Text> = self.pods.keys().cloned().collect();
         uids.iter().for_each(|it| self.crash_sandboxes(it, now));

@@ -78,16 +78,16 @@ pub struct FaultRates {
     pub lag_ms: u64,
     pub node_fault: u64,
     pub user: u64,
-    /// A kubelet crashes.
+    /// Rate of kubelet crashes.
     pub agent_crash: u64,
-    /// A container or its sandbox crashes.
+    /// Rate of crashes of a container or its sandbox.
     pub container_crash: u64,
-    /// A kubelet's write, or the response to it, is lost.
+    /// Rate of lost writes of kubelets, and of lost responses to them.
     pub agent_write: u64,
 }
 
 impl FaultRates {
-    /// Rates of zero: no faults.
+    /// Fault rates of zero, for a run without faults.
     pub fn without_faults() -> Self {
         Self { lag_ms: 5, ..Self::default() }
     }

@@ -14,7 +14,7 @@ use serde_json::Value;
 pub struct KubeletChecks {
     /// IDs of containers whose startup probe has passed; kept when the kubelet restarts.
     started_containers: BTreeSet<Text>,
-    /// Actions in progress. This and the following fields are reset when the kubelet restarts.
+    /// The kubelet's actions in progress; reset when the kubelet restarts, like all following fields.
     in_progress: Vec<Action>,
     restarts: BTreeMap<Text, RestartHistory>,
     hooks: BTreeSet<Text>,
@@ -31,7 +31,7 @@ struct RestartHistory {
     count: u32,
 }
 
-/// Tolerance: grace periods are counted in whole seconds.
+/// Tolerance of the checks of grace periods, which are counted in whole seconds.
 const GRACE_TOLERANCE: Duration = Duration::from_secs(1);
 
 impl KubeletChecks {

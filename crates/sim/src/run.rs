@@ -1,4 +1,4 @@
-//! Runs one seed: draws the cluster, injects faults, heals it, and checks that it converges.
+//! Runs one seed: draws the cluster, injects faults, ends all faults, and checks that the cluster converges.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

@@ -386,12 +386,12 @@ impl SimServer {
     fn record_fact(&mut self, kind: Kind, key: &ObjectKey, json: Option<&[u8]>) {
         let shared = &mut self.shared;
         let parsed = json.and_then(|json| match kind {
-            Kind::Sets => Some(Fact::Set(Arc::new(facts::set(json, shared).expect("a set")))),
-            Kind::Nodes => Some(Fact::Node(Arc::new(facts::node(json, shared).expect("a node")))),
-            Kind::Pods => facts::pod(json, shared).expect("a pod").map(|it| Fact::Pod(Arc::new(it))),
-            Kind::Revisions => {
-                facts::revision(json, shared).expect("a revision").map(|it| Fact::Revision(Arc::new(it)))
-            }
+            Kind::Sets => Some(Fact::Set(Arc::new(facts::decode_set(json, shared).expect("a set")))),
+            Kind::Nodes => Some(Fact::Node(Arc::new(facts::decode_node(json, shared).expect("a node")))),
+            Kind::Pods => facts::decode_pod(json, shared).expect("a pod").map(|it| Fact::Pod(Arc::new(it))),
+            Kind::Revisions => facts::decode_revision(json, shared)
+                .expect("a revision")
+                .map(|it| Fact::Revision(Arc::new(it))),
         });
         match (&parsed, kind) {
             (Some(Fact::Set(it)), _) => drop(self.sets.insert(key.clone(), it.clone())),

@@ -9,7 +9,7 @@ pub enum ConditionStatus {
 }
 
 impl ConditionStatus {
-    /// Any other text is `Unknown`.
+    /// Parses the status of a condition; an invalid text is `Unknown`.
     pub fn parse(text: &str) -> Self {
         match text {
             "True" => Self::True,
@@ -37,7 +37,7 @@ pub enum PodPhase {
 }
 
 impl PodPhase {
-    /// Any other text is `Pending`.
+    /// Parses the phase of a pod; an invalid text is `Pending`.
     pub fn parse(text: &str) -> Self {
         match text {
             "Running" => Self::Running,

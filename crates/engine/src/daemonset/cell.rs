@@ -14,15 +14,15 @@ use muster_api::time::{Time, earliest};
 use super::revision::CurrentRevision;
 use super::rollout::{self, BudgetUse, RolloutAction, RolloutDeletion};
 use super::roster::{self, FailedPodBackoff};
-use super::status::{availability, counted_pod};
-use crate::daemonset::facts::{Counts, Node, Pod, Set};
+use super::status::{check_availability, counted_pod};
+use crate::daemonset::facts::{Node, Pod, Set, StatusCounts};
 use crate::daemonset::placement::{self, Verdict};
 use crate::daemonset::why::Why;
 
 /// State of one DaemonSet on one node, and the writes that follow from it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Cell {
-    /// `None`: the node was deleted, and only pods are left.
+    /// Whether a pod may run on the node. `None` if the node was deleted and only its pods are left.
     pub(crate) verdict: Option<Verdict>,
     pub(crate) create: Option<Why>,
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
@@ -34,18 +34,18 @@ pub(crate) struct Cell {
     /// Why a needed write is not made yet.
     pub(crate) waiting: Option<Why>,
     pub(crate) problem: Option<Text>,
-    /// When this cell changes without an event.
+    /// The time at which this cell changes without an event.
     pub(crate) recheck_at: Option<Time>,
 }
 
-/// In-memory state of one node that no API object has.
+/// The controller's in-memory state about one node, which no API object has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NodeMemory<'a> {
     pub(crate) backoff: Option<FailedPodBackoff>,
     pub(crate) rollout_deletion: Option<&'a RolloutDeletion>,
 }
 
-/// Contribution of one node to the totals.
+/// Contribution of one node to the totals of a DaemonSet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ShareOfTotals {
     pub(crate) desired: bool,
@@ -80,8 +80,8 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    pub(crate) fn counts(&self) -> Counts {
-        Counts {
+    pub(crate) fn counts(&self) -> StatusCounts {
+        StatusCounts {
             desired: self.desired,
             current: self.current,
             ready: self.ready,
@@ -145,7 +145,7 @@ fn add_to_count(counts: &mut BTreeMap<Text, i64>, reason: &str, by: i64) {
 }
 
 /// Computes the cell of one node: verdict, roster, rollout state and counts.
-pub(crate) fn assess(
+pub(crate) fn compute_cell(
     set: &Set,
     current: &CurrentRevision,
     node: Option<&Node>,
@@ -155,17 +155,18 @@ pub(crate) fn assess(
 ) -> Cell {
     let verdict = node.map(|it| placement::verdict(&set.template, it));
     let roster = roster::build_roster(set, current, verdict.as_ref(), pods, node_memory.backoff, now);
-    let charged_until = node_memory.rollout_deletion.and_then(|it| it.until(set, current, pods, now));
+    let charged_until = node_memory.rollout_deletion.and_then(|it| it.charged_until(set, current, pods, now));
     let node_rollout =
         rollout::node_rollout(set, current, node.zip(verdict.as_ref()), pods, &roster, charged_until, now);
     let runs = verdict == Some(Verdict::Run);
     let counts = counted_pod(set, current, pods, now);
-    let availability_of_pod = counts.map(|pod| availability(set, pod, now));
+    let availability_of_pod = counts.map(|pod| check_availability(set, pod, now));
     let recheck_at = earliest(roster.recheck_at, node_rollout.recheck_at);
-    let recheck_at = pods.iter().fold(recheck_at, |recheck_at, pod| match availability(set, pod, now) {
-        Err(Why::StillSettling { until }) => earliest(recheck_at, Some(until)),
-        _ => recheck_at,
-    });
+    let recheck_at =
+        pods.iter().fold(recheck_at, |recheck_at, pod| match check_availability(set, pod, now) {
+            Err(Why::StillSettling { until }) => earliest(recheck_at, Some(until)),
+            _ => recheck_at,
+        });
     let waiting = match (&availability_of_pod, &node_rollout.waiting) {
         // For a node that is not eligible, `muster explain` shows the reason, but no total counts it.
         _ if !runs => node_rollout.waiting.clone(),
@@ -175,7 +176,7 @@ pub(crate) fn assess(
         (Some(Ok(())), _) => roster.blocked.clone(),
     };
     // The rollout ignores a node that only keeps its old pod because of a taint.
-    let has_old = (runs && pods.iter().any(|it| it.is_live() && !current.is_new(it)))
+    let has_old = (runs && pods.iter().any(|it| it.is_live() && !current.is_up_to_date(it)))
         || node_rollout.action.is_some()
         || !node_rollout.delete.is_empty();
     let mut delete = roster.delete;
@@ -188,7 +189,7 @@ pub(crate) fn assess(
             desired: runs,
             current: runs && counts.is_some(),
             ready: runs && counts.is_some_and(|it| it.is_ready()),
-            updated: runs && counts.is_some_and(|it| current.is_new(it)),
+            updated: runs && counts.is_some_and(|it| current.is_up_to_date(it)),
             available: runs && availability_of_pod == Some(Ok(())),
             misscheduled: node.is_some() && !runs && counts.is_some(),
             old: has_old,
@@ -198,7 +199,7 @@ pub(crate) fn assess(
         pod: counts.map(|it| {
             let why = match availability_of_pod {
                 Some(Err(why)) => why,
-                _ if current.is_new(it) => Why::UpToDate,
+                _ if current.is_up_to_date(it) => Why::UpToDate,
                 _ => Why::OutOfDate,
             };
             (it.clone(), why)

@@ -16,7 +16,7 @@ use crate::controller::{
     Accept, Controller, EncodedRequest, Event, EventRecord, KubeEvent, Malformed, ObjectReference, Outcome,
     Priority, Reconcile, Request, Requeue, Watch,
 };
-use crate::daemonset::execution::{Call, Execution, Next, Report, Response};
+use crate::daemonset::execution::{Call, Execution, ExecutionReport, NextStep, Response};
 use crate::daemonset::facts::{self, Fact, Kind, Set};
 use crate::daemonset::manifest::{self, Binding, EncodedPod};
 use crate::daemonset::plan::{Plan, Settings};
@@ -24,7 +24,7 @@ use crate::daemonset::planner::Planner;
 
 /// Maximum number of calls of one plan in flight: half of the client's limit, so that a large DaemonSet does not block
 /// the others.
-const CALLS_MAX: usize = 32;
+const CALLS_PER_PLAN_MAX: usize = 32;
 
 /// Minimum and maximum delay after a DaemonSet made the controller panic; the delay doubles each time.
 const PANIC_RETRY_MIN: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ pub struct DaemonSetController {
     planner: Planner,
     /// Maximum number of plans that are executed at a time.
     workers: usize,
-    executions: BTreeMap<ObjectKey, Running>,
+    executions: BTreeMap<ObjectKey, RunningPlan>,
     /// Number of executions so far; identifies the execution that a call belongs to.
     started: u64,
     /// Number of reconciles that made a plan or were delayed by backoff.
@@ -48,7 +48,7 @@ pub struct DaemonSetController {
 
 /// A plan in execution.
 #[derive(Debug)]
-struct Running {
+struct RunningPlan {
     number: u64,
     execution: Execution,
     /// The pod to create, encoded once for all nodes.
@@ -73,7 +73,7 @@ pub struct SetCall {
 }
 
 impl SetCall {
-    /// A call that is part of no plan.
+    /// Creates a call that is part of no plan.
     pub fn single(set: Arc<Set>, call: Call, binding: Binding) -> Self {
         Self { set, call, execution: 0, binding, encoded_pod: None }
     }
@@ -85,21 +85,21 @@ impl SetCall {
         {
             return Some(pod);
         }
-        manifest::body(&self.set, &self.call, self.binding).as_ref().map(go_json::to_string)
+        manifest::call_body(&self.set, &self.call, self.binding).as_ref().map(go_json::to_string)
     }
 }
 
-/// Verb, resource and name, for logs: `create pods on n1`.
+/// Formats a call for logs as verb, resource and name: `create pods on n1`.
 impl fmt::Display for SetCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let target = manifest::target(&self.set, &self.call);
+        let target = manifest::call_target(&self.set, &self.call);
         let name = target.name.as_deref().unwrap_or_default();
-        write!(f, "{} {} {name}", manifest::verb(&self.call).as_str(), target.kind.plural())
+        write!(f, "{} {} {name}", manifest::call_verb(&self.call).as_str(), target.kind.plural())
     }
 }
 
 impl DaemonSetController {
-    /// At most `workers` plans are executed at a time.
+    /// Creates a controller that executes at most `workers` plans at a time.
     pub fn new(settings: Settings, workers: usize) -> Self {
         Self {
             planner: Planner::new(settings),
@@ -131,7 +131,7 @@ impl DaemonSetController {
         self.executions.len()
     }
 
-    /// Until when a DaemonSet that made the controller panic is not reconciled.
+    /// The end of the backoff of a DaemonSet that made the controller panic; the DaemonSet is not reconciled before it.
     pub fn panic_backoff_until(&self, key: &ObjectKey) -> Option<Time> {
         self.panics.get(key).map(|it| it.until)
     }
@@ -147,7 +147,7 @@ impl DaemonSetController {
             if plan.create.is_empty() { None } else { EncodedPod::new(&plan.set, &plan.hash, binding) };
         self.started += 1;
         let execution = Execution::new(plan);
-        let running = Running { number: self.started, execution, encoded_pod: encoded_pod.map(Arc::new) };
+        let running = RunningPlan { number: self.started, execution, encoded_pod: encoded_pod.map(Arc::new) };
         self.executions.insert(key.clone(), running);
         reconcile.calls = self.next_calls(&key);
         let (is_finished, events) = self.finish_if_done(&key, now);
@@ -162,14 +162,14 @@ impl DaemonSetController {
     /// The calls of an execution that may be sent now.
     fn next_calls(&mut self, key: &ObjectKey) -> Vec<SetCall> {
         let binding = self.planner.settings().binding;
-        let Some(Running { number, execution, encoded_pod }) = self.executions.get_mut(key) else {
+        let Some(RunningPlan { number, execution, encoded_pod }) = self.executions.get_mut(key) else {
             return Vec::new();
         };
         let mut calls = Vec::new();
-        while execution.in_flight() < CALLS_MAX {
-            let Next::Call(call) = execution.next() else { break };
+        while execution.in_flight() < CALLS_PER_PLAN_MAX {
+            let NextStep::Call(call) = execution.next() else { break };
             let set = execution.set().clone();
-            if manifest::path(&set, &call).is_none() {
+            if manifest::call_path(&set, &call).is_none() {
                 execution.outcome(&call, Response::Pods(Vec::new()));
                 continue;
             }
@@ -184,16 +184,18 @@ impl DaemonSetController {
         if !self.executions.get_mut(key).is_some_and(|it| it.execution.is_finished()) {
             return (false, Vec::new());
         }
-        let Some(Running { execution, .. }) = self.executions.remove(key) else { return (false, Vec::new()) };
+        let Some(RunningPlan { execution, .. }) = self.executions.remove(key) else {
+            return (false, Vec::new());
+        };
         let set = execution.set().clone();
         let report = execution.finish();
         self.planner.done(key, &report, now);
-        (true, report.events.into_iter().map(|event| about(&set, event)).collect())
+        (true, report.events.into_iter().map(|event| event_about(&set, event)).collect())
     }
 }
 
-/// An event about a set.
-pub fn about(set: &Set, event: KubeEvent) -> EventRecord {
+/// The record of a Kubernetes Event about a DaemonSet.
+pub fn event_about(set: &Set, event: KubeEvent) -> EventRecord {
     let about = ObjectReference {
         api_version: "apps/v1".into(),
         kind: "DaemonSet".into(),
@@ -214,11 +216,11 @@ impl Controller for DaemonSetController {
     }
 
     fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
-        facts::fact(kind_of(watch), object, shared)
+        facts::decode_fact(kind_of(watch), object, shared)
     }
 
     fn decode_deleted(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
-        facts::deleted(kind_of(watch), object, shared)
+        facts::decode_deleted(kind_of(watch), object, shared)
     }
 
     fn apply(&mut self, event: Event<Fact>, _: Time) -> Vec<ObjectKey> {
@@ -233,8 +235,8 @@ impl Controller for DaemonSetController {
     /// execution may always continue.
     fn may_reconcile(&self, key: &ObjectKey) -> bool {
         match self.executions.get(key) {
-            Some(Running { execution, .. }) => {
-                execution.has_ready_calls() && execution.in_flight() < CALLS_MAX
+            Some(RunningPlan { execution, .. }) => {
+                execution.has_ready_calls() && execution.in_flight() < CALLS_PER_PLAN_MAX
             }
             None => self.executions.len() < self.workers,
         }
@@ -267,15 +269,15 @@ impl Controller for DaemonSetController {
     fn request(call: &SetCall) -> Request {
         let metadata_only = !matches!(call.call, Call::ReadSet | Call::ReadRevision { .. });
         Request {
-            verb: manifest::verb(&call.call),
-            path: manifest::path(&call.set, &call.call).unwrap_or_default(),
-            body: manifest::body(&call.set, &call.call, call.binding),
+            verb: manifest::call_verb(&call.call),
+            path: manifest::call_path(&call.set, &call.call).unwrap_or_default(),
+            body: manifest::call_body(&call.set, &call.call, call.binding),
             metadata_only,
         }
     }
 
     fn encode(call: &SetCall) -> EncodedRequest {
-        let verb = manifest::verb(&call.call);
+        let verb = manifest::call_verb(&call.call);
         let accept = match &call.call {
             Call::ReadSet | Call::ReadRevision { .. } => Accept::Object,
             Call::ListPods => Accept::MetadataList,
@@ -284,7 +286,7 @@ impl Controller for DaemonSetController {
         let is_status = matches!(call.call, Call::PutStatus { .. });
         EncodedRequest {
             verb,
-            path: manifest::path(&call.set, &call.call).unwrap_or_default(),
+            path: manifest::call_path(&call.set, &call.call).unwrap_or_default(),
             body: call.body().unwrap_or_default(),
             accept,
             priority: if is_status { Priority::Low } else { Priority::Normal },
@@ -310,8 +312,8 @@ impl Controller for DaemonSetController {
     /// inconsistent.
     fn recover(&mut self, key: &ObjectKey, now: Time) -> Option<Time> {
         self.planner = self.planner.from_scratch();
-        if let Some(Running { execution, .. }) = self.executions.remove(key) {
-            self.planner.done(key, &Report::unknown(execution.set()), now);
+        if let Some(RunningPlan { execution, .. }) = self.executions.remove(key) {
+            self.planner.done(key, &ExecutionReport::unknown(execution.set()), now);
         }
         let count = self.panics.get(key).map_or(0, |it| it.count);
         let until = now + PANIC_RETRY_MIN.saturating_mul(1 << count.min(16)).min(PANIC_RETRY_MAX);

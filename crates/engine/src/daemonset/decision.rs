@@ -10,13 +10,12 @@ use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
 use super::cell::{Cell, Totals};
-use super::revision::{CurrentRevision, History};
-use super::rollout::RolloutAction;
-use super::rollout::budget;
+use super::revision::{CurrentRevision, RevisionHistory};
+use super::rollout::{RolloutAction, rollout_budget};
 use super::status::{self, ConditionInput};
 use crate::controller::KubeEvent;
 use crate::daemonset::execution::CreateResult;
-use crate::daemonset::facts::{Phase, Pod, Revision, Rollout, Selector, Set};
+use crate::daemonset::facts::{Phase, Pod, Revision, Selector, Set, UpdateStrategy};
 use crate::daemonset::plan::{Claim, Plan, Settings};
 use crate::daemonset::why::Why;
 use crate::hash_ordered_map::HashOrderedMap;
@@ -24,7 +23,7 @@ use crate::hash_ordered_map::HashOrderedMap;
 /// The cells of one DaemonSet, their totals, and indexes of the cells that need a write. Updated cell by cell.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SetState {
-    pub(crate) history: History,
+    pub(crate) history: RevisionHistory,
     pub(crate) cells: HashOrderedMap<Text, Cell>,
     pub(crate) totals: Totals,
     /// Cells with a create or delete that uses no budget.
@@ -32,24 +31,24 @@ pub(crate) struct SetState {
     /// Cells with a rollout action that uses budget.
     candidates: BTreeSet<(u64, Text)>,
     removals: BTreeSet<(u64, Text)>,
-    /// When cells change without an event.
+    /// The times at which cells change without an event.
     pub(crate) timers: BTreeSet<(Time, Text)>,
 }
 
 impl SetState {
-    pub(crate) fn new(history: History) -> Self {
+    pub(crate) fn new(history: RevisionHistory) -> Self {
         Self { history, ..Self::default() }
     }
 
     /// Replaces all cells.
-    pub(crate) fn fill(&mut self, current: &CurrentRevision, cells: HashOrderedMap<Text, Cell>) {
+    pub(crate) fn replace_cells(&mut self, current: &CurrentRevision, cells: HashOrderedMap<Text, Cell>) {
         let (mut writes, mut candidates, mut removals) = (Vec::new(), Vec::new(), Vec::new());
         let mut timers = Vec::new();
         for (node, cell) in cells.iter() {
             let flags = CellFlags::of(cell);
             self.totals.add(cell);
             if flags.writes || flags.candidates || flags.removals {
-                let place = (current.order(node), node.clone());
+                let place = (current.update_order(node), node.clone());
                 writes.extend(flags.writes.then(|| place.clone()));
                 candidates.extend(flags.candidates.then(|| place.clone()));
                 removals.extend(flags.removals.then_some(place));
@@ -61,11 +60,11 @@ impl SetState {
         (self.removals, self.timers) = (removals.into_iter().collect(), timers.into_iter().collect());
     }
 
-    pub(crate) fn put(&mut self, current: &CurrentRevision, node: &Text, cell: Cell) {
+    pub(crate) fn put_cell(&mut self, current: &CurrentRevision, node: &Text, cell: Cell) {
         let flags = CellFlags::of(&cell);
         self.totals.add(&cell);
         let before = self.cells.insert(node, cell);
-        self.reindex(current, node, before.as_ref(), flags);
+        self.reindex_cell(current, node, before.as_ref(), flags);
     }
 
     /// Nodes that wait for the rollout budget, in update order.
@@ -73,13 +72,19 @@ impl SetState {
         self.candidates.iter().map(|(_, node)| node)
     }
 
-    pub(crate) fn remove(&mut self, current: &CurrentRevision, node: &Text) {
+    pub(crate) fn remove_cell(&mut self, current: &CurrentRevision, node: &Text) {
         let before = self.cells.remove(node);
-        self.reindex(current, node, before.as_ref(), CellFlags::default());
+        self.reindex_cell(current, node, before.as_ref(), CellFlags::default());
     }
 
     /// Subtracts the previous cell from the totals and updates the indexes of cells that need a write.
-    fn reindex(&mut self, current: &CurrentRevision, node: &Text, before: Option<&Cell>, now: CellFlags) {
+    fn reindex_cell(
+        &mut self,
+        current: &CurrentRevision,
+        node: &Text,
+        before: Option<&Cell>,
+        now: CellFlags,
+    ) {
         if let Some(cell) = before {
             self.totals.subtract(cell);
         }
@@ -87,7 +92,7 @@ impl SetState {
         if was == now {
             return;
         }
-        let place = (current.order(node), node.clone());
+        let place = (current.update_order(node), node.clone());
         let moves = [
             (was.writes, now.writes, &mut self.writes),
             (was.candidates, now.candidates, &mut self.candidates),
@@ -105,7 +110,7 @@ impl SetState {
     }
 }
 
-/// Which indexes contain a cell.
+/// The indexes of a [`SetState`] that contain one cell.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct CellFlags {
     writes: bool,
@@ -125,7 +130,7 @@ impl CellFlags {
     }
 }
 
-/// ConditionInput of a rollout, and the time of its last rollout_progress.
+/// The progress of a rollout so far, and the time of its last progress.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RolloutProgress {
     pub(crate) hash: Text,
@@ -137,10 +142,10 @@ pub(crate) struct RolloutProgress {
     pub(crate) at: Time,
 }
 
-/// Rule: a rollout without progress for this long is stalled.
-pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(10 * 60);
+/// Rule: a rollout that makes no progress for this time is stalled.
+pub(crate) const ROLLOUT_STALLED_AFTER: Duration = Duration::from_secs(10 * 60);
 
-/// Input of a decision.
+/// Everything that [`decide`] reads to make the plan of one DaemonSet.
 pub(crate) struct DecisionInput<'a> {
     pub(crate) set: &'a Arc<Set>,
     pub(crate) claims: Vec<Claim>,
@@ -150,12 +155,12 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) pods_with_hash: &'a dyn Fn(&Text) -> Vec<Arc<Pod>>,
     pub(crate) rollout_progress: Option<&'a RolloutProgress>,
     pub(crate) creates: &'a CreateResult,
-    /// The events about an invalid spec or selector were already recorded for this generation.
+    /// Whether the events about an invalid spec or selector were already recorded for this generation.
     pub(crate) events_recorded: bool,
 }
 
 /// Makes the plan of one DaemonSet in five steps: adopt and release objects, determine the current revision, create and
-/// delete pods on every node, rollout_progress the rollout within its budget, update the status.
+/// delete pods on every node, advance the rollout within its budget, update the status.
 pub(crate) fn decide(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Plan {
     let set = input.set;
     let mut plan = Plan::idle(set.clone());
@@ -182,14 +187,15 @@ pub(crate) fn decide(input: &DecisionInput<'_>, settings: &Settings, now: Time) 
     plan.hash = current.hash.clone();
     add_roster_writes(&mut plan, input, settings);
     let budget = advance_rollout(&mut plan, input, settings);
-    dedup_and_prune(&mut plan, input);
+    dedup_and_prune_revisions(&mut plan, input);
     add_events(&mut plan, input);
-    let stalled_since = input.rollout_progress.map(|it| it.at).filter(|at| *at + STALLED_AFTER <= now);
-    let allowed = if matches!(set.rollout, Rollout::Drain(_)) { budget } else { 0 };
+    let stalled_since =
+        input.rollout_progress.map(|it| it.at).filter(|at| *at + ROLLOUT_STALLED_AFTER <= now);
+    let allowed = if matches!(set.rollout, UpdateStrategy::Drain(_)) { budget } else { 0 };
     let refused = status::refused_creates(set, input.creates).filter(|_| !plan.create.is_empty());
     let progress = ConditionInput { budget, allowed, stalled_since, refused };
     plan.status = status::updated_status(set, &input.set_state.totals, &progress, settings.conditions, now);
-    plan.wake_at = wake_at(input, settings, now);
+    plan.wake_at = next_wake_up(input, settings, now);
     plan
 }
 
@@ -239,11 +245,11 @@ fn add_roster_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Sett
 
 /// Rule: old pods that are up are replaced only within the budget; nodes that are already unavailable use it first.
 /// With surge, pods on nodes that are no longer eligible are deleted only while more pods are available than desired.
-/// Returns the budget.
+/// Returns the budget as a number of nodes.
 fn advance_rollout(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settings) -> usize {
     let (set, set_state) = (input.set, input.set_state);
     let desired = set_state.totals.counts().desired;
-    let allowed = budget(set, desired);
+    let allowed = rollout_budget(set, desired);
     let charged = usize::try_from(set_state.totals.charged).unwrap_or(0);
     let mut left = allowed.saturating_sub(charged);
     let first_actions = |places: &BTreeSet<(u64, Text)>| -> Vec<(Text, RolloutAction)> {
@@ -286,7 +292,7 @@ fn advance_rollout(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settin
 /// deleted. Revisions beyond `revisionHistoryLimit` are deleted, lowest number first, but never one whose hash label a
 /// pod still has, not even a finished pod that only a finalizer holds. Of several equivalent revisions with the same
 /// hash label only the current one is protected by pods.
-fn dedup_and_prune(plan: &mut Plan, input: &DecisionInput<'_>) {
+fn dedup_and_prune_revisions(plan: &mut Plan, input: &DecisionInput<'_>) {
     let history = &input.set_state.history;
     let is_carried = |hash: Option<&Text>| hash.is_some_and(|it| input.pods_by_hash.contains_key(it));
     for duplicate in &history.duplicates {
@@ -330,12 +336,12 @@ fn add_events(plan: &mut Plan, input: &DecisionInput<'_>) {
 
 /// Rule: a plan has a wake-up time while the state can change without an event. It is at most one wait interval away,
 /// so that a clock that was set forward is noticed.
-fn wake_at(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Option<Time> {
+fn next_wake_up(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Option<Time> {
     let min_ready = input.set.min_ready + Duration::from_secs(1);
     let cells = input.set_state.timers.first().map(|(at, _)| *at);
     let by_facts = earliest(cells, input.set_state.history.recheck_at);
     let by_facts = by_facts.map(|at| at.min(now + min_ready.max(Duration::from_secs(30))));
-    let stall = input.rollout_progress.map(|it| it.at + STALLED_AFTER).filter(|at| now < *at);
+    let stall = input.rollout_progress.map(|it| it.at + ROLLOUT_STALLED_AFTER).filter(|at| now < *at);
     let stall = stall.filter(|_| settings.conditions && !input.set_state.totals.complete());
     earliest(by_facts, stall)
 }

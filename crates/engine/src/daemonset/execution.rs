@@ -22,7 +22,7 @@ use crate::daemonset::facts::{self, Kind, Pod, Revision, Set, Status};
 use crate::daemonset::plan::{Claim, Plan, RevisionWrite};
 use crate::daemonset::why::Why;
 
-/// One call to the API server. `manifest` has the bodies.
+/// One call to the API server. The module `manifest` builds its request body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
     /// GET of the set, not from a cache.
@@ -67,9 +67,9 @@ pub enum Response {
     },
     Deleted,
     Set(Arc<Set>),
-    /// `None`: an object with that name has another controller.
+    /// The revision that was read. `None` if another controller owns the object with that name.
     Revision(Option<Arc<Revision>>),
-    /// UID, resource version, and whether the pod is being deleted.
+    /// The pods that were listed: UID, resource version, and whether the pod is being deleted.
     Pods(Vec<(Text, u64, bool)>),
     Refused(CallError),
 }
@@ -106,8 +106,10 @@ impl Response {
         let version = |it: &Metadata| it.resource_version.parse().unwrap_or_default();
         let shared = &mut Interner::default();
         Some(match call {
-            Call::ReadSet => Self::Set(Arc::new(facts::set(body, shared).ok()?)),
-            Call::ReadRevision { .. } => Self::Revision(facts::revision(body, shared).ok()?.map(Arc::new)),
+            Call::ReadSet => Self::Set(Arc::new(facts::decode_set(body, shared).ok()?)),
+            Call::ReadRevision { .. } => {
+                Self::Revision(facts::decode_revision(body, shared).ok()?.map(Arc::new))
+            }
             Call::ListPods => {
                 let list: List = serde_json::from_slice(body).ok()?;
                 let pods = list.items.iter().map(|Object { metadata: it }| {
@@ -139,7 +141,7 @@ pub enum CreateResult {
     Refused(Text),
     /// The API server returned a server error (5xx), which may be temporary.
     Failed(Text),
-    /// The namespace is being deleted: no pod can be created in it again, so later refusals add nothing.
+    /// The API server refuses the pods because the namespace is being deleted. No later create can succeed.
     NamespaceTerminating,
 }
 
@@ -150,9 +152,9 @@ impl CreateResult {
     fn of(error: &CallError) -> Self {
         match error {
             CallError::Forbidden(_) | CallError::Invalid(_) | CallError::NotFound => {
-                Self::Refused(reason(error))
+                Self::Refused(refusal_reason(error))
             }
-            CallError::Server(_) => Self::Failed(reason(error)),
+            CallError::Server(_) => Self::Failed(refusal_reason(error)),
             CallError::NamespaceTerminating => Self::NamespaceTerminating,
             CallError::AlreadyExists
             | CallError::Conflict
@@ -166,7 +168,7 @@ impl CreateResult {
 const REASON_BYTES_MAX: usize = 512;
 
 /// The error message without the pod name, which differs for each create.
-fn reason(error: &CallError) -> Text {
+fn refusal_reason(error: &CallError) -> Text {
     let message = format!("{error}");
     let from = ["\" is forbidden: ", "\" is invalid: "];
     let from = from.iter().filter_map(|it| Some(message.find(it)? + it.len())).min().unwrap_or(0);
@@ -180,7 +182,7 @@ fn reason(error: &CallError) -> Text {
 
 /// The next step of an execution.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Next {
+pub enum NextStep {
     /// Send this call; more calls may follow before its response.
     Call(Call),
     /// Wait for the response to a call in flight.
@@ -192,7 +194,7 @@ pub enum Next {
 #[derive(Debug)]
 pub struct Execution {
     plan: Arc<Plan>,
-    stage: Stage,
+    stage: ExecutionStage,
     ready: VecDeque<Call>,
     in_flight: usize,
     /// Size of the next batch of creates, and its start index in the plan.
@@ -203,11 +205,11 @@ pub struct Execution {
     /// A call that the pod writes depend on failed: the later stages are skipped.
     stopped: bool,
     status_tries: u8,
-    report: Report,
+    report: ExecutionReport,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Stage {
+enum ExecutionStage {
     Confirm,
     Recheck,
     Claim,
@@ -222,7 +224,7 @@ enum Stage {
 
 /// The result of an execution: input of expectations and backoff, and events to record.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct ExecutionReport {
     pub(crate) uid: Text,
     wrote: Vec<(Kind, u64)>,
     deleted: Vec<Arc<Pod>>,
@@ -232,21 +234,21 @@ pub struct Report {
     confirmed: Option<Vec<(Text, u64, bool)>>,
     /// Nodes whose finished pod was deleted: the failed-pod backoff there grows.
     pub(crate) failed_on: Vec<Text>,
-    /// Reconcile again, no sooner than after this delay.
+    /// The minimum delay before the DaemonSet is reconciled again; `None` if no retry is needed.
     pub(crate) retry: Option<Duration>,
     pub(crate) creates: CreateResult,
     pub events: Vec<KubeEvent>,
 }
 
-impl Report {
+impl ExecutionReport {
     /// Report of an execution that panicked: any of its calls may have been applied.
     pub fn unknown(set: &Set) -> Self {
         Self { uid: set.uid.clone(), uncertain_create: true, retry: Some(Duration::ZERO), ..Self::default() }
     }
 
-    pub(crate) fn update(&self, expectations: &mut Expectations, now: Time) {
+    pub(crate) fn update_expectations(&self, expectations: &mut Expectations, now: Time) {
         if let Some(pods) = &self.confirmed {
-            expectations.confirm(pods, now);
+            expectations.apply_pod_list(pods, now);
         }
         for (kind, resource_version) in &self.wrote {
             expectations.expect_version(*kind, *resource_version);
@@ -268,7 +270,7 @@ impl Report {
         self.wrote.iter().any(|(kind, _)| *kind == Kind::Sets)
     }
 
-    /// Whether the execution listed the pods from the API server.
+    /// Whether the execution listed the pods of the DaemonSet from the API server.
     pub(crate) fn confirms(&self) -> bool {
         self.confirmed.is_some()
     }
@@ -284,10 +286,14 @@ const NAMESPACE_TERMINATING_RETRY: Duration = Duration::from_secs(60);
 impl Execution {
     pub fn new(plan: impl Into<Arc<Plan>>) -> Self {
         let plan = plan.into();
-        let report = Report { uid: plan.set.uid.clone(), events: plan.events.clone(), ..Report::default() };
+        let report = ExecutionReport {
+            uid: plan.set.uid.clone(),
+            events: plan.events.clone(),
+            ..ExecutionReport::default()
+        };
         Self {
             plan,
-            stage: Stage::Confirm,
+            stage: ExecutionStage::Confirm,
             ready: VecDeque::new(),
             in_flight: 0,
             batch: 1,
@@ -310,19 +316,19 @@ impl Execution {
     }
 
     #[expect(clippy::should_implement_trait, reason = "`Wait` is no end: it comes before more calls")]
-    pub fn next(&mut self) -> Next {
+    pub fn next(&mut self) -> NextStep {
         loop {
             if let Some(call) = self.ready.pop_front() {
                 self.in_flight += 1;
-                return Next::Call(call);
+                return NextStep::Call(call);
             }
             if 0 < self.in_flight {
-                return Next::Wait;
+                return NextStep::Wait;
             }
-            if self.stage == Stage::Done {
-                return Next::Done;
+            if self.stage == ExecutionStage::Done {
+                return NextStep::Done;
             }
-            self.advance();
+            self.advance_stage();
         }
     }
 
@@ -333,8 +339,8 @@ impl Execution {
 
     /// Whether all calls are done. Enters the next stage that has calls if none is in flight.
     pub(super) fn is_finished(&mut self) -> bool {
-        while self.ready.is_empty() && self.in_flight == 0 && self.stage != Stage::Done {
-            self.advance();
+        while self.ready.is_empty() && self.in_flight == 0 && self.stage != ExecutionStage::Done {
+            self.advance_stage();
         }
         self.ready.is_empty() && self.in_flight == 0
     }
@@ -343,7 +349,7 @@ impl Execution {
         self.in_flight
     }
 
-    pub fn finish(self) -> Report {
+    pub fn finish(self) -> ExecutionReport {
         self.report
     }
 
@@ -353,21 +359,21 @@ impl Execution {
     }
 
     /// Enqueues the next batch of this stage, or enters the next stage.
-    fn advance(&mut self) {
+    fn advance_stage(&mut self) {
         let more = self.at < self.plan.create.len() && !self.batch_failed && !self.stopped;
-        if self.stage == Stage::Create && more {
+        if self.stage == ExecutionStage::Create && more {
             return self.enqueue_stage();
         }
         self.stage = match self.stage {
-            Stage::Confirm => Stage::Recheck,
-            Stage::Recheck => Stage::Claim,
-            Stage::Claim => Stage::Steps,
-            Stage::Steps => Stage::Relabel,
-            Stage::Relabel => Stage::Delete,
-            Stage::Delete => Stage::Create,
-            Stage::Create => Stage::Prune,
-            Stage::Prune => Stage::Status,
-            Stage::Status | Stage::Done => Stage::Done,
+            ExecutionStage::Confirm => ExecutionStage::Recheck,
+            ExecutionStage::Recheck => ExecutionStage::Claim,
+            ExecutionStage::Claim => ExecutionStage::Steps,
+            ExecutionStage::Steps => ExecutionStage::Relabel,
+            ExecutionStage::Relabel => ExecutionStage::Delete,
+            ExecutionStage::Delete => ExecutionStage::Create,
+            ExecutionStage::Create => ExecutionStage::Prune,
+            ExecutionStage::Prune => ExecutionStage::Status,
+            ExecutionStage::Status | ExecutionStage::Done => ExecutionStage::Done,
         };
         self.enqueue_stage();
     }
@@ -381,33 +387,33 @@ impl Execution {
             return;
         }
         match self.stage {
-            Stage::Confirm if plan.confirm => self.ready.push_back(Call::ListPods),
+            ExecutionStage::Confirm if plan.confirm => self.ready.push_back(Call::ListPods),
             // Rule: before the first adoption the DaemonSet is read from the API server, not from a cache: it may have
             // been deleted with its pods orphaned on purpose. Upstream: `RecheckDeletionTimestamp`.
-            Stage::Recheck if plan.claims.iter().any(Claim::adopts) => {
+            ExecutionStage::Recheck if plan.claims.iter().any(Claim::adopts) => {
                 self.ready.push_back(Call::ReadSet);
             }
-            Stage::Claim => self.ready.extend(plan.claims.iter().cloned().map(Call::Claim)),
-            Stage::Steps => self.ready.extend(plan.steps.iter().cloned().map(Call::WriteRevision)),
-            Stage::Relabel => {
+            ExecutionStage::Claim => self.ready.extend(plan.claims.iter().cloned().map(Call::Claim)),
+            ExecutionStage::Steps => self.ready.extend(plan.steps.iter().cloned().map(Call::WriteRevision)),
+            ExecutionStage::Relabel => {
                 let relabel = plan.relabel.iter().cloned();
                 self.ready.extend(relabel.map(|(pod, hash)| Call::RelabelPod { pod, hash }));
             }
-            Stage::Delete => {
+            ExecutionStage::Delete => {
                 let delete = plan.delete.iter().cloned();
                 self.ready.extend(delete.map(|(pod, why)| Call::DeletePod { pod, why }));
             }
-            Stage::Create => self.enqueue_batch(),
-            Stage::Prune => {
+            ExecutionStage::Create => self.enqueue_batch(),
+            ExecutionStage::Prune => {
                 let prune = plan.prune.iter().cloned();
                 self.ready.extend(prune.map(|revision| Call::DeleteRevision { revision }));
             }
-            Stage::Status => {
+            ExecutionStage::Status => {
                 if let Some(status) = plan.status.clone() {
                     self.ready.push_back(Call::PutStatus { of: plan.set.clone(), status });
                 }
             }
-            Stage::Confirm | Stage::Recheck | Stage::Done => {}
+            ExecutionStage::Confirm | ExecutionStage::Recheck | ExecutionStage::Done => {}
         }
     }
 
@@ -442,7 +448,7 @@ impl Execution {
                 self.on_revision_read(revision.as_deref())
             }
             (Call::Claim(claim), Response::Wrote { resource_version, .. }) => {
-                self.report.wrote.push((kind_of(claim), resource_version));
+                self.report.wrote.push((claimed_kind(claim), resource_version));
             }
             (Call::WriteRevision(_), Response::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((Kind::Revisions, resource_version));
@@ -514,7 +520,7 @@ impl Execution {
             }
             _ => {}
         }
-        self.fail();
+        self.mark_failed();
         if let Call::CreatePod { .. } = call {
             self.batch_failed = true;
             let creates = CreateResult::of(error);
@@ -526,9 +532,9 @@ impl Execution {
         self.record_failure(call, error);
     }
 
-    fn fail(&mut self) {
+    fn mark_failed(&mut self) {
         self.failed = true;
-        self.stopped |= self.stage < Stage::Delete;
+        self.stopped |= self.stage < ExecutionStage::Delete;
     }
 
     fn record_finished_pod(&mut self, pod: &Pod, why: &Why) {
@@ -558,23 +564,23 @@ impl Execution {
     fn on_set_read(&mut self, fresh: &Arc<Set>) {
         let same = fresh.uid == self.plan.set.uid && !fresh.deleting;
         match self.stage {
-            Stage::Recheck if same => {}
-            Stage::Steps if same => self.bump_collisions(fresh),
-            Stage::Status if same => self.retry_status(fresh),
+            ExecutionStage::Recheck if same => {}
+            ExecutionStage::Steps if same => self.increment_collision_count(fresh),
+            ExecutionStage::Status if same => self.retry_status(fresh),
             // The DaemonSet was deleted, or deleted and created again: write nothing more for it until the watch shows
             // that, or pods would be created for an owner that no longer exists.
             _ => {
                 self.report.wrote.push((Kind::Sets, fresh.resource_version));
-                self.fail();
+                self.mark_failed();
                 self.report.retry(Duration::ZERO);
             }
         }
     }
 
-    /// Rule: an existing revision with the new revision's name and the same data is used: this DaemonSet created or
-    /// will adopt it. If its data or its owner differs, the name collides: the DaemonSet's `collisionCount` is
-    /// incremented, which changes the name. In both cases the retry waits for the watch, because a finalizer may hold a
-    /// terminating revision indefinitely.
+    /// Rule: if a create of a revision fails because its name is taken, the existing revision is read. If it has the same
+    /// data, and this DaemonSet owns it or can adopt it, it is used. Otherwise the name collides: the `collisionCount` of
+    /// the DaemonSet is incremented, which changes the name of the new revision. In both cases the execution ends, and
+    /// the next plan is made when the watch has delivered the change.
     fn on_revision_read(&mut self, found: Option<&Revision>) {
         let set = &self.plan.set;
         let ours = |it: &&Revision| {
@@ -584,7 +590,7 @@ impl Execution {
         match found.filter(ours) {
             Some(revision) => {
                 self.report.wrote.push((Kind::Revisions, revision.resource_version));
-                self.fail();
+                self.mark_failed();
                 self.report.retry(Duration::ZERO);
             }
             None => self.ready.push_back(Call::ReadSet),
@@ -593,8 +599,8 @@ impl Execution {
 
     /// Rule: `collisionCount` is incremented only if the DaemonSet still has the count that the colliding name was
     /// computed from.
-    fn bump_collisions(&mut self, fresh: &Arc<Set>) {
-        self.fail();
+    fn increment_collision_count(&mut self, fresh: &Arc<Set>) {
+        self.mark_failed();
         self.report.retry(Duration::ZERO);
         if fresh.status.collisions != self.plan.set.status.collisions {
             return;
@@ -620,7 +626,7 @@ impl Execution {
             self.ready.push_back(Call::ReadSet);
             return;
         }
-        self.fail();
+        self.mark_failed();
         self.report.retry(error.retry_after());
     }
 
@@ -635,7 +641,7 @@ impl Execution {
     }
 }
 
-fn kind_of(claim: &Claim) -> Kind {
+fn claimed_kind(claim: &Claim) -> Kind {
     match claim {
         Claim::AdoptPod(_) | Claim::ReleasePod(_) => Kind::Pods,
         Claim::AdoptRevision(_) | Claim::ReleaseRevision(_) => Kind::Revisions,

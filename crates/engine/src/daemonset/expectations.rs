@@ -30,9 +30,9 @@ const CONFIRM_AFTER: Duration = Duration::from_secs(10);
 /// Time after which unmet expectations cause a relist of every kind.
 pub(crate) const RELIST_AFTER: Duration = Duration::from_secs(30);
 
-/// How to proceed while expectations are unmet.
+/// What a plan does while the expectations of its DaemonSet are unmet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unmet {
+pub(crate) enum UnmetExpectations {
     Wait { writes: usize, recheck_at: Time },
     Confirm { relist: bool, recheck_at: Time },
 }
@@ -65,7 +65,7 @@ impl Expectations {
     }
 
     /// Applies a list of the set's pods from the API server: `(uid, resource version, deleting)`.
-    pub(crate) fn confirm(&mut self, pods: &[(Text, u64, bool)], now: Time) {
+    pub(crate) fn apply_pod_list(&mut self, pods: &[(Text, u64, bool)], now: Time) {
         for (_, resource_version, _) in pods {
             self.expect_version(Kind::Pods, *resource_version);
         }
@@ -87,7 +87,7 @@ impl Expectations {
         seen: impl Fn(Kind) -> u64,
         is_alive: impl Fn(Kind, &Text, &ObjectKey) -> bool,
         now: Time,
-    ) -> Option<Unmet> {
+    ) -> Option<UnmetExpectations> {
         self.wrote.retain(|kind, wrote| seen(*kind) < *wrote);
         self.deletes.retain(|uid, (kind, key)| is_alive(*kind, uid, key));
         let writes = self.wrote.len() + self.deletes.len();
@@ -100,12 +100,12 @@ impl Expectations {
         self.unmet_since = Some(since);
         let asked = self.confirmed_at.filter(|it| *it <= now).unwrap_or(since);
         if self.uncertain || asked + CONFIRM_AFTER <= now {
-            return Some(Unmet::Confirm {
+            return Some(UnmetExpectations::Confirm {
                 relist: since + RELIST_AFTER <= now,
                 recheck_at: now + CONFIRM_AFTER,
             });
         }
-        Some(Unmet::Wait { writes, recheck_at: asked + CONFIRM_AFTER })
+        Some(UnmetExpectations::Wait { writes, recheck_at: asked + CONFIRM_AFTER })
     }
 
     /// Whether all expectations are met; checked after every event.
@@ -120,7 +120,7 @@ impl Expectations {
     }
 
     /// Number of expected writes (version expectations count once per kind); a lost response counts as one.
-    pub(crate) fn pending(&self) -> usize {
+    pub(crate) fn pending_count(&self) -> usize {
         (self.wrote.len() + self.deletes.len()).max(usize::from(self.uncertain))
     }
 

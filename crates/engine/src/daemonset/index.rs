@@ -23,19 +23,19 @@ use crate::hash_ordered_map::HashOrderedMap;
 /// The facts about all objects, and the state of each DaemonSet.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// The newest resource version that each kind's watch has delivered; none before the first list.
+    /// The newest resource version that the watch of each kind has delivered; a kind has no entry before its first list.
     pub(super) seen: BTreeMap<Kind, u64>,
-    /// The newest resource version ever delivered. A list from an API server that lags behind may be older.
+    /// The newest resource version of each kind ever delivered. A list from an API server that lags behind may be older.
     pub(super) newest: BTreeMap<Kind, u64>,
     pub(super) objects: Objects,
-    pub(super) entries: BTreeMap<ObjectKey, Entry>,
+    pub(super) entries: BTreeMap<ObjectKey, SetEntry>,
     by_uid: BTreeMap<Text, ObjectKey>,
 }
 
-/// One DaemonSet: its pods, its cells, and the controller's in-memory state about it. The memory belongs to the UID: a
-/// DaemonSet that was deleted and created again starts without it.
+/// One DaemonSet: its pods, its cells, and the controller's in-memory state about it. The in-memory state belongs to
+/// the UID: a DaemonSet that was deleted and created again starts with an empty state.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct SetEntry {
     pub(super) set: Arc<Set>,
     /// Pods of the DaemonSet by target node.
     pub(super) pods: HashOrderedMap<Text, Vec<Arc<Pod>>>,
@@ -44,19 +44,19 @@ pub(super) struct Entry {
     /// Objects to adopt or to release.
     pub(super) claims: BTreeMap<(Kind, Text), Claim>,
     pub(super) set_state: SetState,
-    pub(super) dirty: Dirty,
+    pub(super) dirty: DirtyCells,
     pub(super) reconciled_at: Option<Time>,
     pub(super) memory: Memory,
 }
 
-/// Cells to compute again.
+/// The cells of one DaemonSet that must be computed again.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Dirty {
+pub(super) enum DirtyCells {
     All,
     Nodes(BTreeSet<Text>),
 }
 
-impl Dirty {
+impl DirtyCells {
     pub(super) fn add_node(&mut self, node: &Text) {
         if let Self::Nodes(nodes) = self {
             nodes.insert(node.clone());
@@ -147,7 +147,7 @@ impl Index {
     }
 
     /// An index with the same facts and memory, and every cell still to be computed.
-    pub(super) fn rebuilt(&self) -> Self {
+    pub(super) fn with_all_cells_dirty(&self) -> Self {
         let mut scratch = Self { seen: self.seen.clone(), ..Self::default() };
         let mut ignored = BTreeSet::new();
         let sets = self.entries.values().map(|it| Fact::Set(it.set.clone()));
@@ -192,11 +192,11 @@ impl Index {
                     entry.set = set;
                 }
                 if !same {
-                    entry.dirty = Dirty::All;
+                    entry.dirty = DirtyCells::All;
                 }
             }
             None => {
-                let mut entry = Entry::new(set);
+                let mut entry = SetEntry::new(set);
                 entry.collect_objects(&self.objects);
                 self.by_uid.insert(entry.set.uid.clone(), key.clone());
                 if let Some(before) = self.entries.insert(key, entry) {
@@ -213,10 +213,10 @@ impl Index {
         if before.is_some_and(|it| it.is_equivalent(&node)) {
             return;
         }
-        self.mark_node(&name, keys);
+        self.mark_node_dirty(&name, keys);
     }
 
-    fn mark_node(&mut self, name: &Text, keys: &mut BTreeSet<ObjectKey>) {
+    fn mark_node_dirty(&mut self, name: &Text, keys: &mut BTreeSet<ObjectKey>) {
         for (key, entry) in &mut self.entries {
             entry.dirty.add_node(name);
             keys.insert(key.clone());
@@ -231,7 +231,7 @@ impl Index {
             return;
         }
         if let Some(before) = before {
-            if self.swap_pod(&before, &pod, keys) {
+            if self.replace_pod_in_place(&before, &pod, keys) {
                 return;
             }
             self.remove_pod(&before, keys);
@@ -244,7 +244,12 @@ impl Index {
     }
 
     /// Replaces a pod in place if its owner, node and labels are unchanged, as in most events. Returns whether it did.
-    fn swap_pod(&mut self, before: &Arc<Pod>, pod: &Arc<Pod>, keys: &mut BTreeSet<ObjectKey>) -> bool {
+    fn replace_pod_in_place(
+        &mut self,
+        before: &Arc<Pod>,
+        pod: &Arc<Pod>,
+        keys: &mut BTreeSet<ObjectKey>,
+    ) -> bool {
         let (Some(owner), Some(node)) = (&pod.owner, &pod.target) else { return false };
         let stays = before.owner == pod.owner && before.target == pod.target && before.labels == pod.labels;
         let Some(key) = self.by_uid.get(owner).filter(|_| stays) else { return false };
@@ -287,10 +292,10 @@ impl Index {
         if before.as_ref() == Some(&revision) {
             return;
         }
-        self.mark_revision(&revision, before.as_ref(), keys);
+        self.mark_revision_dirty(&revision, before.as_ref(), keys);
     }
 
-    fn mark_revision(
+    fn mark_revision_dirty(
         &mut self,
         revision: &Revision,
         before: Option<&Arc<Revision>>,
@@ -305,7 +310,7 @@ impl Index {
             let is_ours = revision.owner.as_ref() == Some(&entry.set.uid);
             let stray = entry.update_revision_claim(objects, &revision.key.name);
             if was_ours || is_ours {
-                entry.dirty = Dirty::All;
+                entry.dirty = DirtyCells::All;
             }
             if was_ours || is_ours || stray {
                 keys.insert(key);
@@ -322,7 +327,7 @@ impl Index {
             }
             Kind::Nodes => {
                 if self.objects.remove_node(&key.name) {
-                    self.mark_node(&key.name, keys);
+                    self.mark_node_dirty(&key.name, keys);
                 }
             }
             Kind::Pods => {
@@ -332,7 +337,7 @@ impl Index {
             }
             Kind::Revisions => {
                 if let Some(revision) = self.objects.remove_revision(key) {
-                    self.mark_revision(&revision, Some(&revision), keys);
+                    self.mark_revision_dirty(&revision, Some(&revision), keys);
                 }
             }
         }
@@ -352,7 +357,7 @@ fn has_same_cells(a: &Set, b: &Set) -> bool {
         && a.status.collisions == b.status.collisions
 }
 
-impl Entry {
+impl SetEntry {
     fn new(set: Arc<Set>) -> Self {
         Self {
             set,
@@ -360,7 +365,7 @@ impl Entry {
             pods_by_hash: BTreeMap::new(),
             claims: BTreeMap::new(),
             set_state: SetState::default(),
-            dirty: Dirty::All,
+            dirty: DirtyCells::All,
             reconciled_at: None,
             memory: Memory::default(),
         }
@@ -378,7 +383,7 @@ impl Entry {
         for revision in objects.revisions_for(&set.uid, &set.key.namespace) {
             self.update_revision_claim(objects, &revision.key.name);
         }
-        self.dirty = Dirty::All;
+        self.dirty = DirtyCells::All;
     }
 
     /// Rule: a pod belongs to the DaemonSet that is its controller, by UID. A pod that the selector no longer matches

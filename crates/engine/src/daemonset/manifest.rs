@@ -16,7 +16,9 @@ use muster_api::well_known::{
 };
 use serde_json::{Map, Value, json};
 
-pub use call::{EncodedPod, Target, body, label_selector, path, status_body, target, verb};
+pub use call::{
+    CallTarget, EncodedPod, call_body, call_path, call_target, call_verb, label_selector_query, status_body,
+};
 
 /// Label with the revision hash of a pod or ControllerRevision.
 pub const HASH_LABEL: &str = LABEL_CONTROLLER_REVISION_HASH;
@@ -34,7 +36,7 @@ pub struct Owner<'a> {
     pub uid: &'a str,
 }
 
-/// Who binds a daemon pod to its node.
+/// The component that binds a daemon pod to its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binding {
     /// The scheduler: the pod's node affinity allows one node only.
@@ -92,7 +94,7 @@ pub struct AutomaticToleration {
     pub effect: &'static str,
 }
 
-/// Tolerations of node problems that must neither evict daemon pods nor prevent new ones. In upstream's order.
+/// Tolerations of node problems that must neither evict daemon pods nor prevent new ones, in upstream's order.
 pub const AUTOMATIC_TOLERATIONS: [AutomaticToleration; 6] = [
     AutomaticToleration { key: TAINT_NODE_NOT_READY, effect: "NoExecute" },
     AutomaticToleration { key: TAINT_NODE_UNREACHABLE, effect: "NoExecute" },
@@ -235,12 +237,12 @@ pub(crate) fn add_automatic_tolerations(spec: &mut Map<String, Value>) {
 /// checked. Preferred node affinity and pod affinity stay.
 /// Upstream: `ReplaceDaemonSetPodNodeNameNodeAffinity`.
 fn pin_to_node(spec: &mut Map<String, Value>, node: &str) {
-    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const REQUIRED_AFFINITY_FIELD: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     let mut affinity = remove_object(spec, "affinity");
     let mut node_affinity = remove_object(&mut affinity, "nodeAffinity");
-    let mut required = remove_object(&mut node_affinity, REQUIRED);
+    let mut required = remove_object(&mut node_affinity, REQUIRED_AFFINITY_FIELD);
     required.insert("nodeSelectorTerms".to_string(), json!([node_name_term(node)]));
-    node_affinity.insert(REQUIRED.to_string(), required.into());
+    node_affinity.insert(REQUIRED_AFFINITY_FIELD.to_string(), required.into());
     affinity.insert("nodeAffinity".to_string(), node_affinity.into());
     spec.insert("affinity".to_string(), affinity.into());
 }
@@ -292,11 +294,11 @@ fn fnv1a_32(bytes: impl Iterator<Item = u8>) -> u32 {
     bytes.fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Rule: the alphabet has no vowels and no characters that resemble them, so that no hash spells a word.
+/// Rule: a hash is encoded in an alphabet without vowels and characters that resemble them, so that it spells no word.
 /// Upstream: `rand.SafeEncodeString`.
 fn safe_encode(text: &str) -> String {
-    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    text.bytes().map(|byte| char::from(LETTERS[usize::from(byte) % LETTERS.len()])).collect()
+    const SAFE_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+    text.bytes().map(|byte| char::from(SAFE_ALPHABET[usize::from(byte) % SAFE_ALPHABET.len()])).collect()
 }
 
 #[cfg(test)]

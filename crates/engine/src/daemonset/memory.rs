@@ -1,5 +1,5 @@
 //! The controller's in-memory state about a DaemonSet, and how its cells are computed from facts and memory. A restart
-//! loses it without harm.
+//! loses this state without harm.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -10,15 +10,15 @@ use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
 use crate::daemonset::cell::{self, NodeMemory};
-use crate::daemonset::execution::{CreateResult, Report};
+use crate::daemonset::execution::{CreateResult, ExecutionReport};
 use crate::daemonset::expectations::Expectations;
-use crate::daemonset::facts::{Condition, ConditionType, Counts, Revision, Status};
-use crate::daemonset::index::{Dirty, Entry};
+use crate::daemonset::facts::{Condition, ConditionType, Revision, Status, StatusCounts};
+use crate::daemonset::index::{DirtyCells, SetEntry};
 use crate::daemonset::objects::Objects;
 use crate::daemonset::plan::Plan;
 use crate::daemonset::revision::{self, CurrentRevision};
 use crate::daemonset::status::REASON_STALLED;
-use crate::daemonset::{FailedPodBackoff, RolloutDeletion, RolloutProgress, STALLED_AFTER, SetState};
+use crate::daemonset::{FailedPodBackoff, ROLLOUT_STALLED_AFTER, RolloutDeletion, RolloutProgress, SetState};
 
 /// In-memory state of one DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -36,33 +36,35 @@ pub(super) struct Memory {
     pub(super) rollout_progress: Option<RolloutProgress>,
     /// The generation whose events about an invalid spec or selector were recorded.
     pub(super) events_recorded_for: Option<i64>,
-    /// When the status was last written.
+    /// The time of the last status write.
     pub(super) status_at: Option<Time>,
 }
 
 /// Minimum time between two status writes that change counts only. A status write costs the API server as much as a pod
-/// write, and nobody reads more than four a second.
-const STATUS_EVERY: Duration = Duration::from_millis(250);
+/// write, and more than four status writes per second help no reader.
+const STATUS_WRITE_INTERVAL_MIN: Duration = Duration::from_millis(250);
 
 /// Minimum and maximum delay after a failed call; the delay doubles each time.
-const RETRY_MIN: Duration = Duration::from_millis(100);
-const RETRY_MAX: Duration = Duration::from_secs(30);
+const CALL_RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
+const CALL_RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 
-/// Number of consecutive failures after which the Degraded condition reports a failing API server: about three seconds.
+/// Number of consecutive failed plans, which take about three seconds, after which the Degraded condition reports that
+/// API calls fail.
 const FAILURES_REPORTED_AFTER: u32 = 5;
 
-impl Entry {
-    /// Handles a clock that was set back (all cells are recomputed, and no wait becomes longer) and a new generation.
-    pub(super) fn check_clock(&mut self, now: Time) {
+impl SetEntry {
+    /// Handles a clock that was set back since the last reconcile, and a new generation of the DaemonSet. After a clock
+    /// was set back, all cells are recomputed, and no delay becomes longer than it was.
+    pub(super) fn check_clock_and_generation(&mut self, now: Time) {
         if self.reconciled_at.is_some_and(|it| now < it) {
-            self.dirty = Dirty::All;
+            self.dirty = DirtyCells::All;
             for backoff in self.memory.backoffs.values_mut() {
                 backoff.last = backoff.last.min(now);
             }
             for deletion in self.memory.rollout_deletions.values_mut() {
                 deletion.at = deletion.at.min(now);
             }
-            self.memory.retry_at = self.memory.retry_at.map(|at| at.min(now + RETRY_MAX));
+            self.memory.retry_at = self.memory.retry_at.map(|at| at.min(now + CALL_RETRY_DELAY_MAX));
             if let Some(rollout_progress) = &mut self.memory.rollout_progress {
                 rollout_progress.at = rollout_progress.at.min(now);
             }
@@ -74,21 +76,22 @@ impl Entry {
             self.memory.generation = self.set.generation;
             self.memory.backoffs.clear();
             (self.memory.failures, self.memory.retry_at) = (0, None);
-            self.dirty = Dirty::All;
+            self.dirty = DirtyCells::All;
         }
     }
 
-    pub(super) fn refresh(&mut self, objects: &Objects, now: Time) {
+    pub(super) fn refresh_cells(&mut self, objects: &Objects, now: Time) {
         let due = |set_state: &SetState| -> Option<Text> {
             let first = set_state.timers.first().filter(|(at, _)| *at <= now);
             first.map(|(_, node)| node.clone())
         };
         if self.set_state.history.recheck_at.is_some_and(|at| at <= now) {
-            self.dirty = Dirty::All;
+            self.dirty = DirtyCells::All;
         }
-        let Dirty::Nodes(mut nodes) = core::mem::replace(&mut self.dirty, Dirty::Nodes(BTreeSet::new()))
+        let DirtyCells::Nodes(mut nodes) =
+            core::mem::replace(&mut self.dirty, DirtyCells::Nodes(BTreeSet::new()))
         else {
-            return self.refresh_all(objects, now);
+            return self.refresh_all_cells(objects, now);
         };
         let Some(current) = self.set_state.history.current.clone() else { return };
         loop {
@@ -99,11 +102,11 @@ impl Entry {
                     None => break,
                 },
             };
-            self.refresh_node(objects, &current, &node, now);
+            self.refresh_cell(objects, &current, &node, now);
         }
     }
 
-    fn refresh_all(&mut self, objects: &Objects, now: Time) {
+    fn refresh_all_cells(&mut self, objects: &Objects, now: Time) {
         let owned: Vec<Arc<Revision>> = objects
             .revisions_for(&self.set.uid, &self.set.key.namespace)
             .filter(|it| it.owner.as_ref() == Some(&self.set.uid) && self.set.selector.matches(&it.labels))
@@ -112,35 +115,44 @@ impl Entry {
         let Some(current) = self.set_state.history.current.clone() else { return };
         let cells = objects.nodes().join(&self.pods, |name, node, pods| {
             let pods = pods.map_or(&[][..], Vec::as_slice);
-            cell::assess(&self.set, &current, node.map(Arc::as_ref), pods, self.memory.node_memory(name), now)
+            cell::compute_cell(
+                &self.set,
+                &current,
+                node.map(Arc::as_ref),
+                pods,
+                self.memory.node_memory(name),
+                now,
+            )
         });
-        self.set_state.fill(&current, cells);
+        self.set_state.replace_cells(&current, cells);
     }
 
-    fn refresh_node(&mut self, objects: &Objects, current: &CurrentRevision, name: &Text, now: Time) {
+    fn refresh_cell(&mut self, objects: &Objects, current: &CurrentRevision, name: &Text, now: Time) {
         let node = objects.node(name);
         let pods = self.pods.get(name).map_or(&[][..], Vec::as_slice);
         if node.is_none() && pods.is_empty() {
             self.memory.backoffs.remove(name);
             self.memory.rollout_deletions.remove(name);
-            return self.set_state.remove(current, name);
+            return self.set_state.remove_cell(current, name);
         }
-        let cell = cell::assess(&self.set, current, node, pods, self.memory.node_memory(name), now);
+        let cell = cell::compute_cell(&self.set, current, node, pods, self.memory.node_memory(name), now);
         if self
             .memory
             .rollout_deletions
             .get(name)
-            .is_some_and(|it| it.until(&self.set, current, pods, now).is_none())
+            .is_some_and(|it| it.charged_until(&self.set, current, pods, now).is_none())
         {
             self.memory.rollout_deletions.remove(name);
         }
-        self.set_state.put(current, name, cell);
+        self.set_state.put_cell(current, name, cell);
     }
 
     /// Rule: status writes that change counts only are limited to four a second. A new generation, a changed condition
     /// and the completion of a rollout are written at once.
     pub(super) fn throttle_status(&self, plan: &mut Plan, now: Time) {
-        let Some(until) = self.memory.status_at.map(|it| it + STATUS_EVERY).filter(|it| now < *it) else {
+        let Some(until) =
+            self.memory.status_at.map(|it| it + STATUS_WRITE_INTERVAL_MIN).filter(|it| now < *it)
+        else {
             return;
         };
         let counts_alone = |it: &Status| {
@@ -172,7 +184,7 @@ impl Entry {
             at: now,
         };
         match &self.memory.rollout_progress {
-            None if self.stalled_before(&counts) => next.at = now - STALLED_AFTER,
+            None if self.was_stalled_before_restart(&counts) => next.at = now - ROLLOUT_STALLED_AFTER,
             // The same rollout advances only when a count exceeds its previous maximum, not when a pod fails and
             // recovers.
             Some(it) if it.hash == next.hash && it.generation == generation && it.complete == complete => {
@@ -188,7 +200,7 @@ impl Entry {
     }
 
     /// Rule: after a restart the controller keeps the stored Stalled condition as long as the counts are the same.
-    fn stalled_before(&self, counts: &Counts) -> bool {
+    fn was_stalled_before_restart(&self, counts: &StatusCounts) -> bool {
         let status = &self.set.status;
         let stalled =
             |it: &Condition| it.kind == ConditionType::Progressing && it.reason.as_ref() == REASON_STALLED;
@@ -207,8 +219,8 @@ impl Memory {
         }
     }
 
-    pub(super) fn apply_report(&mut self, report: &Report, now: Time) {
-        report.update(&mut self.expectations, now);
+    pub(super) fn apply_report(&mut self, report: &ExecutionReport, now: Time) {
+        report.update_expectations(&mut self.expectations, now);
         if report.wrote_status() {
             self.status_at = Some(now);
         }
@@ -224,7 +236,10 @@ impl Memory {
             None if report.confirms() => self.retry_at = None,
             None => (self.failures, self.retry_at) = (0, None),
             Some(asked) => {
-                let wait = RETRY_MIN.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX).max(asked);
+                let wait = CALL_RETRY_DELAY_MIN
+                    .saturating_mul(1 << self.failures.min(16))
+                    .min(CALL_RETRY_DELAY_MAX)
+                    .max(asked);
                 self.failures = self.failures.saturating_add(1);
                 self.retry_at = Some(now + wait);
             }

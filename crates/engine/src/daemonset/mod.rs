@@ -49,10 +49,10 @@ pub mod template_equivalence;
 
 pub mod why;
 
-pub use controller::{DaemonSetController, SetCall, about};
+pub use controller::{DaemonSetController, SetCall, event_about};
 pub(crate) use decision::*;
 pub use node_state::{NodeExplanation, NodeState, RolloutState, SetMemory};
 pub use rollout::RolloutDeletion;
-pub(crate) use rollout::budget;
+pub(crate) use rollout::rollout_budget;
 pub use roster::FailedPodBackoff;
-pub use status::availability;
+pub use status::check_availability;

@@ -12,7 +12,7 @@ use muster_api::time::Time;
 use super::planner::Planner;
 use crate::daemonset::cell::Cell;
 use crate::daemonset::execution::CreateResult;
-use crate::daemonset::facts::{Counts, Node, Pod};
+use crate::daemonset::facts::{Node, Pod, StatusCounts};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::plan::RevisionWrite;
 use crate::daemonset::why::Why;
@@ -22,7 +22,7 @@ use crate::daemonset::{self, FailedPodBackoff, RolloutDeletion};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeExplanation {
     pub node: Text,
-    /// `None`: the node was deleted, and only pods are left.
+    /// Whether a pod may run on the node. `None` if the node was deleted and only its pods are left.
     pub verdict: Option<Verdict>,
     pub state: NodeState,
     /// Name of the pod that the status counts.
@@ -33,8 +33,8 @@ pub struct NodeExplanation {
     pub wakes_at: Option<Time>,
 }
 
-/// State of a node for one DaemonSet. The DaemonSet should run on nodes in the first six states, and should not in the
-/// next three; together they are all existing nodes.
+/// State of one DaemonSet on one node. In the first six states the node should run a pod; in the next three states it
+/// should not; in the last state the node no longer exists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum NodeState {
     UpToDate,
@@ -107,8 +107,8 @@ impl NodeState {
 /// State of a DaemonSet's rollout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutState {
-    pub counts: Counts,
-    /// `maxUnavailable` or `maxSurge` as a number of nodes, and how much of it is used.
+    pub counts: StatusCounts,
+    /// The rollout budget (`maxUnavailable` or `maxSurge`) as a number of nodes; `charged` is the used part.
     pub budget: usize,
     pub charged: usize,
     /// Nodes with an outdated pod that is up, in update order.
@@ -116,7 +116,7 @@ pub struct RolloutState {
     pub complete: bool,
     /// Revision hash label of new pods; `None` until a revision records the template.
     pub hash: Option<Text>,
-    /// Writes to the revision history that come first.
+    /// Writes to the revision history that precede the writes of pods.
     pub steps: Vec<RevisionWrite>,
 }
 
@@ -143,17 +143,17 @@ impl Planner {
     /// The state of each node for a DaemonSet, sorted by node name, as of the last reconcile.
     pub fn explain(&self, key: &ObjectKey) -> Vec<NodeExplanation> {
         let cells = self.index.entries.get(key).into_iter().flat_map(|it| it.set_state.cells.iter());
-        let mut lines: Vec<NodeExplanation> = cells.map(|(node, cell)| explained(node, cell)).collect();
+        let mut lines: Vec<NodeExplanation> = cells.map(|(node, cell)| explain_cell(node, cell)).collect();
         lines.sort_by(|a, b| a.node.cmp(&b.node));
         lines
     }
 
-    pub fn rollout_of(&self, key: &ObjectKey) -> Option<RolloutState> {
+    pub fn rollout_state(&self, key: &ObjectKey) -> Option<RolloutState> {
         let entry = self.index.entries.get(key)?;
         let (set_state, totals) = (&entry.set_state, &entry.set_state.totals);
         Some(RolloutState {
             counts: totals.counts(),
-            budget: daemonset::budget(&entry.set, totals.counts().desired),
+            budget: daemonset::rollout_budget(&entry.set, totals.counts().desired),
             charged: usize::try_from(totals.charged).unwrap_or(0),
             next: set_state.waiting_nodes().cloned().collect(),
             complete: set_state.history.current.is_some() && totals.complete(),
@@ -170,7 +170,7 @@ impl Planner {
             generation: set.generation,
             backoffs: memory.backoffs.clone(),
             rollout_deletions: memory.rollout_deletions.clone(),
-            unseen_writes: memory.expectations.pending(),
+            unseen_writes: memory.expectations.pending_count(),
             failures: memory.failures,
             retry_at: memory.retry_at,
             advanced_at: memory.rollout_progress.as_ref().map(|it| it.at),
@@ -202,12 +202,12 @@ impl Planner {
         self.index.entries.get(key).and_then(|it| it.pods.get(node)).map_or(&[], Vec::as_slice)
     }
 
-    pub fn node_of(&self, name: &Text) -> Option<&Node> {
+    pub fn node_by_name(&self, name: &Text) -> Option<&Node> {
         self.index.objects.node(name)
     }
 }
 
-fn explained(node: &Text, cell: &Cell) -> NodeExplanation {
+fn explain_cell(node: &Text, cell: &Cell) -> NodeExplanation {
     let from_verdict = || match &cell.verdict {
         Some(Verdict::Keep(why) | Verdict::Leave(why)) => why.clone(),
         Some(Verdict::Run) => Why::NoPodHere,

@@ -75,25 +75,36 @@ impl Objects {
     pub(super) fn put_pod(&mut self, pod: Arc<Pod>) -> Option<Arc<Pod>> {
         let (key, owner) = (pod.key.clone(), pod.owner.clone());
         let before = self.pods.insert(&key, pod);
-        self.reindex(Kind::Pods, before.as_ref().map(|it| it.owner.as_ref()), owner.as_ref(), &key);
+        self.reindex_owner(Kind::Pods, before.as_ref().map(|it| it.owner.as_ref()), owner.as_ref(), &key);
         before
     }
 
     pub(super) fn put_revision(&mut self, revision: Arc<Revision>) -> Option<Arc<Revision>> {
         let (key, owner) = (revision.key.clone(), revision.owner.clone());
         let before = self.revisions.insert(key.clone(), revision);
-        self.reindex(Kind::Revisions, before.as_ref().map(|it| it.owner.as_ref()), owner.as_ref(), &key);
+        self.reindex_owner(
+            Kind::Revisions,
+            before.as_ref().map(|it| it.owner.as_ref()),
+            owner.as_ref(),
+            &key,
+        );
         before
     }
 
-    fn reindex(&mut self, kind: Kind, before: Option<Option<&Text>>, owner: Option<&Text>, key: &ObjectKey) {
+    fn reindex_owner(
+        &mut self,
+        kind: Kind,
+        before: Option<Option<&Text>>,
+        owner: Option<&Text>,
+        key: &ObjectKey,
+    ) {
         if before == Some(owner) {
             return;
         }
         if let Some(before) = before {
-            self.unindex(kind, before, key);
+            self.unindex_owner(kind, before, key);
         }
-        self.index(kind, owner, key).insert(key, ());
+        self.index_owner(kind, owner, key).insert(key, ());
     }
 
     pub(super) fn remove_node(&mut self, name: &Text) -> bool {
@@ -102,17 +113,17 @@ impl Objects {
 
     pub(super) fn remove_pod(&mut self, key: &ObjectKey) -> Option<Arc<Pod>> {
         let pod = self.pods.remove(key)?;
-        self.unindex(Kind::Pods, pod.owner.as_ref(), key);
+        self.unindex_owner(Kind::Pods, pod.owner.as_ref(), key);
         Some(pod)
     }
 
     pub(super) fn remove_revision(&mut self, key: &ObjectKey) -> Option<Arc<Revision>> {
         let revision = self.revisions.remove(key)?;
-        self.unindex(Kind::Revisions, revision.owner.as_ref(), key);
+        self.unindex_owner(Kind::Revisions, revision.owner.as_ref(), key);
         Some(revision)
     }
 
-    fn index(
+    fn index_owner(
         &mut self,
         kind: Kind,
         owner: Option<&Text>,
@@ -124,7 +135,7 @@ impl Objects {
         }
     }
 
-    fn unindex(&mut self, kind: Kind, owner: Option<&Text>, key: &ObjectKey) {
+    fn unindex_owner(&mut self, kind: Kind, owner: Option<&Text>, key: &ObjectKey) {
         let (map, place) = match owner {
             Some(uid) => (&mut self.owned, (kind, uid.clone())),
             None => (&mut self.orphans, (kind, key.namespace.clone())),

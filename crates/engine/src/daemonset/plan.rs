@@ -18,12 +18,13 @@ use crate::daemonset::why::Why;
 pub struct Settings {
     /// Maximum number of creates, and of deletes, in one plan.
     pub burst: usize,
-    /// Write the conditions `Available`, `Progressing` and `Degraded`.
+    /// Whether to write the conditions `Available`, `Progressing` and `Degraded`.
     pub conditions: bool,
     pub binding: Binding,
 }
 
-/// Default of [`Settings::burst`]: 5,000 nodes take 20 plans, and a bad image causes 250 pulls at once, not 5,000.
+/// Default of [`Settings::burst`]: pods on 5,000 nodes are created by 20 plans, so a bad image causes only 250 failing
+/// pulls at once.
 /// Upstream: `BurstReplicas`.
 const BURST: usize = 250;
 
@@ -38,7 +39,7 @@ impl Default for Settings {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     pub set: Arc<Set>,
-    /// List the pods from the API server first: it is unknown whether an earlier write was applied.
+    /// Whether to list the pods from the API server first, because it is unknown if an earlier write was applied.
     pub confirm: bool,
     pub claims: Vec<Claim>,
     pub steps: Vec<RevisionWrite>,
@@ -52,9 +53,9 @@ pub struct Plan {
     pub events: Vec<KubeEvent>,
     /// Why needed writes are not planned yet.
     pub waiting: Option<Why>,
-    /// The watches have not shown the controller's own writes for too long: list every kind again.
+    /// Whether to list every kind again, because the watches have not delivered the controller's own writes for too long.
     pub relist: bool,
-    /// When to reconcile the DaemonSet again, even without an event.
+    /// The time at which to reconcile the DaemonSet again, even without an event.
     pub wake_at: Option<Time>,
 }
 
@@ -107,7 +108,7 @@ impl Claim {
     }
 }
 
-/// One line per write, as tests and `muster plan` print it.
+/// Formats a plan with one line per write.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.confirm {

@@ -9,8 +9,8 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use crate::controller::Event;
-use crate::daemonset::execution::Report;
-use crate::daemonset::expectations::Unmet;
+use crate::daemonset::execution::ExecutionReport;
+use crate::daemonset::expectations::UnmetExpectations;
 use crate::daemonset::facts::{Fact, Kind, Pod, Set};
 use crate::daemonset::index::Index;
 use crate::daemonset::objects::Objects;
@@ -23,7 +23,7 @@ use crate::daemonset::{self, FailedPodBackoff, RolloutDeletion};
 pub struct Planner {
     settings: Settings,
     pub(super) index: Index,
-    /// DaemonSets with writes that the watches have not delivered yet; any event may deliver them.
+    /// DaemonSets with writes that the watches have not delivered yet.
     waiting: BTreeSet<ObjectKey>,
 }
 
@@ -77,9 +77,9 @@ impl Planner {
         if !self.index.synced() {
             return None;
         }
-        let unmet = self.gate(key, now);
+        let unmet = self.check_expectations(key, now);
         let entry = self.index.entries.get_mut(key)?;
-        entry.check_clock(now);
+        entry.check_clock_and_generation(now);
         if entry.set.deleting {
             return Some(Plan::idle(entry.set.clone()));
         }
@@ -91,9 +91,9 @@ impl Planner {
             return Some(plan);
         }
         if let Some(unmet) = unmet {
-            return Some(wait(&entry.set, unmet));
+            return Some(waiting_plan(&entry.set, unmet));
         }
-        entry.refresh(&self.index.objects, now);
+        entry.refresh_cells(&self.index.objects, now);
         entry.record_progress(now);
         let pods = &entry.pods;
         let carrying = |hash: &Text| -> Vec<Arc<Pod>> {
@@ -122,11 +122,11 @@ impl Planner {
     }
 
     /// Applies the report of an execution. The DaemonSet must be reconciled again right after.
-    pub fn done(&mut self, key: &ObjectKey, report: &Report, now: Time) {
+    pub fn done(&mut self, key: &ObjectKey, report: &ExecutionReport, now: Time) {
         let Some(entry) = self.index.entries.get_mut(key).filter(|it| it.set.uid == report.uid) else {
             return;
         };
-        entry.check_clock(now);
+        entry.check_clock_and_generation(now);
         entry.memory.apply_report(report, now);
         for node in &report.failed_on {
             let before = entry.memory.backoffs.get(node).copied();
@@ -164,10 +164,14 @@ impl Planner {
         self.index.entries.keys()
     }
 
-    /// A planner with the same facts and memory, and every cell still to be computed. Tests compare it with the
-    /// incrementally updated planner.
+    /// Returns a planner with the same facts and in-memory state that computes every cell again. Tests compare it with
+    /// the incrementally updated planner.
     pub fn from_scratch(&self) -> Self {
-        Self { settings: self.settings, index: self.index.rebuilt(), waiting: self.waiting.clone() }
+        Self {
+            settings: self.settings,
+            index: self.index.with_all_cells_dirty(),
+            waiting: self.waiting.clone(),
+        }
     }
 
     /// Whether two planners have the same cells, totals and claims for a DaemonSet.
@@ -183,12 +187,12 @@ impl Planner {
         }
     }
 
-    fn gate(&mut self, key: &ObjectKey, now: Time) -> Option<Unmet> {
+    fn check_expectations(&mut self, key: &ObjectKey, now: Time) -> Option<UnmetExpectations> {
         let Index { seen, objects, entries, .. } = &mut self.index;
         let entry = entries.get_mut(key)?;
         let seen = |kind: Kind| seen.get(&kind).copied().unwrap_or(0);
         let set = entry.set.clone();
-        let is_alive = |kind, uid: &Text, key: &ObjectKey| is_alive_in(objects, &set, kind, uid, key);
+        let is_alive = |kind, uid: &Text, key: &ObjectKey| is_alive_in_index(objects, &set, kind, uid, key);
         let unmet = entry.memory.expectations.check(seen, is_alive, now);
         if unmet.is_none() {
             self.waiting.remove(key);
@@ -196,7 +200,7 @@ impl Planner {
         unmet
     }
 
-    /// DaemonSets whose expectations are met now.
+    /// The DaemonSets that waited for their expectations, and whose expectations are now met.
     fn newly_unblocked(&self) -> Vec<ObjectKey> {
         if self.waiting.is_empty() {
             return Vec::new();
@@ -206,8 +210,9 @@ impl Planner {
             let entry = self.index.entries.get(*key);
             entry.is_none_or(|entry| {
                 let objects = &self.index.objects;
-                let is_alive =
-                    |kind, uid: &Text, key: &ObjectKey| is_alive_in(objects, &entry.set, kind, uid, key);
+                let is_alive = |kind, uid: &Text, key: &ObjectKey| {
+                    is_alive_in_index(objects, &entry.set, kind, uid, key)
+                };
                 entry.memory.expectations.are_met(seen, is_alive)
             })
         };
@@ -217,7 +222,7 @@ impl Planner {
 
 /// Rule: a delete is observed when the object with that UID is terminating or gone, or another object has its name. A
 /// pod that was relabelled or adopted by another controller no longer counts either.
-fn is_alive_in(objects: &Objects, set: &Set, kind: Kind, uid: &Text, key: &ObjectKey) -> bool {
+fn is_alive_in_index(objects: &Objects, set: &Set, kind: Kind, uid: &Text, key: &ObjectKey) -> bool {
     match kind {
         Kind::Pods => objects.pod(key).is_some_and(|it| {
             let counted = it.owner.as_ref() == Some(&set.uid) && set.selector.matches(&it.labels);
@@ -228,14 +233,15 @@ fn is_alive_in(objects: &Objects, set: &Set, kind: Kind, uid: &Text, key: &Objec
     }
 }
 
-fn wait(set: &Arc<Set>, unmet: Unmet) -> Plan {
+/// The plan of a DaemonSet whose expectations are unmet: it waits, lists the pods or lists every kind.
+fn waiting_plan(set: &Arc<Set>, unmet: UnmetExpectations) -> Plan {
     let mut plan = Plan::idle(set.clone());
     match unmet {
-        Unmet::Wait { writes, recheck_at } => {
+        UnmetExpectations::Wait { writes, recheck_at } => {
             plan.waiting = Some(Why::WaitingForOwnWrites { writes });
             plan.wake_at = Some(recheck_at);
         }
-        Unmet::Confirm { relist, recheck_at } => {
+        UnmetExpectations::Confirm { relist, recheck_at } => {
             (plan.confirm, plan.relist, plan.wake_at) = (true, relist, Some(recheck_at));
         }
     }

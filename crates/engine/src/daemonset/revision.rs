@@ -23,7 +23,7 @@ pub(crate) struct CurrentRevision {
     generation: Option<Text>,
     /// Creation time of the DaemonSet.
     set_created: Time,
-    /// Creation time of the ControllerRevision. After a rollback the revision became current later than that.
+    /// Creation time of the ControllerRevision. After a rollback the revision became current later than it was created.
     pub(crate) created: Option<Time>,
 }
 
@@ -32,22 +32,23 @@ impl CurrentRevision {
     /// template generation label equals the DaemonSet's template generation annotation (the API server increments it
     /// with every change of the template). The generation label of a pod that is older than the DaemonSet is ignored:
     /// another DaemonSet created that pod. Upstream: `IsPodUpdated`.
-    pub(crate) fn is_new(&self, pod: &Pod) -> bool {
+    pub(crate) fn is_up_to_date(&self, pod: &Pod) -> bool {
         pod.hash().is_some_and(|it| self.equivalent.contains(it))
             || self.set_created <= pod.created
                 && self.generation.as_ref().is_some_and(|it| pod.labels.get(GENERATION_LABEL) == Some(it))
     }
 
-    /// Rule: a rolling update visits nodes in ascending order of this hash. The order is stable for one revision and
-    /// differs between revisions, so updates spread over racks and zones and do not always begin with the same nodes.
-    pub(crate) fn order(&self, node: &str) -> u64 {
+    /// Rule: a rolling update visits nodes in ascending order of the hash of revision and node. The order is stable for
+    /// one revision and differs between revisions, so updates spread over racks and zones and do not always begin with
+    /// the same nodes.
+    pub(crate) fn update_order(&self, node: &str) -> u64 {
         hash_ordered_map::hash_pair(&self.hash, node)
     }
 }
 
 /// The revision history of a DaemonSet, and the writes that it needs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct History {
+pub(crate) struct RevisionHistory {
     pub(crate) steps: Vec<RevisionWrite>,
     /// `None` until a revision records the template; pods are created only after that.
     pub(crate) current: Option<CurrentRevision>,
@@ -80,7 +81,7 @@ const DEDUP_AFTER: Duration = Duration::from_secs(60);
 /// The current revision always gets the highest number.
 /// Upstream: `constructHistory`. Upstream compares bytes; we compare normalized templates, so that a field defaulted by
 /// a newer API server restarts no pod.
-pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History {
+pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) -> RevisionHistory {
     let present: Vec<&Arc<Revision>> = owned.iter().filter(|it| !it.deleting).collect();
     let unlabelled: Vec<RevisionWrite> = present
         .iter()
@@ -88,7 +89,7 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
         .map(|it| RevisionWrite::Label { revision: Arc::clone(it) })
         .collect();
     if !unlabelled.is_empty() {
-        return History { steps: unlabelled, ..History::default() };
+        return RevisionHistory { steps: unlabelled, ..RevisionHistory::default() };
     }
     let is_equivalent =
         |it: &Revision| it.data == set.template.data || it.identity == Some(set.template.identity);
@@ -98,7 +99,10 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
     let current =
         owned.iter().filter(|it| is_equivalent(it) && it.hash().is_some()).max_by_key(|it| rank(it));
     let Some(current) = current else {
-        return History { steps: [create_revision(set, owned, None)].into(), ..History::default() };
+        return RevisionHistory {
+            steps: [create_revision(set, owned, None)].into(),
+            ..RevisionHistory::default()
+        };
     };
     let duplicates: Vec<Arc<Revision>> = present
         .iter()
@@ -112,7 +116,7 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
         .collect();
     old.sort_by_key(|it| (it.number, it.key.name.clone()));
     let others = owned.iter().filter(|it| it.uid != current.uid && (it.data != current.data || it.deleting));
-    let number = next_number(others);
+    let number = next_revision_number(others);
     let step = if is_edited_equivalent(set, current) {
         Some(create_revision(set, owned, current.hash()))
     } else {
@@ -123,7 +127,7 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
     let (duplicates, young): (Vec<_>, Vec<_>) =
         duplicates.into_iter().partition(|it| duplicate_since(it) + DEDUP_AFTER <= now);
     let equivalent_hashes = owned.iter().filter(|it| is_equivalent(it)).filter_map(|it| it.hash().cloned());
-    History {
+    RevisionHistory {
         steps: step.into_iter().collect(),
         current: Some(CurrentRevision {
             hash: current.hash().cloned().unwrap_or_else(|| current.key.name.clone()),
@@ -140,7 +144,7 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
 }
 
 /// Rule: revision numbers increase and are never reused, not even the number of a terminating revision.
-fn next_number<'a>(others: impl Iterator<Item = &'a Arc<Revision>>) -> i64 {
+fn next_revision_number<'a>(others: impl Iterator<Item = &'a Arc<Revision>>) -> i64 {
     others.map(|it| it.number).max().unwrap_or(0).max(0).saturating_add(1)
 }
 
@@ -163,6 +167,6 @@ fn create_revision(set: &Set, owned: &[Arc<Revision>], label: Option<&Text>) -> 
     RevisionWrite::Create {
         name,
         hash: label.cloned().unwrap_or_else(|| hash.into()),
-        number: next_number(owned.iter()),
+        number: next_revision_number(owned.iter()),
     }
 }

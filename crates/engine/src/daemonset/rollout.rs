@@ -11,13 +11,13 @@ use muster_api::time::Time;
 
 use super::revision::CurrentRevision;
 use super::roster::{self, Roster};
-use super::status::{availability, is_up};
-use crate::daemonset::facts::{Node, Pod, Ready, Rollout, Set, Truth};
+use super::status::{check_availability, is_pod_up};
+use crate::daemonset::facts::{Node, Pod, Ready, Set, Truth, UpdateStrategy};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::placement::taints::is_node_ready_taint;
 use crate::daemonset::why::Why;
 
-/// How one node counts in the rollout.
+/// How one node counts against the rollout budget and in the number of available pods.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct BudgetUse {
     /// The node counts against `maxUnavailable` (drain) or `maxSurge` (surge).
@@ -41,23 +41,25 @@ pub(crate) enum RolloutAction {
 pub(crate) struct NodeRollout {
     pub(crate) budget_use: BudgetUse,
     pub(crate) action: Option<RolloutAction>,
-    /// Old pods that are not up: deleting them uses no budget.
+    /// Old pods to delete that are not up, which uses no budget.
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
-    /// Create a new pod beside an old one that is not up: uses no budget either.
+    /// Why a new pod is created beside an old one that is not up, which uses no budget.
     pub(crate) create: Option<Why>,
     pub(crate) waiting: Option<Why>,
-    /// When this state changes without an event.
+    /// The time at which this state changes without an event.
     pub(crate) recheck_at: Option<Time>,
 }
 
-/// `maxUnavailable` or `maxSurge` as a number of nodes; 0 with `OnDelete`.
-pub(crate) fn budget(set: &Set, desired: i64) -> usize {
+/// The rollout budget: `maxUnavailable` or `maxSurge` as a number of nodes; 0 with `OnDelete`.
+pub(crate) fn rollout_budget(set: &Set, desired: i64) -> usize {
     let desired = usize::try_from(desired).unwrap_or(0);
     match set.rollout {
-        Rollout::OnDelete => 0,
+        UpdateStrategy::OnDelete => 0,
         // With no eligible node a percentage would be 0, and old pods on nodes that are no longer eligible would never
         // be deleted.
-        Rollout::Drain(share) | Rollout::Surge(share) => share.of(desired).max(usize::from(!share.is_zero())),
+        UpdateStrategy::Drain(share) | UpdateStrategy::Surge(share) => {
+            share.of(desired).max(usize::from(!share.is_zero()))
+        }
     }
 }
 
@@ -83,59 +85,60 @@ pub(crate) fn node_rollout(
     charged_until: Option<Time>,
     now: Time,
 ) -> NodeRollout {
-    let is_available = |pod: &Arc<Pod>| availability(set, pod, now).is_ok();
+    let is_available = |pod: &Arc<Pod>| check_availability(set, pod, now).is_ok();
     let mut node_rollout = NodeRollout::default();
     let node = here.map(|(node, _)| node);
-    let eligibility = eligibility(set, here);
-    let lost = node.and_then(|it| lost_since(it, current));
-    let was_not_ready_before = || node.is_some_and(|it| was_not_ready_before(it, current, pods));
-    let is_exempt =
-        lost.is_some() || (matches!(eligibility, Eligibility::NotReady(_)) && was_not_ready_before());
+    let eligibility = rollout_eligibility(set, here);
+    let lost = node.and_then(|it| node_lost_since(it, current));
+    let was_not_ready_before_revision =
+        || node.is_some_and(|it| was_not_ready_before_revision(it, current, pods));
+    let is_exempt = lost.is_some()
+        || (matches!(eligibility, Eligibility::NotReady(_)) && was_not_ready_before_revision());
     node_rollout.recheck_at = charged_until.filter(|_| is_exempt);
     let is_exempt = is_exempt && node_rollout.recheck_at.is_none();
     node_rollout.budget_use.charged = is_charged(set, current, &eligibility, is_exempt, pods, roster, now);
     node_rollout.budget_use.available =
         matches!(eligibility, Eligibility::Eligible) && roster.kept.iter().any(is_available);
-    if set.rollout == Rollout::OnDelete {
-        let waits = roster.kept.iter().any(|it| !current.is_new(it));
+    if set.rollout == UpdateStrategy::OnDelete {
+        let waits = roster.kept.iter().any(|it| !current.is_up_to_date(it));
         node_rollout.waiting = waits.then_some(Why::UpdatesWaitForDeletion);
         return node_rollout;
     }
     // The rollout acts only on nodes with exactly one pod, which is outdated, and with no surplus pod left to delete.
     let [old] = roster.kept.as_slice() else {
-        let new = roster.kept.iter().find(|it| current.is_new(it));
-        node_rollout.waiting = new.and_then(|it| availability(set, it, now).err());
+        let new = roster.kept.iter().find(|it| current.is_up_to_date(it));
+        node_rollout.waiting = new.and_then(|it| check_availability(set, it, now).err());
         return node_rollout;
     };
     if roster.delete.iter().any(|(pod, _)| pod.is_live()) {
         return node_rollout;
     }
-    if current.is_new(old) || pods.iter().any(|it| it.is_live() && current.is_new(it)) {
+    if current.is_up_to_date(old) || pods.iter().any(|it| it.is_live() && current.is_up_to_date(it)) {
         return node_rollout;
     }
     if let Some(since) = lost {
         node_rollout.waiting = Some(Why::NodeIsLost { since });
         return node_rollout;
     }
-    let is_up = is_up(set, current, old, now);
+    let is_up = is_pod_up(set, current, old, now);
     // Rule: the old pod of an unreachable node is not deleted: no kubelet would report its end, and after a network
     // partition all such pods would terminate at once. The node counts against the budget until it reports again.
-    if let (false, Some(since)) = (is_up, node.and_then(unreachable_since)) {
+    if let (false, Some(since)) = (is_up, node.and_then(node_unreachable_since)) {
         node_rollout.waiting = Some(Why::NodeIsSilent { since });
         return node_rollout;
     }
     match (eligibility, set.rollout) {
-        (Eligibility::Excluded, _) | (_, Rollout::OnDelete) => {}
-        (Eligibility::Eligible, Rollout::Drain(_)) if is_up => {
+        (Eligibility::Excluded, _) | (_, UpdateStrategy::OnDelete) => {}
+        (Eligibility::Eligible, UpdateStrategy::Drain(_)) if is_up => {
             node_rollout.action = Some(RolloutAction::Replace(old.clone(), Why::OutOfDate));
             node_rollout.waiting = Some(Why::OutOfDate);
         }
-        (Eligibility::Eligible, Rollout::Drain(_)) => {
+        (Eligibility::Eligible, UpdateStrategy::Drain(_)) => {
             node_rollout.delete.push((old.clone(), Why::OutOfDateAndNotReady));
             node_rollout.waiting = Some(Why::BeingReplaced);
         }
-        (Eligibility::Eligible, Rollout::Surge(_)) => {
-            match roster::may_create_new(current, pods, roster.recheck_at) {
+        (Eligibility::Eligible, UpdateStrategy::Surge(_)) => {
+            match roster::may_create_new_pod(current, pods, roster.recheck_at) {
                 Err(why) => node_rollout.waiting = Some(why),
                 Ok(()) if is_up => {
                     node_rollout.action = Some(RolloutAction::Surge);
@@ -173,16 +176,24 @@ pub(crate) fn node_rollout(
 
 /// Rule: an old pod on a node that cannot get a new pod yet is deleted within the budget; with surge once enough other
 /// pods are available; at once if the old pod is not up.
-fn remove_old_pod(node_rollout: &mut NodeRollout, old: &Arc<Pod>, is_up: bool, rollout: Rollout, why: Why) {
+fn remove_old_pod(
+    node_rollout: &mut NodeRollout,
+    old: &Arc<Pod>,
+    is_up: bool,
+    rollout: UpdateStrategy,
+    why: Why,
+) {
     node_rollout.waiting = Some(why.clone());
     match (is_up, rollout) {
         (false, _) => node_rollout.delete.push((old.clone(), why)),
-        (true, Rollout::Surge(_)) => node_rollout.action = Some(RolloutAction::Remove(old.clone(), why)),
+        (true, UpdateStrategy::Surge(_)) => {
+            node_rollout.action = Some(RolloutAction::Remove(old.clone(), why))
+        }
         (true, _) => node_rollout.action = Some(RolloutAction::Replace(old.clone(), why)),
     }
 }
 
-/// Rule: which nodes count against the budget.
+/// Rule: which nodes count against the rollout budget.
 /// A node that has pods of the current revision, none of them available, always counts, whatever its taints, readiness
 /// or verdict. So a revision that breaks its nodes stops when the budget is used up.
 /// With surge no other node counts. With drain two more do: an eligible node with no pod that is up, and a node whose
@@ -197,8 +208,9 @@ fn is_charged(
     roster: &Roster,
     now: Time,
 ) -> bool {
-    let mut new = pods.iter().filter(|it| current.is_new(it) && !it.is_gone()).peekable();
-    let new_pods_unavailable = new.peek().is_some() && !new.any(|it| availability(set, it, now).is_ok());
+    let mut new = pods.iter().filter(|it| current.is_up_to_date(it) && !it.is_gone()).peekable();
+    let new_pods_unavailable =
+        new.peek().is_some() && !new.any(|it| check_availability(set, it, now).is_ok());
     // A node that was lost before the revision became current was not broken by this revision.
     if is_exempt {
         return false;
@@ -206,10 +218,10 @@ fn is_charged(
     if new_pods_unavailable {
         return true;
     }
-    if matches!(set.rollout, Rollout::Surge(_)) {
+    if matches!(set.rollout, UpdateStrategy::Surge(_)) {
         return false;
     }
-    let is_up = roster.kept.iter().any(|it| is_up(set, current, it, now));
+    let is_up = roster.kept.iter().any(|it| is_pod_up(set, current, it, now));
     match eligibility {
         Eligibility::Eligible | Eligibility::NotReady(_) => !is_up,
         Eligibility::Tainted(taints) => {
@@ -219,7 +231,7 @@ fn is_charged(
     }
 }
 
-fn eligibility<'a>(set: &Set, here: Option<(&'a Node, &Verdict)>) -> Eligibility<'a> {
+fn rollout_eligibility<'a>(set: &Set, here: Option<(&'a Node, &Verdict)>) -> Eligibility<'a> {
     let Some((node, verdict)) = here else { return Eligibility::Excluded };
     match verdict {
         Verdict::Run => Eligibility::Eligible,
@@ -248,15 +260,15 @@ fn toleration_was_dropped(old: &Pod, taints: &[&Taint]) -> bool {
 
 /// Rule: a node is lost if its Ready condition has been Unknown since before the current revision was created. If that
 /// cannot be shown, the node is not lost. Nodes with Ready=False follow the ordinary rules.
-fn lost_since(node: &Node, current: &CurrentRevision) -> Option<Time> {
-    let since = unreachable_since(node)?;
+fn node_lost_since(node: &Node, current: &CurrentRevision) -> Option<Time> {
+    let since = node_unreachable_since(node)?;
     let current_since = current.created?;
     (since < current_since).then_some(since)
 }
 
 /// Rule: the rollout does not wait for a node without a pod that has been not ready since before the current revision
 /// was created. The node gets its pod once it is ready.
-fn was_not_ready_before(node: &Node, current: &CurrentRevision, pods: &[Arc<Pod>]) -> bool {
+fn was_not_ready_before_revision(node: &Node, current: &CurrentRevision, pods: &[Arc<Pod>]) -> bool {
     let before = node.ready.since.zip(current.created).is_some_and(|(since, created)| since < created);
     node.ready.status != Truth::True && before && pods.iter().all(|it| it.is_gone())
 }
@@ -268,27 +280,29 @@ pub struct RolloutDeletion {
     pub at: Time,
 }
 
-/// Longer than the watch of nodes can lag behind before it is restarted.
-const DELETION_REMEMBERED_FOR: Duration = Duration::from_secs(5 * 60);
+/// Time for which a deletion by the rollout is remembered: longer than the watch of nodes can lag behind before it is
+/// restarted.
+const ROLLOUT_DELETION_TTL: Duration = Duration::from_secs(5 * 60);
 
 impl RolloutDeletion {
     /// Rule: a node whose pod the rollout deleted counts against the budget until its new pod is available, even if the
     /// node seems lost: the node state may come from a watch that lags behind. After five minutes the watched state is
     /// trusted.
-    pub(crate) fn until(
+    pub(crate) fn charged_until(
         &self,
         set: &Set,
         current: &CurrentRevision,
         pods: &[Arc<Pod>],
         now: Time,
     ) -> Option<Time> {
-        let until = self.at + DELETION_REMEMBERED_FOR;
-        let is_back = || pods.iter().any(|it| current.is_new(it) && availability(set, it, now).is_ok());
+        let until = self.at + ROLLOUT_DELETION_TTL;
+        let is_back =
+            || pods.iter().any(|it| current.is_up_to_date(it) && check_availability(set, it, now).is_ok());
         (self.hash == current.hash && now < until && !is_back()).then_some(until)
     }
 }
 
-fn unreachable_since(node: &Node) -> Option<Time> {
+fn node_unreachable_since(node: &Node) -> Option<Time> {
     let Ready { status: Truth::Unknown, since } = node.ready else { return None };
     since
 }

@@ -7,8 +7,8 @@ use core::time::Duration;
 use muster_api::time::{Time, earliest};
 
 use super::revision::CurrentRevision;
-use super::status::availability;
-use crate::daemonset::facts::{Phase, Pod, Rollout, Set};
+use super::status::check_availability;
+use crate::daemonset::facts::{Phase, Pod, Set, UpdateStrategy};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::why::Why;
 
@@ -21,7 +21,7 @@ pub(crate) struct Roster {
     pub(crate) vacancy: Option<Why>,
     /// Why an eligible node without a pod gets none yet.
     pub(crate) blocked: Option<Why>,
-    /// When this roster changes without an event.
+    /// The time at which this roster changes without an event.
     pub(crate) recheck_at: Option<Time>,
 }
 
@@ -32,7 +32,7 @@ pub struct FailedPodBackoff {
     pub delay: Duration,
 }
 
-/// Upstream: `NewBackOff(1s, 15min)`.
+/// Minimum and maximum delay of the failed-pod backoff. Upstream: `NewBackOff(1s, 15min)`.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(15 * 60);
 
@@ -47,7 +47,7 @@ impl FailedPodBackoff {
         Self { last: now, delay }
     }
 
-    /// Rule: a failed pod is not deleted before this time.
+    /// Rule: a failed pod is not deleted before the end of the backoff, which this function returns.
     pub fn until(self) -> Time {
         self.last + self.delay
     }
@@ -80,14 +80,14 @@ pub(crate) fn build_roster(
         running = bound;
     }
     let finished = pods.iter().filter(|it| it.is_terminal() && !it.deleting);
-    replace_finished(&mut roster, finished, backoff, now);
+    replace_finished_pods(&mut roster, finished, backoff, now);
     running.sort_by(|a, b| retention_order(a).cmp(&retention_order(b)));
     match set.rollout {
-        Rollout::Surge(_) => keep_old_and_new_pod(&mut roster, set, current, running, now),
-        Rollout::OnDelete | Rollout::Drain(_) => keep_one_pod(&mut roster, running),
+        UpdateStrategy::Surge(_) => keep_old_and_new_pod(&mut roster, set, current, running, now),
+        UpdateStrategy::OnDelete | UpdateStrategy::Drain(_) => keep_one_pod(&mut roster, running),
     }
     if *verdict == Verdict::Run {
-        match vacancy(set, current, pods, roster.recheck_at) {
+        match create_reason(set, current, pods, roster.recheck_at) {
             Ok(why) => roster.vacancy = Some(why),
             Err(why) => roster.blocked = why,
         }
@@ -108,7 +108,7 @@ fn roster_of_deleted_node(pods: &[Arc<Pod>]) -> Roster {
 
 /// Rule: failed and succeeded pods are deleted so that a replacement can be created, but not before the node's backoff
 /// has ended, with and without surge. So a kubelet that rejects every pod gets new ones ever less often.
-fn replace_finished<'a>(
+fn replace_finished_pods<'a>(
     roster: &mut Roster,
     finished: impl Iterator<Item = &'a Arc<Pod>>,
     backoff: Option<FailedPodBackoff>,
@@ -155,7 +155,7 @@ fn keep_old_and_new_pod(
     running: Vec<Arc<Pod>>,
     now: Time,
 ) {
-    let (new, old): (Vec<_>, Vec<_>) = running.into_iter().partition(|it| current.is_new(it));
+    let (new, old): (Vec<_>, Vec<_>) = running.into_iter().partition(|it| current.is_up_to_date(it));
     let mut keep = |pods: Vec<Arc<Pod>>| {
         let mut pods = pods.into_iter();
         let first = pods.next();
@@ -168,7 +168,7 @@ fn keep_old_and_new_pod(
     let (new, old) = (keep(new), keep(old));
     if let (Some(new), Some(old)) = (&new, &old) {
         let name = new.key.name.clone();
-        let availability = availability(set, new, now);
+        let availability = check_availability(set, new, now);
         let superseded = if !old.is_ready() {
             Some(Why::NewPodBesideNotReadyOld { new: name })
         } else if availability.is_ok() {
@@ -187,18 +187,18 @@ fn keep_old_and_new_pod(
 
 /// Rule: an eligible node gets a pod when it has none of the DaemonSet. A terminating pod still counts, because its
 /// containers may still run; a terminating pod that has finished does not. With surge a terminating pod does not count.
-fn vacancy(
+fn create_reason(
     set: &Set,
     current: &CurrentRevision,
     pods: &[Arc<Pod>],
     retry_at: Option<Time>,
 ) -> Result<Why, Option<Why>> {
     let mut present = pods.iter().filter(|it| !it.is_gone());
-    if let Rollout::Surge(_) = set.rollout {
+    if let UpdateStrategy::Surge(_) = set.rollout {
         if present.clone().any(|it| it.is_live()) {
             return Err(None);
         }
-        may_create_new(current, pods, retry_at).map_err(Some)?;
+        may_create_new_pod(current, pods, retry_at).map_err(Some)?;
         return Ok(if present.next().is_some() { Why::OldPodIsLeaving } else { Why::NoPodHere });
     }
     if let Some(at) = retry_at {
@@ -213,7 +213,7 @@ fn vacancy(
 
 /// Rule: with surge, a node gets no new pod while a finished pod on it is yet to be deleted, or while two pods of the
 /// current revision are terminating on it.
-pub(super) fn may_create_new(
+pub(super) fn may_create_new_pod(
     current: &CurrentRevision,
     pods: &[Arc<Pod>],
     retry_at: Option<Time>,
@@ -224,6 +224,6 @@ pub(super) fn may_create_new(
     if pods.iter().any(|it| it.is_terminal() && !it.deleting) {
         return Err(Why::BeingReplaced);
     }
-    let leaving = pods.iter().filter(|it| it.deleting && !it.is_gone() && current.is_new(it)).count();
+    let leaving = pods.iter().filter(|it| it.deleting && !it.is_gone() && current.is_up_to_date(it)).count();
     if 1 < leaving { Err(Why::TooManyStillLeaving { count: leaving }) } else { Ok(()) }
 }

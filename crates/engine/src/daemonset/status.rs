@@ -12,12 +12,14 @@ use muster_api::time::Time;
 use super::cell::Totals;
 use super::revision::CurrentRevision;
 use crate::daemonset::execution::CreateResult;
-use crate::daemonset::facts::{Condition, ConditionType, Counts, Pod, Rollout, Set, Status, Truth};
+use crate::daemonset::facts::{
+    Condition, ConditionType, Pod, Set, Status, StatusCounts, Truth, UpdateStrategy,
+};
 use crate::daemonset::why::Why;
 
 /// Rule: a pod is available once it has been Ready for `minReadySeconds`. If the Ready time is in the future (the
 /// kubelet's clock is ahead), the wait starts when our clock reaches it.
-pub fn availability(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
+pub fn check_availability(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
     let not_ready = || Why::NotReady { reason: pod.problem.clone() };
     let ready_since = pod.ready_since.filter(|_| pod.is_live()).ok_or_else(not_ready)?;
     let until = ready_since + set.min_ready;
@@ -29,8 +31,8 @@ pub fn availability(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
 
 /// Rule: an up-to-date pod counts as up when it is available; an outdated one as soon as it is Ready, so that a second
 /// update within `minReadySeconds` does not replace all young pods at once.
-pub(crate) fn is_up(set: &Set, current: &CurrentRevision, pod: &Pod, now: Time) -> bool {
-    if current.is_new(pod) { availability(set, pod, now).is_ok() } else { pod.is_ready() }
+pub(crate) fn is_pod_up(set: &Set, current: &CurrentRevision, pod: &Pod, now: Time) -> bool {
+    if current.is_up_to_date(pod) { check_availability(set, pod, now).is_ok() } else { pod.is_ready() }
 }
 
 /// Rule: all status counts of a node come from one pod: an available pod of the current revision, else an available
@@ -43,8 +45,8 @@ pub(crate) fn counted_pod<'a>(
 ) -> Option<&'a Arc<Pod>> {
     let present = pods.iter().filter(|it| !it.is_gone());
     let rank = |pod: &Pod| {
-        let is_available = availability(set, pod, now).is_ok();
-        match (is_available, current.is_new(pod), pod.is_ready()) {
+        let is_available = check_availability(set, pod, now).is_ok();
+        match (is_available, current.is_up_to_date(pod), pod.is_ready()) {
             (true, true, _) => 4,
             (true, false, _) => 3,
             (false, _, true) => 2,
@@ -54,7 +56,7 @@ pub(crate) fn counted_pod<'a>(
     present.max_by(|a, b| (rank(a), a.created, &b.key.name).cmp(&(rank(b), b.created, &a.key.name)))
 }
 
-/// Input of the conditions beside the totals.
+/// Input of the conditions of a DaemonSet, besides its totals.
 #[derive(Debug)]
 pub(crate) struct ConditionInput {
     /// `maxUnavailable` or `maxSurge` as a number of nodes.
@@ -62,7 +64,7 @@ pub(crate) struct ConditionInput {
     /// Number of eligible nodes that may be without an available pod.
     pub(crate) allowed: usize,
     pub(crate) stalled_since: Option<Time>,
-    /// Why the API server refuses the pods that are to be created.
+    /// Why the API server refuses to create pods; `None` if it does not.
     pub(crate) refused: Option<String>,
 }
 
@@ -83,7 +85,7 @@ pub(crate) fn updated_status(
     };
     let is_current = set.status.counts == counts
         && set.status.observed_generation >= set.generation
-        && same_conditions(&set.status.conditions, &conditions);
+        && has_same_conditions(&set.status.conditions, &conditions);
     if is_current {
         return None;
     }
@@ -112,7 +114,7 @@ pub(crate) fn initial_status(set: &Set, conditions: bool, now: Time) -> Option<S
     Some(Status { conditions: ConditionType::ALL.map(unknown).into(), ..set.status.clone() })
 }
 
-fn same_conditions(a: &[Condition], b: &[Condition]) -> bool {
+fn has_same_conditions(a: &[Condition], b: &[Condition]) -> bool {
     let find = |kind| a.iter().find(|it| it.kind == kind);
     a.len() == b.len()
         && b.iter().all(|b| {
@@ -136,11 +138,12 @@ fn compute_conditions(set: &Set, totals: &Totals, progress: &ConditionInput, now
     .collect()
 }
 
+/// Type, status, reason and message of a condition.
 type ConditionValue = (ConditionType, Truth, &'static str, String);
 
 /// Rule: Available is False when more eligible nodes are without an available pod than the budget allows.
 fn available_condition(totals: &Totals, progress: &ConditionInput) -> ConditionValue {
-    let Counts { desired, unavailable, available, .. } = totals.counts();
+    let StatusCounts { desired, unavailable, available, .. } = totals.counts();
     let message =
         format!("{available} of {desired} nodes have an available pod{}", reason_list(&totals.waiting));
     let enough = unavailable <= i64::try_from(progress.allowed).unwrap_or(i64::MAX);
@@ -157,10 +160,10 @@ pub(crate) const REASON_STALLED: &str = "Stalled";
 /// Rule: Progressing is True while a rollout makes progress; False when it is complete, when it waits for deletes
 /// (`OnDelete`), or when it made no progress for ten minutes.
 fn progressing_condition(set: &Set, totals: &Totals, progress: &ConditionInput) -> ConditionValue {
-    let Counts { desired, updated, available, .. } = totals.counts();
+    let StatusCounts { desired, updated, available, .. } = totals.counts();
     let message = format!("{updated} of {desired} nodes are up to date");
     let complete = totals.complete();
-    let waits = set.rollout == Rollout::OnDelete && updated < desired && available == desired;
+    let waits = set.rollout == UpdateStrategy::OnDelete && updated < desired && available == desired;
     let (status, reason) = if complete {
         (Truth::False, "Complete")
     } else if waits {
@@ -176,7 +179,7 @@ fn progressing_condition(set: &Set, totals: &Totals, progress: &ConditionInput) 
             if 0 < totals.old_pods
                 && progress.budget <= down
                 && !waits
-                && set.rollout != Rollout::OnDelete =>
+                && set.rollout != UpdateStrategy::OnDelete =>
         {
             format!("; the budget is spent: {down} of {}", progress.budget)
         }

@@ -18,17 +18,17 @@ pub struct TemplateIdentity(u128);
 
 /// Rule: two templates are equivalent if they differ only in nulls, in fields that have the API's default, or in
 /// notations that the API treats as equal. Unknown fields are compared as they are.
-pub fn of_template(template: &Value) -> TemplateIdentity {
+pub fn template_identity(template: &Value) -> TemplateIdentity {
     TemplateIdentity(fnv1a_128(&go_json::to_string(&normalize(template))))
 }
 
-/// The identity of the template in a revision's data. `None` unless the data is a patch that replaces the whole
-/// template.
-pub fn of_revision(data: &Value) -> Option<TemplateIdentity> {
+/// The identity of the template in the data of a ControllerRevision. `None` unless the data is a patch that replaces the
+/// whole template.
+pub fn revision_identity(data: &Value) -> Option<TemplateIdentity> {
     let only =
         |value: &Value, key: &str| Some(value.as_object().filter(|it| it.len() == 1)?.get(key)?.clone());
     let template = only(&only(data, "spec")?, "template")?;
-    (template.get("$patch")?.as_str()? == "replace").then(|| of_template(&template))
+    (template.get("$patch")?.as_str()? == "replace").then(|| template_identity(&template))
 }
 
 /// A field value that is equivalent to an absent field.
@@ -40,11 +40,11 @@ enum AbsentValue {
     Count(i64),
     /// This number, but not 0, which has a meaning of its own.
     Number(i64),
-    /// `false`.
+    /// The value `false`.
     False,
-    /// `true`.
+    /// The value `true`.
     True,
-    /// `{}`, `[]` or `""`.
+    /// An empty value: `{}`, `[]` or `""`.
     Empty,
 }
 use AbsentValue::{Count, Empty, False, Number, Text, True};
@@ -218,8 +218,8 @@ const ABSENT_VALUES: &[(&str, AbsentValue)] = &[
     ("spec.volumes[].scaleIO.fsType", Text("xfs")),
 ];
 
-/// Fields of type quantity, and whether the API rounds them up to thousandths.
-const QUANTITIES: &[(&str, bool)] = &[
+/// Path patterns of fields with a quantity, and whether the API rounds the quantity up to thousandths.
+const QUANTITY_FIELDS: &[(&str, bool)] = &[
     ("**.resources.limits.*", true),
     ("**.resources.requests.*", true),
     ("spec.overhead.*", true),
@@ -252,12 +252,12 @@ const FIELD_GROUPS: &[(&str, &[&str])] = &[
 
 /// The normalized template: the shortest of all equivalent templates.
 fn normalize(template: &Value) -> Value {
-    let mut out = without_absent(template, &mut Vec::new());
+    let mut out = without_absent_values(template, &mut Vec::new());
     if let Some(template) = out.as_object_mut() {
         // `$patch` is a directive of the revision's patch, not part of the template.
         template.remove("$patch");
         if let Some(Value::Object(spec)) = template.get_mut("spec") {
-            drop_dependent_defaults(spec);
+            remove_dependent_defaults(spec);
         }
     }
     out
@@ -265,13 +265,13 @@ fn normalize(template: &Value) -> Value {
 
 /// Rule: nulls and values equivalent to absence are removed. List items are never removed, because their position
 /// matters.
-fn without_absent<'a>(value: &'a Value, path: &mut Vec<&'a str>) -> Value {
+fn without_absent_values<'a>(value: &'a Value, path: &mut Vec<&'a str>) -> Value {
     match value {
         Value::Object(fields) => {
             let mut out = Map::new();
             for (key, value) in fields.iter().filter(|it| !it.1.is_null()) {
                 path.push(key);
-                let value = without_absent(value, path);
+                let value = without_absent_values(value, path);
                 if !ABSENT_VALUES
                     .iter()
                     .any(|(pattern, absent)| absent.is(&value) && path_matches(pattern, path))
@@ -282,34 +282,36 @@ fn without_absent<'a>(value: &'a Value, path: &mut Vec<&'a str>) -> Value {
             }
             out.into()
         }
-        Value::Array(items) => items.iter().map(|it| without_absent(it, path)).collect(),
-        Value::String(_) | Value::Number(_) => match QUANTITIES.iter().find(|it| path_matches(it.0, path)) {
-            Some((_, in_thousandths)) => canonical_quantity(value, *in_thousandths),
-            None => value.clone(),
-        },
+        Value::Array(items) => items.iter().map(|it| without_absent_values(it, path)).collect(),
+        Value::String(_) | Value::Number(_) => {
+            match QUANTITY_FIELDS.iter().find(|it| path_matches(it.0, path)) {
+                Some((_, in_thousandths)) => canonical_quantity(value, *in_thousandths),
+                None => value.clone(),
+            }
+        }
         _ => value.clone(),
     }
 }
 
 /// Removes fields whose default depends on another field.
-fn drop_dependent_defaults(spec: &mut Map<String, Value>) {
+fn remove_dependent_defaults(spec: &mut Map<String, Value>) {
     merge_service_account(spec);
     let host_network = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
     for list in ["containers", "initContainers", "ephemeralContainers"] {
-        for container in objects(spec, list) {
-            drop_if(container, "imagePullPolicy", default_pull_policy(container.get("image")));
-            requests_follow_limits(container);
+        for container in objects_in_list(spec, list) {
+            remove_if_default(container, "imagePullPolicy", default_pull_policy(container.get("image")));
+            remove_default_requests(container);
             if host_network {
                 // With `hostNetwork`, `hostPort` defaults to `containerPort`.
-                for port in objects(container, "ports") {
-                    drop_if(port, "hostPort", port.get("containerPort").cloned());
+                for port in objects_in_list(container, "ports") {
+                    remove_if_default(port, "hostPort", port.get("containerPort").cloned());
                 }
             }
         }
     }
-    for volume in objects(spec, "volumes") {
+    for volume in objects_in_list(spec, "volumes") {
         if let Some(Value::Object(image)) = volume.get_mut("image") {
-            drop_if(image, "pullPolicy", default_pull_policy(image.get("reference")));
+            remove_if_default(image, "pullPolicy", default_pull_policy(image.get("reference")));
         }
     }
 }
@@ -337,7 +339,7 @@ fn default_pull_policy(image: Option<&Value>) -> Option<Value> {
 }
 
 /// Rule: a container's resource requests default to its limits.
-fn requests_follow_limits(container: &mut Map<String, Value>) {
+fn remove_default_requests(container: &mut Map<String, Value>) {
     let Some(Value::Object(resources)) = container.get_mut("resources") else { return };
     let Some(Value::Object(limits)) = resources.get("limits").cloned() else { return };
     if let Some(Value::Object(requests)) = resources.get_mut("requests") {
@@ -391,19 +393,21 @@ fn canonical_quantity(value: &Value, in_thousandths: bool) -> Value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let Some(mut billionths) = billionths(&text) else { return value.clone() };
+    let Some(mut billionths) = parse_billionths(&text) else { return value.clone() };
     if in_thousandths {
-        const THOUSANDTH: i128 = 1_000_000;
-        billionths = round_away(billionths, THOUSANDTH).saturating_mul(THOUSANDTH);
+        const BILLIONTHS_PER_THOUSANDTH: i128 = 1_000_000;
+        billionths = div_away_from_zero(billionths, BILLIONTHS_PER_THOUSANDTH)
+            .saturating_mul(BILLIONTHS_PER_THOUSANDTH);
     }
-    const ONE: i128 = 1_000_000_000;
-    match billionths % ONE {
-        0 => (billionths / ONE).to_string().into(),
+    const BILLIONTHS_PER_UNIT: i128 = 1_000_000_000;
+    match billionths % BILLIONTHS_PER_UNIT {
+        0 => (billionths / BILLIONTHS_PER_UNIT).to_string().into(),
         _ => format!("{billionths}n").into(),
     }
 }
 
-fn billionths(text: &str) -> Option<i128> {
+/// Parses a quantity as a number of billionths. `None` if the text is not a quantity or the number overflows.
+fn parse_billionths(text: &str) -> Option<i128> {
     let (negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -434,33 +438,35 @@ fn billionths(text: &str) -> Option<i128> {
         _ => tens = tens.checked_add(unit.strip_prefix(['e', 'E'])?.parse().ok()?)?,
     }
     let scale = 10i128.checked_pow(tens.unsigned_abs())?;
-    let count = if tens < 0 { round_away(count, scale) } else { count.checked_mul(scale)? };
+    let count = if tens < 0 { div_away_from_zero(count, scale) } else { count.checked_mul(scale)? };
     Some(if negative { -count } else { count })
 }
 
 /// Divides and rounds away from zero, as the API rounds quantities.
-fn round_away(value: i128, by: i128) -> i128 {
+fn div_away_from_zero(value: i128, by: i128) -> i128 {
     let rest = value % by;
     value / by + rest.signum()
 }
 
-fn objects<'a>(
+/// The objects in a list field; other list items are skipped.
+fn objects_in_list<'a>(
     fields: &'a mut Map<String, Value>,
     list: &str,
 ) -> impl Iterator<Item = &'a mut Map<String, Value>> {
     fields.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-fn drop_if(fields: &mut Map<String, Value>, key: &str, default: Option<Value>) {
+/// Removes a field whose value is the default.
+fn remove_if_default(fields: &mut Map<String, Value>, key: &str, default: Option<Value>) {
     if default.is_some() && fields.get(key) == default.as_ref() {
         fields.remove(key);
     }
 }
 
 fn fnv1a_128(text: &str) -> u128 {
-    const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    text.bytes().fold(OFFSET, |sum, byte| (sum ^ u128::from(byte)).wrapping_mul(PRIME))
+    const FNV_OFFSET_BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const FNV_PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    text.bytes().fold(FNV_OFFSET_BASIS, |sum, byte| (sum ^ u128::from(byte)).wrapping_mul(FNV_PRIME))
 }
 
 #[cfg(test)]

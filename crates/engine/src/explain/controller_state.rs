@@ -26,9 +26,9 @@ pub struct ControllerState {
     pub is_executing: bool,
     /// Whether the DaemonSet is in the work queue.
     pub queued: bool,
-    /// When the controller reconciles the DaemonSet again without an event.
+    /// The time at which the controller reconciles the DaemonSet again without an event.
     pub wakes_at: Option<Time>,
-    /// Until when the DaemonSet is not reconciled because it made the controller panic.
+    /// The end of the backoff of a DaemonSet that made the controller panic.
     pub panic_backoff_until: Option<Time>,
 }
 

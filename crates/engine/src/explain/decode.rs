@@ -23,7 +23,7 @@ pub(super) fn pod_problem(json: &[u8]) -> Option<String> {
     if let Some((container, waiting)) = stuck {
         let name = container.name.as_deref().unwrap_or_default();
         let reason = waiting.reason.as_deref().unwrap_or_default();
-        let what = format!("container {name}: {reason}{}", restarts(container));
+        let what = format!("container {name}: {reason}{}", restart_count_text(container));
         let mut all = with_message(&what, waiting.message.as_deref());
         if let Some(end) = last_termination(container) {
             all = format!("{all}; {end}");
@@ -45,11 +45,11 @@ pub(super) fn pod_problem(json: &[u8]) -> Option<String> {
     let end = last_termination(container).map(|it| format!("; {it}")).unwrap_or_default();
     Some(format!(
         "container {name} runs{}, and its {probe} probe has not succeeded{end}",
-        restarts(container)
+        restart_count_text(container)
     ))
 }
 
-fn restarts(container: &ContainerStatus<'_>) -> String {
+fn restart_count_text(container: &ContainerStatus<'_>) -> String {
     match container.restart_count.unwrap_or(0) {
         0 => String::new(),
         1 => ", 1 restart".to_string(),
@@ -57,7 +57,7 @@ fn restarts(container: &ContainerStatus<'_>) -> String {
     }
 }
 
-/// How the container last terminated.
+/// Describes how a container last terminated.
 fn last_termination(container: &ContainerStatus<'_>) -> Option<String> {
     let end = container.last_state.as_ref()?.terminated.as_ref()?;
     let reason = end.reason.as_deref().filter(|it| !it.is_empty()).unwrap_or("Error");
@@ -67,18 +67,18 @@ fn last_termination(container: &ContainerStatus<'_>) -> Option<String> {
 
 fn with_message(what: &str, message: Option<&str>) -> String {
     match message.map(str::trim).filter(|it| !it.is_empty()) {
-        Some(message) => format!("{what}: {}", shorten(message)),
+        Some(message) => format!("{what}: {}", shorten_message(message)),
         None => what.to_string(),
     }
 }
 
-/// Shortens a long message. It begins with what was tried and ends with the cause, so both ends are kept.
-fn shorten(message: &str) -> String {
-    const HEAD: usize = 120;
-    const TAIL: usize = 180;
+/// Shortens a long message in the middle: its beginning names the operation, and its end the cause.
+fn shorten_message(message: &str) -> String {
+    const HEAD_CHARS: usize = 120;
+    const TAIL_CHARS: usize = 180;
     let line: Vec<char> = message.chars().map(|it| if it.is_control() { ' ' } else { it }).collect();
-    match (line.get(..HEAD), line.len().checked_sub(TAIL).and_then(|it| line.get(it..))) {
-        (Some(head), Some(tail)) if HEAD + TAIL < line.len() => {
+    match (line.get(..HEAD_CHARS), line.len().checked_sub(TAIL_CHARS).and_then(|it| line.get(it..))) {
+        (Some(head), Some(tail)) if HEAD_CHARS + TAIL_CHARS < line.len() => {
             head.iter().chain(&['…']).chain(tail).collect()
         }
         _ => line.into_iter().collect(),

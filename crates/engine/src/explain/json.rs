@@ -7,7 +7,7 @@ use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
 use super::{ControllerAnswer, Explanation, NodeReport, NodeState};
-use crate::daemonset::facts::Rollout;
+use crate::daemonset::facts::UpdateStrategy;
 
 impl Explanation {
     /// The explanation as JSON, with all nodes or only one.
@@ -19,7 +19,7 @@ impl Explanation {
         for state in NodeState::ALL {
             counts.insert(camel_case(state), self.count(state).into());
         }
-        let (strategy, share) = strategy(set.rollout);
+        let (strategy, share) = strategy_name_and_limit(set.rollout);
         let waits_for: Vec<Value> = self
             .waits_for()
             .iter()
@@ -78,11 +78,12 @@ pub(crate) fn node_json(node: &NodeReport) -> Value {
     })
 }
 
-pub(crate) fn strategy(rollout: Rollout) -> (&'static str, Option<String>) {
+/// The field name of the update strategy, and its `maxUnavailable` or `maxSurge`.
+pub(crate) fn strategy_name_and_limit(rollout: UpdateStrategy) -> (&'static str, Option<String>) {
     match rollout {
-        Rollout::OnDelete => ("OnDelete", None),
-        Rollout::Drain(share) => ("maxUnavailable", Some(super::text::format_share(share))),
-        Rollout::Surge(share) => ("maxSurge", Some(super::text::format_share(share))),
+        UpdateStrategy::OnDelete => ("OnDelete", None),
+        UpdateStrategy::Drain(share) => ("maxUnavailable", Some(super::text::format_share(share))),
+        UpdateStrategy::Surge(share) => ("maxSurge", Some(super::text::format_share(share))),
     }
 }
 

@@ -21,11 +21,11 @@ use muster_api::time::Time;
 
 pub use crate::daemonset::{NodeExplanation, NodeState, RolloutState};
 pub use controller_state::{ControllerAnswer, ControllerState};
-pub(crate) use json::{node_json, strategy};
+pub(crate) use json::{node_json, strategy_name_and_limit};
 pub use snapshot::{Snapshot, SnapshotError};
 pub(crate) use text::{format_duration, format_names, format_time, pluralize, write_labelled, write_wrapped};
 
-use crate::daemonset::facts::{Rollout, Set};
+use crate::daemonset::facts::{Set, UpdateStrategy};
 use crate::daemonset::why::Why;
 
 /// The state of one DaemonSet on every node.
@@ -40,15 +40,15 @@ pub struct Explanation {
     pub nodes: Vec<NodeReport>,
     pub rollout: RolloutState,
     pub controller: ControllerAnswer,
-    /// Further notes for the user.
+    /// Notes for the user that belong to no node.
     pub notes: Vec<String>,
 }
 
-/// The state of one node, with its reason as text.
+/// The state of one DaemonSet on one node, with its reason as text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeReport {
     pub explained: NodeExplanation,
-    /// The reason, in the same words for all nodes that share it.
+    /// The reason of the state as text, the same for all nodes with that reason.
     pub message: String,
     /// Further lines about this node, without the message.
     pub details: Vec<String>,
@@ -56,7 +56,7 @@ pub struct NodeReport {
 
 /// Nodes with the same state and reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Group<'a> {
+pub struct NodeGroup<'a> {
     pub state: NodeState,
     pub message: &'a str,
     pub nodes: Vec<&'a NodeReport>,
@@ -65,13 +65,14 @@ pub struct Group<'a> {
 impl Explanation {
     /// Rule: nodes with the same state and reason are one group. Groups of nodes that should run the DaemonSet are
     /// first; within a state, larger groups are first.
-    pub fn groups(&self) -> Vec<Group<'_>> {
+    pub fn groups(&self) -> Vec<NodeGroup<'_>> {
         let mut by_reason: BTreeMap<(NodeState, &str), Vec<&NodeReport>> = BTreeMap::new();
         for node in &self.nodes {
             by_reason.entry((node.explained.state, &node.message)).or_default().push(node);
         }
-        let groups = by_reason.into_iter().map(|((state, message), nodes)| Group { state, message, nodes });
-        let mut groups: Vec<Group<'_>> = groups.collect();
+        let groups =
+            by_reason.into_iter().map(|((state, message), nodes)| NodeGroup { state, message, nodes });
+        let mut groups: Vec<NodeGroup<'_>> = groups.collect();
         groups.sort_by_key(|it| (it.state, core::cmp::Reverse(it.nodes.len())));
         groups
     }
@@ -88,7 +89,7 @@ impl Explanation {
     /// Rule: a rollout waits for the nodes that use its budget; they are listed by reason, largest group first.
     pub fn waits_for(&self) -> Vec<(&str, Vec<&Text>)> {
         let mut by_reason: BTreeMap<&str, Vec<&Text>> = BTreeMap::new();
-        let has_budget = self.set.rollout != Rollout::OnDelete;
+        let has_budget = self.set.rollout != UpdateStrategy::OnDelete;
         for node in self.nodes.iter().filter(|it| it.explained.charged && has_budget) {
             by_reason.entry(&node.message).or_default().push(&node.explained.node);
         }

@@ -42,7 +42,7 @@ pub struct Snapshot {
 /// The DaemonSet's pods by node.
 pub(crate) type OwnPods = BTreeMap<Text, Vec<Arc<Pod>>>;
 
-/// Why a snapshot cannot be explained.
+/// Why the state of a DaemonSet cannot be explained from a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SnapshotError {
     /// The snapshot does not contain the DaemonSet.
@@ -65,7 +65,7 @@ impl Snapshot {
 
     /// Adds one object. The DaemonSet must be added first.
     pub fn add_object(&mut self, kind: Kind, object: &[u8]) -> Result<(), Malformed> {
-        let fact = facts::fact(kind, object, &mut self.shared)?;
+        let fact = facts::decode_fact(kind, object, &mut self.shared)?;
         let set = self.sets.last();
         let is_ours = |owner: &Option<Text>| set.is_some_and(|set| owner.as_ref() == Some(&set.uid));
         match &fact {
@@ -146,7 +146,7 @@ impl Snapshot {
         planner
     }
 
-    /// The explanation after the planner's last reconcile.
+    /// The explanation of the DaemonSet's state after the planner's last reconcile.
     pub(crate) fn explanation(
         &self,
         planner: &Planner,
@@ -155,7 +155,7 @@ impl Snapshot {
         now: Time,
     ) -> Option<Explanation> {
         let set = planner.set_of(&self.key)?.clone();
-        let rollout = planner.rollout_of(&self.key)?;
+        let rollout = planner.rollout_state(&self.key)?;
         let mut explained = planner.explain(&self.key);
         if rollout.hash.is_none() {
             // There are no cells before a revision records the template, but the verdicts are known.
@@ -234,7 +234,7 @@ impl Snapshot {
         fit_check: Option<(&FitCheck<'_>, &OwnPods)>,
         now: Time,
     ) -> NodeReport {
-        let node = planner.node_of(&explained.node);
+        let node = planner.node_by_name(&explained.node);
         let mut message = reason_message(&explained.why);
         let mut details: Vec<String> = reason_details(&explained.why, now).into_iter().collect();
         // A node that should not run the DaemonSet gets all unmet requirements.

@@ -10,11 +10,11 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::{ControllerAnswer, ControllerState, Explanation, Group, NodeState};
-use crate::daemonset::facts::{ConditionType, Rollout, Share};
+use super::{ControllerAnswer, ControllerState, Explanation, NodeGroup, NodeState};
+use crate::daemonset::facts::{ConditionType, Share, UpdateStrategy};
 
 /// Maximum width of a line.
-const COLUMNS: usize = 80;
+const LINE_WIDTH: usize = 80;
 
 /// Maximum number of node names printed for a group.
 const NAMES_MAX: usize = 5;
@@ -47,7 +47,7 @@ impl fmt::Display for Explanation {
 }
 
 /// Whether the message of a group says everything, so that no details are printed.
-fn has_no_details(group: &Group<'_>) -> bool {
+fn has_no_details(group: &NodeGroup<'_>) -> bool {
     group.state == NodeState::Excluded && 1 < group.nodes.len()
 }
 
@@ -181,11 +181,13 @@ impl Explanation {
             left => format!("{left} left"),
         };
         match self.set.rollout {
-            Rollout::OnDelete => "OnDelete: old pods are replaced when somebody deletes them".to_string(),
-            Rollout::Drain(share) => {
+            UpdateStrategy::OnDelete => {
+                "OnDelete: old pods are replaced when somebody deletes them".to_string()
+            }
+            UpdateStrategy::Drain(share) => {
                 format!("maxUnavailable {}: {charged} down, {left}", format_share_of_nodes(share, budget))
             }
-            Rollout::Surge(share) => {
+            UpdateStrategy::Surge(share) => {
                 format!(
                     "maxSurge {}: {charged} with a second pod, {left}",
                     format_share_of_nodes(share, budget)
@@ -236,7 +238,7 @@ impl ControllerState {
     }
 }
 
-fn write_group(f: &mut fmt::Formatter<'_>, count: usize, group: &Group<'_>) -> fmt::Result {
+fn write_group(f: &mut fmt::Formatter<'_>, count: usize, group: &NodeGroup<'_>) -> fmt::Result {
     let lead = format!("{count:7}  {:11}", group.state.as_str());
     write_hanging(f, &lead, REASON_COLUMN, group.message)
 }
@@ -263,7 +265,7 @@ fn write_hanging(f: &mut impl fmt::Write, lead: &str, at: usize, words: &str) ->
     let mut is_fresh = true;
     for word in words.split(' ').filter(|it| !it.is_empty()) {
         let length = word.chars().count();
-        if !is_fresh && COLUMNS < used + 1 + length {
+        if !is_fresh && LINE_WIDTH < used + 1 + length {
             writeln!(f, "{}", line.trim_end())?;
             line = format!("{:at$}", "");
             (used, is_fresh) = (at, true);

@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use muster_api::well_known::ANNOTATION_LAST_APPLIED;
 use serde_json::{Map, Value};
 
-/// Annotation with the last applied configuration.
-pub const LAST_APPLIED: &str = ANNOTATION_LAST_APPLIED;
+/// Annotation with the configuration that `kubectl apply` last applied.
+pub const LAST_APPLIED_ANNOTATION: &str = ANNOTATION_LAST_APPLIED;
 
 /// Merge keys of the lists in a DaemonSet, by field name: the elements of these lists are merged one by one, all other
 /// lists are replaced.
@@ -37,9 +37,9 @@ const MERGE_KEYS: [(&str, &str); 14] = [
 const SERVER_METADATA: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
 
-/// Rule: the object that `kubectl apply` would write.
+/// Rule: the object that `kubectl apply` would write for a file, by a three-way merge with the live object.
 pub fn apply_manifest(live: &Value, file: &Value) -> Value {
-    let last = live["metadata"]["annotations"][LAST_APPLIED].as_str();
+    let last = live["metadata"]["annotations"][LAST_APPLIED_ANNOTATION].as_str();
     let last: Value = last.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default();
     merge_values("", Some(live), &last, &without_server_fields(file))
 }

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use muster_api::text::Text;
 use serde_json::{Value, json};
 
-use super::{Change, RolloutPreview};
-use crate::explain::{node_json, strategy};
+use super::{RevisionChange, RolloutPreview};
+use crate::explain::{node_json, strategy_name_and_limit};
 
 impl RolloutPreview {
     pub fn to_json(&self) -> Value {
@@ -20,7 +20,7 @@ impl RolloutPreview {
             .iter()
             .map(|it| json!({"afterSeconds": it.after.as_secs(), "nodes": it.nodes}))
             .collect();
-        let (strategy, share) = strategy(self.set.rollout);
+        let (strategy, share) = strategy_name_and_limit(self.set.rollout);
         let stops = self.stops.as_ref().map(|it| {
             let waits_for = it.waits_for.iter();
             let waits_for =
@@ -54,12 +54,14 @@ impl RolloutPreview {
     }
 }
 
-fn change_json(change: Change) -> Value {
+fn change_json(change: RevisionChange) -> Value {
     match change {
-        Change::Create => json!({"kind": "create"}),
-        Change::Nothing => json!({"kind": "none"}),
-        Change::NoRestart => json!({"kind": "noRestart"}),
-        Change::NewRevision { number } => json!({"kind": "newRevision", "revision": number}),
-        Change::Rollback { was, number } => json!({"kind": "rollback", "was": was, "revision": number}),
+        RevisionChange::Create => json!({"kind": "create"}),
+        RevisionChange::Nothing => json!({"kind": "none"}),
+        RevisionChange::NoRestart => json!({"kind": "noRestart"}),
+        RevisionChange::NewRevision { number } => json!({"kind": "newRevision", "revision": number}),
+        RevisionChange::Rollback { was, number } => {
+            json!({"kind": "rollback", "was": was, "revision": number})
+        }
     }
 }

@@ -15,7 +15,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use apply::{LAST_APPLIED, apply_manifest, merge_patch};
+pub use apply::{LAST_APPLIED_ANNOTATION, apply_manifest, merge_patch};
 
 use muster_api::labels::Labels;
 use muster_api::meta::ObjectKey;
@@ -23,32 +23,32 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use crate::daemonset::NodeState;
-use crate::daemonset::facts::{Fact, HASH_LABEL, Kind, Phase, Pod, Revision, Rollout, Set, Truth};
+use crate::daemonset::facts::{Fact, HASH_LABEL, Kind, Phase, Pod, Revision, Set, Truth, UpdateStrategy};
 use crate::daemonset::plan::{Claim, Plan, RevisionWrite, Settings};
 use crate::daemonset::planner::Planner;
 use crate::daemonset::why::Why;
 use crate::explain::{ControllerAnswer, Explanation, Snapshot, SnapshotError};
 use crate::scheduler::FitCheck;
 
-/// The effects of a changed DaemonSet.
+/// The effects of a changed DaemonSet on the nodes and pods of the cluster.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RolloutPreview {
     pub key: ObjectKey,
     /// The DaemonSet after the change.
     pub set: Arc<Set>,
-    pub change: Change,
+    pub change: RevisionChange,
     /// Nodes that have no pod and get one, and nodes that lose theirs.
     pub gains: Vec<Text>,
     pub loses: Vec<Text>,
     /// Nodes whose pod is replaced, in update order.
-    pub batches: Vec<Batch>,
+    pub batches: Vec<UpdateBatch>,
     /// Nodes whose pod is not replaced.
     pub keeps: Vec<Text>,
     /// With `OnDelete`: nodes whose outdated pod stays until somebody deletes it.
     pub waits: Vec<Text>,
     /// Minimum duration of the rollout, which follows from `minReadySeconds`.
     pub at_least: Duration,
-    /// Set if the rollout would not complete: nodes that keep their outdated pod, and the nodes it would wait for.
+    /// The nodes at which the rollout stalls; `None` if it completes.
     pub stops: Option<StalledRollout>,
     /// The state of all nodes after the rollout.
     pub after: Explanation,
@@ -56,7 +56,7 @@ pub struct RolloutPreview {
 
 /// Effect of a change on the revision history of a DaemonSet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Change {
+pub enum RevisionChange {
     /// The DaemonSet does not exist yet.
     Create,
     /// The object does not change.
@@ -75,8 +75,8 @@ pub enum Change {
 
 /// Nodes whose pods are replaced at the same time.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Batch {
-    /// Minimum time since the start of the rollout.
+pub struct UpdateBatch {
+    /// Earliest time at which this batch can start, counted from the start of the rollout.
     pub after: Duration,
     pub nodes: Vec<Text>,
 }
@@ -87,7 +87,8 @@ pub struct StalledRollout {
     pub waits_for: Vec<(String, Vec<Text>)>,
 }
 
-/// Maximum number of reconciles per node: each pod is deleted once, created once and becomes available once.
+/// Maximum number of simulated reconciles per node. Few are needed, because each pod is deleted, created and becomes
+/// available once.
 const RECONCILES_PER_NODE: usize = 8;
 
 impl Snapshot {
@@ -120,7 +121,7 @@ impl RolloutPreview {
             ))
         };
         let asks_the_same = live.is_some_and(|it| asks(it) == asks(&self.set));
-        if !asks_the_same || matches!(self.set.rollout, Rollout::Surge(_)) {
+        if !asks_the_same || matches!(self.set.rollout, UpdateStrategy::Surge(_)) {
             nodes.extend(self.batches.iter().flat_map(|it| &it.nodes).cloned());
         }
         nodes
@@ -138,7 +139,7 @@ struct RolloutSimulation<'a> {
     created_pods: BTreeSet<Text>,
     started_at: Time,
     now: Time,
-    batches: Vec<Batch>,
+    batches: Vec<UpdateBatch>,
     resource_version: u64,
 }
 
@@ -152,7 +153,7 @@ impl<'a> RolloutSimulation<'a> {
         let initial_pods = snapshot.own_pods(set);
         // The burst limit would split batches, and the timers of conditions have no effect here.
         let desired = snapshot.items.get(&Kind::Nodes).map_or(0, Vec::len);
-        let budget = crate::daemonset::budget(set, i64::try_from(desired).unwrap_or(i64::MAX));
+        let budget = crate::daemonset::rollout_budget(set, i64::try_from(desired).unwrap_or(i64::MAX));
         let settings = Settings { burst: budget.max(250), conditions: false, ..Settings::default() };
         let planner = snapshot.planner(set, settings);
         Self {
@@ -169,7 +170,7 @@ impl<'a> RolloutSimulation<'a> {
         }
     }
 
-    /// Executes plans until nothing is left to do; returns the writes of the first plan to the revision history.
+    /// Executes plans until a plan has no writes, and returns the writes of the first plan to the revision history.
     fn run(&mut self) -> Vec<RevisionWrite> {
         let nodes = self.snapshot.items.get(&Kind::Nodes).map_or(0, Vec::len) + self.initial_pods.len();
         let mut first_steps = None;
@@ -231,7 +232,7 @@ impl<'a> RolloutSimulation<'a> {
             self.create_pod(node, &plan.hash);
         }
         if !replaced.is_empty() {
-            self.batches.push(Batch { after: self.now.since(self.started_at), nodes: replaced });
+            self.batches.push(UpdateBatch { after: self.now.since(self.started_at), nodes: replaced });
         }
         !plan.claims.is_empty()
             || !plan.steps.is_empty()
@@ -244,7 +245,7 @@ impl<'a> RolloutSimulation<'a> {
         let owner = Some(self.set.uid.clone());
         match claim {
             Claim::AdoptPod(it) => {
-                // The node does not gain a pod: it already has this one, which initial_pods no owner.
+                // The node does not gain a pod: it already has this one, which had no owner.
                 if let Some(node) = &it.target {
                     self.initial_pods.entry(node.clone()).or_default().push(it.clone());
                 }
@@ -292,7 +293,7 @@ impl<'a> RolloutSimulation<'a> {
         let without: BTreeSet<ObjectKey> =
             self.initial_pods.get(node).into_iter().flatten().filter(left).map(|it| it.key.clone()).collect();
         let fits = self.fit_check.and_then(|it| it.unfit_detail(node, &without)).is_none();
-        let is_ready = self.planner.node_of(node).is_some_and(|it| it.ready.status == Truth::True);
+        let is_ready = self.planner.node_by_name(node).is_some_and(|it| it.ready.status == Truth::True);
         self.resource_version += 1;
         let name: Text = format!("{} (new {})", self.snapshot.key.name, self.resource_version).into();
         self.created_pods.insert(name.clone());
@@ -319,7 +320,7 @@ impl<'a> RolloutSimulation<'a> {
     fn complete_pending_changes(&mut self) {
         let nodes: Vec<Text> = self.initial_pods.keys().cloned().collect();
         for node in nodes {
-            let is_ready = self.planner.node_of(&node).is_some_and(|it| it.ready.status == Truth::True);
+            let is_ready = self.planner.node_by_name(&node).is_some_and(|it| it.ready.status == Truth::True);
             for pod in self.planner.pods_on(&self.snapshot.key, &node).to_vec() {
                 if pod.deleting {
                     self.remove_pod(&pod);
@@ -388,7 +389,7 @@ impl<'a> RolloutSimulation<'a> {
         batches.retain(|it| !it.nodes.is_empty());
         let is_old = |it: &&crate::explain::NodeReport| it.explained.state == NodeState::Outdated;
         let left: Vec<Text> = after.nodes.iter().filter(is_old).map(|it| it.explained.node.clone()).collect();
-        let on_delete = self.set.rollout == Rollout::OnDelete;
+        let on_delete = self.set.rollout == UpdateStrategy::OnDelete;
         let stops = (!after.rollout.complete && !on_delete && !after.waits_for().is_empty())
             .then(|| StalledRollout { left: left.clone(), waits_for: to_owned_reasons(after.waits_for()) });
         Some(RolloutPreview {
@@ -417,22 +418,22 @@ fn to_owned_reasons(waits_for: Vec<(&str, Vec<&Text>)>) -> Vec<(String, Vec<Text
 
 /// Rule: a change is a new revision if no revision has an equivalent template; a rollback if an earlier revision has
 /// one; otherwise it replaces no pod.
-fn classify_change(live: Option<&Arc<Set>>, set: &Set, steps: &[RevisionWrite]) -> Change {
-    let Some(live) = live else { return Change::Create };
+fn classify_change(live: Option<&Arc<Set>>, set: &Set, steps: &[RevisionWrite]) -> RevisionChange {
+    let Some(live) = live else { return RevisionChange::Create };
     if live.generation == set.generation && live.template == set.template {
-        return Change::Nothing;
+        return RevisionChange::Nothing;
     }
     if live.template.identity == set.template.identity {
-        return Change::NoRestart;
+        return RevisionChange::NoRestart;
     }
     let step = steps.iter().find_map(|step| match step {
-        RevisionWrite::Create { number, .. } => Some(Change::NewRevision { number: *number }),
+        RevisionWrite::Create { number, .. } => Some(RevisionChange::NewRevision { number: *number }),
         RevisionWrite::Renumber { revision, number } => {
-            Some(Change::Rollback { was: revision.number, number: *number })
+            Some(RevisionChange::Rollback { was: revision.number, number: *number })
         }
         RevisionWrite::Label { .. } => None,
     });
-    step.unwrap_or(Change::NoRestart)
+    step.unwrap_or(RevisionChange::NoRestart)
 }
 
 fn with_label(labels: &Labels, key: &str, value: &Text) -> Labels {

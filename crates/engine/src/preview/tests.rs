@@ -476,7 +476,7 @@ fn as_kubectl_applies() {
     }});
     let live = json!({
         "metadata": {"name": "web", "uid": "u", "resourceVersion": "7", "labels": {"a": "1", "b": "1", "theirs": "1"},
-            "annotations": {LAST_APPLIED: last.to_string(), "theirs": "1"}},
+            "annotations": {LAST_APPLIED_ANNOTATION: last.to_string(), "theirs": "1"}},
         "spec": {
             "minReadySeconds": 5,
             "revisionHistoryLimit": 10,

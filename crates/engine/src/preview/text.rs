@@ -8,8 +8,8 @@ use core::fmt;
 
 use muster_api::text::Text;
 
-use super::{Change, RolloutPreview};
-use crate::daemonset::facts::Rollout;
+use super::{RevisionChange, RolloutPreview};
+use crate::daemonset::facts::UpdateStrategy;
 use crate::explain::{NodeState, format_duration, format_names, pluralize, write_labelled, write_wrapped};
 
 /// Maximum number of batches printed.
@@ -49,11 +49,7 @@ impl fmt::Display for RolloutPreview {
             }
             write_labelled(f, if stops.left.is_empty() { "waits" } else { "stops" }, &words)?;
         }
-        write_labelled(
-            f,
-            "without",
-            &self.reasons(|node, state| is_without(state) && !loses.contains(node)),
-        )?;
+        write_labelled(f, "without", &self.reasons(|node, state| lacks_pod(state) && !loses.contains(node)))?;
         for note in &self.after.notes {
             write_labelled(f, "note", core::slice::from_ref(note))?;
         }
@@ -64,7 +60,7 @@ impl fmt::Display for RolloutPreview {
     }
 }
 
-fn is_without(state: NodeState) -> bool {
+fn lacks_pod(state: NodeState) -> bool {
     matches!(state, NodeState::Excluded | NodeState::Missing)
 }
 
@@ -75,9 +71,9 @@ impl RolloutPreview {
         self.batches.iter().flat_map(|it| &it.nodes).filter(|it| !keeps.contains(it)).count()
     }
 
-    /// Number of nodes that have no pod and get none.
+    /// Number of nodes that have no pod and do not get one.
     pub fn without(&self) -> usize {
-        let without = self.after.nodes.iter().filter(|it| is_without(it.explained.state)).count();
+        let without = self.after.nodes.iter().filter(|it| lacks_pod(it.explained.state)).count();
         without.saturating_sub(self.loses.len())
     }
 
@@ -107,9 +103,9 @@ impl RolloutPreview {
     }
 
     fn order(&self) -> Vec<String> {
-        let (strategy, share) = crate::explain::strategy(self.set.rollout);
+        let (strategy, share) = crate::explain::strategy_name_and_limit(self.set.rollout);
         let within = match (self.set.rollout, share) {
-            (Rollout::OnDelete, _) | (_, None) => String::new(),
+            (UpdateStrategy::OnDelete, _) | (_, None) => String::new(),
             (_, Some(share)) => format!(", {strategy} {share}"),
         };
         let takes = if self.at_least.is_zero() {
@@ -145,7 +141,7 @@ impl RolloutPreview {
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for RevisionChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Create => f.write_str("new"),

@@ -13,7 +13,7 @@ use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
 use muster_engine::controller::Event;
-use muster_engine::daemonset::facts::{self, Counts, Fact, Kind};
+use muster_engine::daemonset::facts::{self, Fact, Kind, StatusCounts};
 use muster_engine::daemonset::manifest::{self, Binding, Owner};
 use muster_engine::daemonset::plan::{Plan, Settings};
 use muster_engine::daemonset::planner::Planner;
@@ -68,7 +68,7 @@ fn plans_of(all: Vec<Recorded>, settings: Settings) -> Vec<(String, Plan)> {
     let mut list = |kind, objects: Vec<&String>| {
         let item = |it: &String| {
             let line = format!(r#"{{"type":"ADDED","object":{it}}}"#);
-            facts::watched(kind, line.as_bytes(), &mut shared)
+            facts::decode_watched(kind, line.as_bytes(), &mut shared)
                 .expect("an object")
                 .into_fact()
                 .expect("a fact")
@@ -90,7 +90,7 @@ fn plans_of(all: Vec<Recorded>, settings: Settings) -> Vec<(String, Plan)> {
     all.into_iter().map(|it| look(it.name)).collect()
 }
 
-fn counted(it: &Counts) -> String {
+fn counted(it: &StatusCounts) -> String {
     format!(
         "desired {} current {} ready {} updated {} available {} unavailable {} misscheduled {}",
         it.desired, it.current, it.ready, it.updated, it.available, it.unavailable, it.misscheduled
@@ -222,7 +222,9 @@ fn a_pod_is_the_one_upstream_makes_but_for_what_the_server_adds() {
             {
                 continue;
             }
-            let pod = facts::pod(raw.as_bytes(), &mut Interner::default()).expect("a pod").expect("of a set");
+            let pod = facts::decode_pod(raw.as_bytes(), &mut Interner::default())
+                .expect("a pod")
+                .expect("of a set");
             let node = pod.target.expect("a node");
             let generation = labels[manifest::GENERATION_LABEL].as_str().and_then(|it| it.parse().ok());
             let hash = text(&current);

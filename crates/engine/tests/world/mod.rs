@@ -6,7 +6,7 @@ use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
 use muster_engine::controller::CallError;
 use muster_engine::controller::Event;
-use muster_engine::daemonset::execution::{Call, Execution, Next, Report, Response};
+use muster_engine::daemonset::execution::{Call, Execution, ExecutionReport, NextStep, Response};
 use muster_engine::daemonset::facts::{self, Fact, Kind, Set};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::{Plan, Settings};
@@ -70,7 +70,7 @@ impl Scene {
 
     fn read(&mut self, kind: Kind, what: &str, object: &Value) -> Fact {
         let line = json!({"type": what, "object": object}).to_string();
-        facts::watched(kind, line.as_bytes(), &mut self.shared)
+        facts::decode_watched(kind, line.as_bytes(), &mut self.shared)
             .expect("a well-formed object")
             .into_fact()
             .expect("a fact")
@@ -100,15 +100,15 @@ impl Scene {
 }
 
 /// Makes every call of a plan, in order; one that failed says so.
-pub(crate) fn carry_out(plan: Plan, mut answer: impl FnMut(&Call) -> Response) -> (String, Report) {
+pub(crate) fn carry_out(plan: Plan, mut answer: impl FnMut(&Call) -> Response) -> (String, ExecutionReport) {
     let mut calls = String::new();
     let set = plan.set.clone();
     let mut act = Execution::new(plan);
     loop {
         match act.next() {
-            Next::Done => return (calls, act.finish()),
-            Next::Wait => unreachable!("every call is answered at once"),
-            Next::Call(call) => {
+            NextStep::Done => return (calls, act.finish()),
+            NextStep::Wait => unreachable!("every call is answered at once"),
+            NextStep::Call(call) => {
                 let outcome = answer(&call);
                 calls += &said(&set, &call);
                 if let Response::Refused(refusal) = &outcome {
@@ -123,7 +123,7 @@ pub(crate) fn carry_out(plan: Plan, mut answer: impl FnMut(&Call) -> Response) -
 
 /// `create pods  on a`
 pub(crate) fn said(set: &Set, call: &Call) -> String {
-    let (verb, target) = (manifest::verb(call), manifest::target(set, call));
+    let (verb, target) = (manifest::call_verb(call), manifest::call_target(set, call));
     let subresource = target.subresource.map_or(String::new(), |it| format!("/{it}"));
     let what = match call {
         Call::CreatePod { node, .. } => format!("on {node}"),

@@ -17,7 +17,7 @@ const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
 /// [`REPEAT_INTERVAL`].
 const MESSAGES_PER_SITE_MAX: usize = 20;
 
-/// Whether to print a log event.
+/// The decision whether to print or to suppress a log event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PrintDecision {
     Suppress,

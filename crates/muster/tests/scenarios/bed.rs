@@ -21,7 +21,7 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_control::{
-    Binding, ControllerExit, Lease, NodeLifecycleConfig, Observation, Options, PlanObserver, Settings, Terms,
+    Binding, ControllerExit, Lease, NodeLifecycleConfig, Options, PlanObserver, PlanProgress, Settings, Terms,
 };
 use muster_engine::daemonset::facts::Kind;
 use muster_server::{ApiServer, BuiltinUser};
@@ -726,16 +726,16 @@ pub(crate) fn now() -> Time {
 fn observer(records: Arc<Mutex<Vec<Record>>>, replica: usize, life: u64) -> PlanObserver {
     Arc::new(move |moment| {
         let what = match moment {
-            Observation::Planned { planner, plan, .. } => What::Planned {
+            PlanProgress::Planned { planner, plan, .. } => What::Planned {
                 plan: Arc::new(plan.clone()),
                 snapshot: judge::snapshot(planner),
                 sets: planner.sets().cloned().collect(),
             },
-            Observation::Called { set, call } => What::Called { set: set.clone(), call: call.clone() },
-            Observation::Answered { set, call, outcome } => {
+            PlanProgress::Called { set, call } => What::Called { set: set.clone(), call: call.clone() },
+            PlanProgress::Answered { set, call, outcome } => {
                 What::Answered { set: set.clone(), call: call.clone(), outcome: outcome.clone() }
             }
-            Observation::Done { set } => What::Done { set: set.clone() },
+            PlanProgress::Done { set } => What::Done { set: set.clone() },
         };
         records.lock().unwrap().push(Record { at: now(), replica, life, what });
     })

@@ -288,7 +288,7 @@ impl<'a> Replay<'a> {
                     _ => WriteFault::ServerApplied,
                 };
                 let name = Text::from("");
-                let truth = match manifest::verb(call) {
+                let truth = match manifest::call_verb(call) {
                     Verb::Delete => Response::Deleted,
                     Verb::Get | Verb::List => return,
                     _ => Response::Wrote { name, resource_version: resource_version.unwrap_or(0) },
@@ -333,8 +333,8 @@ impl<'a> Replay<'a> {
 
     /// The request that a call became: the first of its sort that no earlier call became.
     fn find(&mut self, (replica, life): (usize, u64), set: &Set, call: &Call) -> Option<usize> {
-        let target = manifest::target(set, call);
-        let method = match manifest::verb(call) {
+        let target = manifest::call_target(set, call);
+        let method = match manifest::call_verb(call) {
             Verb::Get | Verb::List => Method::GET,
             Verb::Create => Method::POST,
             Verb::Update => Method::PUT,

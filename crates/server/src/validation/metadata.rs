@@ -125,7 +125,7 @@ fn check_owner_references(owners: &Value, at: &ErrorPath, out: &mut FieldErrors)
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
                          and {this}"
                     );
-                    out.invalid(at, owners_in_go_order(owners), &why);
+                    out.invalid(at, owner_references_in_go_order(owners), &why);
                 }
             }
         }
@@ -133,7 +133,7 @@ fn check_owner_references(owners: &Value, at: &ErrorPath, out: &mut FieldErrors)
 }
 
 /// Formats owner references as JSON in the field order of the Go struct.
-fn owners_in_go_order(owners: &Value) -> InvalidValue<'static> {
+fn owner_references_in_go_order(owners: &Value) -> InvalidValue<'static> {
     const OWNER_REFERENCE_FIELDS: &[&str] =
         &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let owner = |it: &Value| {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_engine::daemonset::facts::{Pod, Rollout, Set};
+use muster_engine::daemonset::facts::{Pod, Set, UpdateStrategy};
 
 use super::Violation;
 use super::oracle::{self, ClusterView};
@@ -62,7 +62,8 @@ impl ConvergenceCheck<'_> {
                 ),
             );
         }
-        let settling = view.pods_of(set).find(|it| it.is_ready() && !oracle::is_available(set, it, clock));
+        let settling =
+            view.pods_of(set).find(|it| it.is_ready() && !oracle::is_pod_available(set, it, clock));
         if let Some(pod) = settling {
             return fail("L2", format!("{} is ready and not yet available", pod.key));
         }
@@ -90,20 +91,21 @@ impl ConvergenceCheck<'_> {
             let stays = here.iter().find(|it| !dead || !it.deleting);
             return stays.and_then(|it| fail("L1", format!("{} is still on {name}", it.key)));
         }
-        if !oracle::is_eligible(set, node) {
+        if !oracle::is_node_eligible(set, node) {
             if let Some(it) = here.iter().find(|it| !it.bound && !it.deleting) {
                 return fail("L1", format!("{} is pending for {name}, which is not eligible", it.key));
             }
-            if let Some(it) = here.iter().find(|it| oracle::has_finished(it) && !it.deleting) {
+            if let Some(it) = here.iter().find(|it| oracle::has_pod_finished(it) && !it.deleting) {
                 return fail("L1", format!("{} on {name} has finished and is not deleted", it.key));
             }
-            let surplus = 1 < here.iter().filter(|it| oracle::is_live(it)).count();
+            let surplus = 1 < here.iter().filter(|it| oracle::is_active_pod(it)).count();
             let moved = here.iter().find(|it| {
-                let is_outdated = !view.has_current_template(set, it) && oracle::is_live(it) && !dead;
+                let is_outdated = !view.has_current_template(set, it) && oracle::is_active_pod(it) && !dead;
                 let tolerates = node.taints.iter().all(|taint| {
-                    taint.effect.as_str() != "NoSchedule" || oracle::is_tolerated(&it.tolerations, taint)
+                    taint.effect.as_str() != "NoSchedule"
+                        || oracle::is_taint_tolerated(&it.tolerations, taint)
                 });
-                is_outdated && tolerates && set.rollout != Rollout::OnDelete
+                is_outdated && tolerates && set.rollout != UpdateStrategy::OnDelete
             });
             return match moved {
                 _ if surplus => fail("L1", format!("several pods on {name}")),
@@ -118,20 +120,20 @@ impl ConvergenceCheck<'_> {
         }
         match here.as_slice() {
             [pod]
-                if oracle::is_live(pod)
+                if oracle::is_active_pod(pod)
                     && pod.ready_since.is_none()
                     && self.never_ready.contains(&pod.key) =>
             {
                 None
             }
-            [pod] if !oracle::is_live(pod) && self.never_ready.contains(&pod.key) => None,
-            [pod] if !oracle::is_live(pod) => {
+            [pod] if !oracle::is_active_pod(pod) && self.never_ready.contains(&pod.key) => None,
+            [pod] if !oracle::is_active_pod(pod) => {
                 fail("L1", format!("{} on {name} is {:?} and not replaced", pod.key, pod.phase))
             }
             [pod] if pod.ready_since.is_none() => fail("L1", format!("{} on {name} is not ready", pod.key)),
             [pod]
                 if !view.has_current_template(set, pod)
-                    && set.rollout != Rollout::OnDelete
+                    && set.rollout != UpdateStrategy::OnDelete
                     && !self.is_rollout_paused(set) =>
             {
                 // L4: dead nodes must not block the rollout on the other nodes.
@@ -145,7 +147,7 @@ impl ConvergenceCheck<'_> {
             [] => fail("L1", format!("no pod of {} on {name}", set.key)),
             several
                 if self.is_rollout_paused(set)
-                    && matches!(set.rollout, Rollout::Surge(_))
+                    && matches!(set.rollout, UpdateStrategy::Surge(_))
                     && several.len() == 2 =>
             {
                 None

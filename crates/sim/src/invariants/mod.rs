@@ -41,10 +41,10 @@ pub struct PlanBasis {
     pub replica: usize,
     pub process_number: u64,
     pub snapshot: BTreeMap<Kind, u64>,
-    /// The time by the replica's clock.
+    /// The time of the plan by the replica's clock.
     pub clock: Time,
     pub plan: Arc<Plan>,
-    /// UID and deletion of the set from a live read, if the controller has made one.
+    /// UID of the set and whether it is being deleted, from the controller's read of the live object, if it made one.
     pub rechecked: Option<(Text, bool)>,
 }
 
@@ -82,7 +82,7 @@ pub struct InvariantChecks {
     lease_free_since: Option<Time>,
     /// A replica's clock was stepped: from then on the Lease cannot prevent two leaders.
     clock_was_set: bool,
-    /// The run is without faults.
+    /// Whether no faults are injected into this run.
     pub is_fault_free: bool,
     /// Time of the last failed write and the set's generation then, by replica, process and set.
     failed_at: BTreeMap<(usize, u64, Text), (Time, i64)>,
@@ -94,7 +94,7 @@ pub struct InvariantChecks {
     pub summary: BTreeMap<(Text, &'static str), u64>,
 }
 
-/// Replica, process, the set's UID and generation, and the node.
+/// Key of the failed pods of a set on a node: replica, process, the set's UID and generation, and the node.
 type FailedPodKey = (usize, u64, Text, i64, Text);
 
 /// The acknowledged writes of one replica to one set.
@@ -269,7 +269,7 @@ impl InvariantChecks {
             return;
         }
         let set = server.sets.values().find(|it| it.uid == owner);
-        let was_up = set.is_some_and(|set| oracle::is_available(set, before, now));
+        let was_up = set.is_some_and(|set| oracle::is_pod_available(set, before, now));
         if was_up || matches!(commit.actor, Actor::User | Actor::Garbage) {
             self.disrupted_nodes.remove(&(owner, node));
         }
@@ -286,7 +286,7 @@ impl InvariantChecks {
         }
     }
 
-    /// Excuses a node on which a set adopts a pod: the set deletes surplus pods next.
+    /// Allows two pods on a node on which a set adopts a pod, until the set has deleted the surplus pod.
     fn excuse_adoption(&mut self, server: &SimServer, commit: &SimCommit) {
         let before = server.fact_at_revision(Kind::Pods, &commit.key, commit.revision.saturating_sub(1));
         let (Some(Fact::Pod(before)), Some(Fact::Pod(now))) = (before, &commit.fact) else { return };

@@ -15,7 +15,8 @@ use muster_api::well_known::{
     TAINT_NODE_UNSCHEDULABLE,
 };
 use muster_engine::daemonset::facts::{
-    Affinity, Counts, Fact, Kind, Node, NodeRequirement, Pod, Revision, Rollout, Selector, Set, Term, Truth,
+    Affinity, Fact, Kind, Node, NodeRequirement, Pod, Revision, Selector, Set, StatusCounts, Term, Truth,
+    UpdateStrategy,
 };
 
 use crate::server::SimServer;
@@ -75,7 +76,7 @@ impl ClusterView {
 
     /// The nodes on which the set should run a pod.
     pub fn eligible_nodes<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a Arc<Node>> {
-        self.nodes.values().filter(|it| is_eligible(set, it))
+        self.nodes.values().filter(|it| is_node_eligible(set, it))
     }
 
     /// The revision hashes that stand for the current template.
@@ -134,20 +135,20 @@ impl ClusterView {
         let pods: Vec<&Arc<Pod>> =
             self.pods_on(set, name).filter(|it| !is_deleted_and_finished(it)).collect();
         let has_new = pods.iter().any(|it| new(it));
-        let new_available = pods.iter().any(|it| new(it) && is_available(set, it, now));
-        if self.nodes.get(name).is_some_and(|it| is_lost(it, since)) {
+        let new_available = pods.iter().any(|it| new(it) && is_pod_available(set, it, now));
+        if self.nodes.get(name).is_some_and(|it| is_node_lost(it, since)) {
             return false;
         }
         if has_new && !new_available {
             return true;
         }
-        if matches!(set.rollout, Rollout::Surge(_)) {
+        if matches!(set.rollout, UpdateStrategy::Surge(_)) {
             return false;
         }
         let Some(node) = self.nodes.get(name) else { return false };
-        let up = pods
-            .iter()
-            .any(|it| is_live(it) && if new(it) { is_available(set, it, now) } else { is_ready(it) });
+        let up = pods.iter().any(|it| {
+            is_active_pod(it) && if new(it) { is_pod_available(set, it, now) } else { is_pod_ready(it) }
+        });
         if !may_keep_pod(set, node) {
             return false;
         }
@@ -155,31 +156,32 @@ impl ClusterView {
             untolerated_taints(set, node).into_iter().filter(|it| !is_node_condition_taint(it)).collect();
         if real.is_empty() {
             let before = node.ready.since.is_some_and(|it| since.is_some_and(|since| it < since));
-            let is_not_ready = node.ready.status != Truth::True && !is_eligible(set, node);
+            let is_not_ready = node.ready.status != Truth::True && !is_node_eligible(set, node);
             return !(up || is_not_ready && before && pods.is_empty());
         }
-        pods.iter().any(|it| it.deleting && real.iter().all(|taint| is_tolerated(&it.tolerations, taint)))
+        pods.iter()
+            .any(|it| it.deleting && real.iter().all(|taint| is_taint_tolerated(&it.tolerations, taint)))
     }
 
     /// The expected counts of the status.
-    pub fn expected_counts(&self, set: &Set, now: Time) -> Counts {
+    pub fn expected_counts(&self, set: &Set, now: Time) -> StatusCounts {
         let hashes = self.current_hashes(set);
-        let mut counts = Counts::default();
+        let mut counts = StatusCounts::default();
         for node in self.nodes.values() {
             let pods: Vec<&Arc<Pod>> =
                 self.pods_on(set, &node.name).filter(|it| !is_deleted_and_finished(it)).collect();
-            if !is_eligible(set, node) {
+            if !is_node_eligible(set, node) {
                 counts.misscheduled += i64::from(!pods.is_empty());
                 continue;
             }
             counts.desired += 1;
             let rank = |it: &Pod| {
                 let (is_available, new) =
-                    (is_available(set, it, now), self.has_template_hash(set, it, &hashes));
+                    (is_pod_available(set, it, now), self.has_template_hash(set, it, &hashes));
                 match (is_available, new) {
                     (true, true) => 4,
                     (true, false) => 3,
-                    _ if is_live(it) && is_ready(it) => 2,
+                    _ if is_active_pod(it) && is_pod_ready(it) => 2,
                     _ => i32::from(!it.deleting),
                 }
             };
@@ -188,8 +190,8 @@ impl ClusterView {
                 .max_by(|a, b| (rank(a), a.created, &b.key.name).cmp(&(rank(b), b.created, &a.key.name)));
             let Some(pod) = counted else { continue };
             counts.current += 1;
-            counts.ready += i64::from(is_live(pod) && is_ready(pod));
-            counts.available += i64::from(is_available(set, pod, now));
+            counts.ready += i64::from(is_active_pod(pod) && is_pod_ready(pod));
+            counts.available += i64::from(is_pod_available(set, pod, now));
             counts.updated += i64::from(self.has_template_hash(set, pod, &hashes));
         }
         counts.unavailable = counts.desired - counts.available;
@@ -199,8 +201,8 @@ impl ClusterView {
 
 pub fn rollout_budget(set: &Set, desired: usize) -> usize {
     match set.rollout {
-        Rollout::OnDelete => 0,
-        Rollout::Drain(share) | Rollout::Surge(share) => match share {
+        UpdateStrategy::OnDelete => 0,
+        UpdateStrategy::Drain(share) | UpdateStrategy::Surge(share) => match share {
             muster_engine::daemonset::facts::Share::Count(count) => count as usize,
             muster_engine::daemonset::facts::Share::Percent(percent) => {
                 (desired * percent as usize).div_ceil(100).max(usize::from(0 < percent))
@@ -213,11 +215,12 @@ pub fn is_equivalent_revision(set: &Set, revision: &Revision) -> bool {
     revision.data == set.template.data || revision.identity == Some(set.template.identity)
 }
 
-pub fn is_live(pod: &Pod) -> bool {
-    !pod.deleting && !has_finished(pod)
+/// Whether the pod is neither terminating nor finished. Upstream: `IsPodActive`.
+pub fn is_active_pod(pod: &Pod) -> bool {
+    !pod.deleting && !has_pod_finished(pod)
 }
 
-pub fn has_finished(pod: &Pod) -> bool {
+pub fn has_pod_finished(pod: &Pod) -> bool {
     matches!(
         pod.phase,
         muster_engine::daemonset::facts::Phase::Failed | muster_engine::daemonset::facts::Phase::Succeeded
@@ -225,24 +228,24 @@ pub fn has_finished(pod: &Pod) -> bool {
 }
 
 pub fn is_deleted_and_finished(pod: &Pod) -> bool {
-    pod.deleting && has_finished(pod)
+    pod.deleting && has_pod_finished(pod)
 }
 
-pub fn is_ready(pod: &Pod) -> bool {
+pub fn is_pod_ready(pod: &Pod) -> bool {
     pod.ready_since.is_some()
 }
 
-pub fn is_available(set: &Set, pod: &Pod, now: Time) -> bool {
-    is_live(pod)
+pub fn is_pod_available(set: &Set, pod: &Pod, now: Time) -> bool {
+    is_active_pod(pod)
         && pod.ready_since.is_some_and(|since| set.min_ready.is_zero() || since + set.min_ready <= now)
 }
 
-pub fn is_lost(node: &Node, current_since: Option<Time>) -> bool {
+pub fn is_node_lost(node: &Node, current_since: Option<Time>) -> bool {
     node.ready.status == Truth::Unknown
         && node.ready.since.is_some_and(|since| current_since.is_some_and(|current| since < current))
 }
 
-pub fn is_tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
+pub fn is_taint_tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
     for toleration in tolerations {
         let effect = toleration.effect.is_none() || toleration.effect == Some(taint.effect);
         let key = toleration.key.is_empty() || toleration.key == taint.key;
@@ -278,7 +281,7 @@ fn set_tolerates(set: &Set, taint: &Taint) -> bool {
         (TAINT_NODE_NETWORK_UNAVAILABLE, TaintEffect::NoSchedule) => on_host,
         _ => false,
     };
-    automatic || is_tolerated(&set.template.tolerations, taint)
+    automatic || is_taint_tolerated(&set.template.tolerations, taint)
 }
 
 fn untolerated_taints<'a>(set: &Set, node: &'a Node) -> Vec<&'a Taint> {
@@ -316,7 +319,7 @@ pub fn may_keep_pod(set: &Set, node: &Node) -> bool {
         && !node.taints.iter().any(|it| it.effect == TaintEffect::NoExecute && !set_tolerates(set, it))
 }
 
-pub fn is_eligible(set: &Set, node: &Node) -> bool {
+pub fn is_node_eligible(set: &Set, node: &Node) -> bool {
     may_keep_pod(set, node) && untolerated_taints(set, node).is_empty()
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use muster_api::time::Time;
 use muster_api::well_known::{TAINT_NODE_NOT_READY, TAINT_NODE_UNREACHABLE};
-use muster_engine::daemonset::facts::{Kind, Pod, Rollout, Set};
+use muster_engine::daemonset::facts::{Kind, Pod, Set, UpdateStrategy};
 use muster_engine::daemonset::plan::{Claim, Plan, RevisionWrite};
 use muster_engine::daemonset::why::Why;
 
@@ -143,24 +143,24 @@ impl InvariantChecks {
                 self.report_violation("W1", || format!("create on {node}, which does not exist"));
                 continue;
             };
-            if !oracle::is_eligible(set, node) {
+            if !oracle::is_node_eligible(set, node) {
                 self.report_violation("W1", || format!("create on {}, which is not eligible", node.name));
             }
-            let finished = |it: &&Arc<Pod>| oracle::has_finished(it) && !it.deleting;
+            let finished = |it: &&Arc<Pod>| oracle::has_pod_finished(it) && !it.deleting;
             if let Some(pod) = view.pods_on(set, &node.name).find(finished) {
                 self.report_violation("W14", || {
                     format!("create on {}, where {} is not deleted yet", node.name, pod.key)
                 });
             }
-            let old_is_up = view
-                .pods_on(set, &node.name)
-                .any(|it| oracle::is_live(it) && oracle::is_ready(it) && !view.has_current_template(set, it));
+            let old_is_up = view.pods_on(set, &node.name).any(|it| {
+                oracle::is_active_pod(it) && oracle::is_pod_ready(it) && !view.has_current_template(set, it)
+            });
             surged += usize::from(old_is_up);
         }
         let desired = view.eligible_nodes(set).count();
         let charged = view.count_charged_nodes(set, clock);
         let allowed = oracle::rollout_budget(set, desired).saturating_sub(charged);
-        if matches!(set.rollout, Rollout::Surge(_)) && allowed < surged {
+        if matches!(set.rollout, UpdateStrategy::Surge(_)) && allowed < surged {
             self.report_violation("W6", || {
                 format!(
                     "{surged} nodes surge, {charged} already count against the budget, {allowed} are allowed"
@@ -201,7 +201,7 @@ impl InvariantChecks {
             }
         }
         let allowed = oracle::rollout_budget(set, desired).saturating_sub(charged);
-        if matches!(set.rollout, Rollout::Drain(_)) && allowed < replaced {
+        if matches!(set.rollout, UpdateStrategy::Drain(_)) && allowed < replaced {
             self.report_violation("W5", || {
                 format!(
                     "{replaced} available pods are deleted, {charged} nodes already count against the budget, \
@@ -212,9 +212,9 @@ impl InvariantChecks {
         let nodes_with_available_pod = view
             .nodes
             .keys()
-            .filter(|node| view.pods_on(set, node).any(|it| oracle::is_available(set, it, clock)));
+            .filter(|node| view.pods_on(set, node).any(|it| oracle::is_pod_available(set, it, clock)));
         let spare = nodes_with_available_pod.count().saturating_sub(desired);
-        if matches!(set.rollout, Rollout::Surge(_)) && spare < left {
+        if matches!(set.rollout, UpdateStrategy::Surge(_)) && spare < left {
             self.report_violation("W7", || {
                 format!("{left} pods on nodes that are no longer eligible are deleted, {spare} are allowed")
             });
@@ -340,20 +340,20 @@ enum DeletionReason {
 /// The reason for which a pod may be deleted; `None` if it must stay.
 fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Option<DeletionReason> {
     let target = pod.target.as_deref()?;
-    if oracle::has_finished(pod) {
+    if oracle::has_pod_finished(pod) {
         return Some(DeletionReason::Free);
     }
     let Some(node) = view.nodes.get(target) else { return (!pod.bound).then_some(DeletionReason::Free) };
-    if !oracle::may_keep_pod(set, node) || (!pod.bound && !oracle::is_eligible(set, node)) {
+    if !oracle::may_keep_pod(set, node) || (!pod.bound && !oracle::is_node_eligible(set, node)) {
         return Some(DeletionReason::Free);
     }
     let is_new = view.has_current_template(set, pod);
     let others: Vec<_> =
-        view.pods_on(set, target).filter(|it| it.uid != pod.uid && oracle::is_live(it)).collect();
+        view.pods_on(set, target).filter(|it| it.uid != pod.uid && oracle::is_active_pod(it)).collect();
     let is_kept_before =
         |a: &Pod, b: &Pod| (!a.bound, a.created, &a.key.name) < (!b.bound, b.created, &b.key.name);
     match set.rollout {
-        Rollout::Surge(_) => {
+        UpdateStrategy::Surge(_) => {
             if others.iter().any(|it| view.has_current_template(set, it) == is_new && is_kept_before(it, pod))
             {
                 return Some(DeletionReason::Free);
@@ -362,31 +362,32 @@ fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Opt
                 return None;
             }
             let new: Vec<_> = others.iter().filter(|it| view.has_current_template(set, it)).collect();
-            if new.iter().any(|it| oracle::is_available(set, it, clock)) {
+            if new.iter().any(|it| oracle::is_pod_available(set, it, clock)) {
                 return Some(DeletionReason::SupersededAvailable);
             }
             if !new.is_empty() {
-                return Some(if oracle::is_ready(pod) {
+                return Some(if oracle::is_pod_ready(pod) {
                     DeletionReason::SupersededTooEarly
                 } else {
                     DeletionReason::Free
                 });
             }
             let kept = stays_despite_taint(view, set, pod, clock);
-            (!oracle::is_eligible(set, node) && !kept)
-                .then(|| if oracle::is_ready(pod) { DeletionReason::Moved } else { DeletionReason::Free })
+            (!oracle::is_node_eligible(set, node) && !kept)
+                .then(|| if oracle::is_pod_ready(pod) { DeletionReason::Moved } else { DeletionReason::Free })
         }
-        Rollout::Drain(_) | Rollout::OnDelete => {
+        UpdateStrategy::Drain(_) | UpdateStrategy::OnDelete => {
             if others.iter().any(|it| is_kept_before(it, pod)) {
                 return Some(DeletionReason::Free);
             }
-            if is_new || set.rollout == Rollout::OnDelete || stays_despite_taint(view, set, pod, clock) {
+            if is_new || set.rollout == UpdateStrategy::OnDelete || stays_despite_taint(view, set, pod, clock)
+            {
                 return None;
             }
-            if oracle::is_lost(node, view.current_revision_created(set)) {
+            if oracle::is_node_lost(node, view.current_revision_created(set)) {
                 return None;
             }
-            Some(if oracle::is_ready(pod) { DeletionReason::Replace } else { DeletionReason::Free })
+            Some(if oracle::is_pod_ready(pod) { DeletionReason::Replace } else { DeletionReason::Free })
         }
     }
 }
@@ -394,13 +395,13 @@ fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Opt
 /// Whether an old pod stays because neither it nor the template tolerates a taint of its node.
 fn stays_despite_taint(view: &ClusterView, set: &Set, pod: &Pod, _clock: Time) -> bool {
     let Some(node) = pod.target.as_ref().and_then(|it| view.nodes.get(it)) else { return false };
-    if oracle::is_eligible(set, node) {
+    if oracle::is_node_eligible(set, node) {
         return false;
     }
     node.taints.iter().any(|it| {
         it.effect == muster_api::taints::TaintEffect::NoSchedule
             && !matches!(it.key.as_ref(), TAINT_NODE_NOT_READY | TAINT_NODE_UNREACHABLE)
-            && !oracle::is_tolerated(&pod.tolerations, it)
-            && !oracle::is_tolerated(&set.template.tolerations, it)
+            && !oracle::is_taint_tolerated(&pod.tolerations, it)
+            && !oracle::is_taint_tolerated(&set.template.tolerations, it)
     })
 }

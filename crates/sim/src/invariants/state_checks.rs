@@ -1,7 +1,7 @@
 //! S: invariants that hold after every step.
 
 use muster_api::time::Time;
-use muster_engine::daemonset::facts::{Fact, Kind, Rollout, Set};
+use muster_engine::daemonset::facts::{Fact, Kind, Set, UpdateStrategy};
 
 use super::InvariantChecks;
 use super::oracle::{self, ClusterView};
@@ -49,15 +49,15 @@ impl InvariantChecks {
         let here: Vec<_> =
             view.pods_on(set, node).filter(|it| !oracle::is_deleted_and_finished(it)).cloned().collect();
         let has_too_many_pods = match set.rollout {
-            Rollout::Surge(_) => {
-                let live: Vec<_> = here.iter().filter(|it| oracle::is_live(it)).collect();
+            UpdateStrategy::Surge(_) => {
+                let live: Vec<_> = here.iter().filter(|it| oracle::is_active_pod(it)).collect();
                 let same = live.iter().any(|a| live.iter().any(|b| a.uid != b.uid && a.hash() == b.hash()));
                 let leaving = here.iter().filter(|it| it.deleting);
                 let has_too_many_terminating =
                     leaving.clone().any(|a| 2 < leaving.clone().filter(|b| a.hash() == b.hash()).count());
                 same || 2 < live.len() || has_too_many_terminating
             }
-            Rollout::Drain(_) | Rollout::OnDelete => 1 < here.len(),
+            UpdateStrategy::Drain(_) | UpdateStrategy::OnDelete => 1 < here.len(),
         };
         if has_too_many_pods {
             let names: Vec<_> = here.iter().map(|it| it.key.name.to_string()).collect();

@@ -10,7 +10,7 @@ use muster_api::well_known::{
 };
 use muster_engine::controller::CallError;
 use muster_engine::daemonset::execution::{Call, Response};
-use muster_engine::daemonset::facts::{Kind, Pod, Rollout, Set};
+use muster_engine::daemonset::facts::{Kind, Pod, Set, UpdateStrategy};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::RevisionWrite;
 use muster_engine::daemonset::why::Why;
@@ -150,7 +150,7 @@ impl InvariantChecks {
 
     /// W17: the controller's ClusterRole allows the request.
     fn check_permission(&mut self, set: &Set, call: &Call) {
-        let (verb, target) = (manifest::verb(call), manifest::target(set, call));
+        let (verb, target) = (manifest::call_verb(call), manifest::call_target(set, call));
         let asked = (verb.as_str(), target.kind, target.subresource);
         if !CONTROLLER_PERMISSIONS.contains(&asked) {
             self.report_violation("W17", || format!("{asked:?} is not in the role"));
@@ -183,10 +183,10 @@ impl InvariantChecks {
             .filter(|it| !oracle::is_deleted_and_finished(it) && !theirs(&it.key))
             .cloned()
             .collect();
-        let both_surge = matches!(set.rollout, Rollout::Surge(_));
+        let both_surge = matches!(set.rollout, UpdateStrategy::Surge(_));
         let hash = &decided.plan.hash;
         let has_too_many_pods = if both_surge {
-            let live: Vec<_> = here.iter().filter(|it| oracle::is_live(it)).collect();
+            let live: Vec<_> = here.iter().filter(|it| oracle::is_active_pod(it)).collect();
             1 < live.len() || live.iter().any(|it| it.hash() == Some(hash))
         } else {
             !here.is_empty()
@@ -208,8 +208,12 @@ impl InvariantChecks {
         let hashes = view.current_hashes(&current);
         let is_up = |pod: &Pod| {
             let is_new = pod.hash().is_some_and(|it| hashes.contains(it));
-            oracle::is_live(pod)
-                && if is_new { oracle::is_available(&current, pod, clock) } else { oracle::is_ready(pod) }
+            oracle::is_active_pod(pod)
+                && if is_new {
+                    oracle::is_pod_available(&current, pod, clock)
+                } else {
+                    oracle::is_pod_ready(pod)
+                }
         };
         let eligible: std::collections::BTreeSet<_> =
             view.eligible_nodes(&current).map(|it| it.name.clone()).collect();
@@ -218,8 +222,9 @@ impl InvariantChecks {
                 || (eligible.contains(node) && !view.pods_on(&current, node).any(|it| is_up(it)))
         });
         let Some(node) = pod.target.clone().filter(|it| eligible.contains(it)) else { return };
-        let was_up = oracle::is_available(&current, pod, clock) && !view.has_current_template(&current, pod);
-        let drained = matches!(set.rollout, Rollout::Drain(_)) && set.generation == current.generation;
+        let was_up =
+            oracle::is_pod_available(&current, pod, clock) && !view.has_current_template(&current, pod);
+        let drained = matches!(set.rollout, UpdateStrategy::Drain(_)) && set.generation == current.generation;
         let still_up = view.pods_on(&current, &node).any(|it| is_up(it));
         if was_up && drained && !still_up {
             self.disrupted_nodes.insert((current.uid.clone(), node), hash.clone());
@@ -249,7 +254,7 @@ impl InvariantChecks {
             it.kind == Kind::Sets && it.key == set.key && it.actor == Actor::User && 1 < set.generation
         });
         let percent =
-            matches!(set.rollout, Rollout::Drain(muster_engine::daemonset::facts::Share::Percent(_)));
+            matches!(set.rollout, UpdateStrategy::Drain(muster_engine::daemonset::facts::Share::Percent(_)));
         let resized = edited && count_strategies(server, set) > 1;
         percent || resized
     }
@@ -491,7 +496,7 @@ impl InvariantChecks {
 /// Number of distinct update strategies that a set has had.
 fn count_strategies(server: &SimServer, set: &Set) -> usize {
     let versions = server.facts_between(Kind::Sets, &set.key, 0, u64::MAX);
-    let mut seen: Vec<Rollout> = Vec::new();
+    let mut seen: Vec<UpdateStrategy> = Vec::new();
     for fact in versions.into_iter().flatten() {
         if let muster_engine::daemonset::facts::Fact::Set(it) = fact
             && it.uid == set.uid

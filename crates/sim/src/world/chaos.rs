@@ -1,4 +1,4 @@
-//! Injects faults into processes and nodes, with the probabilities of the seed's fault_rates.
+//! Injects faults into processes and nodes, with the probabilities of the seed's fault rates.
 
 use std::time::Duration;
 

@@ -40,7 +40,7 @@ impl World {
         self.controllers.insert(controller, process);
     }
 
-    /// Schedules the delivery of a new commit to all built-in controllers that watch step kind.
+    /// Schedules the delivery of a new commit to all built-in controllers that watch this kind.
     pub fn schedule_delivery_to_controllers(&mut self, kind: Kind) {
         let controllers: Vec<SimController> = self.controllers.keys().copied().collect();
         for controller in controllers {

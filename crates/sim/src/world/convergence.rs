@@ -98,7 +98,7 @@ impl World {
             let fits = node.is_some_and(|node| {
                 node.taints.iter().all(|it| {
                     !matches!(it.effect.as_str(), "NoSchedule" | "NoExecute")
-                        || oracle::is_tolerated(&pod.tolerations, it)
+                        || oracle::is_taint_tolerated(&pod.tolerations, it)
                 })
             });
             if fits && self.scheduler_runs {

@@ -109,7 +109,7 @@ pub struct World {
     tasks: BTreeMap<(Time, u64), SimTask>,
     sequence: u64,
     seen_commits: usize,
-    /// Number of controller writes and of delivered watch events so far; a [`InjectedFault`] counts by them.
+    /// Number of controller writes and of delivered watch events so far: an [`InjectedFault`] names one of them.
     pub writes: usize,
     pub deliveries: usize,
     /// Time of each kubelet's next scheduled sync.
@@ -120,7 +120,7 @@ pub struct World {
     /// Maximum number of steps of the whole run; more mean a hot loop.
     pub steps_max: u64,
     pub convergence_timeout: Duration,
-    /// Fault of the next controller write, regardless of the fault_rates.
+    /// Fault of the next controller write, regardless of the fault rates.
     pub next_fault: Option<WriteFault>,
 }
 
@@ -185,7 +185,7 @@ impl World {
         self.tasks.insert((self.now + delay, self.sequence), task);
     }
 
-    /// A random delay within the latency of the fault fault_rates.
+    /// A random delay, up to the network latency of the fault rates.
     pub fn random_delay(&mut self) -> Duration {
         Duration::from_micros(self.rng.between(100, self.fault_rates.lag_ms.max(1) * 1000))
     }

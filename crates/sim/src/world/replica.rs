@@ -496,7 +496,7 @@ impl World {
             Some(WriteFault::Invalid) => Response::Refused(CallError::Invalid("invalid".into())),
             Some(WriteFault::LostApplied | WriteFault::CrashAfter | WriteFault::ServerApplied) | None => {
                 let before = self.server.revision();
-                let body = manifest::body(&set, &call, Binding::Scheduler).unwrap_or_default();
+                let body = manifest::call_body(&set, &call, Binding::Scheduler).unwrap_or_default();
                 self.checks.check_request(&self.server, &decided, &set, &call, &body, self.now);
                 let outcome = self.apply_request(index, &key, &set, &call);
                 self.trace.add_line(self.now, || {
@@ -672,7 +672,7 @@ impl World {
     /// Executes a request on the simulated API server, with the body that the controller would send.
     fn apply_request(&mut self, index: usize, key: &ObjectKey, set: &Set, call: &Call) -> Response {
         let actor = Actor::Controller(index);
-        let body = manifest::body(set, call, self.settings.binding).unwrap_or_default();
+        let body = manifest::call_body(set, call, self.settings.binding).unwrap_or_default();
         let namespace = key.namespace.clone();
         let of = |name: &str| ObjectKey::new(namespace.clone(), name);
         let wrote = |world: &Self, kind: Kind, key: &ObjectKey| Response::Wrote {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::well_known::LABEL_CONTROLLER_REVISION_HASH;
-use muster_engine::daemonset::facts::{Kind, Rollout};
+use muster_engine::daemonset::facts::{Kind, UpdateStrategy};
 use muster_engine::scenario;
 use serde_json::{Value, json};
 
@@ -394,7 +394,7 @@ impl World {
 
     /// Whether a set rolls out with surge.
     pub fn rolls_out_with_surge(&self, key: &ObjectKey) -> bool {
-        self.server.sets.get(key).is_some_and(|it| matches!(it.rollout, Rollout::Surge(_)))
+        self.server.sets.get(key).is_some_and(|it| matches!(it.rollout, UpdateStrategy::Surge(_)))
     }
 }
 

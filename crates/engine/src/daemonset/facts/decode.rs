@@ -25,14 +25,15 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{
-    Affinity, Condition, ConditionType, Counts, Fault, GENERATION_ANNOTATION, Kind, Node, NodeRequirement,
-    Phase, Pod, Ready, Revision, Rollout, Selector, Set, Share, Status, Template, Term, Truth,
+    Affinity, Condition, ConditionType, GENERATION_ANNOTATION, InvalidField, Kind, Node, NodeRequirement,
+    Phase, Pod, Ready, Revision, Selector, Set, Share, Status, StatusCounts, Template, Term, Truth,
+    UpdateStrategy,
 };
 use crate::controller::{self, Event, Malformed, WatchEvent, decode_watch_line};
 use crate::daemonset::manifest;
 use crate::daemonset::template_equivalence;
 
-/// An object of one of the kinds that the DaemonSet controller watches.
+/// The fact decoded from an object of one of the kinds that the DaemonSet controller watches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact {
     Set(Arc<Set>),
@@ -95,38 +96,38 @@ impl controller::Fact for Fact {
 }
 
 /// Decodes one line of a watch: `{"type":…,"object":…}`.
-pub fn watched(kind: Kind, line: &[u8], shared: &mut Interner) -> Result<WatchEvent<Fact>, Malformed> {
+pub fn decode_watched(kind: Kind, line: &[u8], shared: &mut Interner) -> Result<WatchEvent<Fact>, Malformed> {
     decode_watch_line(kind.plural(), line, |is_deleted, object| {
-        if is_deleted { deleted(kind, object, shared) } else { fact(kind, object, shared) }
+        if is_deleted { decode_deleted(kind, object, shared) } else { decode_fact(kind, object, shared) }
     })
 }
 
 /// Decodes a deleted object: its metadata only, so that an object with an invalid spec can be deleted too.
-pub fn deleted(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
+pub fn decode_deleted(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let meta = from_slice::<PartialObjectMetadata<'_>>(kind, object)?.metadata;
     Ok(Fact::Gone { kind, key: meta.key(shared), resource_version: meta.resource_version() })
 }
 
 /// Decodes an object that was listed, added or modified.
-pub fn fact(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
+pub fn decode_fact(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let concerns_no_set = |meta: &ObjectMeta<'_>, shared: &mut Interner| Fact::Gone {
         kind,
         key: meta.key(shared),
         resource_version: meta.resource_version(),
     };
     Ok(match kind {
-        Kind::Sets => Fact::Set(Arc::new(set(object, shared)?)),
-        Kind::Nodes => Fact::Node(Arc::new(node(object, shared)?)),
+        Kind::Sets => Fact::Set(Arc::new(decode_set(object, shared)?)),
+        Kind::Nodes => Fact::Node(Arc::new(decode_node(object, shared)?)),
         Kind::Pods => {
             let pod: DaemonPod<'_> = from_slice(kind, object)?;
-            match owner(&pod.metadata, shared) {
+            match controlling_daemonset(&pod.metadata, shared) {
                 Some(owner) => Fact::Pod(Arc::new(pod_fact(&pod, owner, shared))),
                 None => concerns_no_set(&pod.metadata, shared),
             }
         }
         Kind::Revisions => {
             let revision: ControllerRevision<'_> = from_slice(kind, object)?;
-            match owner(&revision.metadata, shared) {
+            match controlling_daemonset(&revision.metadata, shared) {
                 Some(owner) => Fact::Revision(Arc::new(revision_fact(revision, owner, shared))),
                 None => concerns_no_set(&revision.metadata, shared),
             }
@@ -134,7 +135,8 @@ pub fn fact(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<Fact, Ma
     })
 }
 
-pub fn set(json: &[u8], shared: &mut Interner) -> Result<Set, Malformed> {
+/// Decodes a DaemonSet. Invalid fields get a default and are reported in `Set::faults`.
+pub fn decode_set(json: &[u8], shared: &mut Interner) -> Result<Set, Malformed> {
     let DaemonSet { metadata, spec, status } = from_slice(Kind::Sets, json)?;
     let meta: ObjectMeta<'_> = from_slice(Kind::Sets, metadata.get().as_bytes())?;
     let mut faults = Vec::new();
@@ -147,24 +149,24 @@ pub fn set(json: &[u8], shared: &mut Interner) -> Result<Set, Malformed> {
         generation: meta.generation(),
         created: meta.created(),
         deleting: meta.is_deleting(),
-        selector: selector(spec.selector.as_ref()),
-        rollout: rollout(&strategy, &mut faults),
-        min_ready: Duration::from_secs(not_negative(
+        selector: decode_selector(spec.selector.as_ref()),
+        rollout: decode_update_strategy(&strategy, &mut faults),
+        min_ready: Duration::from_secs(non_negative_or_default(
             "spec.minReadySeconds",
             spec.min_ready_seconds.unwrap_or(0),
             0,
             &mut faults,
         )),
-        history_max: usize::try_from(not_negative(
+        history_max: usize::try_from(non_negative_or_default(
             "spec.revisionHistoryLimit",
-            spec.revision_history_limit.unwrap_or(HISTORY_MAX),
-            HISTORY_MAX,
+            spec.revision_history_limit.unwrap_or(REVISION_HISTORY_LIMIT_DEFAULT),
+            REVISION_HISTORY_LIMIT_DEFAULT,
             &mut faults,
         ))
         .unwrap_or(usize::MAX),
-        template: template(spec.template, shared, &mut faults)?,
+        template: decode_template(spec.template, shared, &mut faults)?,
         template_generation: template_generation(&meta),
-        status: self::status(status)?,
+        status: self::decode_status(status)?,
         metadata: metadata.get().into(),
         annotations: serde_json::to_string(&meta.annotations.unwrap_or_default())
             .unwrap_or_else(|_| String::from("{}"))
@@ -173,10 +175,11 @@ pub fn set(json: &[u8], shared: &mut Interner) -> Result<Set, Malformed> {
     })
 }
 
-/// Upstream's default of `revisionHistoryLimit`.
-const HISTORY_MAX: i64 = 10;
+/// Default of `revisionHistoryLimit`. Upstream: `SetDefaults_DaemonSet`.
+const REVISION_HISTORY_LIMIT_DEFAULT: i64 = 10;
 
-pub fn node(json: &[u8], shared: &mut Interner) -> Result<Node, Malformed> {
+/// Decodes a Node.
+pub fn decode_node(json: &[u8], shared: &mut Interner) -> Result<Node, Malformed> {
     Ok(node_fact(&from_slice(Kind::Nodes, json)?, shared))
 }
 
@@ -198,29 +201,35 @@ pub(crate) fn node_fact(node: &core_v1::Node<'_>, shared: &mut Interner) -> Node
 }
 
 /// Decodes a pod. `None` if its controller is not a DaemonSet.
-pub fn pod(json: &[u8], shared: &mut Interner) -> Result<Option<Pod>, Malformed> {
+pub fn decode_pod(json: &[u8], shared: &mut Interner) -> Result<Option<Pod>, Malformed> {
     let pod: DaemonPod<'_> = from_slice(Kind::Pods, json)?;
-    Ok(owner(&pod.metadata, shared).map(|owner| pod_fact(&pod, owner, shared)))
+    Ok(controlling_daemonset(&pod.metadata, shared).map(|owner| pod_fact(&pod, owner, shared)))
 }
 
 /// Decodes a ControllerRevision. `None` if its controller is not a DaemonSet.
-pub fn revision(json: &[u8], shared: &mut Interner) -> Result<Option<Revision>, Malformed> {
+pub fn decode_revision(json: &[u8], shared: &mut Interner) -> Result<Option<Revision>, Malformed> {
     let revision: ControllerRevision<'_> = from_slice(Kind::Revisions, json)?;
-    Ok(owner(&revision.metadata, shared).map(|owner| revision_fact(revision, owner, shared)))
+    Ok(controlling_daemonset(&revision.metadata, shared).map(|owner| revision_fact(revision, owner, shared)))
 }
 
 fn from_slice<'a, T: Deserialize<'a>>(kind: Kind, json: &'a [u8]) -> Result<T, Malformed> {
     json::from_slice(json).map_err(|source| Malformed::new(kind.plural(), source))
 }
 
-fn not_negative(field: &'static str, value: i64, instead: i64, faults: &mut Vec<Fault>) -> u64 {
+/// Returns `value`, or `instead` and an entry in `faults` if `value` is negative.
+fn non_negative_or_default(
+    field: &'static str,
+    value: i64,
+    instead: i64,
+    faults: &mut Vec<InvalidField>,
+) -> u64 {
     u64::try_from(value).unwrap_or_else(|_| {
-        faults.push(Fault { field, problem: format!("{value} is negative, {instead} is used") });
+        faults.push(InvalidField { field, problem: format!("{value} is negative, {instead} is used") });
         u64::try_from(instead).unwrap_or_default()
     })
 }
 
-fn selector(selector: Option<&LabelSelector<'_>>) -> Selector {
+fn decode_selector(selector: Option<&LabelSelector<'_>>) -> Selector {
     match LabelSelector::to_selector(selector) {
         Ok(labels::Selector::Nothing) => Selector::Unreadable("spec.selector is missing".into()),
         Ok(labels::Selector::AllOf(all)) if all.is_empty() => Selector::Everything,
@@ -231,37 +240,46 @@ fn selector(selector: Option<&LabelSelector<'_>>) -> Selector {
 
 /// Rule: a non-zero `maxSurge` selects surge; otherwise `maxUnavailable` nodes may be without an available pod; if both
 /// are zero, one node. A strategy that cannot be parsed is treated as `OnDelete`.
-fn rollout(strategy: &DaemonSetUpdateStrategy<'_>, faults: &mut Vec<Fault>) -> Rollout {
+fn decode_update_strategy(
+    strategy: &DaemonSetUpdateStrategy<'_>,
+    faults: &mut Vec<InvalidField>,
+) -> UpdateStrategy {
     match strategy.type_.as_deref() {
-        Some("OnDelete") => return Rollout::OnDelete,
+        Some("OnDelete") => return UpdateStrategy::OnDelete,
         None | Some("" | "RollingUpdate") => {}
         Some(other) => {
-            faults.push(Fault {
+            faults.push(InvalidField {
                 field: "spec.updateStrategy.type",
                 problem: format!("{other:?} is neither RollingUpdate nor OnDelete; nothing is replaced"),
             });
-            return Rollout::OnDelete;
+            return UpdateStrategy::OnDelete;
         }
     }
     let rolling = strategy.rolling_update.as_ref();
     let surge = rolling.and_then(|it| it.max_surge.as_ref());
     let down = rolling.and_then(|it| it.max_unavailable.as_ref());
-    let surge = share_or("spec.updateStrategy.rollingUpdate.maxSurge", surge, Share::Count(0));
-    let down = share_or("spec.updateStrategy.rollingUpdate.maxUnavailable", down, Share::Count(1));
+    let surge = parse_share_or_default("spec.updateStrategy.rollingUpdate.maxSurge", surge, Share::Count(0));
+    let down =
+        parse_share_or_default("spec.updateStrategy.rollingUpdate.maxUnavailable", down, Share::Count(1));
     match (surge, down) {
-        (Ok(surge), Ok(_)) if !surge.is_zero() => Rollout::Surge(surge),
-        (Ok(_), Ok(down)) if down.is_zero() => Rollout::Drain(Share::Count(1)),
-        (Ok(_), Ok(down)) => Rollout::Drain(down),
+        (Ok(surge), Ok(_)) if !surge.is_zero() => UpdateStrategy::Surge(surge),
+        (Ok(_), Ok(down)) if down.is_zero() => UpdateStrategy::Drain(Share::Count(1)),
+        (Ok(_), Ok(down)) => UpdateStrategy::Drain(down),
         (surge, down) => {
             faults.extend([surge.err(), down.err()].into_iter().flatten());
-            Rollout::OnDelete
+            UpdateStrategy::OnDelete
         }
     }
 }
 
-fn share_or(field: &'static str, value: Option<&IntOrString<'_>>, absent: Share) -> Result<Share, Fault> {
+/// Parses `maxUnavailable` or `maxSurge`; `absent` is the value of an absent field.
+fn parse_share_or_default(
+    field: &'static str,
+    value: Option<&IntOrString<'_>>,
+    absent: Share,
+) -> Result<Share, InvalidField> {
     let Some(value) = value else { return Ok(absent) };
-    share(value).ok_or_else(|| Fault {
+    share(value).ok_or_else(|| InvalidField {
         field,
         problem: format!(
             "{value} is neither a whole number nor a percentage such as \"10%\"; nothing is replaced"
@@ -281,10 +299,10 @@ pub(crate) fn share(value: &IntOrString<'_>) -> Option<Share> {
     }
 }
 
-fn template(
+fn decode_template(
     raw: Option<&RawValue>,
     shared: &mut Interner,
-    faults: &mut Vec<Fault>,
+    faults: &mut Vec<InvalidField>,
 ) -> Result<Template, Malformed> {
     let text = raw.map_or("{}", RawValue::get);
     let parsed: PodTemplateSpec<'_, IgnoredAny> = from_slice(Kind::Sets, text.as_bytes())?;
@@ -304,7 +322,7 @@ fn template(
     if let Affinity::AnyOf(terms) = &affinity {
         for term in terms {
             if let Term::Unreadable(problem) = term {
-                faults.push(Fault {
+                faults.push(InvalidField {
                     field: "spec.template.spec.affinity.nodeAffinity",
                     problem: format!("{problem}; that term matches no node"),
                 });
@@ -314,7 +332,7 @@ fn template(
     Ok(Template {
         raw: text.into(),
         data: manifest::revision_data(&value).into(),
-        identity: template_equivalence::of_template(&value),
+        identity: template_equivalence::template_identity(&value),
         labels: meta.labels(shared),
         node_name: spec.node_name.as_deref().filter(|it| !it.is_empty()).map(|it| shared.intern_text(it)),
         node_selector: shared.intern_labels(spec.node_selector.iter().flat_map(StrMap::pairs)),
@@ -355,7 +373,7 @@ fn field_requirement(requirement: &NodeSelectorRequirement<'_>) -> Result<NodeRe
     }
 }
 
-fn status(raw: Option<&RawValue>) -> Result<Status, Malformed> {
+fn decode_status(raw: Option<&RawValue>) -> Result<Status, Malformed> {
     let Some(text) = raw.map(RawValue::get) else { return Ok(Status::default()) };
     let parsed: Option<DaemonSetStatus<'_>> = from_slice(Kind::Sets, text.as_bytes())?;
     let Some(parsed) = parsed else { return Ok(Status::default()) };
@@ -371,7 +389,7 @@ fn status(raw: Option<&RawValue>) -> Result<Status, Malformed> {
     });
     Ok(Status {
         observed_generation: parsed.observed_generation.unwrap_or_default(),
-        counts: Counts {
+        counts: StatusCounts {
             desired: parsed.desired_number_scheduled.unwrap_or_default(),
             current: parsed.current_number_scheduled.unwrap_or_default(),
             ready: parsed.number_ready.unwrap_or_default(),
@@ -395,7 +413,7 @@ fn template_generation(meta: &ObjectMeta<'_>) -> Option<i64> {
 
 /// The UID of the controlling DaemonSet: `Some(None)` for an orphan, `None` if another kind of object is the
 /// controller.
-fn owner(meta: &ObjectMeta<'_>, shared: &mut Interner) -> Option<Option<Text>> {
+fn controlling_daemonset(meta: &ObjectMeta<'_>, shared: &mut Interner) -> Option<Option<Text>> {
     match meta.controller() {
         None => Some(None),
         Some(it) if it.kind.as_deref() == Some("DaemonSet") => {
@@ -407,7 +425,7 @@ fn owner(meta: &ObjectMeta<'_>, shared: &mut Interner) -> Option<Option<Text>> {
 
 /// Rule: an unbound daemon pod belongs to the node that its required affinity names: one term with one
 /// `matchFields metadata.name In [node]`. Upstream: `GetTargetNodeName`.
-fn pinned_to<'a>(affinity: &'a core_v1::Affinity<'_>) -> Option<&'a str> {
+fn pinned_node_name<'a>(affinity: &'a core_v1::Affinity<'_>) -> Option<&'a str> {
     let required = affinity.node_affinity.as_ref()?.required.as_ref()?;
     let terms = required.node_selector_terms.iter().flatten();
     terms.flat_map(|term| term.match_fields.iter().flatten()).find_map(|it| match it.values.as_deref() {
@@ -419,7 +437,7 @@ fn pinned_to<'a>(affinity: &'a core_v1::Affinity<'_>) -> Option<&'a str> {
 fn pod_fact(pod: &DaemonPod<'_>, owner: Option<Text>, shared: &mut Interner) -> Pod {
     let (meta, spec, status) = (&pod.metadata, pod.spec.as_ref(), pod.status.as_ref());
     let node_name = spec.and_then(|it| it.node_name.as_deref()).filter(|it| !it.is_empty());
-    let target = node_name.or_else(|| pinned_to(spec?.affinity.as_ref()?));
+    let target = node_name.or_else(|| pinned_node_name(spec?.affinity.as_ref()?));
     let conditions = || status.iter().flat_map(|it| it.conditions.iter().flatten());
     let ready = conditions().find(|it| it.type_.as_deref() == Some(POD_READY) && it.is_true());
     let created = meta.created();
@@ -440,14 +458,14 @@ fn pod_fact(pod: &DaemonPod<'_>, owner: Option<Text>, shared: &mut Interner) -> 
         // time.
         ready_since: ready
             .map(|it| it.last_transition_time.as_deref().and_then(Time::parse).unwrap_or(created)),
-        problem: status.and_then(problem).map(|it| shared.intern_text(it)),
+        problem: status.and_then(pod_problem).map(|it| shared.intern_text(it)),
         tolerations: shared.intern_tolerations(tolerations),
     }
 }
 
 /// Rule: a pod has a problem if a container waits for a reason that does not resolve by itself (as the kubelet names
 /// it), if no node fits it, or if it failed.
-fn problem<'a>(status: &'a PodStatus<'_>) -> Option<&'a str> {
+fn pod_problem<'a>(status: &'a PodStatus<'_>) -> Option<&'a str> {
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     let mut waiting = containers.filter_map(|it| it.state.as_ref()?.waiting.as_ref()?.reason.as_deref());
     let stuck = waiting.find(|reason| !matches!(*reason, "ContainerCreating" | "PodInitializing"));
@@ -471,7 +489,7 @@ fn revision_fact(revision: ControllerRevision<'_>, owner: Option<Text>, shared: 
         labels: meta.labels(shared),
         number: revision.revision.unwrap_or_default(),
         template_generation: template_generation(&meta),
-        identity: template_equivalence::of_revision(&data),
+        identity: template_equivalence::revision_identity(&data),
         data: muster_api::go_json::to_string(&data).into(),
         created: meta.created(),
         deleting: meta.is_deleting(),

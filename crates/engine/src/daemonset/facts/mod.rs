@@ -1,7 +1,7 @@
 //! Facts: API objects parsed once into small values. Rules read facts, never JSON.
 //!
-//! Invalid fields are handled here: a fact has either a valid value, or a default and a [`Fault`] that describes the
-//! problem.
+//! Invalid fields are handled here: a fact has either a valid value, or a default and an [`InvalidField`] that
+//! describes the problem.
 
 pub(crate) mod decode;
 mod selector;
@@ -20,7 +20,9 @@ use muster_api::well_known::ANNOTATION_TEMPLATE_GENERATION;
 
 pub use muster_api::core_v1::{ConditionStatus as Truth, PodPhase as Phase};
 
-pub use decode::{Fact, deleted, fact, node, pod, revision, set, watched};
+pub use decode::{
+    Fact, decode_deleted, decode_fact, decode_node, decode_pod, decode_revision, decode_set, decode_watched,
+};
 pub use selector::Selector;
 
 use crate::controller::Watch;
@@ -88,7 +90,7 @@ pub struct Set {
     pub created: Time,
     pub deleting: bool,
     pub selector: Selector,
-    pub rollout: Rollout,
+    pub rollout: UpdateStrategy,
     pub min_ready: Duration,
     pub history_max: usize,
     pub template: Template,
@@ -100,7 +102,7 @@ pub struct Set {
     /// The DaemonSet's annotations (JSON), copied to revisions for `kubectl rollout history`.
     pub annotations: Text,
     /// Invalid fields of the object, and the values used instead.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<InvalidField>,
 }
 
 /// The fields of the pod template that rules read, and the whole template as JSON.
@@ -115,7 +117,7 @@ pub struct Template {
     pub node_name: Option<Text>,
     pub node_selector: Labels,
     pub affinity: Affinity,
-    /// The template's tolerations, then the automatic ones: those of a created pod.
+    /// The tolerations of a created pod: those of the template, then the automatic ones.
     pub tolerations: Arc<[Toleration]>,
 }
 
@@ -147,7 +149,7 @@ pub enum NodeRequirement {
 /// The update strategy of a DaemonSet. Upstream validates that exactly one of `maxUnavailable` and `maxSurge` is
 /// non-zero; this type cannot represent both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Rollout {
+pub enum UpdateStrategy {
     OnDelete,
     /// `maxUnavailable`: the old pod is deleted before the new one is created; at most this many nodes are without an
     /// available pod.
@@ -179,12 +181,12 @@ impl Share {
 
 /// An invalid field of an object, and the problem with its value.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Fault {
+pub struct InvalidField {
     pub field: &'static str,
     pub problem: String,
 }
 
-impl core::fmt::Display for Fault {
+impl core::fmt::Display for InvalidField {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{}: {}", self.field, self.problem)
     }
@@ -194,7 +196,7 @@ impl core::fmt::Display for Fault {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Status {
     pub observed_generation: i64,
-    pub counts: Counts,
+    pub counts: StatusCounts,
     pub collisions: Option<i32>,
     /// The conditions of this controller; those of other writers are in `raw` only.
     pub conditions: Vec<Condition>,
@@ -203,7 +205,7 @@ pub struct Status {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counts {
+pub struct StatusCounts {
     pub desired: i64,
     pub current: i64,
     pub ready: i64,
@@ -266,7 +268,7 @@ impl Node {
     }
 }
 
-/// A node's Ready condition and its last transition time; `since` is `None` if the node never reported.
+/// A node's Ready condition and its last transition time, which is `None` if the node has never reported its status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ready {
     pub status: Truth,
@@ -305,8 +307,8 @@ impl Pod {
         !self.deleting && !self.is_terminal()
     }
 
-    /// Whether the pod is terminating and finished: only a finalizer or a slow kubelet keeps the object, and it blocks
-    /// no new pod.
+    /// Whether the pod is terminating and finished. Only a finalizer or a slow kubelet keeps such a pod, and it does
+    /// not prevent a new pod on its node.
     pub fn is_gone(&self) -> bool {
         self.deleting && self.is_terminal()
     }
@@ -339,7 +341,7 @@ pub struct Revision {
 }
 
 impl Revision {
-    /// The hash label of this revision and its pods. Upstream: a revision without one gets its name.
+    /// The hash label of this revision and its pods. Upstream: a revision without a hash label gets its name as label.
     pub fn hash(&self) -> Option<&Text> {
         self.labels.get(HASH_LABEL)
     }

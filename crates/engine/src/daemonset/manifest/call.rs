@@ -1,4 +1,4 @@
-//! HTTP request of each call: verb, path and body.
+//! Builds the HTTP request of each call: verb, path and body.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -21,14 +21,15 @@ use crate::daemonset::why::Why;
 
 /// Resource, name and subresource of a call, in the DaemonSet's namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct CallTarget {
     pub kind: Kind,
     /// `None` for a list and for a create, whose body has `name` or `generateName`.
     pub name: Option<Text>,
     pub subresource: Option<&'static str>,
 }
 
-pub fn verb(call: &Call) -> Verb {
+/// The verb of a call.
+pub fn call_verb(call: &Call) -> Verb {
     match call {
         Call::ReadSet | Call::ReadRevision { .. } => Verb::Get,
         Call::ListPods => Verb::List,
@@ -43,12 +44,13 @@ pub fn verb(call: &Call) -> Verb {
     }
 }
 
-pub fn target(set: &Set, call: &Call) -> Target {
-    let whole = |kind, name: Option<&Text>| Target { kind, name: name.cloned(), subresource: None };
+/// The resource that a call reads or writes.
+pub fn call_target(set: &Set, call: &Call) -> CallTarget {
+    let whole = |kind, name: Option<&Text>| CallTarget { kind, name: name.cloned(), subresource: None };
     match call {
         Call::ReadSet => whole(Kind::Sets, Some(&set.key.name)),
         Call::PutStatus { of, .. } => {
-            Target { kind: Kind::Sets, name: Some(of.key.name.clone()), subresource: Some("status") }
+            CallTarget { kind: Kind::Sets, name: Some(of.key.name.clone()), subresource: Some("status") }
         }
         Call::ListPods | Call::CreatePod { .. } => whole(Kind::Pods, None),
         Call::Claim(Claim::AdoptPod(pod) | Claim::ReleasePod(pod))
@@ -63,20 +65,20 @@ pub fn target(set: &Set, call: &Call) -> Target {
 }
 
 /// The URL path of a call, with its query; `None` for a list of the pods of a set whose selector matches none.
-pub fn path(set: &Set, call: &Call) -> Option<String> {
-    let target = target(set, call);
+pub fn call_path(set: &Set, call: &Call) -> Option<String> {
+    let target = call_target(set, call);
     let mut path = target.kind.watch().resource.collection(Some(&set.key.namespace));
     for part in target.name.as_deref().into_iter().chain(target.subresource) {
         path = format!("{path}/{part}");
     }
-    if verb(call) == Verb::List {
-        path = format!("{path}?labelSelector={}", form_encoded(&label_selector(set)?));
+    if call_verb(call) == Verb::List {
+        path = format!("{path}?labelSelector={}", form_encode(&label_selector_query(set)?));
     }
     Some(path)
 }
 
 /// Encodes the value of a query parameter (`application/x-www-form-urlencoded`).
-fn form_encoded(value: &str) -> String {
+fn form_encode(value: &str) -> String {
     let mut text = String::new();
     for byte in value.bytes() {
         match byte {
@@ -91,7 +93,7 @@ fn form_encoded(value: &str) -> String {
 }
 
 /// Request body of a call, to be encoded by [`muster_api::go_json::to_string`]; `None` for reads.
-pub fn body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
+pub fn call_body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
     let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
     let template = || serde_json::from_str(&set.template.raw).unwrap_or_default();
     Some(match call {
@@ -137,17 +139,17 @@ pub struct EncodedPod {
 }
 
 impl EncodedPod {
-    /// `None` if the template itself contains the placeholder of the node name.
+    /// Encodes the pod of a DaemonSet. `None` if the template itself contains the placeholder of the node name.
     pub fn new(set: &Set, hash: &Text, binding: Binding) -> Option<Self> {
-        const NODE: &str = "\u{1}node\u{1}";
-        let call = Call::CreatePod { node: NODE.into(), hash: hash.clone(), why: Why::NoPodHere };
-        let text = go_json::to_string(&body(set, &call, binding)?);
+        const NODE_PLACEHOLDER: &str = "\u{1}node\u{1}";
+        let call = Call::CreatePod { node: NODE_PLACEHOLDER.into(), hash: hash.clone(), why: Why::NoPodHere };
+        let text = go_json::to_string(&call_body(set, &call, binding)?);
         let (before, after) = text.split_once(r"\u0001node\u0001")?;
         let once = !after.contains(r"\u0001node\u0001");
         once.then(|| Self { before: before.to_string(), after: after.to_string() })
     }
 
-    /// `None` if JSON would escape the name, which no valid node name needs.
+    /// The encoded pod for one node. `None` if JSON would escape the name of the node, which no valid name needs.
     pub fn for_node(&self, node: &str) -> Option<String> {
         let is_plain = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.');
         node.bytes().all(is_plain).then(|| [&self.before, node, &self.after].concat())
@@ -241,8 +243,8 @@ fn delete_options(uid: &str, resource_version: u64) -> Value {
     json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
 }
 
-/// The label selector as a query parameter. `None`: the selector selects no pod, so there is nothing to list.
-pub fn label_selector(set: &Set) -> Option<String> {
+/// The label selector of a DaemonSet as the value of the query parameter `labelSelector`. `None` if it selects no pod.
+pub fn label_selector_query(set: &Set) -> Option<String> {
     let Selector::AllOf(requirements) = &set.selector else { return None };
     let one = |it: &LabelRequirement| {
         let (key, of) = (&it.key, |values: &[Text]| values.join(","));

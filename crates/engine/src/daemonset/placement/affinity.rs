@@ -3,7 +3,7 @@ use crate::daemonset::why::Why;
 
 /// Rule: the node must match one term of the required node affinity, with all its requirements. An empty term, an empty
 /// list and a term that cannot be parsed match no node. Preferred affinity is left to the scheduler.
-pub(super) fn check(affinity: &Affinity, node: &Node) -> Result<(), Why> {
+pub(super) fn check_node_affinity(affinity: &Affinity, node: &Node) -> Result<(), Why> {
     let Affinity::AnyOf(terms) = affinity else { return Ok(()) };
     if terms.iter().any(|it| matches_term(it, node)) {
         return Ok(());

@@ -26,15 +26,16 @@ pub enum Verdict {
 /// node's taints. Ports and resources are left to the scheduler, so that a template that no longer fits deletes no pod.
 /// Upstream: `NodeShouldRunDaemonPod`.
 pub fn verdict(template: &Template, node: &Node) -> Verdict {
-    let asked = node_name::check(template, node)
+    let asked = node_name::check_node_name(template, node)
         .and_then(|()| wanted(&template.node_selector, &template.affinity, node));
     match asked {
         Err(why) => Verdict::Leave(why),
-        Ok(()) => taints::verdict(&template.tolerations, node),
+        Ok(()) => taints::taint_verdict(&template.tolerations, node),
     }
 }
 
 /// Checks the node selector and the required node affinity.
 pub(crate) fn wanted(node_selector: &Labels, affinity: &Affinity, node: &Node) -> Result<(), Why> {
-    selector::check(node_selector, node).and_then(|()| affinity::check(affinity, node))
+    selector::check_node_selector(node_selector, node)
+        .and_then(|()| affinity::check_node_affinity(affinity, node))
 }

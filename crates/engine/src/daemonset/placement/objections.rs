@@ -10,7 +10,7 @@ use muster_api::taints::{TaintEffect, any_tolerates};
 use super::affinity::matches_requirement;
 use crate::daemonset::facts::{Affinity, Node, NodeRequirement, Template, Term};
 
-/// One requirement of the template, and the node's value instead.
+/// One requirement of a pod template that a node does not meet, and the value that the node has instead.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Objection {
     /// Message that is the same for all nodes which fail this requirement.
@@ -36,10 +36,10 @@ pub fn objections(template: &Template, node: &Node) -> Vec<Objection> {
     for (key, value) in template.node_selector.iter() {
         if node.labels.get(key).is_none_or(|it| it.as_ref() != value) {
             let asks = format!("the node selector asks for {key}={value}");
-            all.push(Objection { asks, has: Some(label_of(node, key)) });
+            all.push(Objection { asks, has: Some(label_text(node, key)) });
         }
     }
-    all.extend(unattracted(template, node));
+    all.extend(unmet_affinity_terms(template, node));
     for effect in [TaintEffect::NoExecute, TaintEffect::NoSchedule] {
         let untolerated = node.taints.iter().filter(|it| it.effect == effect);
         for taint in untolerated.filter(|it| !any_tolerates(&template.tolerations, it)) {
@@ -50,7 +50,7 @@ pub fn objections(template: &Template, node: &Node) -> Vec<Objection> {
 }
 
 /// One objection for each term of the required node affinity, if the node matches none.
-fn unattracted(template: &Template, node: &Node) -> Vec<Objection> {
+fn unmet_affinity_terms(template: &Template, node: &Node) -> Vec<Objection> {
     let Affinity::AnyOf(terms) = &template.affinity else { return Vec::new() };
     let several = 1 < terms.len();
     let mut all = Vec::new();
@@ -61,7 +61,10 @@ fn unattracted(template: &Template, node: &Node) -> Vec<Objection> {
             Term::AllOf(all) if all.is_empty() => (format!("{which} is empty, which matches no node"), None),
             Term::AllOf(all) => match all.iter().find(|it| !matches_requirement(it, node)) {
                 None => return Vec::new(),
-                Some(it) => (format!("{which} asks for {it}"), key_of(it).map(|key| label_of(node, key))),
+                Some(it) => (
+                    format!("{which} asks for {it}"),
+                    requirement_label_key(it).map(|key| label_text(node, key)),
+                ),
             },
         };
         all.push(Objection { asks, has });
@@ -73,14 +76,14 @@ fn unattracted(template: &Template, node: &Node) -> Vec<Objection> {
     all
 }
 
-fn key_of(requirement: &NodeRequirement) -> Option<&str> {
+fn requirement_label_key(requirement: &NodeRequirement) -> Option<&str> {
     match requirement {
         NodeRequirement::Label(it) => Some(&it.key),
         NodeRequirement::NameIs(_) | NodeRequirement::NameIsNot(_) => None,
     }
 }
 
-fn label_of(node: &Node, key: &str) -> String {
+fn label_text(node: &Node, key: &str) -> String {
     match node.labels.get(key) {
         Some(value) => format!("the node has {key}={value}"),
         None => format!("the node has no label {key}"),

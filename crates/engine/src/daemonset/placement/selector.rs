@@ -6,7 +6,7 @@ use crate::daemonset::facts::Node;
 use crate::daemonset::why::Why;
 
 /// Rule: the node must have every label of the node selector.
-pub(super) fn check(selector: &Labels, node: &Node) -> Result<(), Why> {
+pub(super) fn check_node_selector(selector: &Labels, node: &Node) -> Result<(), Why> {
     let missing = selector
         .iter()
         .find(|(key, value)| node.labels.get(key).is_none_or(|label| label.as_ref() != *value));

@@ -9,7 +9,7 @@ use crate::daemonset::why::Why;
 
 /// Rule: an untolerated `NoSchedule` or `NoExecute` taint prevents new pods; only `NoExecute` also evicts existing
 /// ones. `PreferNoSchedule` and unknown effects are ignored.
-pub(super) fn verdict(tolerations: &[Toleration], node: &Node) -> Verdict {
+pub(super) fn taint_verdict(tolerations: &[Toleration], node: &Node) -> Verdict {
     let untolerated =
         |effect| node.taints.iter().find(|it| it.effect == effect && !any_tolerates(tolerations, it));
     if let Some(taint) = untolerated(TaintEffect::NoExecute) {

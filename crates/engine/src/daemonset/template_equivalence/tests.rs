@@ -7,11 +7,17 @@ use super::*;
 use crate::daemonset::manifest;
 
 fn same(one: Value, other: Value) {
-    assert_eq!(of_template(&one), of_template(&other), "{} and {}", normalize(&one), normalize(&other));
+    assert_eq!(
+        template_identity(&one),
+        template_identity(&other),
+        "{} and {}",
+        normalize(&one),
+        normalize(&other)
+    );
 }
 
 fn differ(one: Value, other: Value) {
-    assert_ne!(of_template(&one), of_template(&other), "{}", normalize(&one));
+    assert_ne!(template_identity(&one), template_identity(&other), "{}", normalize(&one));
 }
 
 fn spec(spec: Value) -> Value {
@@ -109,7 +115,7 @@ fn a_newer_server_that_fills_in_one_more_field_changes_nothing() {
 #[test]
 fn a_revision_means_what_its_template_means() {
     let data: Value = serde_json::from_str(&manifest::revision_data(&served())).unwrap();
-    assert_eq!(of_revision(&data), Some(of_template(&written())));
+    assert_eq!(revision_identity(&data), Some(template_identity(&written())));
 }
 
 #[test]
@@ -124,9 +130,9 @@ fn other_patches_have_no_meaning() {
         json!({"spec": {"template": {"$patch": "replace"}, "minReadySeconds": 1}}),
         json!({"spec": {"template": {"$patch": "replace"}}, "metadata": {}}),
     ] {
-        assert_eq!(of_revision(&data), None, "{data}");
+        assert_eq!(revision_identity(&data), None, "{data}");
     }
-    assert!(of_revision(&json!({"spec": {"template": {"$patch": "replace"}}})).is_some());
+    assert!(revision_identity(&json!({"spec": {"template": {"$patch": "replace"}}})).is_some());
 }
 
 /// Checks every entry of the table: its value is equivalent to absence, another value is not.
@@ -195,7 +201,7 @@ fn at(path: &[String], value: Option<Value>) -> Value {
 
 #[test]
 fn no_pattern_of_the_tables_is_misspelt() {
-    for pattern in ABSENT_VALUES.iter().map(|it| it.0).chain(QUANTITIES.iter().map(|it| it.0)) {
+    for pattern in ABSENT_VALUES.iter().map(|it| it.0).chain(QUANTITY_FIELDS.iter().map(|it| it.0)) {
         let (first, rest) = pattern.split_once('.').unwrap_or((pattern, ""));
         assert!(["metadata", "spec", "**"].contains(&first), "{pattern}");
         assert!(!rest.contains("**"), "{pattern}");
@@ -292,8 +298,8 @@ fn quantities() {
         ("-0.5", "-500m"),
         ("2Ei", "2048Pi"),
     ] {
-        assert_eq!(billionths(one), billionths(other), "{one} {other}");
-        assert!(billionths(one).is_some());
+        assert_eq!(parse_billionths(one), parse_billionths(other), "{one} {other}");
+        assert!(parse_billionths(one).is_some());
     }
     for odd in [
         "",
@@ -311,7 +317,7 @@ fn quantities() {
         "1e-2147483648",
         "9e2147483647",
     ] {
-        assert_eq!(billionths(odd), None, "{odd}");
+        assert_eq!(parse_billionths(odd), None, "{odd}");
     }
     let text = |it: &str, rounded| canonical_quantity(&json!(it), rounded);
     assert_eq!(text("0.0001", true), "1000000n");
@@ -403,8 +409,8 @@ fn odd_input_has_a_meaning_too() {
         json!({"spec": [{"containers": 1}]}),
         json!({"spec": {"containers": {}, "volumes": [7, null], "serviceAccount": 5}}),
     ] {
-        let _ = of_template(&odd);
-        let _ = of_revision(&odd);
+        let _ = template_identity(&odd);
+        let _ = revision_identity(&odd);
     }
 }
 
@@ -455,7 +461,7 @@ proptest! {
         for (key, value) in container.as_object().unwrap() {
             template["spec"]["containers"][0][key] = value.clone();
         }
-        prop_assert_eq!(of_template(&template), of_template(&written()));
+        prop_assert_eq!(template_identity(&template), template_identity(&written()));
     }
 
     #[test]

@@ -35,8 +35,8 @@ const INPUTS_PER_LONG_CASE: u32 = 400;
 /// wait.
 const HANG_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Real time to wait for a response before the paused clock is advanced by `CLOCK_STEP`.
-const REAL_WAIT: Duration = Duration::from_millis(1);
+/// Wall-clock time to wait for a response before the paused clock is advanced by `CLOCK_STEP`.
+const WALL_CLOCK_WAIT: Duration = Duration::from_millis(1);
 const CLOCK_STEP: Duration = Duration::from_secs(60);
 
 /// The marker in every object of a closed namespace.
@@ -211,7 +211,7 @@ async fn response_or_hang<T>(mut answered: impl Future<Output = T> + Unpin) -> O
         if let Poll::Ready(answer) = futures::poll!(&mut answered) {
             return Some(answer);
         }
-        let wait = tokio::task::spawn_blocking(|| std::thread::sleep(REAL_WAIT));
+        let wait = tokio::task::spawn_blocking(|| std::thread::sleep(WALL_CLOCK_WAIT));
         tokio::select! {
             answer = &mut answered => return Some(answer),
             _ = wait => tokio::time::advance(CLOCK_STEP).await,

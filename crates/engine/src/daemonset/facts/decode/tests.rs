@@ -10,7 +10,7 @@ fn decoded<T>(decode: fn(&[u8], &mut Interner) -> Result<T, Malformed>, object: 
 }
 
 fn line(kind: Kind, line: &Value) -> Result<WatchEvent<Fact>, Malformed> {
-    watched(kind, line.to_string().as_bytes(), &mut Interner::default())
+    decode_watched(kind, line.to_string().as_bytes(), &mut Interner::default())
 }
 
 #[test]
@@ -33,10 +33,10 @@ fn a_watch_s_lines() {
     assert_eq!(line(Kind::Nodes, &expired).unwrap(), error);
     // `type` may follow `object`: the field order of JSON is not guaranteed.
     let text = br#"{"object":{"metadata":{"name":"a","resourceVersion":"7"}},"type":"DELETED"}"#;
-    assert_eq!(watched(Kind::Nodes, text, &mut Interner::default()).unwrap(), gone);
+    assert_eq!(decode_watched(Kind::Nodes, text, &mut Interner::default()).unwrap(), gone);
     // A field that a later version adds changes nothing.
     let text = br#"{"type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"7"}},"later":{}}"#;
-    assert_eq!(watched(Kind::Nodes, text, &mut Interner::default()).unwrap(), gone);
+    assert_eq!(decode_watched(Kind::Nodes, text, &mut Interner::default()).unwrap(), gone);
     assert!(line(Kind::Nodes, &json!({"type": "ADDED", "object": {"metadata": 5}})).is_err());
 }
 
@@ -64,21 +64,21 @@ fn a_pod_belongs_to_the_node_it_names_or_else_to_the_one_its_affinity_names() {
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]},
         }});
         let object = json!({"metadata": {}, "spec": {"nodeName": node_name, "affinity": affinity}});
-        decoded(pod, &object).unwrap().target.map(|it| it.to_string())
+        decoded(decode_pod, &object).unwrap().target.map(|it| it.to_string())
     };
     assert_eq!(target(json!("a"), json!(["b"])).as_deref(), Some("a"));
     assert_eq!(target(json!(""), json!(["b"])).as_deref(), Some("b"));
     assert_eq!(target(Value::Null, json!(["b", "c"])), None);
     assert_eq!(target(Value::Null, json!([])), None);
     let bare = json!({"metadata": {}, "spec": {}});
-    assert_eq!(decoded(pod, &bare).unwrap().target, None);
+    assert_eq!(decoded(decode_pod, &bare).unwrap().target, None);
 }
 
 #[test]
 fn what_a_pod_suffers_from_in_the_kubelet_s_word() {
     let problem = |status: Value| {
         let object = json!({"metadata": {}, "status": status});
-        decoded(pod, &object).unwrap().problem.map(|it| it.to_string())
+        decoded(decode_pod, &object).unwrap().problem.map(|it| it.to_string())
     };
     let waiting = |reason: &str| json!([{"state": {"waiting": {"reason": reason}}}]);
     assert_eq!(problem(json!({"containerStatuses": waiting("ContainerCreating")})), None);
@@ -96,7 +96,7 @@ fn what_a_pod_suffers_from_in_the_kubelet_s_word() {
 fn a_strategy_is_one_thing_or_a_fault() {
     let read = |strategy: Value| {
         let object = json!({"metadata": {}, "spec": {"selector": {}, "updateStrategy": strategy}});
-        let set = decoded(set, &object);
+        let set = decoded(decode_set, &object);
         let faults: Vec<String> = set.faults.iter().map(ToString::to_string).collect();
         (set.rollout, faults)
     };
@@ -104,15 +104,15 @@ fn a_strategy_is_one_thing_or_a_fault() {
         read(json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": down, "maxSurge": surge}}))
     };
     let none: Vec<String> = Vec::new();
-    assert_eq!(read(Value::Null), (Rollout::Drain(Share::Count(1)), none.clone()));
-    assert_eq!(read(json!({"type": "OnDelete"})), (Rollout::OnDelete, none.clone()));
-    assert_eq!(rolling(json!(2), Value::Null), (Rollout::Drain(Share::Count(2)), none.clone()));
-    assert_eq!(rolling(json!("10%"), json!(0)), (Rollout::Drain(Share::Percent(10)), none.clone()));
-    assert_eq!(rolling(json!(0), json!("25%")), (Rollout::Surge(Share::Percent(25)), none.clone()));
-    assert_eq!(rolling(json!(0), json!("0%")), (Rollout::Drain(Share::Count(1)), none));
+    assert_eq!(read(Value::Null), (UpdateStrategy::Drain(Share::Count(1)), none.clone()));
+    assert_eq!(read(json!({"type": "OnDelete"})), (UpdateStrategy::OnDelete, none.clone()));
+    assert_eq!(rolling(json!(2), Value::Null), (UpdateStrategy::Drain(Share::Count(2)), none.clone()));
+    assert_eq!(rolling(json!("10%"), json!(0)), (UpdateStrategy::Drain(Share::Percent(10)), none.clone()));
+    assert_eq!(rolling(json!(0), json!("25%")), (UpdateStrategy::Surge(Share::Percent(25)), none.clone()));
+    assert_eq!(rolling(json!(0), json!("0%")), (UpdateStrategy::Drain(Share::Count(1)), none));
     for bad in [json!("5"), json!(-1), json!("-5%"), json!(1.5), json!({}), json!("ten%")] {
         let (rollout, faults) = rolling(bad.clone(), json!(0));
-        assert_eq!(rollout, Rollout::OnDelete, "{bad} replaces nothing");
+        assert_eq!(rollout, UpdateStrategy::OnDelete, "{bad} replaces nothing");
         assert_eq!(faults.len(), 1, "{faults:?}");
         assert!(faults[0].contains("maxUnavailable") && faults[0].contains(&bad.to_string()), "{faults:?}");
     }

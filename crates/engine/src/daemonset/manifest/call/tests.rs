@@ -6,7 +6,7 @@ use muster_api::interner::Interner;
 use muster_api::time::Time;
 
 use super::*;
-use crate::daemonset::facts::{self, Counts, Pod, Revision, Truth};
+use crate::daemonset::facts::{self, Pod, Revision, StatusCounts, Truth};
 
 fn set(status: Value) -> Arc<Set> {
     let object = json!({
@@ -32,7 +32,7 @@ fn set(status: Value) -> Arc<Set> {
         },
         "status": status,
     });
-    Arc::new(facts::set(object.to_string().as_bytes(), &mut Interner::default()).unwrap())
+    Arc::new(facts::decode_set(object.to_string().as_bytes(), &mut Interner::default()).unwrap())
 }
 
 fn pod() -> Arc<Pod> {
@@ -40,7 +40,7 @@ fn pod() -> Arc<Pod> {
         "metadata": {"name": "web-1", "namespace": "ops", "uid": "p-1", "resourceVersion": "7"},
         "spec": {"nodeName": "n1"},
     });
-    Arc::new(facts::pod(object.to_string().as_bytes(), &mut Interner::default()).unwrap().unwrap())
+    Arc::new(facts::decode_pod(object.to_string().as_bytes(), &mut Interner::default()).unwrap().unwrap())
 }
 
 fn revision() -> Arc<Revision> {
@@ -48,7 +48,9 @@ fn revision() -> Arc<Revision> {
         "metadata": {"name": "web-abc", "namespace": "ops", "uid": "r-1", "resourceVersion": "8"},
         "revision": 1, "data": {},
     });
-    Arc::new(facts::revision(object.to_string().as_bytes(), &mut Interner::default()).unwrap().unwrap())
+    Arc::new(
+        facts::decode_revision(object.to_string().as_bytes(), &mut Interner::default()).unwrap().unwrap(),
+    )
 }
 
 fn check_status(status: Value, change: impl Fn(&mut Status), want: Expect) {
@@ -85,7 +87,7 @@ fn counts_are_left_out_at_zero_where_upstream_leaves_them_out() {
     let before = json!({"updatedNumberScheduled": 3, "numberAvailable": 3, "numberUnavailable": 1});
     check_status(
         before,
-        |status| status.counts = Counts::default(),
+        |status| status.counts = StatusCounts::default(),
         expect![[r#"
             {
               "currentNumberScheduled": 0,
@@ -94,7 +96,7 @@ fn counts_are_left_out_at_zero_where_upstream_leaves_them_out() {
               "numberReady": 0
             }"#]],
     );
-    let counts = Counts {
+    let counts = StatusCounts {
         desired: 7,
         current: 6,
         ready: 5,
@@ -224,9 +226,9 @@ fn every_call_has_its_verb_target_and_body() {
     let set = set(json!({}));
     let mut out = String::new();
     for call in &calls {
-        let (verb, target) = (verb(call), target(&set, call));
-        let body =
-            body(&set, call, Binding::Direct).map_or_else(|| "-".to_string(), |it| go_json::to_string(&it));
+        let (verb, target) = (call_verb(call), call_target(&set, call));
+        let body = call_body(&set, call, Binding::Direct)
+            .map_or_else(|| "-".to_string(), |it| go_json::to_string(&it));
         out += &alloc::format!(
             "{} {}{} {}\n  {body}\n",
             match verb {
@@ -275,9 +277,9 @@ fn every_call_has_its_verb_target_and_body() {
 #[test]
 fn a_selector_as_a_list_call_spells_it() {
     let set = set(json!({}));
-    assert_eq!(label_selector(&set).as_deref(), Some("app in (web),tier notin (a,b),on,!off"));
+    assert_eq!(label_selector_query(&set).as_deref(), Some("app in (web),tier notin (a,b),on,!off"));
     let everything = Set { selector: facts::Selector::Everything, ..(*set).clone() };
-    assert_eq!(label_selector(&everything), None);
+    assert_eq!(label_selector_query(&everything), None);
 }
 
 #[test]
@@ -287,7 +289,7 @@ fn a_pod_through_the_stencil_is_the_pod() {
         let encoded_pod = EncodedPod::new(&set, &"h".into(), binding).unwrap();
         for node in ["n1", "ip-10-0-0-1.compute.internal"] {
             let call = Call::CreatePod { node: node.into(), hash: "h".into(), why: Why::NoPodHere };
-            let whole = go_json::to_string(&body(&set, &call, binding).unwrap());
+            let whole = go_json::to_string(&call_body(&set, &call, binding).unwrap());
             assert_eq!(encoded_pod.for_node(node).unwrap(), whole);
         }
         assert_eq!(encoded_pod.for_node("a\"b"), None);
