@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt as _};
-use muster_engine::kubelet::cluster_identity::{self, NAMESPACE, Recorded};
+use muster_engine::kubelet::cluster_identity::{self, ClusterRecord, NAMESPACE};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::error_chain::format_error_chain;
@@ -151,11 +151,11 @@ impl ClusterMembership {
     }
 }
 
-fn read_record(record: &Path) -> Recorded {
+fn read_record(record: &Path) -> ClusterRecord {
     match std::fs::read_to_string(record) {
-        Ok(text) if is_uid(text.trim()) => Recorded::Cluster(text.trim().into()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Recorded::Nothing,
-        Ok(_) | Err(_) => Recorded::Unreadable,
+        Ok(text) if is_uid(text.trim()) => ClusterRecord::Cluster(text.trim().into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => ClusterRecord::Nothing,
+        Ok(_) | Err(_) => ClusterRecord::Unreadable,
     }
 }
 

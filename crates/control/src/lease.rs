@@ -10,7 +10,7 @@ use futures::{AsyncBufReadExt as _, AsyncReadExt as _};
 use kube::Client;
 use muster_api::text::Text;
 use muster_engine::controller::Verb;
-use muster_engine::controller::lease::{Election, LeaseAction, LeaseRecord, LostLease, Terms};
+use muster_engine::controller::lease::{Election, LeaderElectionConfig, LeaseAction, LeaseRecord, LostLease};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -27,7 +27,7 @@ pub struct Lease {
     pub name: String,
     /// Unique for each process: two replicas with the same identity would both be leader.
     pub identity: String,
-    pub terms: Terms,
+    pub terms: LeaderElectionConfig,
 }
 
 impl Lease {
@@ -412,7 +412,7 @@ mod tests {
             namespace: "kube-system".into(),
             name: "muster-controller".into(),
             identity: "a".into(),
-            terms: Terms::default(),
+            terms: LeaderElectionConfig::default(),
         }
     }
 
@@ -474,7 +474,7 @@ mod tests {
             let (sender, mut applied) = mpsc::unbounded_channel();
             let serving = tokio::spawn(serve_lease(listener, renewal_delay, sender));
             let client = crate::client(kube::Config::new(url.parse().unwrap())).unwrap();
-            let terms = Terms {
+            let terms = LeaderElectionConfig {
                 duration: Duration::from_secs(4),
                 renew_deadline: Duration::from_secs(3),
                 retry_period: Duration::from_millis(50),

@@ -55,7 +55,7 @@ pub use crate::rate_limit::RateLimits;
 pub use crate::read::ReadError;
 pub use crate::release::{ReleaseError, ReleaseSummary, release};
 pub use crate::scheduler::run_scheduler;
-pub use muster_engine::controller::lease::{LostLease, Terms};
+pub use muster_engine::controller::lease::{LeaderElectionConfig, LostLease};
 pub use muster_engine::daemonset::manifest::Binding;
 pub use muster_engine::daemonset::plan::Settings;
 pub use muster_engine::explain::Explanation;

@@ -10,7 +10,9 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use muster_control::{Binding, Controller, ExplainQueries, Lease, Options, RateLimits, Settings, Terms};
+use muster_control::{
+    Binding, Controller, ExplainQueries, LeaderElectionConfig, Lease, Options, RateLimits, Settings,
+};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -224,7 +226,7 @@ impl RunControllerArgs {
             qps: (self.kube_api_qps != 0).then_some(self.kube_api_qps),
             burst: self.kube_api_burst,
         };
-        let terms = Terms {
+        let terms = LeaderElectionConfig {
             duration: self.leader_elect_lease_duration,
             renew_deadline: self.leader_elect_renew_deadline,
             retry_period: self.leader_elect_retry_period,
@@ -242,7 +244,7 @@ impl RunControllerArgs {
 impl ReleaseArgs {
     async fn release_lease(self) -> anyhow::Result<()> {
         let config = self.cluster.client_config().await?;
-        let lease = self.lease.lease_settings(&config, Terms::default())?;
+        let lease = self.lease.lease_settings(&config, LeaderElectionConfig::default())?;
         // Outside the cluster the namespace of the replicas is unknown: all namespaces are checked.
         let namespace = self.lease.lease_namespace(&config).map(|_| lease.namespace.as_str());
         let leases = (!self.force).then_some((namespace, lease.name.as_str()));
@@ -265,7 +267,7 @@ impl LeaseFlags {
         self.leader_elect_resource_namespace.clone().or_else(own)
     }
 
-    fn lease_settings(&self, config: &Config, terms: Terms) -> anyhow::Result<Lease> {
+    fn lease_settings(&self, config: &Config, terms: LeaderElectionConfig) -> anyhow::Result<Lease> {
         let lease = Lease {
             namespace: self.lease_namespace(config).unwrap_or_else(|| "kube-system".to_owned()),
             name: self.leader_elect_resource_name.clone(),

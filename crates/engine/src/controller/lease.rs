@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 /// Settings of leader election. The defaults are upstream's (`LeaderElectionConfig`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Terms {
+pub struct LeaderElectionConfig {
     /// A lease that has not been renewed for this long may be acquired by another replica.
     pub duration: Duration,
     /// A leader that has not renewed for this long stops writing.
@@ -23,14 +23,14 @@ pub struct Terms {
     pub retry_period: Duration,
 }
 
-impl Default for Terms {
+impl Default for LeaderElectionConfig {
     fn default() -> Self {
         let [duration, renew_deadline, retry_period] = [15, 10, 2].map(Duration::from_secs);
         Self { duration, renew_deadline, retry_period }
     }
 }
 
-impl Terms {
+impl LeaderElectionConfig {
     /// Returns an error message if the settings are invalid.
     pub fn validation_error(&self) -> Option<String> {
         let Self { duration, renew_deadline, retry_period } = self;
@@ -138,7 +138,7 @@ impl fmt::Display for LostLease {
 #[derive(Clone, Debug)]
 pub struct Election {
     identity: Text,
-    terms: Terms,
+    terms: LeaderElectionConfig,
     /// The lease record that was last read, and the time since which it has not changed.
     observed: Option<(LeaseRecord, Duration)>,
     /// Start time of this replica's last successful renewal; `None` if it has never led.
@@ -146,7 +146,7 @@ pub struct Election {
 }
 
 impl Election {
-    pub fn new(identity: impl Into<Text>, terms: Terms) -> Self {
+    pub fn new(identity: impl Into<Text>, terms: LeaderElectionConfig) -> Self {
         Self { identity: identity.into(), terms, observed: None, renewed: None }
     }
 
@@ -241,7 +241,7 @@ mod tests {
 
     /// Each line: the second, the lease (holder, time of renewal), and what replica `a` does. Its writes succeed.
     fn check(lines: &str, expected: &expect_test::Expect) {
-        let mut election = Election::new("a", Terms::default());
+        let mut election = Election::new("a", LeaderElectionConfig::default());
         let mut actual = String::new();
         for line in lines.lines().map(str::trim).filter(|it| !it.is_empty()) {
             let words: Vec<&str> = line.split_whitespace().collect();
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn a_write_whose_response_was_lost_is_renewed() {
         // The first write succeeded, but its response was lost.
-        let mut election = Election::new("a", Terms::default());
+        let mut election = Election::new("a", LeaderElectionConfig::default());
         let none = election.read(None, Duration::ZERO, Time::from_secs(0));
         let LeaseAction::Write(record) = none else { panic!("{none:?}") };
         let next = election.read(Some(&record), Duration::from_secs(2), Time::from_secs(2));
@@ -361,11 +361,11 @@ mod tests {
 
     #[test]
     fn a_leader_writes_until_the_renew_deadline() {
-        let mut election = Election::new("a", Terms::default());
+        let mut election = Election::new("a", LeaderElectionConfig::default());
         assert_eq!(election.leads_until(), None);
         election.wrote(Duration::from_secs(3));
         assert_eq!(election.leads_until(), Some(Duration::from_secs(13)));
-        assert_eq!(Terms::default().write_timeout(), Duration::from_secs(4));
+        assert_eq!(LeaderElectionConfig::default().write_timeout(), Duration::from_secs(4));
     }
 
     #[test]
@@ -373,7 +373,9 @@ mod tests {
         let validation_error = |duration_ms, renew_deadline_ms, retry_period_ms| {
             let [duration, renew_deadline, retry_period] =
                 [duration_ms, renew_deadline_ms, retry_period_ms].map(Duration::from_millis);
-            Terms { duration, renew_deadline, retry_period }.validation_error().unwrap_or("fine".into())
+            LeaderElectionConfig { duration, renew_deadline, retry_period }
+                .validation_error()
+                .unwrap_or("fine".into())
         };
         let all = [
             validation_error(15_000, 10_000, 2_000),

@@ -320,7 +320,7 @@ pub struct Endpoint {
 pub(super) type EndpointIdentity = (Vec<Text>, Option<Text>, Option<Text>, Option<Text>);
 
 impl Endpoint {
-    pub(super) fn identity(&self) -> EndpointIdentity {
+    pub(super) fn endpoint_identity(&self) -> EndpointIdentity {
         let target = self.target.as_ref();
         let (namespace, name) =
             (target.and_then(|it| it.namespace.clone()), target.and_then(|it| it.name.clone()));

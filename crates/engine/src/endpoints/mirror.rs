@@ -175,8 +175,9 @@ fn update_slice_write(slice: &Arc<Slice>, mut draft: SliceDraft) -> EndpointsWri
 fn is_up_to_date(slice: &Slice, draft: &SliceDraft) -> bool {
     let labels = slice.labels.iter().map(|(key, value)| (Text::from(key), Text::from(value)));
     let annotations = slice.annotations.iter().map(|(key, value)| (key.clone(), Some(value.clone())));
-    let by_identity =
-        |all: &[Endpoint]| -> BTreeMap<_, _> { all.iter().map(|it| (it.identity(), it.clone())).collect() };
+    let by_identity = |all: &[Endpoint]| -> BTreeMap<_, _> {
+        all.iter().map(|it| (it.endpoint_identity(), it.clone())).collect()
+    };
     slice.is_owned_by("Endpoints", &draft.owner.uid)
         && labels.eq(draft.labels.clone())
         && annotations.eq(draft.annotations.clone())

@@ -71,7 +71,7 @@ fn desired_endpoints<'a>(
         }
         let endpoint = pod_endpoint(service, pod, zone.cloned().flatten(), family);
         if !endpoint.addresses.is_empty() {
-            group.insert(endpoint.identity(), endpoint);
+            group.insert(endpoint.endpoint_identity(), endpoint);
         }
     }
     groups
@@ -201,7 +201,7 @@ impl SliceReconciler<'_> {
             let mut changed = labels_differ(self.service, slice);
             let mut endpoints = Vec::with_capacity(slice.endpoints.len());
             for before in &slice.endpoints {
-                let Some(now) = group.remove(&before.identity()) else {
+                let Some(now) = group.remove(&before.endpoint_identity()) else {
                     changed = true;
                     continue;
                 };

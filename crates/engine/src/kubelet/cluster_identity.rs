@@ -15,7 +15,7 @@ pub const NAMESPACE: &str = "kube-system";
 
 /// The record on the node's disk of the cluster that it joined.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Recorded {
+pub enum ClusterRecord {
     Nothing,
     Cluster(Text),
     /// The record on disk cannot be read. It is never replaced automatically.
@@ -37,14 +37,14 @@ pub enum ServerIdentity {
 /// The node's membership in a cluster: its record of the cluster, and whether the API server belongs to that cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Membership {
-    recorded: Recorded,
+    recorded: ClusterRecord,
     identity: ServerIdentity,
     /// Whether the verified cluster has returned a complete list of the node's pods since the agent started.
     is_listed: bool,
 }
 
 impl Membership {
-    pub fn new(recorded: Recorded) -> Self {
+    pub fn new(recorded: ClusterRecord) -> Self {
         Self { recorded, identity: ServerIdentity::Unverified(None), is_listed: false }
     }
 
@@ -52,19 +52,21 @@ impl Membership {
     /// by hand. Returns the UID to record; the cluster is verified once [`Membership::recorded`] was called.
     pub fn identified(&mut self, found: Text) -> Option<Text> {
         match &self.recorded {
-            Recorded::Nothing => {
+            ClusterRecord::Nothing => {
                 self.identity = ServerIdentity::Unverified(None);
                 return Some(found);
             }
-            Recorded::Cluster(joined) if *joined == found => self.identity = ServerIdentity::Verified,
-            Recorded::Cluster(_) | Recorded::Unreadable => self.identity = ServerIdentity::Foreign { found },
+            ClusterRecord::Cluster(joined) if *joined == found => self.identity = ServerIdentity::Verified,
+            ClusterRecord::Cluster(_) | ClusterRecord::Unreadable => {
+                self.identity = ServerIdentity::Foreign { found }
+            }
         }
         None
     }
 
     /// Records that the cluster's UID was written to disk.
     pub fn recorded(&mut self, uid: Text) {
-        self.recorded = Recorded::Cluster(uid);
+        self.recorded = ClusterRecord::Cluster(uid);
         self.identity = ServerIdentity::Verified;
     }
 
@@ -74,7 +76,7 @@ impl Membership {
         self.identity = ServerIdentity::Unverified(why);
     }
 
-    pub fn identity(&self) -> &ServerIdentity {
+    pub fn server_identity(&self) -> &ServerIdentity {
         &self.identity
     }
 
@@ -101,7 +103,7 @@ impl Membership {
     pub fn not_ready_reason(&self, record: &str) -> Option<String> {
         let kept = "containers are kept and no pod is started or removed";
         match (&self.identity, &self.recorded) {
-            (ServerIdentity::Foreign { found }, Recorded::Cluster(joined)) => Some(format!(
+            (ServerIdentity::Foreign { found }, ClusterRecord::Cluster(joined)) => Some(format!(
                 "this node joined cluster {joined}, but the API server is cluster {found}: {kept}; restore the cluster's \
                  database, or delete {record} and restart the agent to move the node to the new cluster"
             )),
@@ -127,7 +129,7 @@ mod tests {
 
     /// Applies events to a node with this record: `uid=X` the server has the UID X, `record` the node has recorded it,
     /// `list` a complete list was received, `silent` and `refused` the UID could not be read.
-    fn check(recorded: Recorded, events: &str) -> String {
+    fn check(recorded: ClusterRecord, events: &str) -> String {
         let mut node = Membership::new(recorded);
         let mut to_record = None;
         let mut lines = Vec::new();
@@ -155,7 +157,7 @@ mod tests {
             list: orphans kept, list ignored
             record: orphans kept
             list: orphans removed, list obeyed"#]]
-        .assert_eq(&check(Recorded::Nothing, "list uid=a list record list"));
+        .assert_eq(&check(ClusterRecord::Nothing, "list uid=a list record list"));
     }
 
     #[test]
@@ -165,7 +167,7 @@ mod tests {
             list: orphans kept, list ignored
             uid=a: orphans kept
             list: orphans removed, list obeyed"#]]
-        .assert_eq(&check(Recorded::Cluster("a".into()), "silent list uid=a list"));
+        .assert_eq(&check(ClusterRecord::Cluster("a".into()), "silent list uid=a list"));
     }
 
     #[test]
@@ -178,12 +180,12 @@ mod tests {
             list: orphans kept, list ignored
             uid=a: orphans removed
             list: orphans removed, list obeyed"#]]
-        .assert_eq(&check(Recorded::Cluster("a".into()), "uid=a list silent uid=b list uid=a list"));
+        .assert_eq(&check(ClusterRecord::Cluster("a".into()), "uid=a list silent uid=b list uid=a list"));
         expect![[r#"
             uid=b: orphans kept
             list: orphans kept, list ignored
             this node joined cluster a, but the API server is cluster b: containers are kept and no pod is started or removed; restore the cluster's database, or delete /var/lib/muster/cluster and restart the agent to move the node to the new cluster"#]]
-        .assert_eq(&check(Recorded::Cluster("a".into()), "uid=b list"));
+        .assert_eq(&check(ClusterRecord::Cluster("a".into()), "uid=b list"));
     }
 
     #[test]
@@ -192,11 +194,11 @@ mod tests {
             uid=a: orphans kept
             list: orphans kept, list ignored
             the record of the cluster that this node joined cannot be read: containers are kept and no pod is started or removed; delete /var/lib/muster/cluster and restart the agent to join the cluster of the API server"#]]
-        .assert_eq(&check(Recorded::Unreadable, "uid=a list"));
+        .assert_eq(&check(ClusterRecord::Unreadable, "uid=a list"));
         expect![[r#"
             refused: orphans kept
             list: orphans kept, list ignored
             cannot verify the identity of the cluster: forbidden: containers are kept and no pod is started or removed"#]]
-        .assert_eq(&check(Recorded::Cluster("a".into()), "refused list"));
+        .assert_eq(&check(ClusterRecord::Cluster("a".into()), "refused list"));
     }
 }

@@ -21,7 +21,7 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_control::{
-    Binding, ControllerExit, Lease, NodeLifecycleConfig, Options, PlanObserver, PlanProgress, Settings, Terms,
+    Binding, ControllerExit, LeaderElectionConfig, Lease, NodeLifecycleConfig, Options, PlanObserver, PlanProgress, Settings,
 };
 use muster_engine::daemonset::facts::Kind;
 use muster_server::{ApiServer, BuiltinUser};
@@ -60,7 +60,7 @@ pub(crate) struct Bed {
     replicas: Vec<Controller>,
     /// Counts processes.
     lives: Arc<AtomicU64>,
-    terms: Option<Terms>,
+    terms: Option<LeaderElectionConfig>,
 }
 
 /// One process of a controller.
@@ -157,7 +157,7 @@ impl Bed {
     }
 
     /// From now on a lease decides who writes.
-    pub(crate) async fn elects(&mut self, terms: Terms) {
+    pub(crate) async fn elects(&mut self, terms: LeaderElectionConfig) {
         (self.leases, self.terms) = (Leases::Held, Some(terms));
         let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system";
         let meta = json!({"name": "scenario"});

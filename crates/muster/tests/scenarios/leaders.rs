@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use expect_test::expect;
-use muster_control::Terms;
+use muster_control::LeaderElectionConfig;
 
 use crate::bed::{Bed, set};
 use crate::judge::Leases;
@@ -31,7 +31,7 @@ async fn one_that_is_stopped_in_its_tracks_goes_on() {
 async fn rolled_out_by_two(leader_goes: impl AsyncFnOnce(&mut Bed, usize)) {
     let [duration, renew_deadline, retry_period] = [4000, 2500, 500].map(Duration::from_millis);
     let mut bed = Bed::new(3).await;
-    bed.elects(Terms { duration, renew_deadline, retry_period }).await;
+    bed.elects(LeaderElectionConfig { duration, renew_deadline, retry_period }).await;
     for replica in [0, 1] {
         bed.start(replica, Weather::fair());
     }
