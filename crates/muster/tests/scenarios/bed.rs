@@ -21,7 +21,8 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_control::{
-    Binding, ControllerExit, LeaderElectionConfig, Lease, NodeLifecycleConfig, Options, PlanObserver, PlanProgress, Settings,
+    Binding, ControllerExit, LeaderElectionConfig, Lease, NodeLifecycleConfig, Options, PlanObserver,
+    PlanProgress, Settings,
 };
 use muster_engine::daemonset::facts::Kind;
 use muster_server::{ApiServer, BuiltinUser};

@@ -96,7 +96,7 @@ struct LevelState {
     seats_in_use: usize,
     waiting: usize,
     by_name: HashMap<Box<str>, usize>,
-    /// Flows with a waiting request that may take a seat: seats in use, request_id of the first waiting request,
+    /// Flows with a waiting request that may take a seat: seats in use, ID of the first waiting request,
     /// flow.
     ready: BTreeSet<(usize, QueuedRequestId, FlowId)>,
 }

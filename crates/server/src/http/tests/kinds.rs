@@ -1,4 +1,4 @@
-//! What differs from kind to kind, as a client meets it: the two loopback_clients, quotas, evictions, services.
+//! Behaviour that differs between kinds, as a client sees it: conversion, quotas, evictions, Services.
 
 use super::*;
 
