@@ -11,7 +11,7 @@ pub(crate) struct AddressLimits {
     counts: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// A permit of one address; released on drop.
+/// A permit held by one address. Released on drop.
 #[derive(Debug)]
 pub(crate) struct AddressPermit {
     limits: Arc<AddressLimits>,
@@ -19,11 +19,11 @@ pub(crate) struct AddressPermit {
 }
 
 impl AddressLimits {
-    pub(crate) fn new(each: usize) -> Arc<Self> {
-        Arc::new(Self { max_per_address: each, counts: Mutex::default() })
+    pub(crate) fn new(max_per_address: usize) -> Arc<Self> {
+        Arc::new(Self { max_per_address, counts: Mutex::default() })
     }
 
-    /// Acquires a permit; `None` if the address already holds the maximum.
+    /// Acquires a permit for an address. Returns `None` if the address already holds the maximum.
     pub(crate) fn acquire(self: &Arc<Self>, address: IpAddr) -> Option<AddressPermit> {
         let address = address.to_canonical();
         let mut held = self.lock_counts();

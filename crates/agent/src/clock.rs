@@ -17,6 +17,7 @@ pub(super) fn from_runtime_nanos(nanos: i64) -> Time {
     with_clock(|clock| clock.node_time_at(Time::from_micros(nanos / 1000)))
 }
 
+/// Reads the machine's clock, advances the node's clock, and calls `with`.
 fn with_clock<T>(with: impl FnOnce(&NodeClock) -> T) -> T {
     let mut clock = NODE_CLOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let wall = Time::from_micros(jiff::Timestamp::now().as_microsecond());
@@ -38,18 +39,18 @@ struct NodeClock {
 }
 
 impl NodeClock {
-    /// Rule: the node's time does not go back. When the machine's clock is set back, the node's time advances at
-    /// half speed until the machine's clock has caught up. So a wait of seconds does not become a wait of hours.
+    /// Rule: the node's time does not go back. When the machine's clock is set back, the node's time advances at half
+    /// speed until the machine's clock has caught up. Otherwise a wait of seconds could become a wait of hours.
     fn advance_time(&mut self, wall: Time, passed: Duration) {
         self.wall = wall;
         self.node_time = wall.max(self.node_time + passed / 2);
     }
 
-    /// Converts a wall-clock time to the node's time, at most now: a container that was started while the clock
-    /// was ahead counts as just started.
-    fn node_time_at(&self, dated: Time) -> Time {
+    /// Converts a wall-clock time to the node's time. The result is at most the node's current time: a container that
+    /// was started while the wall clock was ahead counts as just started.
+    fn node_time_at(&self, wall: Time) -> Time {
         let ahead = self.node_time.since(self.wall);
-        (dated + ahead).min(self.node_time)
+        (wall + ahead).min(self.node_time)
     }
 }
 

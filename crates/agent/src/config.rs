@@ -17,15 +17,16 @@ use serde_json::Value;
 pub struct Config {
     /// Name of the Node object.
     pub name: String,
-    /// Directory of everything the node persists: its certificates, and the volumes of each pod in `pods/UID`.
+    /// Directory of all files that the node persists. It has the node's certificates, and the volumes of each pod in
+    /// `pods/UID`.
     pub root_dir: PathBuf,
     /// Path of the container runtime's CRI socket.
     pub runtime_socket: PathBuf,
     /// Directory that the node's pods see as `/var/log`. Container logs are in `pods`, with links to them in
     /// `containers`.
     pub var_log: PathBuf,
-    /// Maps directories of the machine to directories of the node: a hostPath below the first path of a pair is
-    /// taken from the second. With several nodes on one machine, each node gets its own `/var/log`, for example.
+    /// Maps hostPath volumes to other directories of the machine: a hostPath below the first path of a pair is resolved
+    /// below the second path. For example, each of several nodes on one machine can have its own `/var/log`.
     pub host_path_mappings: Vec<(PathBuf, PathBuf)>,
     /// Parent cgroup of the node's pods in each cgroup hierarchy, for example `/kubepods`.
     pub cgroup_parent: String,
@@ -33,22 +34,22 @@ pub struct Config {
     pub address: IpAddr,
     /// Port of the agent's endpoint: logs, exec, metrics.
     pub port: u16,
-    /// Labels of the Node object, besides the well-known ones that every node has.
+    /// Labels of the Node object, in addition to the well-known labels that every node has.
     pub labels: BTreeMap<String, String>,
     /// Taints that the Node object is registered with.
     pub taints: Vec<Value>,
     /// Maximum number of pods: the `pods` capacity of the Node object.
     pub pods_max: u16,
-    /// Pod CIDR of the node, for example `10.244.1.0/24`. `None`: the API server assigns one.
+    /// Pod CIDR of the node, for example `10.244.1.0/24`. With `None`, the API server assigns the CIDR.
     pub pod_cidr: Option<String>,
-    /// Directory from which the runtime reads its CNI configuration. The agent writes one there when the pod CIDR
-    /// is known, unless another file already exists.
+    /// Directory from which the runtime reads its CNI configuration. The agent writes a configuration file there when
+    /// the pod CIDR is known, unless another file already exists.
     pub cni_conf_dir: Option<PathBuf>,
     /// Directory of static pod manifests.
     pub static_pod_dir: Option<PathBuf>,
     /// The URL of the API server.
     pub server_url: String,
-    /// CIDRs that `externalIPs` of Services may be in.
+    /// CIDRs to which the `externalIPs` of Services are restricted.
     pub external_ip_ranges: Vec<Range>,
     /// Address of the cluster DNS, written to the resolv.conf of pods.
     pub cluster_dns: Option<IpAddr>,
@@ -59,21 +60,21 @@ pub struct Config {
     /// Whether containers without a seccomp profile run with `RuntimeDefault`.
     pub seccomp_default: bool,
     /// Eviction, image garbage collection and log rotation.
-    pub reclaim: ReclaimConfig,
+    pub eviction_and_gc: EvictionAndGcConfig,
 }
 
 /// Thresholds and intervals of eviction, image garbage collection and log rotation. The defaults are the
 /// kubelet's.
 #[derive(Debug, Clone)]
-pub struct ReclaimConfig {
-    /// Resources reserved for the system: allocatable is the capacity without them.
+pub struct EvictionAndGcConfig {
+    /// Resources reserved for system daemons. Allocatable is the capacity minus these. Upstream: `systemReserved`.
     pub system_reserved: ResourceQuantities,
     /// Eviction thresholds, hard and soft.
     pub eviction_thresholds: Thresholds,
-    /// A pressure condition ends when its threshold has not been met for this long. Upstream:
+    /// How long a threshold must not have been met before its pressure condition ends. Upstream:
     /// `evictionPressureTransitionPeriod`.
     pub pressure_transition_period: Duration,
-    /// Maximum termination grace period of a pod that is evicted for a soft threshold. Upstream:
+    /// Maximum termination grace period of a pod that is evicted because of a soft threshold. Upstream:
     /// `evictionMaxPodGracePeriod`.
     pub eviction_grace_max: Duration,
     /// Disk usage in percent above which unused images are removed.
@@ -82,15 +83,15 @@ pub struct ReclaimConfig {
     pub image_gc_low_percent: u8,
     /// Minimum age of an unused image before it may be removed. Upstream: `imageMinimumGCAge`.
     pub image_age_min: Duration,
-    /// Size of a container log at which it is rotated.
+    /// Size in bytes at which the log of a container is rotated. Upstream: `containerLogMaxSize`.
     pub log_bytes_max: u64,
-    /// Maximum number of log files of a container, rotated ones included.
+    /// Maximum number of log files of a container, including rotated files. Upstream: `containerLogMaxFiles`.
     pub log_files_max: u16,
     /// Interval between two checks of thresholds, images and logs.
     pub check_interval: Duration,
 }
 
-impl Default for ReclaimConfig {
+impl Default for EvictionAndGcConfig {
     fn default() -> Self {
         Self {
             system_reserved: ResourceQuantities::new(),
@@ -107,8 +108,8 @@ impl Default for ReclaimConfig {
     }
 }
 
-impl ReclaimConfig {
-    /// Parses a list such as `cpu=100m,memory=500Mi`.
+impl EvictionAndGcConfig {
+    /// Sets `system_reserved` from a list such as `cpu=100m,memory=500Mi`.
     pub fn parse_system_reserved(&mut self, text: &str) -> Result<(), String> {
         let amount = |part: &str| {
             let (name, amount) =
@@ -142,8 +143,8 @@ impl Config {
         self.root_dir.join("pods").join(uid)
     }
 
-    /// Directory with one marker file for each pod whose logs this node owns: several nodes may share the log
-    /// directory.
+    /// Directory with one marker file for each pod whose logs this node owns. Several nodes may share the log
+    /// directory, so the log directory does not show which node owns a log.
     pub(crate) fn log_markers_dir(&self) -> PathBuf {
         self.root_dir.join("logs")
     }
@@ -183,7 +184,7 @@ mod tests {
             resolv_conf: "/etc/resolv.conf".into(),
             cluster_domain: "cluster.local".to_owned(),
             seccomp_default: false,
-            reclaim: ReclaimConfig::default(),
+            eviction_and_gc: EvictionAndGcConfig::default(),
         }
     }
 }

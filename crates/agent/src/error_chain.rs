@@ -2,8 +2,8 @@
 
 use std::error::Error;
 
-/// Formats an error and its causes, separated by colons. A cause is omitted if the text so far ends with it: many
-/// errors print their cause themselves.
+/// Formats an error and its causes, separated by colons. A cause is omitted if the text before it already ends with the
+/// same text, because many errors print their cause themselves.
 pub(crate) fn format_error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
     let mut next = Some(error);

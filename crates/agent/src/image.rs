@@ -27,13 +27,13 @@ use crate::runtime::containerd::leases::leases_client::LeasesClient;
 use crate::runtime::containerd::leases::{CreateRequest, DeleteRequest};
 use crate::runtime::{Cri, Runtime as _, RuntimeError};
 
-/// The containerd namespace of CRI's images.
+/// The containerd namespace in which CRI keeps its images.
 const CONTAINERD_NAMESPACE: &str = "k8s.io";
 
-/// Bytes sent in one message; containerd accepts messages of at most 16 MiB.
+/// Number of bytes that are sent in one message. containerd accepts messages of at most 16 MiB.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Expiry of the containerd lease, after which containerd collects the content of a killed import.
+/// Expiry of the containerd lease. After it, containerd garbage-collects the content of an interrupted import.
 const LEASE_DURATION: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, thiserror::Error)]
@@ -68,8 +68,8 @@ impl ImageError {
     }
 }
 
-/// Imports all images of an archive and returns their names. `name` replaces the name in the archive, or names an
-/// image that has none.
+/// Imports all images of an archive and returns their names. `name` replaces the image name in the archive, or names an
+/// image without a name.
 pub async fn import_archive(
     runtime: &Cri,
     path: &Path,
@@ -100,7 +100,7 @@ pub async fn import_archive(
     }
 
     let lease = ContainerdLease::create(runtime.channel()).await?;
-    for blob in archive.generated.iter() {
+    for blob in archive.generated_manifests.iter() {
         lease.write_blob(blob, io::Cursor::new(blob.content.clone())).await?;
     }
     lease.write_archive(&archive).await?;
@@ -121,8 +121,8 @@ pub async fn import_built_image(runtime: &Cri, image: &BuiltImage) -> Result<(),
     lease.delete().await
 }
 
-/// Rule: sandboxes need no registry: if the sandbox image that containerd is configured with is missing, the
-/// built-in image is imported under that name. Returns the name if so.
+/// Rule: sandboxes need no registry. If the sandbox image that containerd is configured with is missing, the built-in
+/// image is imported under that name. Returns the name if the image was imported.
 pub async fn ensure_sandbox_image(runtime: &Cri) -> Result<Option<String>, ImageError> {
     let failed = |it: RuntimeError| ImageError::Containerd {
         tried: "look for the sandbox image",
@@ -273,7 +273,7 @@ impl ContainerdLease {
     }
 }
 
-/// Sends content in chunks. A closed receiver is no error: containerd already has the content.
+/// Sends content in chunks. A closed receiver is not an error: containerd already has the content.
 fn send_chunks(mut content: &mut dyn Read, chunks: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
     loop {
         let mut chunk = Vec::with_capacity(CHUNK_BYTES);

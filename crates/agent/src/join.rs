@@ -1,5 +1,5 @@
-//! Joins a machine to a cluster: the machine gets its first client certificate with a bootstrap token, and renews
-//! the certificate with itself from then on. Upstream: TLS bootstrapping.
+//! Joins a machine to a cluster. The machine gets its first client certificate with a bootstrap token, and
+//! authenticates each renewal with its current certificate. Upstream: TLS bootstrapping.
 
 mod ca;
 mod connection;
@@ -28,7 +28,7 @@ use self::pem::Certificate;
 use crate::error_chain::format_error_chain;
 
 pub use self::ca::fingerprint;
-pub(crate) use self::pem::write_private_file as write_private;
+pub(crate) use self::pem::write_private_file;
 
 /// Signer and key usage of the node's client certificate.
 const CLIENT_SIGNER: (&str, &str) = ("kubernetes.io/kube-apiserver-client-kubelet", "client auth");
@@ -40,24 +40,25 @@ const CLIENT_FILE: &str = "client.pem";
 /// File of the serving certificate and its key.
 const SERVING_FILE: &str = "serving.pem";
 
-/// Timeout for a CertificateSigningRequest, after which a new one is created. On a Kubernetes cluster an
-/// administrator may have to approve it.
+/// Maximum wait for the certificate of a CertificateSigningRequest, after which a new request is created. On a
+/// Kubernetes cluster an administrator may have to approve the request.
 const SIGNING_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// Initial delay between two polls of an object; it doubles up to `POLL_MAX`.
-const POLL_MIN: Duration = Duration::from_millis(50);
-const POLL_MAX: Duration = Duration::from_secs(5);
+/// Initial delay between two polls of an object. The delay doubles up to `POLL_INTERVAL_MAX`.
+const POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
+const POLL_INTERVAL_MAX: Duration = Duration::from_secs(5);
 
-/// Initial backoff after a failed renewal; it doubles up to `RETRY_MAX`. Upstream: `rotateCerts`.
-const RETRY_MIN: Duration = Duration::from_secs(2);
-const RETRY_MAX: Duration = Duration::from_secs(32);
+/// Initial backoff after a failed renewal. The backoff doubles up to `RENEWAL_BACKOFF_MAX`. Upstream: `rotateCerts`.
+const RENEWAL_BACKOFF_MIN: Duration = Duration::from_secs(2);
+const RENEWAL_BACKOFF_MAX: Duration = Duration::from_secs(32);
 
-/// How long a machine that lost its certificate waits for its node to become NotReady: about a minute with the
-/// default node monitor grace period.
+/// Maximum time a machine that lost its certificate waits for its node to become NotReady. With the default node
+/// monitor grace period, a node becomes NotReady after about a minute.
 const NOT_READY_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-const NOT_READY_POLL: Duration = Duration::from_secs(3);
+const NOT_READY_POLL_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Longest sleep before the renewal time is checked again: the clock may jump, and the machine may be suspended.
-const RENEWAL_CHECK_MAX: Duration = Duration::from_secs(3600);
+/// Maximum sleep before the renewal time is checked again. A longer sleep would miss a clock that jumps or a machine
+/// that was suspended.
+const RENEWAL_CHECK_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
@@ -115,9 +116,9 @@ pub struct JoinOptions {
     pub name: String,
     /// Directory of the node's keys and certificates.
     pub dir: PathBuf,
-    /// Bootstrap token; not needed with a valid certificate.
+    /// Bootstrap token. Not needed if the directory has a valid certificate.
     pub token: Option<BootstrapToken>,
-    /// Where the cluster CA comes from; not needed after the first join.
+    /// Source of the cluster CA. Not needed after the first join.
     pub ca: Option<CaSource>,
     /// The node's InternalIP.
     pub address: IpAddr,
@@ -135,7 +136,7 @@ pub enum CaSource {
 #[derive(Clone)]
 pub enum BootstrapToken {
     Literal(String),
-    /// File with the token, read at each use, so that a new token takes effect.
+    /// File with the token. It is read at each use, so that a replaced token takes effect.
     File(PathBuf),
 }
 
@@ -207,14 +208,14 @@ impl JoinedNode {
         self.client.clone()
     }
 
-    /// Certificate of the cluster CA, which verifies the server and the node's clients.
+    /// Certificate of the cluster CA in PEM. It verifies the API server, and the clients of the node's endpoint.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// Rule: a node's certificates are renewed at 70 to 90 % of their lifetime, at a point that depends on the
-    /// node's name, so that a fleet does not renew simultaneously. `serve` gets each new serving certificate. Runs
-    /// until `stop`.
+    /// Rule: a node's certificates are renewed at 70 to 90 % of their lifetime. The exact time depends on the node's
+    /// name, so that a fleet does not renew simultaneously. `serve` is called with each new serving certificate. Runs
+    /// until `stop` is cancelled.
     pub async fn renew_certificates(&self, address: IpAddr, serve: impl Fn(&str), stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
@@ -225,13 +226,13 @@ impl JoinedNode {
 
     async fn renew_client_certificate(&self) {
         let mut current = self.certificate.clone();
-        let mut pause = RETRY_MIN;
+        let mut pause = RENEWAL_BACKOFF_MIN;
         loop {
             self.wait_for_renewal(Some(&current)).await;
             match self.request_client_certificate(&current).await {
                 Ok(new) => {
                     tracing::info!(until = %new.not_after, "renewed the client certificate");
-                    (current, pause) = (new, RETRY_MIN);
+                    (current, pause) = (new, RENEWAL_BACKOFF_MIN);
                 }
                 Err(error) => {
                     let (error, until) = (format_error_chain(&error), current.not_after);
@@ -243,8 +244,8 @@ impl JoinedNode {
         }
     }
 
-    /// Requests a new client certificate and uses it from then on. If the old one has expired, the node joins
-    /// again with its token.
+    /// Requests a new client certificate and uses it for new requests. If the current certificate has expired, the node
+    /// joins again with its token.
     async fn request_client_certificate(&self, current: &Certificate) -> Result<Certificate, JoinError> {
         let new = if current.is_expired() {
             join_with_token(&self.options, &self.server, &self.ca_pem, true).await?
@@ -262,7 +263,7 @@ impl JoinedNode {
         let mut current = Certificate::read(&path).ok().flatten();
         // The stored certificate may be for another address, or of a server that was replaced.
         current = current.filter(|it| it.addresses == [address] && !it.is_expired());
-        let mut pause = RETRY_MIN;
+        let mut pause = RENEWAL_BACKOFF_MIN;
         if let Some(current) = &current {
             serve(&current.pem);
         }
@@ -278,7 +279,7 @@ impl JoinedNode {
                     }
                     serve(&new.pem);
                     tracing::info!(until = %new.not_after, "renewed the serving certificate");
-                    (current, pause) = (Some(new), RETRY_MIN);
+                    (current, pause) = (Some(new), RENEWAL_BACKOFF_MIN);
                 }
                 Err(error) => {
                     let error = format_error_chain(&error);
@@ -292,11 +293,11 @@ impl JoinedNode {
         }
     }
 
-    /// Requests a serving certificate. It is granted only for addresses in the Node's status, so the method waits
-    /// for those.
+    /// Requests a serving certificate. The certificate is granted only for addresses in the Node's status, so the
+    /// method first waits until the status has the address.
     async fn request_serving_certificate(&self, address: IpAddr) -> Result<Certificate, JoinError> {
         let nodes: Api<Node> = Api::all(self.client.clone());
-        let mut wait = POLL_MIN;
+        let mut wait = POLL_INTERVAL_MIN;
         loop {
             let node = nodes
                 .get_opt(&self.options.name)
@@ -308,12 +309,13 @@ impl JoinedNode {
                 break;
             }
             tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(POLL_MAX);
+            wait = (wait * 2).min(POLL_INTERVAL_MAX);
         }
         let name = &self.options.name;
         request_certificate(&self.client, name, SERVING_SIGNER, &[name.clone(), address.to_string()]).await
     }
 
+    /// Waits until the certificate must be renewed. Returns immediately without a certificate.
     async fn wait_for_renewal(&self, certificate: Option<&Certificate>) {
         while let Some(certificate) = certificate {
             let left = renewal_time(&self.options.name, certificate.not_before, certificate.not_after)
@@ -322,7 +324,7 @@ impl JoinedNode {
             if left.is_zero() {
                 return;
             }
-            tokio::time::sleep(left.min(RENEWAL_CHECK_MAX)).await;
+            tokio::time::sleep(left.min(RENEWAL_CHECK_INTERVAL_MAX)).await;
         }
     }
 }
@@ -348,7 +350,7 @@ async fn join_with_token(
                     && began.elapsed() < NOT_READY_TIMEOUT =>
             {
                 tracing::warn!("the node is still Ready; waiting until it is NotReady to join again");
-                tokio::time::sleep(NOT_READY_POLL).await;
+                tokio::time::sleep(NOT_READY_POLL_INTERVAL).await;
             }
             signed => break signed,
         }
@@ -368,8 +370,8 @@ async fn join_with_token(
     Ok(new)
 }
 
-/// Rule: a machine cannot join under the name of a node that is Ready at another address: two agents for one node
-/// would fight over its pods. Upstream: kubeadm's check before joining.
+/// Rule: a machine cannot join with the name of a node that is Ready at another address, because two agents for one
+/// node would interfere with each other's pods. Upstream: kubeadm's check before joining.
 async fn check_name_is_free(client: &Client, options: &JoinOptions) -> Result<(), JoinError> {
     let nodes: Api<Node> = Api::all(client.clone());
     let node = nodes.get_opt(&options.name).await.map_err(|error| JoinError::Request { hint: "", error })?;
@@ -413,10 +415,10 @@ async fn request_certificate(
     let name = created.metadata.name.unwrap_or_default();
 
     let began = tokio::time::Instant::now();
-    let mut wait = POLL_MIN;
+    let mut wait = POLL_INTERVAL_MIN;
     while began.elapsed() < SIGNING_TIMEOUT {
         tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(POLL_MAX);
+        wait = (wait * 2).min(POLL_INTERVAL_MAX);
         let status = requests.get(&name).await.map_err(unanswered)?.status.unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
         if let Some(denial) = conditions.iter().find(|it| ["Denied", "Failed"].contains(&it.type_.as_str())) {
@@ -435,18 +437,18 @@ async fn request_certificate(
 /// Sleeps for `pause` and returns the next, longer backoff.
 async fn sleep_with_backoff(pause: Duration) -> Duration {
     tokio::time::sleep(pause).await;
-    (pause * 2).min(RETRY_MAX)
+    (pause * 2).min(RENEWAL_BACKOFF_MAX)
 }
 
 /// The time at which a certificate is renewed.
-fn renewal_time(name: &str, from: Timestamp, until: Timestamp) -> Timestamp {
-    let lifetime_s = until.duration_since(from).as_secs();
+fn renewal_time(name: &str, not_before: Timestamp, not_after: Timestamp) -> Timestamp {
+    let lifetime_s = not_after.duration_since(not_before).as_secs();
     // A number from 0 to 999 that depends on the node's name.
     let offset = name.bytes().fold(0_i64, |all, it| (all * 31 + i64::from(it)) % 1000);
-    from + SignedDuration::from_secs(lifetime_s / 10 * 7 + lifetime_s / 5 * offset / 1000)
+    not_before + SignedDuration::from_secs(lifetime_s / 10 * 7 + lifetime_s / 5 * offset / 1000)
 }
 
-/// Advice to the user for an error with which the API server refused a bootstrap token.
+/// Advice to the user when the API server refuses a bootstrap token with this error.
 fn token_error_hint(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) if status.code == 401 => {

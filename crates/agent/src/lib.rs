@@ -1,4 +1,4 @@
-//! The node agent. A real node runs pods as containers through any CRI runtime; a simulated node registers, sends
+//! The node agent. A real node runs pods as containers through any CRI runtime. A simulated node registers, sends
 //! heartbeats and reports pods as running, without containers.
 
 mod address_limits;

@@ -1,5 +1,5 @@
-//! The cluster that the node has joined: its UID is recorded in the node's root directory and compared with that
-//! of the API server. `engine::kubelet::cluster_identity` has the rules; this module does the IO.
+//! The cluster that the node has joined. The cluster's UID is recorded in the node's root directory and compared with
+//! the UID that the API server reports. `engine::kubelet::cluster_identity` has the rules, and this module does the IO.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,24 +16,24 @@ use crate::join;
 
 /// File with the recorded cluster UID, in the node's root directory.
 const RECORD_FILE: &str = "cluster";
-/// Largest valid record, in bytes.
-const RECORD_BYTES_MAX: usize = 128;
+/// Maximum length of a valid cluster UID.
+const UID_BYTES_MAX: usize = 128;
 /// Timeout for a response of the API server.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval of attempts until the API server's cluster is confirmed.
+/// Interval between attempts to confirm the cluster, until one succeeds.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// Interval of later confirmations: the server behind the URL may be replaced while the watches continue.
+/// Interval between later confirmations. The server behind the URL may be replaced while the watches continue.
 const CONFIRM_INTERVAL: Duration = Duration::from_secs(60);
 /// Minimum interval between two log messages about the same problem.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Confirms that the API server is that of the cluster which the node joined.
+/// Confirms that the API server belongs to the cluster that the node joined.
 #[derive(Debug)]
 pub struct ClusterMembership {
     record: PathBuf,
     namespaces: Api<Namespace>,
     state: Mutex<cluster_identity::Membership>,
-    /// Lock that serializes confirmations.
+    /// Serializes confirmations.
     in_flight: tokio::sync::Mutex<()>,
     last_logged: Mutex<Option<Instant>>,
 }
@@ -51,7 +51,7 @@ impl ClusterMembership {
         }
     }
 
-    /// Removes the record, so that the node joins the cluster that it connects to next.
+    /// Removes the recorded cluster UID, so that the node joins the cluster that it connects to next.
     pub fn remove_record(root: &Path) -> io::Result<()> {
         match std::fs::remove_file(root.join(RECORD_FILE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -59,39 +59,39 @@ impl ClusterMembership {
         }
     }
 
-    /// Reads the cluster UID from the API server and returns whether it is the cluster that the node joined.
+    /// Reads the cluster UID from the API server. Returns whether it is the UID of the cluster that the node joined.
     pub async fn confirm_cluster(&self) -> bool {
         let _one = self.in_flight.lock().await;
         let response = timeout(RESPONSE_TIMEOUT, self.namespaces.get(NAMESPACE)).await;
         match response {
             Ok(Ok(namespace)) => match namespace.uid().filter(|it| is_uid(it)) {
                 Some(uid) => self.record_identity(&uid),
-                None => {
-                    self.lock_state().unverified(Some(format!("namespace {NAMESPACE} has no UID").into()))
-                }
+                None => self
+                    .lock_state()
+                    .mark_unverified(Some(format!("namespace {NAMESPACE} has no UID").into())),
             },
             Ok(Err(kube::Error::Api(status))) => {
                 let why = format!("cannot read namespace {NAMESPACE}: {}", status.message);
-                self.lock_state().unverified(Some(why.into()));
+                self.lock_state().mark_unverified(Some(why.into()));
             }
             Ok(Err(error)) => {
                 tracing::debug!(error = format_error_chain(&error), "the API server does not respond");
-                self.lock_state().unverified(None);
+                self.lock_state().mark_unverified(None);
             }
-            Err(_) => self.lock_state().unverified(None),
+            Err(_) => self.lock_state().mark_unverified(None),
         }
         self.log_problem();
         self.may_apply_events()
     }
 
-    /// Waits until the API server is confirmed to be the node's cluster.
+    /// Waits until the API server is confirmed to belong to the node's cluster.
     pub async fn wait_until_confirmed(&self) {
         while !self.confirm_cluster().await {
             sleep(RETRY_INTERVAL).await;
         }
     }
 
-    /// Confirms the cluster periodically; never returns.
+    /// Confirms the cluster periodically and never returns.
     pub(super) async fn run(&self) {
         loop {
             self.wait_until_confirmed().await;
@@ -99,7 +99,8 @@ impl ClusterMembership {
         }
     }
 
-    /// Whether the API server is confirmed to be the node's cluster, so that its lists and events may be applied.
+    /// Whether the API server is confirmed to belong to the node's cluster, so that its lists and events may be
+    /// applied.
     pub fn may_apply_events(&self) -> bool {
         self.lock_state().is_verified()
     }
@@ -111,10 +112,10 @@ impl ClusterMembership {
     /// Confirms the cluster after a complete list of pods was received. Returns whether the list may be applied.
     pub(super) async fn confirm_list(&self) -> bool {
         self.confirm_cluster().await;
-        self.lock_state().listed()
+        self.lock_state().record_list()
     }
 
-    /// The reason why the node is NotReady, if the reason is its cluster.
+    /// The reason why the node is NotReady, if its cluster could not be confirmed.
     pub(super) fn not_ready_reason(&self) -> Option<String> {
         self.lock_state().not_ready_reason(&self.record.display().to_string())
     }
@@ -123,12 +124,13 @@ impl ClusterMembership {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Compares the cluster UID with the recorded UID, or records it if no UID is recorded yet.
     fn record_identity(&self, uid: &str) {
-        let Some(uid) = self.lock_state().identified(uid.into()) else { return };
-        match join::write_private(&self.record, &format!("{uid}\n")) {
+        let Some(uid) = self.lock_state().check_cluster_uid(uid.into()) else { return };
+        match join::write_private_file(&self.record, &format!("{uid}\n")) {
             Ok(()) => {
                 tracing::info!(cluster = %uid, "recorded the cluster of this node");
-                self.lock_state().recorded(uid);
+                self.lock_state().record_joined_cluster(uid);
             }
             Err(error) => {
                 let why = format!(
@@ -136,11 +138,12 @@ impl ClusterMembership {
                     self.record.display(),
                     format_error_chain(&error)
                 );
-                self.lock_state().unverified(Some(why.into()));
+                self.lock_state().mark_unverified(Some(why.into()));
             }
         }
     }
 
+    /// Logs why the cluster is not confirmed, at most once per `LOG_INTERVAL`.
     fn log_problem(&self) {
         let Some(trouble) = self.not_ready_reason() else { return };
         let mut logged = self.last_logged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,6 +164,6 @@ fn read_record(record: &Path) -> ClusterRecord {
 
 fn is_uid(text: &str) -> bool {
     !text.is_empty()
-        && text.len() <= RECORD_BYTES_MAX
+        && text.len() <= UID_BYTES_MAX
         && text.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-')
 }

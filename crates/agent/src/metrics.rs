@@ -20,11 +20,11 @@ use crate::join;
 /// Histogram buckets of CRI calls in seconds: from 1 ms for a query to 10 min for the pull of a large image.
 const CALL_BUCKETS_S: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 600.0];
 
-/// Histogram buckets of pod starts in seconds; a pod whose image is present starts within a second.
-const START_BUCKETS_S: [f64; 11] = [0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 60.0, 300.0, 1200.0];
+/// Histogram buckets of pod starts in seconds. A pod whose image is present starts within a second.
+const POD_START_BUCKETS_S: [f64; 11] = [0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 60.0, 300.0, 1200.0];
 
-/// Histogram buckets of the agent's own share of pod starts, in seconds.
-const OWN_START_BUCKETS_S: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+/// Histogram buckets, in seconds, of the time that a pod start spends in the agent and not in the runtime.
+const AGENT_START_BUCKETS_S: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
 /// Metrics of the node agent.
 pub struct AgentMetrics {
@@ -115,8 +115,8 @@ impl Default for AgentMetrics {
             probes: Family::default(),
             evictions: Family::default(),
             pods: Family::default(),
-            start_duration: Histogram::new(START_BUCKETS_S),
-            own_start_duration: Histogram::new(OWN_START_BUCKETS_S),
+            start_duration: Histogram::new(POD_START_BUCKETS_S),
+            own_start_duration: Histogram::new(AGENT_START_BUCKETS_S),
             client_ttl: Gauge::default(),
             server_ttl: Gauge::default(),
             memory: Gauge::default(),
@@ -195,14 +195,14 @@ impl AgentMetrics {
         self.evictions.get_or_create(&EvictionLabels { eviction_signal }).inc();
     }
 
-    /// Records the start of a pod's first container: the whole duration, and the agent's own share of it.
-    pub(crate) fn observe_start(&self, all: Duration, own: Duration) {
-        self.start_duration.observe(all.as_secs_f64());
-        self.own_start_duration.observe(own.as_secs_f64());
+    /// Records how long the start of a pod's first container took in total, and how much of it was spent in the agent.
+    pub(crate) fn observe_pod_start(&self, total: Duration, in_agent: Duration) {
+        self.start_duration.observe(total.as_secs_f64());
+        self.own_start_duration.observe(in_agent.as_secs_f64());
     }
 
-    /// Encodes all metrics as text. `phases` has the phase of each pod; `pki` is the directory of the node's
-    /// certificates.
+    /// Encodes all metrics in the Prometheus text format. `phases` has the phase of each pod. `pki` is the directory of
+    /// the node's certificates.
     pub(crate) fn encode(&self, phases: impl Iterator<Item = String>, pki: &Path, now: Timestamp) -> String {
         const POD_PHASES: [&str; 4] = ["Pending", "Running", "Succeeded", "Failed"];
         let mut counts = [0; POD_PHASES.len()];
@@ -275,8 +275,8 @@ fn parse_resident_bytes(status: &str) -> Option<i64> {
     line.trim().strip_suffix("kB")?.trim().parse::<i64>().ok()?.checked_mul(1024)
 }
 
-/// User and system time in seconds: fields 14 and 15 of `/proc/PID/stat`. The process name, field 2, may contain
-/// spaces.
+/// Parses user plus system time in seconds, fields 14 and 15 of `/proc/PID/stat`. The process name, field 2, may
+/// contain spaces.
 fn parse_cpu_seconds(stat: &str) -> Option<f64> {
     let (_, words) = stat.rsplit_once(") ")?;
     let mut ticks = words.split_whitespace().skip(11).map_while(|it| it.parse::<u32>().ok());
@@ -307,7 +307,7 @@ mod tests {
         };
         metrics.count_action(&probe, &ActionOutcome::Probed { passed: false, message: "".into() });
         metrics.count_eviction("memory.available");
-        metrics.observe_start(Duration::from_millis(800), Duration::from_millis(30));
+        metrics.observe_pod_start(Duration::from_millis(800), Duration::from_millis(30));
         metrics.runtime_calls.record_call("run_podsandbox", true, Duration::from_millis(300));
         let phases = ["Running", "Running", "Failed", ""].map(str::to_owned);
         let said = metrics.encode(phases.into_iter(), Path::new("/nowhere"), Timestamp::UNIX_EPOCH);

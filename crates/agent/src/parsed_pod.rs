@@ -15,26 +15,26 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-/// A pod from the watch or a manifest, in all parsed forms. It derefs to the API type.
+/// A pod from the watch or from a manifest, in all parsed forms. It dereferences to the API type.
 #[derive(Debug, Clone)]
 pub struct ParsedPod {
     api: Pod,
     /// The pod as the engine's kubelet rules read it.
     pub object: Arc<Object>,
-    /// The pod as admission reads it. `None` if it cannot be parsed.
+    /// The pod as pod admission reads it. `None` if the pod cannot be parsed for admission.
     pub candidate: Option<AdmissionCandidate>,
     /// The whole object as JSON, for the downward API.
     pub json: Value,
-    /// The init, main and ephemeral containers, in this order: actions refer to their position.
+    /// The init, main and ephemeral containers, in this order. Actions refer to a container by its position.
     pub containers: Vec<PodContainer>,
 }
 
-/// A container of a pod, whichever list of the spec it is in.
+/// An init, main or ephemeral container of a pod.
 #[derive(Debug, Clone)]
 pub struct PodContainer {
     pub container: Container,
     pub is_sidecar: bool,
-    /// For an ephemeral container: the container whose process namespace it shares.
+    /// For an ephemeral container, the name of the container whose process namespace it shares.
     pub target: Option<String>,
 }
 
@@ -51,13 +51,13 @@ impl ParsedPod {
         Ok(Self { api, object: Arc::new(object), candidate, json: tree, containers })
     }
 
-    /// Parses a pod of the API server. The annotation of static pods is removed: a client must not make a pod
+    /// Parses a pod from the API server. The annotation of static pods is removed, so that a client cannot make a pod
     /// critical or static with it.
     pub fn from_api(mut tree: Value) -> Result<Self, serde_json::Error> {
         if let Some(annotations) = tree["metadata"]["annotations"].as_object_mut()
-            && !annotations.contains_key(static_pod::MIRROR)
+            && !annotations.contains_key(static_pod::MIRROR_ANNOTATION)
         {
-            annotations.remove(static_pod::SOURCE);
+            annotations.remove(static_pod::SOURCE_ANNOTATION);
         }
         Self::new(tree)
     }
@@ -67,14 +67,14 @@ impl ParsedPod {
         Self::new(json!({"metadata": {"name": key.name, "namespace": key.namespace, "uid": uid}}))
     }
 
-    /// The same pod with another status.
+    /// Returns a copy of the pod with another status.
     pub fn with_status(&self, status: Value) -> Result<Self, serde_json::Error> {
         let mut tree = self.json.clone();
         tree["status"] = status;
         Self::new(tree)
     }
 
-    /// The container with that name; `None` if the spec no longer has it.
+    /// The container with the given name. Returns `None` if the spec no longer has it.
     pub fn container(&self, name: &str) -> Option<&PodContainer> {
         self.containers.iter().find(|it| it.container.name == name)
     }

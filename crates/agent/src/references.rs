@@ -17,12 +17,12 @@ use kube::{Api, Client};
 /// Timeout for a response of the API server.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest time until a token is renewed; shorter-lived ones are renewed after 80 % of their lifetime. Upstream:
-/// `requiresRefresh`.
-const RENEW_AFTER_MAX: SignedDuration = SignedDuration::from_hours(24);
+/// Maximum age at which a token is renewed. A token with a shorter lifetime is renewed after 80 % of its lifetime.
+/// Upstream: `requiresRefresh`.
+const TOKEN_RENEWAL_AGE_MAX: SignedDuration = SignedDuration::from_hours(24);
 
 /// Default lifetime of a token, in seconds.
-const TOKEN_LIFETIME_S: i64 = 3600;
+const TOKEN_LIFETIME_DEFAULT_S: i64 = 3600;
 
 /// Reads ConfigMaps and Secrets, and caches service account tokens.
 #[derive(Clone)]
@@ -31,7 +31,7 @@ pub struct References {
     tokens: Arc<Mutex<BTreeMap<TokenKey, CachedToken>>>,
 }
 
-/// Key of a cached token: pod, audience and lifetime.
+/// Key of a cached token: pod UID, audience and lifetime.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct TokenKey {
     uid: String,
@@ -78,8 +78,8 @@ impl References {
         get_reference("secret", name, api.get(name)).await
     }
 
-    /// A token of the pod's service account, bound to the pod. It is cached until it is due for renewal, and
-    /// longer while it is valid if no new one can be obtained.
+    /// Returns a token of the pod's service account that is bound to the pod. A cached token is returned until it is
+    /// due for renewal. If the renewal fails, the cached token is returned while it is valid.
     pub async fn service_account_token(
         &self,
         pod: &Pod,
@@ -87,7 +87,7 @@ impl References {
         lifetime_s: Option<i64>,
     ) -> Result<Arc<str>, ReferenceError> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let lifetime_s = lifetime_s.unwrap_or(TOKEN_LIFETIME_S);
+        let lifetime_s = lifetime_s.unwrap_or(TOKEN_LIFETIME_DEFAULT_S);
         let key = TokenKey { uid: uid.clone(), audience: audience.map(str::to_owned), lifetime_s };
         let cached = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         let now = Timestamp::now();
@@ -153,10 +153,10 @@ impl std::fmt::Debug for References {
     }
 }
 
-/// The time at which a token is renewed: after 80 % of its lifetime, at most after a day.
-fn renewal_time(given: Timestamp, expires: Timestamp) -> Timestamp {
-    let lifetime = expires.duration_since(given).max(SignedDuration::ZERO);
-    given.checked_add((lifetime * 4 / 5).min(RENEW_AFTER_MAX)).unwrap_or(given)
+/// The time at which a token is renewed: after 80 % of its lifetime, but at most after a day.
+fn renewal_time(issued: Timestamp, expires: Timestamp) -> Timestamp {
+    let lifetime = expires.duration_since(issued).max(SignedDuration::ZERO);
+    issued.checked_add((lifetime * 4 / 5).min(TOKEN_RENEWAL_AGE_MAX)).unwrap_or(issued)
 }
 
 async fn get_reference<T>(

@@ -18,7 +18,7 @@ pub mod v1 {
     tonic::include_proto!("runtime.v1");
 }
 
-/// containerd's own services, beside CRI.
+/// containerd's own gRPC services, in addition to CRI.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub mod containerd {
     pub mod content {
@@ -40,17 +40,17 @@ pub trait Runtime: Send + Sync + 'static {
     fn version(&self) -> impl Future<Output = Result<v1::VersionResponse, RuntimeError>> + Send;
     fn status(&self) -> impl Future<Output = Result<RuntimeStatus, RuntimeError>> + Send;
 
-    /// Lists all sandboxes, or those of one pod.
+    /// Lists all sandboxes, or the sandboxes of one pod.
     fn list_sandboxes(
         &self,
         uid: Option<&str>,
     ) -> impl Future<Output = Result<Vec<v1::PodSandbox>, RuntimeError>> + Send;
-    /// The status of a sandbox with its addresses, which the list lacks.
+    /// The status of a sandbox, including its IP addresses, which `list_sandboxes` does not return.
     fn sandbox_status(
         &self,
         id: &str,
     ) -> impl Future<Output = Result<v1::PodSandboxStatus, RuntimeError>> + Send;
-    /// Creates and starts a sandbox and returns its ID. An empty `handler` is the runtime's default.
+    /// Creates and starts a sandbox and returns its ID. An empty `handler` selects the runtime's default handler.
     fn run_sandbox(
         &self,
         config: v1::PodSandboxConfig,
@@ -59,12 +59,12 @@ pub trait Runtime: Send + Sync + 'static {
     fn stop_sandbox(&self, id: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
     fn remove_sandbox(&self, id: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
 
-    /// Lists all containers, or those of one pod.
+    /// Lists all containers, or the containers of one pod.
     fn list_containers(
         &self,
         uid: Option<&str>,
     ) -> impl Future<Output = Result<Vec<v1::Container>, RuntimeError>> + Send;
-    /// The status of a container with its exit code, which the list lacks.
+    /// The status of a container, including its exit code, which `list_containers` does not return.
     fn container_status(
         &self,
         id: &str,
@@ -76,7 +76,7 @@ pub trait Runtime: Send + Sync + 'static {
         sandbox_config: v1::PodSandboxConfig,
     ) -> impl Future<Output = Result<String, RuntimeError>> + Send;
     fn start_container(&self, id: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
-    /// Stops a container and returns when it has ended: on its own within `grace`, or killed.
+    /// Stops a container and waits until it has exited. The container is killed if it does not exit within `grace`.
     fn stop_container(
         &self,
         id: &str,
@@ -88,10 +88,10 @@ pub trait Runtime: Send + Sync + 'static {
         id: &str,
         resources: v1::LinuxContainerResources,
     ) -> impl Future<Output = Result<(), RuntimeError>> + Send;
-    /// Has the runtime reopen the log after its file was renamed.
+    /// Makes the runtime reopen a container's log after the log file was renamed.
     fn reopen_log(&self, id: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
 
-    /// Runs a command in a container and waits for its end.
+    /// Runs a command in a container and waits until it exits.
     fn exec_sync(
         &self,
         id: &str,
@@ -109,7 +109,7 @@ pub trait Runtime: Send + Sync + 'static {
     ) -> impl Future<Output = Result<String, RuntimeError>> + Send;
 
     fn list_images(&self) -> impl Future<Output = Result<Vec<v1::Image>, RuntimeError>> + Send;
-    /// The status of an image; `None` if it is not present.
+    /// The status of an image. `None` if the image is not present.
     fn image_status(
         &self,
         name: &str,
@@ -123,35 +123,36 @@ pub trait Runtime: Send + Sync + 'static {
     fn remove_image(&self, name: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
     fn image_fs_info(&self) -> impl Future<Output = Result<Vec<v1::FilesystemUsage>, RuntimeError>> + Send;
 
-    /// Stats of all containers, or of those of one pod.
+    /// Stats of all containers, or of the containers of one pod.
     fn container_stats(
         &self,
         uid: Option<&str>,
     ) -> impl Future<Output = Result<Vec<v1::ContainerStats>, RuntimeError>> + Send;
-    /// Stats of all pods. Runtimes without them return an `Unsupported` error.
+    /// Stats of all pods. A runtime without pod stats returns an `Unsupported` error.
     fn pod_stats(&self) -> impl Future<Output = Result<Vec<v1::PodSandboxStats>, RuntimeError>> + Send;
 
-    /// Streams the IDs of containers and sandboxes that exit. The stream is only a hint: periodic relists find
-    /// what it misses, because it broke off or the runtime has no events.
+    /// Streams the IDs of containers and sandboxes that exit. The stream is only a hint: it may break off, and some
+    /// runtimes have no events. Periodic relists find the missed exits.
     fn watch_exits(&self) -> impl Future<Output = Result<ExitStream, RuntimeError>> + Send;
 }
 
+/// Stream of the IDs of containers and sandboxes that exit.
 pub type ExitStream = BoxStream<'static, Result<String, RuntimeError>>;
 
-/// Status of the runtime: whether it can run pods, and why not.
+/// Whether the runtime can run pods, the reason if it cannot, and its features.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimeStatus {
-    /// Why the runtime is not ready; `None` if it is.
+    /// Why the runtime is not ready. `None` if the runtime is ready.
     pub not_ready_reason: Option<String>,
-    /// Why the pod network is not ready; `None` if it is.
+    /// Why the pod network is not ready. `None` if the network is ready.
     pub network_not_ready_reason: Option<String>,
-    /// Handlers that a RuntimeClass may name. `None` if the runtime does not list them.
+    /// Handlers that a RuntimeClass may name. `None` if the runtime does not list its handlers.
     pub handlers: Option<Vec<String>>,
     /// Whether `supplementalGroupsPolicy: Strict` is supported.
     pub supports_strict_groups: bool,
 }
 
-/// A failed call: the operation and the runtime's error.
+/// A failed call to the runtime.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct RuntimeError {
     pub operation: &'static str,
@@ -175,19 +176,19 @@ impl fmt::Display for RuntimeError {
 /// Kinds of runtime errors, by what the caller does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuntimeErrorKind {
-    /// The container, sandbox or image does not exist; for a removal this is success.
+    /// The container, sandbox or image does not exist. A removal counts as successful then.
     NotFound,
     /// The runtime refused the operation, or the operation failed.
     Refused,
-    /// The runtime did not respond in time; the operation may have been carried out.
+    /// The runtime did not respond in time. The operation may have been executed.
     TimedOut,
-    /// The runtime is not running; retry later.
+    /// The runtime is not running. The call can be retried later.
     Unreachable,
     /// The runtime does not implement the operation.
     Unsupported,
 }
 
-/// Labels of sandboxes and containers, by which their pod is found again.
+/// Labels of sandboxes and containers that identify their pod.
 pub mod label {
     pub const POD_NAME: &str = "io.kubernetes.pod.name";
     pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";

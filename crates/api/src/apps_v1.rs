@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 use crate::json::{IntOrString, Str};
 use crate::meta_v1::{LabelSelector, ObjectMeta};
 
-/// Upstream: `apps/v1.DaemonSet`. Metadata, template and status stay JSON text: the controller writes them back with
-/// all fields, including unknown ones.
+/// Upstream: `apps/v1.DaemonSet`. Metadata, template and status stay JSON text, because the controller writes them back
+/// with all fields, including unknown fields.
 #[derive(Deserialize, Clone, Debug)]
 pub struct DaemonSet<'a> {
     /// The metadata as JSON text, which decodes to an [`ObjectMeta`].

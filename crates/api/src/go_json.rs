@@ -5,9 +5,9 @@ use core::fmt::Write;
 
 use serde_json::{Number, Value};
 
-/// Rule: the text is that of `json.Marshal` for a value that upstream's `util/json.Unmarshal` decoded into
-/// `interface{}`: keys sorted by bytes, no spaces, Go's escapes, 64-bit integers unchanged and every other number as a
-/// float64.
+/// Rule: the text equals that of Go's `json.Marshal` for a value that upstream's `util/json.Unmarshal` decoded into
+/// `interface{}`. Keys are sorted by bytes, there are no spaces, and characters are escaped as in Go. A 64-bit integer
+/// is written as an integer, and every other number as a float64.
 pub fn to_string(value: &Value) -> String {
     let mut out = String::new();
     write_value(&mut out, value);
@@ -50,11 +50,11 @@ fn write_value(out: &mut String, value: &Value) {
     }
 }
 
-/// Rule: a 64-bit integer is written as an integer; any other number as the shortest decimal that parses to the same
-/// float64, without an exponent from 1e-6 up to 1e21 and with one outside.
+/// Rule: a 64-bit integer is written as an integer. Any other number is written as the shortest decimal that parses to
+/// the same float64. From 1e-6 up to 1e21 the decimal has no exponent, outside of this range it has one.
 ///
-/// Plain `encoding/json` decodes every number as a float64 and loses digits above 2^53; upstream's package preserves
-/// integers, and it is the one that writes revisions.
+/// Go's `encoding/json` decodes every number as a float64 and loses digits above 2^53. Upstream's package `util/json`,
+/// which writes revisions, preserves integers.
 fn write_number(out: &mut String, number: &Number) {
     if let Some(whole) = number.as_i64() {
         out.push_str(&format!("{whole}"));

@@ -1,4 +1,4 @@
-//! String and list interning: stores equal strings and small lists of many objects once.
+//! String and list interning: equal strings and equal lists of many objects are stored once.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -8,19 +8,19 @@ use crate::labels::Labels;
 use crate::taints::{Taint, Toleration};
 use crate::text::Text;
 
-/// Interned strings and lists of one cache. Entries without other references are removed each time the number of
-/// entries has doubled.
+/// The interned strings and lists of one cache. Entries that nothing else references are removed each time the number
+/// of entries has doubled.
 #[derive(Debug, Default)]
 pub struct Interner {
     texts: BTreeSet<Text>,
     labels: BTreeSet<Arc<[(Text, Text)]>>,
     tolerations: BTreeSet<Arc<[Toleration]>>,
     taints: BTreeSet<Arc<[Taint]>>,
-    /// Number of entries at which the next sweep runs.
+    /// Number of entries at which unreferenced entries are removed next.
     sweep_threshold: usize,
 }
 
-/// Minimum number of entries for a sweep.
+/// Minimum number of entries at which unreferenced entries are removed.
 const SWEEP_ENTRIES_MIN: usize = 4096;
 
 impl Interner {
@@ -35,7 +35,7 @@ impl Interner {
         new
     }
 
-    /// Interns a set of labels; of duplicate keys, the lowest value stays.
+    /// Interns a set of labels. If a key occurs several times, its lowest value is used.
     pub fn intern_labels<'a>(&mut self, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Labels {
         let mut pairs: Vec<(Text, Text)> =
             pairs.map(|(key, value)| (self.intern_text(key), self.intern_text(value))).collect();
@@ -52,7 +52,8 @@ impl Interner {
         intern_list(&mut self.taints, list)
     }
 
-    /// Removes unreferenced entries if due. Lists are removed before strings, because they reference strings.
+    /// Removes unreferenced entries if the number of entries has reached the threshold. Lists are removed before
+    /// strings, because lists reference strings.
     fn sweep_if_due(&mut self) {
         let size = self.texts.len() + self.labels.len() + self.tolerations.len() + self.taints.len();
         if size < self.sweep_threshold.max(SWEEP_ENTRIES_MIN) {

@@ -1,4 +1,4 @@
-//! Strings and maps of decoded JSON, borrowed from the input.
+//! Strings, maps and other values of decoded JSON, which are borrowed from the JSON text where possible.
 
 use alloc::borrow::{Cow, ToOwned as _};
 use alloc::string::{String, ToString as _};
@@ -12,7 +12,7 @@ use serde::ser::{Serialize, Serializer};
 
 use crate::quantity::Quantity;
 
-/// Decodes an object. The text is checked for UTF-8 once, which is cheaper than a check of each string in it.
+/// Decodes an object. The whole text is checked for UTF-8 once, which is cheaper than a check of each string.
 pub fn from_slice<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, serde_json::Error> {
     match core::str::from_utf8(json) {
         Ok(text) => serde_json::from_str(text),
@@ -21,8 +21,8 @@ pub fn from_slice<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, serde_jso
     }
 }
 
-/// A string, borrowed from the input unless it contains escapes. An `Option<Cow<str>>` or a `Cow<str>` in a list would
-/// always be copied: serde borrows only where a field itself is a `Cow`.
+/// A string that is borrowed from the JSON text, unless the string contains escapes. An `Option<Cow<str>>`, or a
+/// `Cow<str>` in a list, would always be copied, because serde borrows only where a field itself is a `Cow`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Str<'a>(Cow<'a, str>);
 
@@ -90,7 +90,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
     }
 }
 
-/// A map with string keys, in the order of its keys. Of duplicate keys the last one counts.
+/// A map with string keys, sorted by key. If a key occurs several times in the JSON text, the last value is used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StrMap<'a, V = Str<'a>>(Vec<(Str<'a>, V)>);
 
@@ -114,7 +114,7 @@ impl<'a, V> StrMap<'a, V> {
         self.0.is_empty()
     }
 
-    /// Sorts entries by key, if they are not sorted already.
+    /// Creates a map from entries, which are sorted by key if they are not sorted already.
     fn from_entries(mut entries: Vec<(Str<'a>, V)>) -> Self {
         if !entries.is_sorted_by(|one, next| one.0 < next.0) {
             entries.sort_by(|one, other| one.0.cmp(&other.0));
@@ -165,12 +165,12 @@ impl<V: Serialize> Serialize for StrMap<'_, V> {
     }
 }
 
-/// A number or a string. Upstream: `intstr.IntOrString`.
+/// An integer or a string. Upstream: `intstr.IntOrString`.
 #[derive(Clone, PartialEq, Debug)]
 pub enum IntOrString<'a> {
     Int(i64),
     String(Str<'a>),
-    /// An invalid value, neither a whole number nor a string.
+    /// An invalid value, which is neither an integer nor a string.
     Invalid(serde_json::Value),
 }
 
@@ -238,12 +238,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for IntOrString<'a> {
     }
 }
 
-/// The text of a quantity, parsed on demand. JSON numbers are accepted too.
+/// The text of a quantity, which is parsed on demand. JSON numbers are accepted too.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct QuantityText<'a>(Str<'a>);
 
 impl QuantityText<'_> {
-    /// The quantity; zero if it is invalid, as in [`Quantity::from_json`].
+    /// Parses the quantity. An invalid quantity is zero, as in [`Quantity::from_json`].
     pub fn quantity(&self) -> Quantity {
         Quantity::parse(&self.0).unwrap_or(Quantity::ZERO)
     }

@@ -8,12 +8,12 @@ use core::fmt;
 
 use crate::text::Text;
 
-/// Labels, sorted by key and shared between objects with equal labels.
+/// Labels, sorted by key. Objects with equal labels may share one list in memory.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Labels(Arc<[(Text, Text)]>);
 
 impl Labels {
-    /// Creates labels from unsorted pairs; of duplicate keys, the lowest value stays.
+    /// Creates labels from unsorted pairs. If a key occurs several times, its lowest value is used.
     pub fn new(mut pairs: Vec<(Text, Text)>) -> Self {
         pairs.sort();
         pairs.dedup_by(|later, first| later.0 == first.0);
@@ -42,10 +42,10 @@ impl Labels {
 /// A label selector. Upstream: `labels.Selector`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Selector {
-    /// The selector matches nothing, like a null selector.
+    /// The selector that matches nothing, such as a null selector.
     #[default]
     Nothing,
-    /// The selector matches if all requirements match; without requirements it matches everything.
+    /// A selector that matches if all requirements match. Without requirements it matches everything.
     AllOf(Vec<LabelRequirement>),
 }
 
@@ -83,9 +83,9 @@ pub enum LabelOperator {
     NotIn(Vec<Text>),
     Exists,
     DoesNotExist,
-    /// The label's value is an integer greater than this one.
+    /// The value of the label is an integer greater than this integer.
     GreaterThan(i64),
-    /// The label's value is an integer less than this one.
+    /// The value of the label is an integer less than this integer.
     LessThan(i64),
 }
 
@@ -112,7 +112,8 @@ impl LabelRequirement {
         Ok(Self { key: key.into(), operator: parsed })
     }
 
-    /// Parses a requirement of a node selector, which may have the operators `Gt` and `Lt` too. The error is a message.
+    /// Parses a requirement of a node selector, which may also have the operators `Gt` and `Lt`. The error is a
+    /// message.
     pub fn parse_for_node(key: &str, operator: &str, values: Vec<Text>) -> Result<Self, String> {
         if !matches!(operator, "Gt" | "Lt") {
             return Self::parse(key, operator, values);
@@ -133,8 +134,9 @@ impl LabelRequirement {
         self.matches_value(labels.get(&self.key).map(|it| &**it))
     }
 
-    /// Rule: whether the value of the label, if there is one, satisfies the requirement. Upstream:
-    /// `labels.Requirement.Matches`.
+    /// Whether the value of a label satisfies the requirement. `None` if the object does not have the label.
+    ///
+    /// Rule: a missing label satisfies only `NotIn` and `DoesNotExist`. Upstream: `labels.Requirement.Matches`.
     pub fn matches_value(&self, value: Option<&str>) -> bool {
         let is_in = |values: &[Text]| value.is_some_and(|value| values.iter().any(|it| **it == *value));
         let number = || value.and_then(|it| it.parse::<i64>().ok());

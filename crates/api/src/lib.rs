@@ -1,13 +1,15 @@
 #![no_std]
-//! The shared types of engine, server, control and agent. No IO, no clock, no decisions about the cluster.
+//! Types that the engine, the server, the control crate and the agent have in common. This crate has no IO and no
+//! clock, and makes no decisions about the cluster.
 //!
-//! - [`core_v1`], [`apps_v1`], [`coordination_v1`], [`discovery_v1`], [`policy_v1`], [`meta_v1`]: objects of each API
-//!   group as they are sent, with the fields that rules read, borrowed from the JSON text;
-//! - [`json`], [`text`], [`interner`]: borrowed strings, shared strings; [`meta`]: object keys;
-//! - [`labels`], [`taints`]: labels and selectors, taints and tolerations; [`well_known`]: their well-known names, and
-//!   those of annotations and conditions;
+//! - [`core_v1`], [`apps_v1`], [`coordination_v1`], [`discovery_v1`], [`policy_v1`], [`meta_v1`]: the objects of each
+//!   API group, with the fields that rules read, borrowed from the JSON text;
+//! - [`json`], [`text`], [`interner`]: borrowed, reference-counted and interned strings;
+//! - [`meta`]: object keys;
+//! - [`labels`], [`taints`]: labels and selectors, taints and tolerations;
+//! - [`well_known`]: names of labels, taints, annotations and conditions to which Kubernetes gives a meaning;
 //! - [`quantity`], [`resources`], [`qos`]: quantities, the resources of a pod, and its QoS class;
-//! - [`time`], [`go_json`], [`metrics_exposition`]: timestamps, JSON as Go writes it, the formats of `/metrics`.
+//! - [`time`], [`go_json`], [`metrics_exposition`]: timestamps, JSON as Go writes it, and the formats of `/metrics`.
 
 extern crate alloc;
 

@@ -1,4 +1,4 @@
-//! Object metadata.
+//! Object keys.
 
 use core::fmt;
 

@@ -57,7 +57,7 @@ impl ObjectMeta<'_> {
         self.uid.as_deref().unwrap_or_default().into()
     }
 
-    /// The resource version as a number; zero if it is not one.
+    /// The resource version as a number. Zero if it is absent or not a number.
     pub fn resource_version(&self) -> u64 {
         self.resource_version.as_deref().and_then(|it| it.parse().ok()).unwrap_or_default()
     }
@@ -66,7 +66,7 @@ impl ObjectMeta<'_> {
         self.generation.unwrap_or_default()
     }
 
-    /// The creation timestamp; the epoch if it is absent or invalid.
+    /// The creation timestamp. The Unix epoch if it is absent or invalid.
     pub fn created(&self) -> Time {
         self.creation_timestamp.as_deref().and_then(Time::parse).unwrap_or_default()
     }
@@ -127,9 +127,10 @@ pub struct LabelSelector<'a> {
 }
 
 impl LabelSelector<'_> {
-    /// Rule: a null selector matches nothing, an empty one everything. Upstream: `LabelSelectorAsSelector`.
+    /// Parses a label selector. The error is a message that names the invalid requirement.
     ///
-    /// The error message names the invalid requirement.
+    /// Rule: a null selector matches nothing, and an empty selector matches everything. Upstream:
+    /// `LabelSelectorAsSelector`.
     pub fn to_selector(selector: Option<&Self>) -> Result<Selector, String> {
         let Some(selector) = selector else { return Ok(Selector::Nothing) };
         let pairs = selector.match_labels.iter().flat_map(StrMap::pairs);

@@ -1,8 +1,8 @@
-//! Exposition formats of `/metrics`: content negotiation, and conversion from OpenMetrics to the Prometheus text
+//! The exposition formats of `/metrics`: content negotiation, and conversion from OpenMetrics to the Prometheus text
 //! format.
 //!
-//! The metrics library writes OpenMetrics. A scraper that does not request it gets the Prometheus text format, as from
-//! upstream's components.
+//! The metrics library writes OpenMetrics. A scraper that does not request OpenMetrics gets the Prometheus text format,
+//! as from upstream's components.
 
 use alloc::string::String;
 
@@ -15,9 +15,10 @@ pub enum ExpositionFormat {
 }
 
 impl ExpositionFormat {
-    /// Rule: a client gets OpenMetrics if its Accept header prefers it at least as much as plain text; otherwise plain
-    /// text.
-    /// Upstream: `expfmt.NegotiateIncludingOpenMetrics`.
+    /// The format that an `Accept` header selects.
+    ///
+    /// Rule: a client gets OpenMetrics if its `Accept` header gives OpenMetrics at least the weight of plain text.
+    /// Otherwise it gets plain text. Upstream: `expfmt.NegotiateIncludingOpenMetrics`.
     pub fn negotiate(accept: &str) -> Self {
         let mut best = (0.0, Self::Text);
         for range in accept.split(',') {
@@ -57,8 +58,8 @@ impl ExpositionFormat {
     }
 }
 
-/// Converts OpenMetrics to the Prometheus text format, in which HELP and TYPE lines of a counter have its suffix too,
-/// and UNIT and EOF lines do not exist.
+/// Converts OpenMetrics to the Prometheus text format. In that format the HELP and TYPE lines of a counter also have
+/// the suffix `_total`, and there are no UNIT and EOF lines.
 fn to_prometheus_text(metrics: &str) -> String {
     let mut text = String::with_capacity(metrics.len());
     // HELP precedes TYPE, which decides how both are written.

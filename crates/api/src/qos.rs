@@ -31,7 +31,7 @@ impl Default for CpuAndMemory {
 }
 
 impl CpuAndMemory {
-    /// Adds quantities; negative quantities are ignored.
+    /// Adds quantities. Negative quantities are ignored.
     fn plus(self, other: Self) -> Self {
         let sum = |a: Quantity, b: Quantity| if b.is_negative() { a } else { a.plus(b) };
         Self { cpu: sum(self.cpu, other.cpu), memory: sum(self.memory, other.memory) }
@@ -39,11 +39,11 @@ impl CpuAndMemory {
 }
 
 impl QosClass {
-    /// Rule: a pod without any CPU or memory request or limit is `BestEffort`; a pod in which every container has CPU
-    /// and memory limits equal to its requests is `Guaranteed`; any other pod is `Burstable`. Pod-level resources, even
-    /// empty ones, replace those of the containers. Upstream: `ComputePodQOS`.
+    /// The QoS class of a pod. `pod` are the pod-level resources. `containers` includes the init containers.
     ///
-    /// `containers` includes the init containers.
+    /// Rule: a pod without any CPU or memory request or limit is `BestEffort`. A pod in which every container has CPU
+    /// and memory limits, and the limits equal the requests, is `Guaranteed`. Any other pod is `Burstable`. Pod-level
+    /// resources, even empty ones, replace those of the containers. Upstream: `ComputePodQOS`.
     pub fn compute(
         pod: Option<ComputeResources>,
         containers: impl Iterator<Item = ComputeResources>,

@@ -1,7 +1,7 @@
-//! Resource quantities: `100m`, `1.5Gi`, `12e6`. Exact, without floats.
+//! Resource quantities, such as `100m`, `1.5Gi` and `12e6`. They are exact, because no floats are used.
 //!
-//! Upstream: `apimachinery/pkg/api/resource/quantity.go`. This type holds nanounits in 128 bits, so a quantity above
-//! about 10²⁹ is refused, where upstream's type is unbounded.
+//! Upstream: `apimachinery/pkg/api/resource/quantity.go`. A [`Quantity`] holds nanounits in 128 bits, so a quantity
+//! above about 10²⁹ is refused. Upstream's type is unbounded.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -30,8 +30,11 @@ enum SuffixFormat {
 /// Why a text is not a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuantityError {
+    /// The text does not have the format of a quantity.
     Format,
+    /// The number is too large.
     Number,
+    /// The suffix is unknown.
     Suffix,
 }
 
@@ -49,10 +52,12 @@ impl fmt::Display for QuantityError {
 
 impl core::error::Error for QuantityError {}
 
+/// Number of nanounits in one unit.
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
+/// Number of nanounits in one thousandth.
 const NANOS_PER_MILLI: i128 = NANOS_PER_UNIT / 1_000;
 
-/// The canonical text of a quantity, which upstream stores.
+/// The text that upstream stores for a quantity: usually its canonical form.
 pub fn canonical_text(text: &str) -> Result<Cow<'_, str>, QuantityError> {
     let parts = QuantityTokens::tokenize(text)?;
     let quantity = parts.to_quantity()?;
@@ -67,7 +72,8 @@ impl Quantity {
         QuantityTokens::tokenize(text)?.to_quantity()
     }
 
-    /// The quantity in a JSON value; zero if it is absent or invalid, which the decoder has already refused.
+    /// The quantity in a JSON value. Zero if the value is absent or invalid. The decoder has already refused invalid
+    /// values.
     pub fn from_json(value: &serde_json::Value) -> Self {
         let parsed = match value {
             serde_json::Value::String(text) => Self::parse(text),
@@ -95,6 +101,7 @@ impl Quantity {
         self.nanos < 0
     }
 
+    /// Whether the quantity is a whole number of units.
     pub fn is_whole(self) -> bool {
         self.nanos % NANOS_PER_UNIT == 0
     }
@@ -120,7 +127,7 @@ impl Quantity {
         Self { nanos: self.nanos.saturating_sub(other.nanos), format: form }
     }
 
-    /// Rounds away from zero to thousandths, the finest precision that upstream stores for resources.
+    /// Rounds the quantity away from zero to thousandths, the finest precision that upstream stores for resources.
     pub fn rounded_to_millis(self) -> Self {
         Self { nanos: self.millis().saturating_mul(NANOS_PER_MILLI), format: self.format }
     }
@@ -146,7 +153,7 @@ impl Ord for Quantity {
     }
 }
 
-/// Writes the canonical text: the largest suffix without a fraction.
+/// Writes the canonical text, which has the largest suffix for which the number has no fraction.
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.nanos == 0 {
@@ -187,6 +194,7 @@ struct QuantityTokens<'a> {
     negative: bool,
     /// Digits before the decimal point, without leading zeros.
     whole: &'a str,
+    /// Digits after the decimal point.
     fraction: &'a str,
     format: SuffixFormat,
     /// The exponent of the suffix: a power of two in binary format, otherwise a power of ten.
@@ -267,8 +275,8 @@ impl<'a> QuantityTokens<'a> {
         }
     }
 
-    /// Whether upstream stores the input text unchanged. Upstream keeps a text that its fast path accepts as canonical,
-    /// and the fast path accepts some texts that are not.
+    /// Whether upstream stores the input text unchanged. Upstream's fast path keeps the texts that it takes for
+    /// canonical. Some of these texts are not canonical.
     fn is_kept_by_upstream(&self) -> bool {
         let digits = self.digits().unwrap_or_default();
         let count = digits.len().max(1);
@@ -289,11 +297,12 @@ impl<'a> QuantityTokens<'a> {
     }
 }
 
+/// Splits a text after its leading digits.
 fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// `number` × 10^`tens`, rounded away from zero. `None` if it overflows.
+/// Returns `number` × 10^`tens`, rounded away from zero. `None` if the result overflows.
 fn scale_by_power_of_ten(number: i128, tens: i32) -> Option<i128> {
     match 10i128.checked_pow(tens.unsigned_abs()) {
         Some(by) if 0 <= tens => number.checked_mul(by),

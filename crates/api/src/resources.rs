@@ -8,10 +8,11 @@ use crate::quantity::Quantity;
 /// Quantities by resource name. Upstream: `v1.ResourceList`.
 pub type ResourceQuantities = BTreeMap<String, Quantity>;
 
-/// Rule: a pod needs the sum of its containers and sidecars, or the largest sum of an init container and the sidecars
-/// started before it, whichever is larger. Upstream: `AggregateContainerRequests`.
+/// The requests or limits of a pod, computed from those of its containers. The flag of each init container is whether
+/// it is a sidecar.
 ///
-/// The flag of each init container is true for a sidecar.
+/// Rule: a pod needs the sum of its containers and sidecars, or the largest sum of an init container and the sidecars
+/// that were started before it, whichever is larger. Upstream: `AggregateContainerRequests`.
 pub fn pod_total(
     containers: impl Iterator<Item = ResourceQuantities>,
     init_containers: impl Iterator<Item = (bool, ResourceQuantities)>,
@@ -34,13 +35,13 @@ pub fn pod_total(
     running
 }
 
-/// Rule: CPU, memory and huge pages that the pod as a whole requests or limits override the total of its containers.
-/// Upstream: `PodRequests`, `PodLimits`.
+/// Rule: pod-level requests and limits of CPU, memory and huge pages override the total of the containers. Upstream:
+/// `PodRequests`, `PodLimits`.
 pub fn override_with_pod_level(total: &mut ResourceQuantities, pod_level: ResourceQuantities) {
     total.extend(pod_level.into_iter().filter(|(name, _)| is_pod_level_resource(name)));
 }
 
-/// Whether a pod as a whole can request or limit the resource. Upstream: `IsSupportedPodLevelResource`.
+/// Whether a pod can have pod-level requests and limits of the resource. Upstream: `IsSupportedPodLevelResource`.
 pub fn is_pod_level_resource(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || is_huge_pages(name)
 }
@@ -49,7 +50,7 @@ pub fn is_huge_pages(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-/// The quantities in a JSON map; an invalid one is zero, as in [`Quantity::from_json`].
+/// The quantities in a JSON map. An invalid quantity is zero, as in [`Quantity::from_json`].
 pub fn quantities_from_json(map: &serde_json::Value) -> ResourceQuantities {
     let entries = map.as_object().into_iter().flatten();
     entries.map(|(name, amount)| (name.clone(), Quantity::from_json(amount))).collect()
@@ -63,7 +64,7 @@ pub fn add_quantities(sums: &mut ResourceQuantities, amounts: &ResourceQuantitie
     }
 }
 
-/// Sets each sum to the maximum of itself and the other quantity of the same resource.
+/// Raises each sum to the quantity of the same resource in `others`, if that is larger.
 fn raise_to_maximum(sums: &mut ResourceQuantities, others: ResourceQuantities) {
     for (name, amount) in others {
         let sum = sums.entry(name).or_insert(amount);

@@ -55,10 +55,10 @@ impl fmt::Display for Taint {
 /// A toleration of a pod.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Toleration {
-    /// Key of the tolerated taints; an empty key matches any taint key.
+    /// Key of the tolerated taints. An empty key matches every taint key.
     pub key: Text,
     pub operator: TolerationOperator,
-    /// Effect of the tolerated taints; `None` matches any effect.
+    /// Effect of the tolerated taints. `None` matches every effect.
     pub effect: Option<TaintEffect>,
 }
 
@@ -72,7 +72,7 @@ pub enum TolerationOperator {
 }
 
 impl Toleration {
-    /// Builds a toleration from the fields of an API object, where absent fields are empty.
+    /// Creates a toleration from the fields of an API object. Absent fields are empty.
     pub fn new(key: Text, operator: &str, value: impl FnOnce() -> Text, effect: &str) -> Self {
         let op = match operator {
             "" | "Equal" => TolerationOperator::Equal(value()),
@@ -82,8 +82,8 @@ impl Toleration {
         Self { key, operator: op, effect: (!effect.is_empty()).then(|| TaintEffect::parse(effect)) }
     }
 
-    /// Rule: a toleration tolerates a taint if its effect (empty: any), its key (empty: any) and its operator match.
-    /// Upstream: `ToleratesTaint`.
+    /// Rule: a toleration tolerates a taint if its effect, its key and its operator match. An empty effect and an empty
+    /// key match every taint. Upstream: `ToleratesTaint`.
     pub fn tolerates(&self, taint: &Taint) -> bool {
         self.effect.is_none_or(|effect| effect == taint.effect)
             && (self.key.is_empty() || self.key == taint.key)

@@ -1,4 +1,4 @@
-//! Timestamps and durations. This crate has no clock: `now` is always an argument.
+//! Timestamps and durations. This crate has no clock, so the current time is always an argument.
 
 use alloc::string::{String, ToString};
 use core::fmt;
@@ -42,7 +42,7 @@ impl Time {
         timestamp.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
     }
 
-    /// Duration from `earlier` to this time; zero if it is not later.
+    /// Duration from `earlier` to this time. Zero if this time is not later than `earlier`.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -68,7 +68,7 @@ impl fmt::Debug for Time {
     }
 }
 
-/// The earlier of two optional times; `None` means "never".
+/// The earlier of two optional times. `None` means never.
 pub fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
@@ -79,7 +79,9 @@ pub fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
 /// Why a text is not a duration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DurationError {
+    /// The unit is missing or unknown.
     NoUnit,
+    /// The number is missing or too large.
     NoNumber,
 }
 

@@ -6,13 +6,17 @@ pub const LABEL_ARCH: &str = "kubernetes.io/arch";
 pub const LABEL_INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 pub const LABEL_TOPOLOGY_ZONE: &str = "topology.kubernetes.io/zone";
 pub const LABEL_TOPOLOGY_REGION: &str = "topology.kubernetes.io/region";
-/// Deprecated names of the labels for operating system, architecture, instance type, zone and region.
+/// Deprecated name of [`LABEL_OS`].
 pub const LABEL_BETA_OS: &str = "beta.kubernetes.io/os";
+/// Deprecated name of [`LABEL_ARCH`].
 pub const LABEL_BETA_ARCH: &str = "beta.kubernetes.io/arch";
+/// Deprecated name of [`LABEL_INSTANCE_TYPE`].
 pub const LABEL_BETA_INSTANCE_TYPE: &str = "beta.kubernetes.io/instance-type";
+/// Deprecated name of [`LABEL_TOPOLOGY_ZONE`].
 pub const LABEL_FAILURE_DOMAIN_BETA_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
+/// Deprecated name of [`LABEL_TOPOLOGY_REGION`].
 pub const LABEL_FAILURE_DOMAIN_BETA_REGION: &str = "failure-domain.beta.kubernetes.io/region";
-/// Label that excludes a node from the count of healthy nodes of its zone.
+/// Label that excludes a node from the counts of ready and not ready nodes of its zone.
 pub const LABEL_NODE_EXCLUDE_DISRUPTION: &str = "node.kubernetes.io/exclude-disruption";
 /// Label of an EndpointSlice with the name of its Service.
 pub const LABEL_SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -23,7 +27,8 @@ pub const LABEL_CONTROLLER_REVISION_HASH: &str = "controller-revision-hash";
 /// Deprecated label with the template generation of a daemon pod.
 pub const LABEL_POD_TEMPLATE_GENERATION: &str = "pod-template-generation";
 
-/// Labels that a kubelet sets on its node, or that an administrator may have it set. Upstream: `kubeletLabels`.
+/// Labels that a kubelet sets on its Node, by itself or because an administrator configured them. Upstream:
+/// `kubeletLabels`.
 pub const KUBELET_LABELS: [&str; 11] = [
     LABEL_HOSTNAME,
     LABEL_TOPOLOGY_ZONE,
@@ -47,7 +52,7 @@ pub const TAINT_NODE_PID_PRESSURE: &str = "node.kubernetes.io/pid-pressure";
 pub const TAINT_NODE_NETWORK_UNAVAILABLE: &str = "node.kubernetes.io/network-unavailable";
 pub const TAINT_NODE_OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// Annotation of mirror pods, the API objects of static pods.
+/// Annotation of mirror pods, which are the API objects of static pods.
 pub const ANNOTATION_CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
 /// Annotation with the source from which a kubelet got a pod: `api`, `file` or `http`.
 pub const ANNOTATION_CONFIG_SOURCE: &str = "kubernetes.io/config.source";
@@ -58,20 +63,26 @@ pub const ANNOTATION_TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.
 /// Annotation of the bookmark that ends the initial events of a watch.
 pub const ANNOTATION_INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// Condition types of pods.
+/// Type of the pod condition that the pod is bound to a node.
 pub const POD_SCHEDULED: &str = "PodScheduled";
+/// Type of the pod condition that the pod is ready.
 pub const POD_READY: &str = "Ready";
+/// Type of the pod condition that the pod is about to be terminated by a disruption, such as an eviction.
 pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
-/// Condition types of nodes.
+/// Type of the node condition that the node is ready.
 pub const NODE_READY: &str = "Ready";
+/// Type of the node condition of memory pressure.
 pub const NODE_MEMORY_PRESSURE: &str = "MemoryPressure";
+/// Type of the node condition of disk pressure.
 pub const NODE_DISK_PRESSURE: &str = "DiskPressure";
+/// Type of the node condition of PID pressure.
 pub const NODE_PID_PRESSURE: &str = "PIDPressure";
+/// Type of the node condition that the network of the node is not set up.
 pub const NODE_NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
 /// The namespace of node Leases.
 pub const NAMESPACE_NODE_LEASE: &str = "kube-node-lease";
 
-/// The `schedulerName` of pods that name no other scheduler.
+/// The `schedulerName` of pods that request no other scheduler.
 pub const DEFAULT_SCHEDULER_NAME: &str = "default-scheduler";

@@ -1,4 +1,4 @@
-//! Sends calls to the API server, and classifies the errors.
+//! Sends the calls of controllers to the API server, and classifies the errors.
 
 use std::time::Duration;
 
@@ -13,22 +13,23 @@ use tokio::time::Instant;
 
 use crate::lease::Term;
 use crate::rate_limit::RateLimiter;
-use crate::request::{JSON, METADATA, METADATA_LIST, request};
+use crate::request::{ACCEPT_METADATA, ACCEPT_METADATA_LIST, JSON_MEDIA_TYPE, request};
 
 /// Timeout of a call. With leader election, the timeout of a write may be shorter.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Timeout of a list: the pods of a large DaemonSet are megabytes of JSON.
+/// Timeout of a list. It is longer than that of other calls, because the pods of a large DaemonSet are megabytes of
+/// JSON.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum length of an error message in characters: a proxy may respond with a whole HTML page.
+/// Maximum length of an error message in characters. A proxy may respond with a whole HTML page.
 const MESSAGE_CHARS_MAX: usize = 1000;
 
 /// Sends the calls of a controller.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) client: Client,
-    /// `None`: only the work queue limits the calls, and no lease limits the writes.
+    /// Limits on the calls. With `None`, only the work queue limits the calls, and no lease limits the writes.
     pub(crate) limits: Option<Limits>,
 }
 
@@ -40,8 +41,8 @@ pub(crate) struct Limits {
 }
 
 impl Caller {
-    /// Waits for the rate limit and sends the call, a write only within the lease term. Returns the outcome and how long
-    /// the API server took.
+    /// Waits for the rate limit and sends a call. A write is sent only within the lease term. Returns the outcome and
+    /// the time that the API server took.
     pub(crate) async fn call(&self, request: EncodedRequest) -> (Outcome, Duration) {
         let (verb, priority) = (request.verb, request.priority);
         let request = self.http_request(request);
@@ -66,23 +67,23 @@ impl Caller {
         (outcome, began.elapsed())
     }
 
-    /// Builds the HTTP request. With leader election, a write has the query parameter `timeout`, so that the server
-    /// abandons it no later than the client.
+    /// Builds the HTTP request. With leader election, a write has the query parameter `timeout`, so that the API server
+    /// abandons the write no later than the client does.
     fn http_request(&self, encoded: EncodedRequest) -> Request<Vec<u8>> {
         let EncodedRequest { verb, mut path, body, accept, .. } = encoded;
         if let (Some(limits), false) = (&self.limits, matches!(verb, Verb::Get | Verb::List)) {
             path = format!("{path}?timeout={}ms", limits.term.write_timeout().as_millis());
         }
         let accept = match accept {
-            Accept::Object => JSON,
-            Accept::Metadata => METADATA,
-            Accept::MetadataList => METADATA_LIST,
+            Accept::Object => JSON_MEDIA_TYPE,
+            Accept::Metadata => ACCEPT_METADATA,
+            Accept::MetadataList => ACCEPT_METADATA_LIST,
         };
         request(verb, path, accept, body)
     }
 }
 
-/// Sends a request; returns the body of the response, or the error.
+/// Sends a request. Returns the body of the response, or the error.
 pub(crate) async fn send(
     client: &Client,
     request: Request<Vec<u8>>,
@@ -93,8 +94,8 @@ pub(crate) async fn send(
     if head.status.is_success() { Ok(body) } else { Err(call_error(head.status, &head.headers, &body)) }
 }
 
-/// Classifies an error response. Most bodies are a `Status`; an overloaded server or a proxy responds in plain text, with
-/// the delay only in the `Retry-After` header.
+/// Classifies an error response. Most bodies are a `Status`. An overloaded server or a proxy responds in plain text,
+/// with the delay only in the `Retry-After` header.
 fn call_error(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> CallError {
     let status: Option<Status> = serde_json::from_slice(body).ok();
     let (message, reason) = match &status {

@@ -1,7 +1,9 @@
-//! Detects a second controller that writes the same DaemonSets: each undoes the other's work, and both look healthy.
+//! Detects a second controller that writes the same DaemonSets. Each controller undoes the writes of the other,
+//! although both appear healthy.
 //!
-//! `managedFields` records which manager wrote the status last. Another manager that still writes it after this replica
-//! became leader is a second controller. The watch delivers `managedFields` anyway, so this costs no request.
+//! `managedFields` records which field manager wrote the status last. A field manager that still writes the status
+//! after this replica became leader is a second controller. The watch delivers `managedFields` anyway, so the detection
+//! costs no request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,32 +15,35 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use crate::NAME;
+use crate::CONTROLLER_NAME;
 
-/// Time after this replica became leader in which status writes of others are ignored: the last leader or upstream's
-/// controller may have had them in flight.
+/// Time after this replica became leader in which status writes of other field managers are ignored. The last leader or
+/// upstream's controller may have had such writes in flight.
 const TAKEOVER_GRACE_PERIOD: Duration = Duration::from_secs(30);
 
-/// Minimum interval between warnings: two controllers write many times a second.
-const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+/// Minimum interval between two warnings, because two controllers may write many times per second.
+const WARNING_INTERVAL_MIN: Duration = Duration::from_secs(60);
 
 /// Detects status writes of another controller.
 pub(crate) struct ConflictDetector {
+    /// Time at which this replica became leader.
     began: Instant,
+    /// Time of the last warning.
     warned_at: Option<Instant>,
-    /// The manager other than this controller that wrote the status of each DaemonSet last.
+    /// For each DaemonSet, the last field manager other than this controller that wrote its status.
     last_writers: BTreeMap<ObjectKey, Option<StatusWriter>>,
 }
 
-/// A field manager that wrote status counts, and the time of its last write.
+/// A field manager that wrote status counts, and the time of its last write as text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct StatusWriter {
     time: String,
     name: String,
 }
 
-/// A status write by another controller, with a warning event if one is due.
+/// A status write by another controller.
 pub(crate) struct Conflict {
+    /// The warning event to record. `None` if the last warning is too recent.
     pub(crate) event: Option<KubeEvent>,
 }
 
@@ -47,13 +52,13 @@ impl ConflictDetector {
         Self { began: now, warned_at: None, last_writers: BTreeMap::new() }
     }
 
-    /// Checks a DaemonSet that the watch delivered.
+    /// Checks whether another controller has written the status of a DaemonSet that the watch delivered.
     pub(crate) fn check(&mut self, set: &Set, now: Instant) -> Option<Conflict> {
         let writer = last_other_status_writer(&set.metadata);
         let before = self.last_writers.insert(set.key.clone(), writer.clone());
         let is_new = before.is_some_and(|before| before != writer);
         let writer = writer.filter(|_| is_new && TAKEOVER_GRACE_PERIOD <= now - self.began)?;
-        let is_due = self.warned_at.is_none_or(|at| WARNING_INTERVAL <= now - at);
+        let is_due = self.warned_at.is_none_or(|at| WARNING_INTERVAL_MIN <= now - at);
         if is_due {
             self.warned_at = Some(now);
         }
@@ -70,17 +75,17 @@ impl ConflictDetector {
     }
 }
 
-/// The manager other than this controller that wrote the status counts last.
+/// The last field manager other than this controller that wrote the status counts.
 fn last_other_status_writer(metadata: &str) -> Option<StatusWriter> {
-    status_writers(metadata).into_iter().filter(|it| it.name != NAME).max()
+    status_writers(metadata).into_iter().filter(|it| it.name != CONTROLLER_NAME).max()
 }
 
-/// The name of the manager that wrote the status counts of a DaemonSet last, that is, of its controller.
+/// The name of the last field manager that wrote the status counts of a DaemonSet. That manager is its controller.
 pub(crate) fn last_status_writer_name(metadata: &str) -> Option<String> {
     status_writers(metadata).into_iter().max().map(|it| it.name)
 }
 
-/// The managers that wrote status counts, from `managedFields`.
+/// The field managers that wrote status counts, from `managedFields`.
 fn status_writers(metadata: &str) -> Vec<StatusWriter> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -136,7 +141,7 @@ mod tests {
         let upstream = |time| {
             set(&json!([
                 managed_fields_entry("kube-controller-manager", time, "f:numberReady"),
-                managed_fields_entry(NAME, "9", "f:numberReady")
+                managed_fields_entry(CONTROLLER_NAME, "9", "f:numberReady")
             ]))
         };
         let began = Instant::now();
@@ -170,7 +175,7 @@ mod tests {
         for (manager, field, is_conflict) in [
             ("kube-controller-manager", "f:currentNumberScheduled", true),
             ("health-checker", "f:conditions", false),
-            (NAME, "f:numberReady", false),
+            (CONTROLLER_NAME, "f:numberReady", false),
         ] {
             let fields = json!([managed_fields_entry(manager, "1", field), {"manager": "kubectl"}, {"fieldsV1": null}]);
             assert_eq!(

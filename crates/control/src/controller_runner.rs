@@ -22,35 +22,42 @@ use crate::call::Caller;
 use crate::clock::now;
 use crate::reflector::{Delivery, run_reflector};
 
-/// Maximum number of watch events that are applied before their keys are reconciled: a burst is reconciled once.
-const EVENTS_MAX: usize = 1024;
+/// Maximum number of watch events that are applied before keys are reconciled, so that a burst of events causes one
+/// reconcile.
+const WATCH_EVENTS_PER_RECONCILE_MAX: usize = 1024;
 
-/// Maximum sleep of the runner: a wall clock that was set is noticed after at most this time.
-const SLEEP_MAX: Duration = Duration::from_secs(60);
+/// Maximum sleep of the runner, so that it notices a change of the wall clock after at most this time.
+const RUNNER_SLEEP_MAX: Duration = Duration::from_secs(60);
 
-/// Delay before a controller is restarted.
-const RESTART_DELAY: Duration = Duration::from_secs(1);
+/// Delay before a controller is restarted, after a panic or after the API server's store was replaced.
+const CONTROLLER_RESTART_DELAY: Duration = Duration::from_secs(1);
 
-/// Time to write the queued events when the controller stops.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum time to write the queued Events when the controller stops.
+const EVENT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Configuration of the runner of one controller.
 #[derive(Debug, Clone)]
 pub(crate) struct RunnerConfig {
-    /// The event source, and the name in logs.
+    /// The name of the controller in logs and as source of Events.
     pub(crate) component: &'static str,
     /// Maximum number of calls in flight.
-    pub(crate) calls_max: usize,
-    /// Time to finish the calls of keys that are being executed, when the controller stops.
-    pub(crate) drain_max: Duration,
-    /// Counter of Events that were not recorded.
+    pub(crate) calls_in_flight_max: usize,
+    /// Maximum time to finish the calls of keys that are being executed, when the controller stops. Zero means that no
+    /// calls are finished.
+    pub(crate) drain_timeout: Duration,
+    /// Counter of the Events that were not recorded.
     pub(crate) events_dropped: Counter,
 }
 
 impl RunnerConfig {
-    /// Creates a configuration without draining: after a restart, the lists show which calls were applied.
-    pub(crate) fn new(component: &'static str, calls_max: usize) -> Self {
-        Self { component, calls_max, drain_max: Duration::ZERO, events_dropped: Counter::default() }
+    /// Creates a configuration with a drain timeout of zero. After a restart, the lists show which calls were applied.
+    pub(crate) fn new(component: &'static str, calls_in_flight_max: usize) -> Self {
+        Self {
+            component,
+            calls_in_flight_max,
+            drain_timeout: Duration::ZERO,
+            events_dropped: Counter::default(),
+        }
     }
 }
 
@@ -62,12 +69,12 @@ pub(crate) trait Runnable:
 
 impl<C: Controller<Fact: Send, Key: Send + Sync, Call: Send + Sync> + Send + 'static> Runnable for C {}
 
-/// Observes a controller for metrics, logs, queries and test hooks, without influence on the controller.
+/// Callbacks of the runner for metrics, logs, queries and test hooks. An observer does not influence the controller.
 pub(crate) trait Observer<C: Controller>: Send {
     /// A query for the state of the controller.
     type Query: Send;
 
-    /// The channel on which queries arrive; `None` if the observer answers none.
+    /// The channel from which the runner receives queries. `None` if the observer answers no queries.
     fn open_queries(&mut self) -> Option<mpsc::Receiver<Self::Query>> {
         None
     }
@@ -76,38 +83,38 @@ pub(crate) trait Observer<C: Controller>: Send {
     fn answer(&self, _queue: &WorkQueue<C>, _query: Self::Query) {}
 
     /// Called when the list or watch of a kind has delivered data, such as a bookmark.
-    fn received(&mut self, _kind: usize) {}
+    fn on_delivery(&mut self, _kind: usize) {}
 
-    /// Called before a watch event is applied. Returns Kubernetes Events to record about it.
-    fn applying(&mut self, _event: &Event<C::Fact>) -> Vec<EventRecord> {
+    /// Called before a list or watch event is applied. Returns Kubernetes Events to record.
+    fn before_apply(&mut self, _event: &Event<C::Fact>) -> Vec<EventRecord> {
         Vec::new()
     }
 
-    /// Called after a key was reconciled; `waited` is its time in the queue.
-    fn reconciled(&mut self, _queue: &WorkQueue<C>, _key: &C::Key, _waited: Duration, _now: Time) {}
+    /// Called after a key was reconciled. `waited` is the time that the key was in the queue.
+    fn after_reconcile(&mut self, _queue: &WorkQueue<C>, _key: &C::Key, _waited: Duration, _now: Time) {}
 
     /// Called before a call is sent.
-    fn calling(&mut self, _call: &C::Call) {}
+    fn before_call(&mut self, _call: &C::Call) {}
 
-    /// Called before the outcome of a call is applied.
-    fn called(&mut self, call: &C::Call, outcome: &Outcome, _took: Duration) {
+    /// Called when the outcome of a call is known, before the outcome is applied.
+    fn after_call(&mut self, call: &C::Call, outcome: &Outcome, _took: Duration) {
         if let Outcome::Refused(error) = outcome {
             tracing::debug!(%call, %error, "call failed");
         }
     }
 
     /// Called after the outcome of a call was applied.
-    fn outcome_applied(&mut self, _queue: &WorkQueue<C>, _call: &C::Call) {}
+    fn after_outcome_applied(&mut self, _queue: &WorkQueue<C>, _call: &C::Call) {}
 
     /// Called after the controller panicked while this key was reconciled, or while the outcome of one of its calls was
     /// applied.
-    fn panicked(&mut self, _key: &C::Key) {}
+    fn on_panic(&mut self, _key: &C::Key) {}
 
-    /// Called when all due keys are reconciled, their calls are started, and the runner waits for the next event.
-    fn idle(&mut self, _queue: &WorkQueue<C>) {}
+    /// Called when all due keys are reconciled and their calls are started, before the runner waits for the next event.
+    fn on_idle(&mut self, _queue: &WorkQueue<C>) {}
 
-    /// Called when the controller stops: only the calls of keys that are being executed are finished.
-    fn draining(&mut self, _queue: &WorkQueue<C>) {}
+    /// Called when the controller stops. From then on, only the calls of keys that are being executed are finished.
+    fn on_drain(&mut self, _queue: &WorkQueue<C>) {}
 }
 
 /// An observer that ignores all callbacks.
@@ -117,8 +124,8 @@ impl<C: Controller> Observer<C> for NoObserver {
     type Query = Infallible;
 }
 
-/// Runs a controller until `stop`. When it panics, or when the API server's store was replaced, a new controller with
-/// empty state is started.
+/// Runs a controller until `stop`. When the controller panics, or when the API server's store was replaced, a new
+/// controller with empty state is started.
 pub(crate) async fn run<C: Runnable>(
     client: Client,
     config: RunnerConfig,
@@ -137,7 +144,7 @@ pub(crate) async fn run<C: Runnable>(
                     tracing::error!(component, "restarting the controller: it panicked, which is a bug")
                 }
             }
-            tokio::time::sleep(RESTART_DELAY).await;
+            tokio::time::sleep(CONTROLLER_RESTART_DELAY).await;
         }
     };
     tokio::select! {
@@ -146,7 +153,8 @@ pub(crate) async fn run<C: Runnable>(
     }
 }
 
-/// Runs a controller until `stop`, in one namespace or in all. Ends earlier when the API server's store was replaced.
+/// Runs a controller until `stop`, in one namespace or in all namespaces. Ends earlier when the API server's store was
+/// replaced.
 pub(crate) async fn run_once<C: Runnable>(
     caller: Caller,
     config: &RunnerConfig,
@@ -158,7 +166,7 @@ pub(crate) async fn run_once<C: Runnable>(
     let client = caller.client.clone();
     let watches = controller.watches();
     let (mut runner, recording) = Runner::new(caller, config, controller, observer);
-    let (sender, deliveries) = mpsc::channel(EVENTS_MAX);
+    let (sender, deliveries) = mpsc::channel(WATCH_EVENTS_PER_RECONCILE_MAX);
     let reflectors = watches.into_iter().enumerate().map(|watch| {
         let relist = runner.relist.subscribe();
         run_reflector::<C>(client.clone(), watch, namespace, sender.clone(), relist).boxed()
@@ -168,12 +176,12 @@ pub(crate) async fn run_once<C: Runnable>(
     tokio::select! {
         _ = reflectors => {}
         () = &mut recording => {}
-        () = runner.run(deliveries, config.drain_max, stop) => {}
+        () = runner.run(deliveries, config.drain_timeout, stop) => {}
     }
     // Dropping the recorder ends the recording once the queue is written.
     drop(runner);
-    let flushes = stop.is_cancelled() && !config.drain_max.is_zero();
-    if flushes && tokio::time::timeout(FLUSH_TIMEOUT, recording).await.is_err() {
+    let flushes = stop.is_cancelled() && !config.drain_timeout.is_zero();
+    if flushes && tokio::time::timeout(EVENT_FLUSH_TIMEOUT, recording).await.is_err() {
         tracing::warn!("some events were not recorded in time");
     }
 }
@@ -184,9 +192,10 @@ pub(crate) struct Runner<C: Controller, O> {
     observer: O,
     caller: Caller,
     recorder: EventRecorder,
-    /// Incremented to make every reflector list again.
+    /// A counter that is incremented to make every reflector list again.
     relist: watch::Sender<u64>,
     component: &'static str,
+    /// The calls in flight.
     calls: FuturesUnordered<BoxFuture<'static, (C::Call, Outcome, Duration)>>,
 }
 
@@ -208,7 +217,7 @@ where
             config.events_dropped.clone(),
         );
         let runner = Self {
-            queue: WorkQueue::new(controller, config.calls_max),
+            queue: WorkQueue::new(controller, config.calls_in_flight_max),
             observer,
             caller,
             recorder,
@@ -222,7 +231,7 @@ where
     async fn run(
         &mut self,
         mut deliveries: mpsc::Receiver<(usize, Delivery<C::Fact>)>,
-        drain_max: Duration,
+        drain_timeout: Duration,
         stop: &CancellationToken,
     ) {
         let mut received = Vec::new();
@@ -230,14 +239,14 @@ where
         loop {
             self.reconcile();
             let wake_at = self.start_calls();
-            self.observer.idle(&self.queue);
-            let sleep = wake_at.map_or(SLEEP_MAX, |at| at.since(now()).min(SLEEP_MAX));
+            self.observer.on_idle(&self.queue);
+            let sleep = wake_at.map_or(RUNNER_SLEEP_MAX, |at| at.since(now()).min(RUNNER_SLEEP_MAX));
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return self.drain(drain_max).await,
+                () = stop.cancelled() => return self.drain(drain_timeout).await,
                 Some((call, outcome, took)) = self.calls.next() => self.done(&call, outcome, took),
                 Some(query) = next_query(&mut queries) => self.observer.answer(&self.queue, query),
-                count = deliveries.recv_many(&mut received, EVENTS_MAX) => {
+                count = deliveries.recv_many(&mut received, WATCH_EVENTS_PER_RECONCILE_MAX) => {
                     if count == 0 {
                         return;
                     }
@@ -252,7 +261,7 @@ where
 
     /// Applies a list or a watch event of the kind with this index.
     pub(crate) fn apply(&mut self, kind: usize, delivery: Delivery<C::Fact>) {
-        self.observer.received(kind);
+        self.observer.on_delivery(kind);
         let event = match delivery {
             Delivery::Listed { facts, resource_version } => Event::Listed { kind, facts, resource_version },
             Delivery::Watched(WatchEvent::Applied(fact)) => Event::Applied { kind, fact },
@@ -262,7 +271,7 @@ where
             }
             Delivery::Watched(WatchEvent::Error { .. }) => return,
         };
-        self.observer.applying(&event).into_iter().for_each(|it| self.recorder.record(it));
+        self.observer.before_apply(&event).into_iter().for_each(|it| self.recorder.record(it));
         self.queue.apply(event, now());
     }
 
@@ -274,21 +283,21 @@ where
         }
     }
 
-    /// Reconciles one key. A panic of the controller is caught and recovered from.
+    /// Reconciles one key. If the controller panics, it recovers or the panic continues.
     fn reconcile_key(&mut self, key: &C::Key, waited: Duration) {
         let now = now();
         let reconciling = AssertUnwindSafe(|| self.queue.reconcile(key, now));
         if let Err(panic) = catch_unwind(reconciling) {
             self.recover(key, panic);
         }
-        self.observer.reconciled(&self.queue, key, waited, now);
+        self.observer.after_reconcile(&self.queue, key, waited, now);
     }
 
-    /// Sends the calls that may be made now, and records events. Returns when the next key is due.
+    /// Sends the calls that may be made now, and records events. Returns the time at which the next key is due.
     fn start_calls(&mut self) -> Option<Time> {
         let Reconcile { calls, events, wake_at, relist } = self.queue.take_step();
         for call in calls {
-            self.observer.calling(&call);
+            self.observer.before_call(&call);
             tracing::trace!(component = self.component, %call);
             let (caller, request) = (self.caller.clone(), C::encode(&call));
             self.calls.push(Box::pin(async move {
@@ -309,9 +318,9 @@ where
         wake_at
     }
 
-    /// Applies the outcome of a call. A panic of the controller is caught and recovered from.
+    /// Applies the outcome of a call. If the controller panics, it recovers or the panic continues.
     fn done(&mut self, call: &C::Call, outcome: Outcome, took: Duration) {
-        self.observer.called(call, &outcome, took);
+        self.observer.after_call(call, &outcome, took);
         let applying = AssertUnwindSafe(|| self.queue.done(call, outcome, now()));
         if let Err(panic) = catch_unwind(applying) {
             match C::key_of(call) {
@@ -319,24 +328,24 @@ where
                 None => resume_unwind(panic),
             }
         }
-        self.observer.outcome_applied(&self.queue, call);
+        self.observer.after_outcome_applied(&self.queue, call);
     }
 
-    /// Isolates a panic of one key: the key is retried later, and other keys are reconciled. If the controller cannot
-    /// recover, the panic is propagated.
+    /// Recovers from a panic while one key was reconciled. The key is retried later, and other keys continue. If the
+    /// controller cannot recover, the panic is propagated.
     pub(crate) fn recover(&mut self, key: &C::Key, panic: Box<dyn std::any::Any + Send>) {
-        self.observer.panicked(key);
+        self.observer.on_panic(key);
         if !self.queue.recover(key, now()) {
             resume_unwind(panic);
         }
     }
 
-    /// Finishes the calls of keys that are being executed, and reconciles no other key.
-    async fn drain(&mut self, drain_max: Duration) {
-        if drain_max.is_zero() {
+    /// Finishes the calls of keys that are being executed. Reconciles no other key.
+    async fn drain(&mut self, drain_timeout: Duration) {
+        if drain_timeout.is_zero() {
             return;
         }
-        self.observer.draining(&self.queue);
+        self.observer.on_drain(&self.queue);
         let finishing = async {
             while let Some((call, outcome, took)) = self.calls.next().await {
                 self.done(&call, outcome, took);
@@ -348,7 +357,7 @@ where
                 self.start_calls();
             }
         };
-        if tokio::time::timeout(drain_max, finishing).await.is_err() {
+        if tokio::time::timeout(drain_timeout, finishing).await.is_err() {
             tracing::warn!(
                 component = self.component,
                 calls = self.queue.calls_in_flight(),
@@ -358,6 +367,7 @@ where
     }
 }
 
+/// Waits for the next query. Waits forever without a channel.
 async fn next_query<Q>(queries: &mut Option<mpsc::Receiver<Q>>) -> Option<Q> {
     match queries {
         Some(queries) => queries.recv().await,
@@ -414,7 +424,7 @@ mod tests {
         type Call = Text;
 
         fn watches(&self) -> Vec<Watch> {
-            vec![Watch::whole("", "v1", "ConfigMap", "configmaps", true)]
+            vec![Watch::whole_objects("", "v1", "ConfigMap", "configmaps", true)]
         }
 
         fn decode(_: &Watch, _: &[u8], _: &mut Interner) -> Result<ConfigMap, Malformed> {
@@ -458,7 +468,7 @@ mod tests {
     impl Observer<PanickingController> for PanicObserver {
         type Query = Infallible;
 
-        fn panicked(&mut self, key: &Text) {
+        fn on_panic(&mut self, key: &Text) {
             self.0.push(key.clone());
         }
     }

@@ -26,14 +26,14 @@ use crate::explain_query::ExplainQuery;
 use crate::monitor::{CallKind, RunnerLoad, Stage};
 use crate::test_hooks::PlanProgress;
 
-/// The event source of the controller: upstream's name, because dashboards filter by it.
+/// Source of the controller's Events. It is upstream's name, because dashboards filter by it.
 const COMPONENT: &str = "daemonset-controller";
 
-/// Time to finish plans when the controller stops: a plan has at most some hundreds of calls.
-const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// Maximum time to finish plans when the controller stops. A plan has at most some hundreds of calls.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs the DaemonSet controller until `stop`; then makes no new plan, and finishes those that are being executed. Ends
-/// earlier only when the API server's store was replaced: nothing in the index is valid then.
+/// Runs the DaemonSet controller until `stop`. Then it makes no new plan, and finishes the plans that are being
+/// executed. It ends earlier only when the API server's store was replaced, because then nothing in the index is valid.
 pub(crate) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     // Each namespace has its own watches, index and queue.
     let namespaces: BTreeSet<&String> = context.options.namespaces.iter().collect();
@@ -50,8 +50,8 @@ async fn run_in_namespace(context: &Arc<Context>, namespace: Option<&str>, stop:
     let config = RunnerConfig {
         component: COMPONENT,
         // The rate limiter limits the calls of all namespaces together.
-        calls_max: usize::MAX,
-        drain_max: DRAIN_MAX,
+        calls_in_flight_max: usize::MAX,
+        drain_timeout: DRAIN_TIMEOUT,
         events_dropped: context.monitor.events_dropped.clone(),
     };
     let controller = DaemonSetController::new(context.options.settings, context.options.workers);
@@ -68,7 +68,7 @@ fn caller(context: &Context) -> Caller {
 pub(crate) async fn call_once(context: &Context, set: &Arc<Set>, call: Call) -> Response {
     let call = SetCall::single(set.clone(), call, context.options.settings.binding);
     let (outcome, took) = caller(context).call(DaemonSetController::encode(&call)).await;
-    let response = Response::read(&call.call, outcome);
+    let response = Response::decode(&call.call, outcome);
     observe_call(context, &call, &response, took);
     response
 }
@@ -91,15 +91,15 @@ fn observe_call(context: &Context, call: &SetCall, response: &Response, took: Du
     context.monitor.observe_call(&kind, outcome_label(error), took);
 }
 
-/// Observer of the DaemonSet controller: metrics, logs, conflict detection, explain queries and test hooks.
+/// Observer of the DaemonSet controller, for metrics, logs, conflict detection, explain queries and test hooks.
 struct DaemonSetObserver {
     context: Arc<Context>,
     conflicts: ConflictDetector,
-    /// The end of the last plan of each DaemonSet whose writes the watches have not all delivered.
+    /// For each DaemonSet with writes that the watches have not delivered, the time at which its last plan ended.
     unconfirmed: BTreeMap<ObjectKey, Instant>,
-    /// `DaemonSetController::reconciles` at the last observation.
+    /// The value of `DaemonSetController::reconciles` at the last observation.
     reconciles: u64,
-    /// The load of the runner as it was last reported to the metrics.
+    /// The load of the runner that was last reported to the metrics.
     load: RunnerLoad,
     is_synced: bool,
 }
@@ -133,7 +133,7 @@ impl DaemonSetObserver {
     }
 
     /// Records a new plan in metrics and logs.
-    fn planned(&mut self, key: &ObjectKey, plan: &Plan, waited: Duration) {
+    fn record_plan(&mut self, key: &ObjectKey, plan: &Plan, waited: Duration) {
         self.context.monitor.observe_reconcile(waited, plan);
         match &plan.waiting {
             Some(why) => tracing::debug!(set = %key, %why, "waiting"),
@@ -150,7 +150,7 @@ impl DaemonSetObserver {
     }
 
     /// Records the end of a plan.
-    fn finished(&mut self, set: &Arc<Set>) {
+    fn record_plan_end(&mut self, set: &Arc<Set>) {
         self.context.observe(PlanProgress::Done { set });
         self.unconfirmed.insert(set.key.clone(), Instant::now());
     }
@@ -177,11 +177,11 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
         let _ = answer.send(state);
     }
 
-    fn received(&mut self, kind: usize) {
-        self.context.monitor.watch_received(Kind::ALL[kind]);
+    fn on_delivery(&mut self, kind: usize) {
+        self.context.monitor.record_watch_data(Kind::ALL[kind]);
     }
 
-    fn applying(&mut self, event: &Event<Fact>) -> Vec<EventRecord> {
+    fn before_apply(&mut self, event: &Event<Fact>) -> Vec<EventRecord> {
         match event {
             Event::Listed { kind, facts, .. } => {
                 self.context.monitor.count_list(Kind::ALL[*kind]);
@@ -193,7 +193,7 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
         }
     }
 
-    fn reconciled(
+    fn after_reconcile(
         &mut self,
         queue: &WorkQueue<DaemonSetController>,
         key: &ObjectKey,
@@ -208,60 +208,60 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
         self.reconciles = controller.reconciles();
         let Some(plan) = controller.last_plan(key) else { return self.context.monitor.remove_daemonset(key) };
         self.context.observe(PlanProgress::Planned { planner: controller.planner(), plan, now });
-        self.planned(key, plan, waited);
+        self.record_plan(key, plan, waited);
         if !plan.is_idle() && !controller.is_executing(key) {
             // The plan had no calls.
-            self.finished(&plan.set);
+            self.record_plan_end(&plan.set);
         }
     }
 
-    fn calling(&mut self, call: &SetCall) {
+    fn before_call(&mut self, call: &SetCall) {
         self.context.observe(PlanProgress::Called { set: &call.set, call: &call.call });
     }
 
-    fn called(&mut self, call: &SetCall, outcome: &Outcome, took: Duration) {
-        let response = Response::read(&call.call, outcome.clone());
+    fn after_call(&mut self, call: &SetCall, outcome: &Outcome, took: Duration) {
+        let response = Response::decode(&call.call, outcome.clone());
         observe_call(&self.context, call, &response, took);
         log_call(call, &response);
         self.context.observe(PlanProgress::Answered { set: &call.set, call: &call.call, outcome: &response });
     }
 
-    fn outcome_applied(&mut self, queue: &WorkQueue<DaemonSetController>, call: &SetCall) {
+    fn after_outcome_applied(&mut self, queue: &WorkQueue<DaemonSetController>, call: &SetCall) {
         if !queue.controller().is_executing(&call.set.key) {
-            self.finished(&call.set);
+            self.record_plan_end(&call.set);
         }
     }
 
-    fn panicked(&mut self, key: &ObjectKey) {
+    fn on_panic(&mut self, key: &ObjectKey) {
         self.context.monitor.panics.inc();
         tracing::error!(set = %key, "backing off: this DaemonSet made the controller panic, which is a bug");
     }
 
-    fn idle(&mut self, queue: &WorkQueue<DaemonSetController>) {
+    fn on_idle(&mut self, queue: &WorkQueue<DaemonSetController>) {
         let (controller, monitor) = (queue.controller(), &self.context.monitor);
         let planner = controller.planner();
-        monitor.heartbeat();
+        monitor.record_heartbeat();
         let count = |it: usize| it.try_into().unwrap_or(i64::MAX);
         let now = RunnerLoad {
             queued: count(queue.len()),
-            executing: count(controller.executing()),
+            executing: count(controller.executing_plans()),
             objects: Kind::ALL.map(|kind| count(planner.count(kind))),
         };
         monitor.report_load(&mut self.load, now);
-        if !self.is_synced && planner.synced() {
+        if !self.is_synced && planner.is_synced() {
             self.is_synced = true;
             tracing::info!(
                 sets = planner.count(Kind::Sets),
                 nodes = planner.count(Kind::Nodes),
                 "caches synced"
             );
-            monitor.cache_synced();
+            monitor.record_cache_synced();
         }
     }
 
-    fn draining(&mut self, queue: &WorkQueue<DaemonSetController>) {
+    fn on_drain(&mut self, queue: &WorkQueue<DaemonSetController>) {
         self.context.monitor.enter_stage(Stage::Stopping);
-        let plans = queue.controller().executing();
+        let plans = queue.controller().executing_plans();
         tracing::info!(plans, "stopping: finishing the plans that are being executed");
     }
 }
@@ -332,8 +332,8 @@ mod tests {
         });
         let config = RunnerConfig {
             component: COMPONENT,
-            calls_max: usize::MAX,
-            drain_max: DRAIN_MAX,
+            calls_in_flight_max: usize::MAX,
+            drain_timeout: DRAIN_TIMEOUT,
             events_dropped: Counter::default(),
         };
         let controller = DaemonSetController::new(context.options.settings, context.options.workers);

@@ -8,10 +8,10 @@ use tokio_util::sync::CancellationToken;
 use crate::controller_runner::{RunnerConfig, run};
 
 /// Maximum number of calls in flight. A PodDisruptionBudget has at most one call in flight.
-const CALLS_MAX: usize = 10;
+const CALLS_IN_FLIGHT_MAX: usize = 10;
 
 /// Keeps the status of PodDisruptionBudgets up to date, until `stop`.
 pub async fn run_disruption_controller(client: Client, stop: CancellationToken) {
-    let config = RunnerConfig::new("disruption-controller", CALLS_MAX);
+    let config = RunnerConfig::new("disruption-controller", CALLS_IN_FLIGHT_MAX);
     run(client, config, || async { DisruptionController::default() }.boxed(), stop).await;
 }

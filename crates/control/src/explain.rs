@@ -1,4 +1,4 @@
-//! `muster explain`: reads one DaemonSet with its nodes and pods, queries its controller, and calls the engine.
+//! `muster explain`: reads one DaemonSet with the nodes and its pods, queries its controller, and calls the engine.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,14 +18,15 @@ use tokio::time::timeout;
 use crate::clock::now;
 use crate::explain_query::ExplainQueries;
 use crate::read::{Permission, ReadError, for_each_object, get};
-use crate::request::{JSON, collection, request};
+use crate::request::{JSON_MEDIA_TYPE, collection, request};
 
 /// Timeout of the query to the controller, which answers from memory.
-const CONTROLLER_TIMEOUT: Duration = Duration::from_secs(5);
+const CONTROLLER_QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum number of nodes whose pods are listed node by node; for more nodes, all pods of the cluster are listed.
+/// Maximum number of nodes whose pods are listed node by node. For more nodes, all pods of the cluster are listed.
 const NODE_QUERIES_MAX: usize = 8;
 
+/// Why a DaemonSet cannot be explained.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     #[error("DaemonSet {namespace}/{name} not found{}", other_names_hint(.others))]
@@ -34,13 +35,13 @@ pub enum ExplainError {
     ReadError(#[from] ReadError),
 }
 
-/// The last part of a not-found error: the names of other DaemonSets.
+/// The last part of the error for a DaemonSet that was not found: the names of other DaemonSets.
 fn other_names_hint(others: &[String]) -> String {
     if others.is_empty() { String::new() } else { format!("; the namespace has {}", others.join(", ")) }
 }
 
-/// Explains the state of one DaemonSet on every node. `controller` is the address of its debug endpoint, for API servers
-/// that do not serve one.
+/// Explains the state of one DaemonSet on every node. `controller` is the address of the controller's debug endpoint,
+/// for API servers that do not serve `/debug/explain`.
 pub async fn explain(
     client: &Client,
     namespace: &str,
@@ -75,7 +76,7 @@ pub async fn explain(
     snapshot.explain(answer, now()).map_err(gone)
 }
 
-/// Reads a DaemonSet. `None` if it does not exist.
+/// Reads a DaemonSet as JSON. `None` if the DaemonSet does not exist.
 pub(crate) async fn read_set(
     client: &Client,
     namespace: &str,
@@ -104,21 +105,21 @@ pub(crate) fn add_set_to_snapshot(
 /// Names of a few DaemonSets in the namespace, for an error message.
 async fn daemonset_names(client: &Client, namespace: &str) -> Vec<String> {
     #[derive(Deserialize)]
-    struct List {
-        items: Vec<Item>,
+    struct DaemonSetList {
+        items: Vec<ListedDaemonSet>,
     }
     #[derive(Deserialize)]
-    struct Item {
-        metadata: Metadata,
+    struct ListedDaemonSet {
+        metadata: ListedMetadata,
     }
     #[derive(Deserialize)]
-    struct Metadata {
+    struct ListedMetadata {
         name: String,
     }
     let permission = Permission { verb: "list", kind: Kind::Sets, namespace: Some(namespace) };
     let path = format!("{}?limit=5", collection(Kind::Sets, Some(namespace)));
     let text = get(client, permission, path).await.unwrap_or_default();
-    let list: Result<List, _> = serde_json::from_str(&text);
+    let list: Result<DaemonSetList, _> = serde_json::from_str(&text);
     list.map(|it| it.items.into_iter().map(|it| it.metadata.name).collect()).unwrap_or_default()
 }
 
@@ -144,7 +145,8 @@ pub(crate) async fn read_nodes_and_pods(
     Ok(())
 }
 
-/// Reads all pods on these nodes. Without permission to list them, the explanation says nothing about ports and resources.
+/// Reads all pods on these nodes. Without permission to list pods, the explanation contains nothing about ports and
+/// resources.
 pub(crate) async fn read_pods_on_nodes(
     client: &Client,
     snapshot: &mut Snapshot,
@@ -197,9 +199,9 @@ async fn query_controller(
 }
 
 async fn query_controller_at(client: &Client, path: String, at: Option<&str>) -> ControllerAnswer {
-    let request = request(Verb::Get, path, JSON, String::new());
+    let request = request(Verb::Get, path, JSON_MEDIA_TYPE, String::new());
     let server = at.map_or("this API server".to_owned(), ToOwned::to_owned);
-    let why = match timeout(CONTROLLER_TIMEOUT, client.request_text(request)).await {
+    let why = match timeout(CONTROLLER_QUERY_TIMEOUT, client.request_text(request)).await {
         Err(_) => format!("{server} did not answer in time"),
         Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
             format!("you may not get {} of {server}", ExplainQueries::PATH)

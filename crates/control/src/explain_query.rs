@@ -1,4 +1,4 @@
-//! Answers `/debug/explain` from the running controller's cache.
+//! Answers `/debug/explain` from the in-memory state of the running controller.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,10 +7,11 @@ use muster_api::meta::ObjectKey;
 use muster_engine::explain::ControllerState;
 use tokio::sync::{mpsc, oneshot};
 
-/// Maximum number of queries that wait for a controller; further queries fail.
-const QUERIES_MAX: usize = 16;
+/// Maximum number of queries that wait for one controller. Further queries fail.
+const QUEUED_QUERIES_MAX: usize = 16;
 
-/// Sends explain queries to the running controllers. It outlives them: after a restart the new controller answers.
+/// Sends explain queries to the running controllers. It outlives the controllers, so that after a restart the new
+/// controller answers.
 #[derive(Clone, Default)]
 pub struct ExplainQueries(Arc<Mutex<Vec<mpsc::Sender<ExplainQuery>>>>);
 
@@ -26,7 +27,7 @@ pub(crate) struct ExplainQuery {
     pub(crate) answer: oneshot::Sender<Option<ControllerState>>,
 }
 
-/// Why an explain query has no answer. Its message is the response of the endpoint.
+/// Why an explain query has no answer. The message of the error is the response of the endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     #[error("this replica is not the leader, or has just become it")]
@@ -39,7 +40,7 @@ impl ExplainQueries {
     /// URL path of the endpoint that answers explain queries.
     pub const PATH: &'static str = "/debug/explain";
 
-    /// Answers the endpoint's query string, `namespace=…&name=…`, with JSON.
+    /// Answers a request to the endpoint with JSON. `query` is the query string, `namespace=…&name=…`.
     pub async fn answer(&self, query: &str) -> Result<String, QueryError> {
         let parameter = |wanted: &str| {
             let mut pairs = form_urlencoded::parse(query.as_bytes());
@@ -48,7 +49,7 @@ impl ExplainQueries {
         self.query(&parameter("namespace"), &parameter("name")).await
     }
 
-    /// The controller's state of one DaemonSet, as JSON.
+    /// The controller's in-memory state about one DaemonSet, as JSON.
     pub async fn query(&self, namespace: &str, name: &str) -> Result<String, QueryError> {
         let state = self.controller_state(&ObjectKey::new(namespace, name)).await?;
         Ok(state.to_json().to_string())
@@ -78,7 +79,7 @@ impl ExplainQueries {
 
     /// Registers a running controller and returns the queries that it must answer.
     pub(crate) fn subscribe(&self) -> mpsc::Receiver<ExplainQuery> {
-        let (sender, queries) = mpsc::channel(QUERIES_MAX);
+        let (sender, queries) = mpsc::channel(QUEUED_QUERIES_MAX);
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
         queries
     }

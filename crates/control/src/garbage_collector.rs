@@ -13,19 +13,19 @@ use tokio_util::sync::CancellationToken;
 use crate::controller_runner::{RunnerConfig, run};
 
 /// Maximum number of calls in flight. Upstream: `concurrent-gc-syncs`.
-const CALLS_MAX: usize = 20;
+const CALLS_IN_FLIGHT_MAX: usize = 20;
 
 /// Delay before discovery is retried.
-const DISCOVERY_RETRY: Duration = Duration::from_secs(1);
+const DISCOVERY_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Deletes dependents whose owners are gone, until `stop`.
 pub async fn run_garbage_collector(client: Client, stop: CancellationToken) {
-    let config = RunnerConfig::new("garbage-collector", CALLS_MAX);
+    let config = RunnerConfig::new("garbage-collector", CALLS_IN_FLIGHT_MAX);
     let discovery_client = client.clone();
     run(client, config, move || new_garbage_collector(discovery_client.clone()).boxed(), stop).await;
 }
 
-/// A garbage collector of the kinds that discovery returns.
+/// Creates a garbage collector for the kinds that discovery returns.
 async fn new_garbage_collector(client: Client) -> GarbageCollector {
     let served = discover_kinds(&client).await;
     let watched = served.iter().filter(|(_, is_watched)| *is_watched).map(|(it, _)| it.clone());
@@ -33,16 +33,18 @@ async fn new_garbage_collector(client: Client) -> GarbageCollector {
     GarbageCollector::new(served.into_iter().map(|(it, _)| it).collect(), watched)
 }
 
-/// The kinds that the server serves, and whether the garbage collector watches each: only kinds that can be listed,
-/// watched and deleted. Events have no owners, and a kind that is served in two groups is watched in one.
+/// The kinds that the API server serves, each with whether the garbage collector watches it. It watches only kinds that
+/// can be listed, watched and deleted. It does not watch Events, which have no owners. A kind that is served in two API
+/// groups is watched in one of them.
 async fn discover_kinds(client: &Client) -> Vec<(Arc<Resource>, bool)> {
+    /// API groups whose kinds are also served in another group.
     const DUPLICATE_GROUPS: [&str; 2] = ["events.k8s.io", "extensions"];
     let discovery = loop {
         match Discovery::new(client.clone()).run().await {
             Ok(discovery) => break discovery,
             Err(error) => tracing::warn!(%error, "discovery failed; retrying"),
         }
-        tokio::time::sleep(DISCOVERY_RETRY).await;
+        tokio::time::sleep(DISCOVERY_RETRY_DELAY).await;
     };
     let mut resources = Vec::new();
     for (it, can) in discovery.groups_alphabetical().iter().flat_map(|it| it.recommended_resources()) {

@@ -1,4 +1,4 @@
-//! Leader election: reads and writes the Lease; `muster_engine::controller::lease` decides.
+//! Leader election: reads and writes the Lease. `muster_engine::controller::lease` makes the decisions.
 
 use std::fmt;
 use std::pin::pin;
@@ -15,23 +15,24 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::NAME;
+use crate::CONTROLLER_NAME;
 use crate::clock::now;
 use crate::monitor::{Monitor, Stage};
-use crate::request::{JSON, request};
+use crate::request::{JSON_MEDIA_TYPE, request};
 
-/// The Lease of the election, and this replica's identity.
+/// The Lease of the leader election, and the identity of this replica.
 #[derive(Debug, Clone)]
 pub struct Lease {
     pub namespace: String,
     pub name: String,
-    /// Unique for each process: two replicas with the same identity would both be leader.
+    /// Identity of this replica. It must be unique for each process, because two replicas with the same identity would
+    /// both be leader.
     pub identity: String,
     pub terms: LeaderElectionConfig,
 }
 
 impl Lease {
-    /// An error message if the names are invalid or the durations inconsistent.
+    /// Returns an error message if the names are invalid or the durations are inconsistent.
     pub fn validation_error(&self) -> Option<String> {
         let is_name = |it: &str| {
             let is_plain = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || "-.".contains(it);
@@ -68,20 +69,20 @@ impl fmt::Display for Lease {
     }
 }
 
-/// Maximum size of a watch event in bytes. A Lease has a few hundred.
+/// Maximum size of a watch event in bytes. A Lease has a few hundred bytes.
 const WATCH_EVENT_BYTES_MAX: u64 = 1 << 20;
 
-/// Timeout of writing an Event about the election.
-const EVENT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Timeout of the write of an Event about the leader election.
+const ELECTION_EVENT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// `timeoutSeconds` of the watch of the Lease.
 const WATCH_TIMEOUT_S: u64 = 290;
 
-/// The lease term of this replica: the time until which it may write.
+/// The lease term of this replica: the time until which the replica may write.
 #[derive(Debug, Clone)]
 pub(crate) struct Term {
     began: Instant,
-    /// Microseconds since `began`.
+    /// The end of the term, in microseconds since `began`.
     until: Arc<AtomicU64>,
     write_timeout: Duration,
 }
@@ -92,8 +93,8 @@ impl Term {
         Self { began: Instant::now(), until: Arc::new(AtomicU64::new(u64::MAX)), write_timeout }
     }
 
-    /// Returns the timeout of a write that starts now. Never returns after the end of the term: the process is about to
-    /// exit.
+    /// Returns the timeout of a write that starts now. After the end of the term this function never returns, because
+    /// the process is about to exit.
     pub(crate) async fn begin_write(&self) -> Duration {
         if self.until.load(Ordering::Acquire) <= micros(self.began.elapsed()) {
             std::future::pending::<()>().await;
@@ -105,7 +106,7 @@ impl Term {
         self.write_timeout
     }
 
-    /// Sets the end of the term, as a duration since `began`.
+    /// Sets the end of the term. `until` is the duration since `began`.
     fn extend(&self, until: Duration) {
         self.until.store(micros(until), Ordering::Release);
     }
@@ -121,13 +122,13 @@ pub(crate) struct Elector {
     lease: Lease,
     election: Election,
     term: Term,
-    /// The Lease as it was last read or written.
+    /// The Lease object that was last read or written.
     object: Option<Value>,
-    /// The holder that was logged last.
+    /// The last holder of the lease that was logged.
     logged_holder: Text,
 }
 
-/// Why a call on the Lease failed.
+/// Why a call about the Lease failed.
 #[derive(Debug, thiserror::Error)]
 enum LeaseError {
     #[error(transparent)]
@@ -141,7 +142,7 @@ enum LeaseError {
 }
 
 impl Elector {
-    /// Creates the elector. `write_timeout_max` bounds each write, even if the lease allows more time.
+    /// Creates the elector. `write_timeout_max` is the maximum timeout of a write, even if the lease allows more time.
     pub(crate) fn new(client: Client, lease: Lease, write_timeout_max: Duration) -> Self {
         let term = Term {
             began: Instant::now(),
@@ -156,11 +157,11 @@ impl Elector {
         self.term.clone()
     }
 
-    /// Waits until this replica is the leader. Watches the Lease, so that a released lease is acquired at once and not at
-    /// the next retry.
+    /// Waits until this replica is the leader. Watches the Lease meanwhile, so that a released lease is acquired at
+    /// once and not at the next retry.
     pub(crate) async fn acquire(&mut self, monitor: &Monitor) {
         loop {
-            match self.read().await {
+            match self.read_and_decide().await {
                 Ok(LeaseAction::Write(record)) => match self.write(&record).await {
                     Ok(()) => return drop(tokio::spawn(self.record_election_event("became leader"))),
                     Err(LeaseError::Conflict) => tracing::debug!("another replica acquired the lease first"),
@@ -180,7 +181,7 @@ impl Elector {
         }
     }
 
-    /// Renews the lease until it is lost, or until `done`, and then releases it.
+    /// Renews the lease until `done`, and then releases it. Ends earlier if the lease is lost, and returns the reason.
     pub(crate) async fn renew_until(mut self, done: CancellationToken) -> Option<LostLease> {
         loop {
             let leads_until = self.election.leads_until().map_or(self.term.began, |it| self.term.began + it);
@@ -204,15 +205,15 @@ impl Elector {
         }
     }
 
-    /// Releases the lease, so that another replica can acquire it before it expires.
+    /// Releases the lease, so that another replica can acquire the lease before it expires.
     async fn release(&mut self) {
         // No write may start without the lease.
         self.term.extend(Duration::ZERO);
-        let released = match self.put_released().await {
+        let released = match self.put_release_record().await {
             // A renewal without a response was applied after all: the Lease has a newer version.
-            Err(LeaseError::Conflict) => match self.read().await {
+            Err(LeaseError::Conflict) => match self.read_and_decide().await {
                 Ok(_) if self.stored_record().is_some_and(|it| *it.holder == *self.lease.identity) => {
-                    self.put_released().await
+                    self.put_release_record().await
                 }
                 Ok(_) => return tracing::info!(lease = %self.lease, "the lease has another holder"),
                 Err(error) => Err(error),
@@ -228,20 +229,21 @@ impl Elector {
         self.record_election_event("stopped leading").await;
     }
 
-    async fn put_released(&self) -> Result<(), LeaseError> {
+    /// Writes the record that releases the lease.
+    async fn put_release_record(&self) -> Result<(), LeaseError> {
         let Some(found) = self.stored_record() else { return Ok(()) };
-        self.put(&self.election.released(&found, now())).await.map(drop)
+        self.put(&self.election.release_record(&found, now())).await.map(drop)
     }
 
-    /// Renews the lease once. Returns why it is lost, if it is.
+    /// Renews the lease once. If the lease is lost, returns the reason.
     async fn renew(&mut self) -> Result<Option<LostLease>, LeaseError> {
         let (Some(found), elapsed) = (self.stored_record(), self.term.began.elapsed()) else {
             return Ok(Some(LostLease::Deleted));
         };
         // The Lease is usually unchanged since the last write, so the renewal does not read it first.
-        let next = match self.election.read(Some(&found), elapsed, now()) {
+        let next = match self.election.decide(Some(&found), elapsed, now()) {
             LeaseAction::Write(record) => match self.write(&record).await {
-                Err(LeaseError::Conflict) => self.read().await?,
+                Err(LeaseError::Conflict) => self.read_and_decide().await?,
                 done => return done.map(|()| None),
             },
             next => next,
@@ -253,7 +255,7 @@ impl Elector {
         }
     }
 
-    /// Watches the Lease until it can be acquired, or until the watch ends.
+    /// Watches the Lease until the lease can be acquired, or until the watch ends.
     async fn watch_until_acquirable(&mut self, mut until: Duration) {
         let holder = self.stored_record().map(|it| it.holder).unwrap_or_default();
         if self.logged_holder != holder {
@@ -267,8 +269,12 @@ impl Elector {
             .append_pair("resourceVersion", version.unwrap_or_default())
             .append_pair("timeoutSeconds", &WATCH_TIMEOUT_S.to_string())
             .finish();
-        let request =
-            request(Verb::List, format!("{}?{query}", self.lease.collection()), JSON, String::new());
+        let request = request(
+            Verb::List,
+            format!("{}?{query}", self.lease.collection()),
+            JSON_MEDIA_TYPE,
+            String::new(),
+        );
         let opening =
             tokio::time::timeout(self.lease.terms.renew_deadline, self.client.request_stream(request));
         let stream = match opening.await {
@@ -297,29 +303,29 @@ impl Elector {
             }
             self.object = Some(object["object"].clone());
             let found = self.stored_record();
-            match self.election.read(found.as_ref(), self.term.began.elapsed(), now()) {
+            match self.election.decide(found.as_ref(), self.term.began.elapsed(), now()) {
                 LeaseAction::Wait { until: later } => until = later,
                 LeaseAction::Write(_) | LeaseAction::Exit(_) => return,
             }
         }
     }
 
-    /// Reads the Lease and returns what to do about it.
-    async fn read(&mut self) -> Result<LeaseAction, LeaseError> {
+    /// Reads the Lease and returns the action of this replica.
+    async fn read_and_decide(&mut self) -> Result<LeaseAction, LeaseError> {
         self.object = match self.call(Verb::Get, self.lease.path(), None).await {
             Ok(object) => Some(object),
             Err(LeaseError::Call(kube::Error::Api(status))) if status.code == 404 => None,
             Err(error) => return Err(error),
         };
         let found = self.stored_record();
-        Ok(self.election.read(found.as_ref(), self.term.began.elapsed(), now()))
+        Ok(self.election.decide(found.as_ref(), self.term.began.elapsed(), now()))
     }
 
-    /// Writes the Lease with the resourceVersion that was last read, and extends the term.
+    /// Writes the Lease, with the `resourceVersion` that was last read as precondition, and extends the lease term.
     async fn write(&mut self, record: &LeaseRecord) -> Result<(), LeaseError> {
         let began = self.term.began.elapsed();
         self.object = Some(self.put(record).await?);
-        self.election.wrote(began);
+        self.election.record_write(began);
         if let Some(until) = self.election.leads_until() {
             self.term.extend(until);
         }
@@ -349,11 +355,11 @@ impl Elector {
         }
     }
 
-    /// Sends a request about the Lease. Its timeout is half of the renew deadline, so that a call that hangs leaves time
-    /// for a retry.
+    /// Sends a request about the Lease. The timeout is half of the renew deadline, so that a call that hangs leaves
+    /// time for a retry.
     async fn call(&self, verb: Verb, path: String, body: Option<&Value>) -> Result<Value, LeaseError> {
         let body = body.map(Value::to_string).unwrap_or_default();
-        let calling = self.client.request_text(request(verb, path, JSON, body));
+        let calling = self.client.request_text(request(verb, path, JSON_MEDIA_TYPE, body));
         let text = tokio::time::timeout(self.lease.terms.renew_deadline / 2, calling).await;
         Ok(serde_json::from_str(&text.map_err(|_| LeaseError::Timeout)??)?)
     }
@@ -378,18 +384,18 @@ impl Elector {
             "type": "Normal",
             "reason": "LeaderElection",
             "message": format!("{identity} {change}"),
-            "source": {"component": NAME},
-            "reportingComponent": NAME,
+            "source": {"component": CONTROLLER_NAME},
+            "reportingComponent": CONTROLLER_NAME,
             "reportingInstance": identity,
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
         });
         let path = format!("/api/v1/namespaces/{namespace}/events");
-        let request = request(Verb::Create, path, JSON, event.to_string());
+        let request = request(Verb::Create, path, JSON_MEDIA_TYPE, event.to_string());
         let client = self.client.clone();
         async move {
-            match tokio::time::timeout(EVENT_TIMEOUT, client.request_text(request)).await {
+            match tokio::time::timeout(ELECTION_EVENT_TIMEOUT, client.request_text(request)).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "failed to write the Event about the election"),
                 Err(_) => tracing::debug!("writing the Event about the election timed out"),

@@ -1,7 +1,8 @@
-//! Runs the engine's controllers against an API server: lists and watches, calls the engine, sends its requests.
+//! Runs the engine's controllers against an API server: lists and watches, calls the engine, and sends the requests
+//! that the engine returns.
 //!
-//! No decision is made here: `muster_engine` decides what to do next, in which order, with which request bodies, and what
-//! each response means. The API server may be Muster's or any kube-apiserver.
+//! This crate makes no decisions. `muster_engine` decides what to do next, in which order, with which request bodies,
+//! and what each response means. The API server may be Muster's or any kube-apiserver.
 //!
 //! ```text
 //! let client = muster_control::client(config)?;
@@ -21,6 +22,7 @@ mod garbage_collector;
 mod lease;
 mod monitor;
 mod node_lifecycle;
+mod paged_list;
 mod plan;
 mod rate_limit;
 mod read;
@@ -64,22 +66,22 @@ pub use muster_engine::preview::RolloutPreview;
 pub use test_hooks::{PlanObserver, PlanProgress};
 
 /// User agent, field manager and event source of the controllers.
-pub(crate) const NAME: &str = "muster-controller";
+pub(crate) const CONTROLLER_NAME: &str = "muster-controller";
 
 /// Options of the DaemonSet controller.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub settings: Settings,
-    /// Only DaemonSets in these namespaces are reconciled; empty means all namespaces.
+    /// Namespaces whose DaemonSets are reconciled. Empty means all namespaces.
     pub namespaces: Vec<String>,
-    /// How many DaemonSets are reconciled concurrently.
+    /// Maximum number of DaemonSets that are reconciled concurrently.
     pub workers: usize,
     pub limits: RateLimits,
-    /// The Lease of the leader election; `None` if the controller starts without one.
+    /// The Lease of the leader election. `None` if the controller runs without leader election.
     pub lease: Option<Lease>,
 }
 
-/// Default of [`Options::workers`], the number of DaemonSets that are reconciled concurrently.
+/// Default of [`Options::workers`], the maximum number of DaemonSets that are reconciled concurrently.
 pub const WORKERS: usize = 16;
 
 impl Default for Options {
@@ -97,20 +99,20 @@ impl Default for Options {
 /// Why the controller ended before `stop`.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerExit {
-    /// Another replica may be the leader, so the process exits to be restarted: its writes could conflict.
+    /// Another replica may be the leader. The process exits to be restarted, because its writes could conflict.
     #[error("no longer the leader: {0}")]
     LostLease(LostLease),
-    /// The API server's store was replaced, for example by a restore: the cache is invalid.
+    /// The API server's store was replaced, for example by a restore, so that the controller's cache is invalid.
     #[error(
         "the API server's store was replaced (resourceVersion went back): restart to list everything again"
     )]
     StoreReplaced,
 }
 
-/// Creates a client with the controllers' user agent and without automatic retries: only the engine decides what follows
-/// a write without a response.
+/// Creates a client with the controllers' user agent and without automatic retries, because only the engine decides
+/// what to do after a write without a response.
 pub fn client(mut config: Config) -> Result<Client, kube::Error> {
-    let agent = format!("{NAME}/{}", env!("CARGO_PKG_VERSION"));
+    let agent = format!("{CONTROLLER_NAME}/{}", env!("CARGO_PKG_VERSION"));
     config.default_retry = false;
     config.headers.retain(|(name, _)| name != USER_AGENT);
     config
@@ -119,7 +121,7 @@ pub fn client(mut config: Config) -> Result<Client, kube::Error> {
     Client::try_from(config)
 }
 
-/// The DaemonSet controller, with leader election if configured.
+/// The DaemonSet controller, with leader election if the options have a Lease.
 pub struct Controller {
     client: Client,
     options: Options,
@@ -134,7 +136,7 @@ impl fmt::Debug for Controller {
     }
 }
 
-/// The client, options and limits that all runners of one replica share.
+/// The client, options and limits that are common to all runners of one replica.
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) options: Options,
@@ -146,7 +148,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Passes a step of a plan to the observer of a test, if there is one.
+    /// Passes a step of a plan to the observer of a test, if a test has set one.
     pub(crate) fn observe(&self, observation: PlanProgress<'_>) {
         if let Some(observer) = &self.observer {
             observer(observation);
@@ -165,7 +167,7 @@ impl Controller {
         }
     }
 
-    /// Answers these explain queries from the controller's cache.
+    /// Answers these explain queries from the controller's in-memory state.
     pub fn with_explain_queries(self, explain_queries: ExplainQueries) -> Self {
         Self { explain_queries, ..self }
     }
@@ -180,10 +182,10 @@ impl Controller {
         self.monitor.clone()
     }
 
-    /// Runs until `stop`; then makes no new plan, finishes the calls of plans in progress, and releases the lease.
+    /// Runs until `stop`. Then makes no new plan, finishes the plans that are being executed, and releases the lease.
     ///
-    /// With leader election, a standby replica lists and watches nothing: a new leader must list everything anyway, to see the
-    /// writes of the previous leader.
+    /// With leader election, a standby replica lists and watches nothing, because a new leader must list everything
+    /// anyway to see the writes of the previous leader.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ControllerExit> {
         let Some(lease) = self.options.lease.clone() else {
             return self.run_as_leader(Term::unlimited(CALL_TIMEOUT), &stop).await;

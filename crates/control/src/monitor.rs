@@ -20,11 +20,11 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-/// Histogram buckets in seconds, from the latency of an idle API server to the timeout of a call.
+/// Upper bounds of the histogram buckets in seconds, from the latency of an idle API server to the timeout of a call.
 const DURATION_BUCKETS_S: [f64; 12] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
-/// Time without a heartbeat after which a runner counts as hung. An idle runner has one every minute.
+/// Time without a heartbeat after which a runner counts as hung. An idle runner has a heartbeat every minute.
 const LIVENESS_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Lifecycle stage of a replica.
@@ -33,19 +33,22 @@ pub(crate) enum Stage {
     Starting,
     /// Another replica is the leader.
     Following,
-    /// This replica is the leader; its caches are not synced.
+    /// This replica is the leader, and its caches are not synced.
     Listing,
+    /// This replica is the leader, and its caches are synced.
     Working,
     Stopping,
 }
 
 /// Queue length, executing plans and cached objects of one runner. There is one runner for each namespace of
-/// `Options::namespaces`; the metrics are the sums over all runners.
+/// `Options::namespaces`. The metrics are the sums over all runners.
 #[derive(Debug, Default)]
 pub(crate) struct RunnerLoad {
+    /// Number of keys in the work queue.
     pub(crate) queued: i64,
+    /// Number of plans that are being executed.
     pub(crate) executing: i64,
-    /// Cached objects of each kind, in the order of `Kind::ALL`.
+    /// Number of cached objects of each kind, in the order of `Kind::ALL`.
     pub(crate) objects: [i64; 4],
 }
 
@@ -81,17 +84,20 @@ impl fmt::Debug for Monitor {
     }
 }
 
+/// Labels of the metric that counts reconciles.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReconcileLabels {
     result: &'static str,
 }
 
+/// Labels of the metric that counts the decisions of plans.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DecisionLabels {
     what: &'static str,
     why: &'static str,
 }
 
+/// Labels of the metric that counts calls.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
     verb: &'static str,
@@ -99,12 +105,14 @@ struct CallLabels {
     outcome: &'static str,
 }
 
+/// Verb and resource of a call: labels of the metric of call durations.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct CallKind {
     pub(crate) verb: &'static str,
     pub(crate) resource: &'static str,
 }
 
+/// Labels of the metrics about the objects of one resource.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResourceLabels {
     resource: &'static str,
@@ -116,6 +124,7 @@ impl ResourceLabels {
     }
 }
 
+/// The value of the label `resource` for a kind.
 fn resource(kind: Kind) -> &'static str {
     match kind {
         Kind::Sets => "daemonsets",
@@ -125,6 +134,7 @@ fn resource(kind: Kind) -> &'static str {
     }
 }
 
+/// Labels of the metrics about one DaemonSet.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DaemonSetLabels {
     namespace: String,
@@ -204,12 +214,13 @@ impl Monitor {
         (format.media_type(), format.encode(text))
     }
 
-    /// Rule: a replica is ready once its caches are synced or another replica is the leader, until it stops.
+    /// Rule: a replica is ready while another replica is the leader, or while its own caches are synced and it is not
+    /// stopping.
     pub fn is_ready(&self) -> bool {
         matches!(self.stage(), Stage::Following | Stage::Working)
     }
 
-    /// Rule: a replica is alive unless its runners have had no heartbeat for five minutes; a replica without runners is
+    /// Rule: a replica is alive unless its runners have had no heartbeat for five minutes. A replica without runners is
     /// alive.
     pub fn is_alive(&self) -> bool {
         let last_heartbeat = Duration::from_millis(self.last_heartbeat_ms.load(Ordering::Relaxed));
@@ -221,33 +232,33 @@ impl Monitor {
     pub(crate) fn enter_stage(&self, stage: Stage) {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
         self.leader.set(matches!(stage, Stage::Listing | Stage::Working | Stage::Stopping).into());
-        self.heartbeat();
+        self.record_heartbeat();
     }
 
     pub(crate) fn stage(&self) -> Stage {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that a runner is not hung.
-    pub(crate) fn heartbeat(&self) {
+    /// Records a heartbeat of a runner, which shows that the runner is not hung.
+    pub(crate) fn record_heartbeat(&self) {
         let at = self.began.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
         self.last_heartbeat_ms.store(at, Ordering::Relaxed);
     }
 
-    /// Enters the listing stage with this number of runners whose caches are not synced.
+    /// Enters the stage [`Stage::Listing`] with this number of runners, whose caches are not synced.
     pub(crate) fn begin_listing(&self, runners: usize) {
         self.unsynced.store(runners, Ordering::Relaxed);
         self.enter_stage(Stage::Listing);
     }
 
-    /// Records that the caches of one runner are synced.
-    pub(crate) fn cache_synced(&self) {
+    /// Records that the caches of one runner are synced. When all are synced, the stage becomes [`Stage::Working`].
+    pub(crate) fn record_cache_synced(&self) {
         if self.unsynced.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.enter_stage(Stage::Working);
         }
     }
 
-    /// Adds the change of one runner's load since its last report to the gauges.
+    /// Adds the change of a runner's load since its last report to the gauges.
     pub(crate) fn report_load(&self, before: &mut RunnerLoad, now: RunnerLoad) {
         self.queued.inc_by(now.queued - before.queued);
         self.executing.inc_by(now.executing - before.executing);
@@ -260,17 +271,17 @@ impl Monitor {
         *before = now;
     }
 
-    /// Counts a whole list of a kind.
+    /// Counts a list of all objects of a kind.
     pub(crate) fn count_list(&self, kind: Kind) {
         self.lists.get_or_create(&ResourceLabels::of(kind)).inc();
     }
 
     /// Records that the watch of a kind has delivered data, such as a bookmark.
-    pub(crate) fn watch_received(&self, kind: Kind) {
+    pub(crate) fn record_watch_data(&self, kind: Kind) {
         self.collector.lock().received.insert(resource(kind), Instant::now());
     }
 
-    /// Observes the time from the end of a plan until the watches have shown its writes.
+    /// Observes the time from the end of a plan until the watches have delivered its writes.
     pub(crate) fn observe_watch_lag(&self, after: Duration) {
         self.watch_lag.observe(after.as_secs_f64());
     }
@@ -328,10 +339,11 @@ fn claim_reason(claim: &Claim) -> &'static str {
     }
 }
 
-/// Collector of the DaemonSet metrics that are computed at each scrape.
+/// Collector of the metrics that are computed at each scrape.
 #[derive(Debug, Default)]
 struct DaemonSetCollector(Mutex<CollectedValues>);
 
+/// The values from which [`DaemonSetCollector`] computes its metrics.
 #[derive(Debug, Default)]
 struct CollectedValues {
     /// Status counts of each DaemonSet.

@@ -1,4 +1,4 @@
-//! Runs the node lifecycle controller: heartbeats to conditions, conditions to taints, taints to evictions.
+//! Runs the node lifecycle controller, which marks nodes without heartbeats, taints them and evicts their pods.
 
 use futures::FutureExt as _;
 use kube::Client;
@@ -7,12 +7,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller_runner::{RunnerConfig, run};
 
-/// Maximum number of calls in flight. An unreachable zone needs thousands of calls, which must not delay the calls for
-/// other nodes for long.
-const CALLS_MAX: usize = 32;
+/// Maximum number of calls in flight. An unreachable zone needs thousands of calls, which must not delay the calls
+/// about other nodes for long.
+const CALLS_IN_FLIGHT_MAX: usize = 32;
 
 /// Runs the node lifecycle controller until `stop`.
 pub async fn run_node_lifecycle(client: Client, config: Config, stop: CancellationToken) {
     let new_controller = move || std::future::ready(NodeLifecycle::new(config.clone())).boxed();
-    run(client, RunnerConfig::new("node-lifecycle", CALLS_MAX), new_controller, stop).await;
+    run(client, RunnerConfig::new("node-lifecycle", CALLS_IN_FLIGHT_MAX), new_controller, stop).await;
 }

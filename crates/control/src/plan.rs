@@ -1,5 +1,5 @@
-//! `muster plan`: gets the stored form of a DaemonSet by a server-side dry run, reads its nodes and pods, and calls the
-//! engine. Nothing is written.
+//! `muster plan`: sends a DaemonSet as a dry run to get the object that the API server would store, reads the nodes and
+//! pods, and calls the engine. Nothing is written.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::clock::now;
 use crate::conflict_detection;
 use crate::explain::{add_set_to_snapshot, read_nodes_and_pods, read_pods_on_nodes, read_set};
 use crate::read::{Permission, ReadError, get, send};
-use crate::request::{JSON, request};
+use crate::request::{JSON_MEDIA_TYPE, request};
 
 /// A DaemonSet from a manifest file.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,10 +38,12 @@ pub enum ApplyMode {
 /// API versions that have a DaemonSet.
 const DAEMONSET_API_VERSIONS: [&str; 3] = ["apps/v1", "apps/v1beta2", "extensions/v1beta1"];
 
-/// Field managers of `kubectl apply`.
+/// Field manager of `kubectl apply`.
 const CLIENT_SIDE_MANAGER: &str = "kubectl-client-side-apply";
+/// Field manager of `kubectl apply --server-side`.
 const SERVER_SIDE_MANAGER: &str = "kubectl";
 
+/// Why the rollout of a manifest cannot be previewed.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     #[error("{kind} is not a DaemonSet")]
@@ -59,7 +61,7 @@ pub enum PlanError {
 }
 
 impl PlannedSet {
-    /// Parses a manifest; `namespace` is the default for a manifest without a namespace.
+    /// Parses a manifest. `namespace` is the default for a manifest without a namespace.
     pub fn from_manifest(mut object: Value, namespace: &str) -> Result<Self, PlanError> {
         let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (kind, api_version) = (text("/kind"), text("/apiVersion"));
@@ -95,7 +97,7 @@ impl fmt::Display for PlannedSet {
     }
 }
 
-/// Previews the rollout that applying the manifest would start. Nothing is changed.
+/// Previews the rollout that `kubectl apply` of the manifest would start. Nothing is written.
 pub async fn plan(
     client: &Client,
     planned: &PlannedSet,
@@ -121,17 +123,18 @@ pub async fn plan(
     snapshot.preview_rollout(now()).map_err(gone)
 }
 
-/// Adds a note if another controller reconciles the DaemonSet: it may update nodes in a different order.
+/// Adds a message for the user if another controller reconciles the DaemonSet, because that controller may update nodes
+/// in a different order.
 fn add_other_controller_note(snapshot: &mut Snapshot) {
     let writer = snapshot.set().and_then(|it| conflict_detection::last_status_writer_name(&it.metadata));
-    if let Some(writer) = writer.filter(|it| it != crate::NAME) {
+    if let Some(writer) = writer.filter(|it| it != crate::CONTROLLER_NAME) {
         snapshot.add_note(format!(
             "{writer} controls it: its node order is not known; docs/differences.md lists other differences"
         ));
     }
 }
 
-/// The DaemonSet as it would be stored, with defaults.
+/// The DaemonSet that the API server would store, with defaults, as JSON.
 async fn dry_run_apply(
     client: &Client,
     planned: &PlannedSet,
@@ -169,7 +172,7 @@ async fn dry_run_apply(
         }
     };
     let permission = planned.permission(verb.as_str());
-    send(client, permission, request(verb, path, JSON, body)).await.map_err(|error| match error {
+    send(client, permission, request(verb, path, JSON_MEDIA_TYPE, body)).await.map_err(|error| match error {
         ReadError::Refused { code: 404, message, .. } if message.contains("namespaces") => {
             PlanError::NoNamespace { namespace: planned.namespace.clone() }
         }
@@ -180,8 +183,8 @@ async fn dry_run_apply(
     })
 }
 
-/// Shortens an error message of the API server. For an unknown field the message begins with the whole object; only the
-/// strict decoding error is kept.
+/// Shortens an error message of the API server. For an unknown field the message begins with the whole object. Then
+/// only the strict decoding error is kept.
 fn relevant_message(message: &str) -> String {
     const MESSAGE_CHARS_MAX: usize = 1000;
     let from = message.find("strict decoding error").unwrap_or(0);

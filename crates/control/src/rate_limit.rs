@@ -1,4 +1,5 @@
-//! Client-side rate limiting: calls in flight, calls per second, and their priority.
+//! Client-side rate limiting: limits the calls in flight and the calls per second, and prefers other calls to status
+//! writes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,17 +12,17 @@ use tokio::time::Instant;
 /// Limits on the requests to the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimits {
-    /// Maximum number of calls in flight, over all DaemonSets. Each may need a connection.
+    /// Maximum number of calls in flight, over all DaemonSets. Each call may need a connection.
     pub calls: usize,
-    /// Calls per second on average; `None` means no limit.
+    /// Maximum average number of calls per second. `None` means no limit.
     pub qps: Option<u32>,
-    /// Calls that may be sent at once after an idle period.
+    /// Maximum number of calls that may be sent at once after an idle period.
     pub burst: u32,
 }
 
 impl RateLimits {
-    /// Default of [`RateLimits::qps`]: more writes per second than most API servers handle, so that only the server's own
-    /// flow control limits them. Upstream's default is 20, with which a DaemonSet of 5,000 pods takes four minutes.
+    /// Default of [`RateLimits::qps`]. Most API servers handle fewer writes per second, so only the flow control of the
+    /// API server limits the writes. Upstream's default is 20, with which a DaemonSet of 5,000 pods takes four minutes.
     pub const QPS: u32 = 2000;
 }
 
@@ -31,37 +32,38 @@ impl Default for RateLimits {
     }
 }
 
-/// While status calls wait, one in this many calls is a status call. All other calls have priority, but status calls
+/// While status calls wait, one of this number of calls is a status call. Other calls have priority, but status calls
 /// are not starved.
 const STATUS_CALL_RATIO: u32 = 16;
 
 /// Limits the calls of all runners of one replica.
 #[derive(Debug, Clone)]
 pub(crate) struct RateLimiter {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<LimiterState>>,
     limits: RateLimits,
 }
 
+/// The permits of a [`RateLimiter`], and the calls that wait for one.
 #[derive(Debug)]
-struct State {
+struct LimiterState {
     free_permits: usize,
     /// Calls of [`Priority::Normal`] that wait for a permit.
     normal_waiters: VecDeque<oneshot::Sender<Permit>>,
-    /// Calls of [`Priority::Low`], which write status.
+    /// Calls of [`Priority::Low`], which are status writes, that wait for a permit.
     status_waiters: VecDeque<oneshot::Sender<Permit>>,
-    /// Normal calls that got a permit while a status call waited.
+    /// Number of normal calls that got a permit while a status call waited.
     calls_since_status: u32,
-    /// The earliest start of the next call at the allowed rate; it is in the past after an idle period.
+    /// The earliest start time of the next call at the allowed rate. It is in the past after an idle period.
     next_at: Instant,
 }
 
-/// Permit for one call. On drop it passes to the next waiting call.
+/// Permit for one call. When it is dropped, the next waiting call gets a permit.
 #[derive(Debug)]
 pub(crate) struct Permit(Option<RateLimiter>);
 
 impl RateLimiter {
     pub(crate) fn new(limits: RateLimits) -> Self {
-        let state = State {
+        let state = LimiterState {
             free_permits: limits.calls.max(1),
             normal_waiters: VecDeque::new(),
             status_waiters: VecDeque::new(),
@@ -101,7 +103,7 @@ impl RateLimiter {
         permit
     }
 
-    /// Reserves the next start time at the allowed rate, and returns it.
+    /// Reserves and returns the start time of the next call at the allowed rate.
     fn reserve_start(&self, now: Instant) -> Instant {
         let Some(qps) = self.limits.qps else { return now };
         let step = Duration::from_secs(1) / qps.max(1);
@@ -113,11 +115,11 @@ impl RateLimiter {
         at.max(now)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LimiterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes and returns the waiting call that gets the next permit. If no call waits, the permit is returned to the
+    /// Removes and returns the waiting call that gets the next permit. If no call waits, the permit is added to the
     /// free permits.
     fn next_waiter(&self) -> Option<oneshot::Sender<Permit>> {
         let mut state = self.lock();

@@ -1,4 +1,4 @@
-//! Reads objects for `muster explain` and `muster plan`, page by page, and explains missing permissions.
+//! Reads objects for `muster explain` and `muster plan`, page by page. Errors name the missing permission.
 
 use std::time::Duration;
 
@@ -6,14 +6,12 @@ use http::Request;
 use kube::Client;
 use muster_engine::controller::Verb;
 use muster_engine::daemonset::facts::Kind;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio::time::timeout;
 
-use crate::request::{JSON, collection, request};
+use crate::paged_list::{Page, page_query};
+use crate::request::{JSON_MEDIA_TYPE, collection, request};
 
-/// Number of objects in one page of a list: a megabyte or two of JSON.
-const PAGE_SIZE: usize = 500;
+/// Timeout of one request.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -42,7 +40,7 @@ pub enum ReadError {
 pub(crate) struct Permission<'a> {
     pub(crate) verb: &'a str,
     pub(crate) kind: Kind,
-    /// The namespace of the objects; `None` for all namespaces.
+    /// The namespace of the objects. `None` for all namespaces.
     pub(crate) namespace: Option<&'a str>,
 }
 
@@ -94,10 +92,10 @@ pub(crate) async fn get(
     permission: Permission<'_>,
     path: String,
 ) -> Result<String, ReadError> {
-    send(client, permission, request(Verb::Get, path, JSON, String::new())).await
+    send(client, permission, request(Verb::Get, path, JSON_MEDIA_TYPE, String::new())).await
 }
 
-/// Calls `visit` for every object of a list, holding one page at a time.
+/// Calls `visit` for every object of a list. Only one page of the list is in memory at a time.
 pub(crate) async fn for_each_object(
     client: &Client,
     kind: Kind,
@@ -105,36 +103,20 @@ pub(crate) async fn for_each_object(
     (field, selector): (&str, &str),
     mut visit: impl FnMut(&[u8]) -> Result<(), BoxError>,
 ) -> Result<(), ReadError> {
-    #[derive(Deserialize)]
-    struct Page<'a> {
-        metadata: ListMeta,
-        #[serde(borrow, default)]
-        items: Option<Vec<&'a RawValue>>,
-    }
-    #[derive(Deserialize)]
-    struct ListMeta {
-        #[serde(default)]
-        r#continue: String,
-    }
     let permission = Permission { verb: "list", kind, namespace };
     let unreadable = |source: BoxError| ReadError::Unreadable { operation: permission.operation(), source };
-    let mut continue_token = String::new();
+    let selector = Some((field, selector)).filter(|(_, it)| !it.is_empty());
+    let mut page_token: Option<String> = None;
     loop {
-        let mut query = form_urlencoded::Serializer::new(String::new());
-        query.append_pair("limit", &PAGE_SIZE.to_string());
-        for (name, value) in [(field, selector), ("continue", &continue_token)] {
-            if !value.is_empty() {
-                query.append_pair(name, value);
-            }
-        }
-        let path = format!("{}?{}", collection(kind, namespace), query.finish());
+        let query = page_query(selector, page_token.as_deref());
+        let path = format!("{}?{query}", collection(kind, namespace));
         let text = get(client, permission, path).await?;
         let page: Page<'_> = serde_json::from_str(&text).map_err(|it| unreadable(it.into()))?;
-        for item in page.items.into_iter().flatten() {
-            visit(item.get().as_bytes()).map_err(unreadable)?;
+        for object in page.objects() {
+            visit(object).map_err(unreadable)?;
         }
-        continue_token = page.metadata.r#continue;
-        if continue_token.is_empty() {
+        page_token = page.next_page_token();
+        if page_token.is_none() {
             return Ok(());
         }
     }

@@ -1,7 +1,8 @@
-//! Lists and watches one kind without gaps, and feeds a controller.
+//! Lists and watches one kind without gaps, and sends the objects to a controller.
 //!
-//! Each object is decoded into a fact as soon as its last byte is received; neither the object nor the text of a list is
-//! kept. A list is a consistent read, not from the server's watch cache: no `resourceVersion` is given.
+//! Each object is decoded into a fact (the fields that the controller reads) as soon as its last byte is received.
+//! Neither the object nor the text of a list is kept. A list is a consistent read, not from the server's watch cache,
+//! because the request has no `resourceVersion`.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -14,47 +15,49 @@ use kube::Client;
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_engine::controller::{self, Controller, Fact, Malformed, Verb, Watch, WatchEvent};
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::request::{JSON, METADATA, METADATA_LIST, request};
+use crate::paged_list::{Page, page_query};
+use crate::request::{ACCEPT_METADATA, ACCEPT_METADATA_LIST, JSON_MEDIA_TYPE, request};
 
 /// `timeoutSeconds` of a watch request.
 const WATCH_TIMEOUT_S: u64 = 290;
-/// Time without data after which a watch is reopened. The server sends at least a bookmark every minute, so a silent watch
-/// has a dead connection or a server without bookmarks.
+/// Time without data after which a watch is reopened. The server sends at least a bookmark every minute, so a watch
+/// without data has a dead connection or a server without bookmarks.
 const WATCH_IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Time without data after which a streaming list is abandoned: a server that does not support it never ends it.
+/// Time without data after which a streaming list is abandoned. A server that does not support streaming lists never
+/// ends the list.
 const LIST_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a whole streaming list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Number of objects in one page of a list: a megabyte or two of JSON.
-const PAGE_SIZE: usize = 500;
+/// Timeout of the request for one page of a list.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bounds of the exponential backoff after a failure.
+/// Backoff after the first failure of a list or watch.
 const BACKOFF_MIN: Duration = Duration::from_millis(250);
+/// Maximum backoff after a failure of a list or watch.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// Duration of a watch after which the backoff is reset.
+/// Duration of a watch after which the watch counts as healthy and the backoff is reset.
 const WATCH_HEALTHY_AFTER: Duration = Duration::from_secs(5);
 
-/// Time for which lists may show an older state before the store counts as replaced. An API server that only lags behind
-/// its store catches up sooner.
+/// Time for which lists may return an older state than before, until the API server's store counts as replaced. An API
+/// server that only lags behind its store catches up sooner.
 const STORE_REPLACED_AFTER: Duration = Duration::from_secs(60);
 
 /// What a reflector sends to its controller: a whole list, or one watch event.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Delivery<F> {
+    /// All objects of the kind.
     Listed { facts: Vec<F>, resource_version: u64 },
+    /// One event of the watch.
     Watched(WatchEvent<F>),
 }
 
-/// Lists and watches one kind and sends each delivery with the index of the kind. Lists again whenever `relist` changes.
-/// Ends when the receiver is dropped, or when the API server's store was replaced.
+/// Lists and watches one kind, and sends each delivery together with the index of the kind. Lists again whenever
+/// `relist` changes. Ends when the receiver is dropped, or when the API server's store was replaced.
 pub(crate) async fn run_reflector<C: Controller<Fact: Send>>(
     client: Client,
     (kind, watch): (usize, Watch),
@@ -65,7 +68,7 @@ pub(crate) async fn run_reflector<C: Controller<Fact: Send>>(
     Reflector::<C>::new(client, (kind, watch), namespace, sender).run(relist).await;
 }
 
-/// Formats an error of a list or watch; for 401 and 403, with the missing permission.
+/// Formats an error of a list or watch. For status 401 and 403, the text names the missing permission.
 fn describe_error(watch: &Watch, error: &kube::Error) -> String {
     let (group, resource) = (&*watch.resource.group, &*watch.resource.plural);
     match error {
@@ -93,15 +96,18 @@ fn describe_error(watch: &Watch, error: &kube::Error) -> String {
 /// Lists and watches one kind. Upstream: `cache.Reflector`.
 struct Reflector<C: Controller> {
     client: Client,
+    /// Index of the kind in [`Controller::watches`].
     kind: usize,
     watch: Watch,
     interner: Interner,
+    /// URL path of the collection.
     path: String,
     sender: mpsc::Sender<(usize, Delivery<C::Fact>)>,
     /// Whether the server supports streaming lists (`sendInitialEvents`).
     supports_streaming_list: bool,
+    /// Time without data after which a streaming list is abandoned: [`LIST_IDLE_TIMEOUT`], shorter in tests.
     idle_timeout: Duration,
-    /// The highest resource version received.
+    /// The highest resource version that was received.
     newest_resource_version: u64,
     /// The time since which lists have had a resource version below `newest_resource_version`.
     stale_since: Option<Instant>,
@@ -109,20 +115,18 @@ struct Reflector<C: Controller> {
     store_replaced_after: Duration,
 }
 
-/// Why a reflector stopped to list and watch a kind.
+/// Why a list or a watch of a reflector ended.
 enum ListWatchError {
+    /// The controller no longer receives deliveries.
     ReceiverDropped,
+    /// The history no longer reaches back to the resource version of the watch (status 410).
     Compacted,
     /// The server ended the watch with an error.
-    WatchError {
-        code: i64,
-        message: String,
-    },
+    WatchError { code: i64, message: String },
+    /// A request failed.
     Failed(kube::Error),
-    /// The server returned a lower resource version than before.
-    StaleState {
-        shown: u64,
-    },
+    /// The server returned the resource version `shown`, which is lower than one before.
+    StaleState { shown: u64 },
 }
 
 impl From<kube::Error> for ListWatchError {
@@ -197,6 +201,7 @@ where
         }
     }
 
+    /// Lists the kind once, then watches it until the list must be repeated.
     async fn list_and_watch(&mut self, backoff: &mut Backoff) -> ListWatchError {
         let mut lines = match self.list().await {
             Ok(lines) => lines,
@@ -217,7 +222,8 @@ where
         }
     }
 
-    /// Lists the kind and sends the list. A streaming list returns its open watch, which continues with changes.
+    /// Lists the kind and sends the list to the controller. A streaming list returns its open watch, which continues
+    /// with the changes after the list.
     async fn list(&mut self) -> Result<Option<WatchLines>, ListWatchError> {
         if self.supports_streaming_list
             && let Some(lines) = self.streaming_list().await?
@@ -228,7 +234,8 @@ where
         Ok(None)
     }
 
-    /// Lists by a watch with `sendInitialEvents`. `None` if the server does not support it, or the stream ended early.
+    /// Lists the kind by a watch with `sendInitialEvents`. `None` if the server does not support streaming lists, or if
+    /// the stream ended early.
     async fn streaming_list(&mut self) -> Result<Option<WatchLines>, ListWatchError> {
         const OPTIONS: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
         let mut lines = match self.open_watch(OPTIONS).await {
@@ -272,36 +279,24 @@ where
         }
     }
 
+    /// Lists the kind page by page.
     async fn paged_list(&mut self) -> Result<(), ListWatchError> {
-        #[derive(Deserialize)]
-        struct Page<'a> {
-            metadata: ListMeta,
-            #[serde(borrow, default)]
-            items: Option<Vec<&'a RawValue>>,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct ListMeta {
-            resource_version: String,
-            #[serde(default)]
-            r#continue: String,
-        }
         let mut facts = Vec::new();
-        let mut continue_token = String::new();
+        let mut page_token: Option<String> = None;
         loop {
-            let path = format!("{}?{}", self.path, page_query(&continue_token));
-            let accept = if self.watch.metadata_only { METADATA_LIST } else { JSON };
+            let path = format!("{}?{}", self.path, page_query(None, page_token.as_deref()));
+            let accept = if self.watch.metadata_only { ACCEPT_METADATA_LIST } else { JSON_MEDIA_TYPE };
             let request = request(Verb::List, path, accept, String::new());
             let text = timeout(PAGE_TIMEOUT, self.client.request_text(request)).await;
             let text = text.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))?;
             let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
-            for item in page.items.into_iter().flatten() {
-                let fact = C::decode(&self.watch, item.get().as_bytes(), &mut self.interner);
+            for object in page.objects() {
+                let fact = C::decode(&self.watch, object, &mut self.interner);
                 facts.extend(skip_malformed(&self.path, fact).filter(Fact::is_relevant));
             }
-            continue_token = page.metadata.r#continue;
-            if continue_token.is_empty() {
-                let resource_version = page.metadata.resource_version.parse().unwrap_or_default();
+            let resource_version = page.resource_version();
+            page_token = page.next_page_token();
+            if page_token.is_none() {
                 return self.send_list(facts, resource_version).await;
             }
         }
@@ -314,7 +309,8 @@ where
         advanced
     }
 
-    /// Watches until the connection ends. The next watch resumes after the last event that was received completely.
+    /// Watches the kind until the connection ends. The next watch resumes after the last event that was received
+    /// completely.
     async fn watch(&mut self, lines: Option<WatchLines>) -> Result<(), ListWatchError> {
         let mut lines = match lines {
             Some(lines) => lines,
@@ -351,7 +347,7 @@ where
         let (path, common) =
             (&self.path, format!("allowWatchBookmarks=true&timeoutSeconds={WATCH_TIMEOUT_S}"));
         let path = format!("{path}?watch=true&{common}&{options}");
-        let accept = if self.watch.metadata_only { METADATA } else { JSON };
+        let accept = if self.watch.metadata_only { ACCEPT_METADATA } else { JSON_MEDIA_TYPE };
         let opening = self.client.request_stream(request(Verb::List, path, accept, String::new()));
         // The server sends the headers at once, even without events.
         let stream = timeout(LIST_IDLE_TIMEOUT, opening).await;
@@ -359,7 +355,8 @@ where
         Ok(WatchLines { stream: Box::pin(stream), line: Vec::new() })
     }
 
-    /// Records a resource version. Those of one kind only increase, unless the store was replaced.
+    /// Records a resource version that was received. The resource versions of one kind only increase, unless the store
+    /// was replaced.
     fn advance_to(&mut self, resource_version: u64) -> Result<(), ListWatchError> {
         if resource_version < self.newest_resource_version {
             return Err(ListWatchError::StaleState { shown: resource_version });
@@ -368,7 +365,7 @@ where
         Ok(())
     }
 
-    /// Decodes one line of a watch. An error event becomes an `Err`; a malformed object is skipped.
+    /// Decodes one line of a watch. An error event becomes an `Err`. A malformed object is skipped.
     fn decode_line(&mut self, line: &[u8]) -> Result<Option<WatchEvent<C::Fact>>, ListWatchError> {
         let watched = controller::decode_watch_event::<C>(&self.watch, line, &mut self.interner);
         match skip_malformed(&self.path, watched) {
@@ -383,17 +380,9 @@ where
     }
 }
 
-/// Logs an object that cannot be decoded, and returns `None` for it.
+/// Logs an object that cannot be decoded, and returns `None`.
 fn skip_malformed<I>(path: &str, item: Result<I, Malformed>) -> Option<I> {
     item.map_err(|error| tracing::error!(path, %error, "skipping an object that cannot be decoded")).ok()
-}
-
-fn page_query(continue_token: &str) -> String {
-    let mut query = form_urlencoded::Serializer::new(format!("limit={PAGE_SIZE}"));
-    if !continue_token.is_empty() {
-        query.append_pair("continue", continue_token);
-    }
-    query.finish()
 }
 
 /// Whether a status code is a transient error of the server, after which the same watch can resume.
@@ -401,13 +390,13 @@ fn is_transient(code: u16) -> bool {
     matches!(code, 429 | 500 | 502 | 503)
 }
 
-/// The response of a watch, read line by line.
+/// The response of a watch, which is read line by line.
 struct WatchLines {
     stream: Pin<Box<dyn AsyncBufRead + Send>>,
     line: Vec<u8>,
 }
 
-/// The result of waiting for the next line.
+/// The result of waiting for the next line of a watch.
 enum NextLine<'a> {
     Line(&'a [u8]),
     End,

@@ -1,4 +1,4 @@
-//! `muster controller release`: removes the status conditions that only this controller writes, before another
+//! `muster controller release`: removes the status conditions that only Muster's controller writes, before another
 //! controller takes over.
 
 use std::sync::Arc;
@@ -11,9 +11,7 @@ use muster_engine::controller::lease::LeaseRecord;
 use muster_engine::controller::{CallError, Verb};
 use muster_engine::daemonset::execution::{Call, Response};
 use muster_engine::daemonset::facts::{self, Set};
-use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use crate::call::CALL_TIMEOUT;
 use crate::clock::now;
@@ -21,23 +19,22 @@ use crate::daemonset::call_once;
 use crate::explain_query::ExplainQueries;
 use crate::lease::{self, Term};
 use crate::monitor::Monitor;
+use crate::paged_list::{Page, page_query};
 use crate::rate_limit::RateLimiter;
-use crate::request::{JSON, request};
+use crate::request::{JSON_MEDIA_TYPE, request};
 use crate::{Context, Options};
 
-/// Number of DaemonSets in one page of a list.
-const PAGE_SIZE: usize = 500;
+/// Maximum number of attempts to write the status of a DaemonSet, whose status another client may keep writing.
+const STATUS_WRITE_ATTEMPTS_MAX: usize = 5;
 
-/// Maximum number of attempts at a DaemonSet whose status another client keeps writing.
-const ATTEMPTS_MAX: usize = 5;
-
-/// How many DaemonSets were read and changed.
+/// The numbers of DaemonSets that were read and changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReleaseSummary {
     pub sets: usize,
     pub changed: usize,
 }
 
+/// Why `muster controller release` failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReleaseError {
     #[error(
@@ -49,15 +46,16 @@ pub enum ReleaseError {
     Refused { key: ObjectKey, reason: String },
     #[error("the API server's response cannot be parsed")]
     Unreadable(#[from] serde_json::Error),
-    #[error("the API server did not response in time")]
+    #[error("the API server did not respond in time")]
     Timeout,
     #[error(transparent)]
     Call(#[from] kube::Error),
 }
 
-/// Removes the conditions `Available`, `Progressing` and `Degraded` from the status of every DaemonSet, and nothing else.
-/// Calls `changed` for each DaemonSet that had any. `leases` names the leader's Lease, in one namespace or in any; without
-/// it there is no check for a running leader.
+/// Removes the conditions `Available`, `Progressing` and `Degraded` from the status of every DaemonSet, and nothing
+/// else. Calls `changed` for each DaemonSet that had such a condition. `leases` is the namespace and the name of the
+/// leader's Lease. Without a namespace, the Leases of that name in all namespaces are checked. With `None`, there is no
+/// check for a running leader.
 pub async fn release(
     client: Client,
     leases: Option<(Option<&str>, &str)>,
@@ -77,23 +75,23 @@ pub async fn release(
         observer: None,
     });
     let mut released = ReleaseSummary::default();
-    let mut continue_token = String::new();
+    let mut page_token: Option<String> = None;
     loop {
-        let (sets, next) = list_page(&client, &continue_token).await?;
+        let (sets, next) = list_page(&client, page_token.as_deref()).await?;
         for set in sets {
             released.sets += 1;
             if clear_conditions(&context, Arc::new(set), &mut changed).await? {
                 released.changed += 1;
             }
         }
-        if next.is_empty() {
+        if next.is_none() {
             return Ok(released);
         }
-        continue_token = next;
+        page_token = next;
     }
 }
 
-/// Fails if a leader holds a Lease of this name. A Lease is held until `renewTime` + `leaseDurationSeconds`.
+/// Returns an error if a leader holds a Lease of this name. A Lease is held until `renewTime` + `leaseDurationSeconds`.
 async fn check_no_leader(client: &Client, namespace: Option<&str>, name: &str) -> Result<(), ReleaseError> {
     let objects = match namespace {
         Some(namespace) => match get(client, lease::path(namespace, name)).await {
@@ -122,44 +120,31 @@ async fn check_no_leader(client: &Client, namespace: Option<&str>, name: &str) -
     Ok(())
 }
 
-/// One page of DaemonSets, and the continue token of the next page.
-async fn list_page(client: &Client, continue_token: &str) -> Result<(Vec<Set>, String), ReleaseError> {
-    #[derive(Deserialize)]
-    struct List<'a> {
-        metadata: ListMeta,
-        #[serde(borrow)]
-        items: Vec<&'a RawValue>,
-    }
-    #[derive(Deserialize)]
-    struct ListMeta {
-        #[serde(default, rename = "continue")]
-        next: String,
-    }
-    let mut query = form_urlencoded::Serializer::new(String::new());
-    query.append_pair("limit", &PAGE_SIZE.to_string());
-    if !continue_token.is_empty() {
-        query.append_pair("continue", continue_token);
-    }
-    let text = get(client, format!("/apis/apps/v1/daemonsets?{}", query.finish())).await?;
-    let list: List<'_> = serde_json::from_str(&text)?;
+/// Reads one page of DaemonSets. Returns the DaemonSets and the token of the next page.
+async fn list_page(
+    client: &Client,
+    page_token: Option<&str>,
+) -> Result<(Vec<Set>, Option<String>), ReleaseError> {
+    let text = get(client, format!("/apis/apps/v1/daemonsets?{}", page_query(None, page_token))).await?;
+    let page: Page<'_> = serde_json::from_str(&text)?;
     let interner = &mut Interner::default();
-    let sets = list.items.iter().filter_map(|it| match facts::decode_set(it.get().as_bytes(), interner) {
+    let sets = page.objects().filter_map(|it| match facts::decode_set(it, interner) {
         Ok(set) => Some(set),
         Err(error) => {
             tracing::error!(%error, "skipping a DaemonSet that cannot be parsed");
             None
         }
     });
-    Ok((sets.collect(), list.metadata.next))
+    Ok((sets.collect(), page.next_page_token()))
 }
 
 async fn get(client: &Client, path: String) -> Result<String, ReleaseError> {
-    let request = request(Verb::Get, path, JSON, String::new());
+    let request = request(Verb::Get, path, JSON_MEDIA_TYPE, String::new());
     let response = tokio::time::timeout(CALL_TIMEOUT * 3, client.request_text(request)).await;
     Ok(response.map_err(|_| ReleaseError::Timeout)??)
 }
 
-/// Removes the conditions from the status of one DaemonSet. Returns whether it had any.
+/// Removes the conditions from the status of one DaemonSet. Returns whether the DaemonSet had such conditions.
 async fn clear_conditions(
     context: &Arc<Context>,
     mut set: Arc<Set>,
@@ -168,7 +153,7 @@ async fn clear_conditions(
     let refused = |key: &ObjectKey, reason: &CallError| {
         Err(ReleaseError::Refused { key: key.clone(), reason: reason.to_string() })
     };
-    for _ in 0..ATTEMPTS_MAX {
+    for _ in 0..STATUS_WRITE_ATTEMPTS_MAX {
         if set.status.conditions.is_empty() {
             return Ok(false);
         }

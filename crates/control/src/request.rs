@@ -5,22 +5,24 @@ use http::{Method, Request};
 use muster_engine::controller::Verb;
 use muster_engine::daemonset::facts::Kind;
 
-pub(crate) const JSON: &str = "application/json";
+/// Media type of JSON.
+pub(crate) const JSON_MEDIA_TYPE: &str = "application/json";
 
-/// `Accept` header for the metadata of an object. A written object is requested in this form, because a whole pod has
-/// some kilobytes.
-pub(crate) const METADATA: &str =
+/// `Accept` header that requests only the metadata of an object. The response to a write is requested in this form,
+/// because a whole pod has some kilobytes.
+pub(crate) const ACCEPT_METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-pub(crate) const METADATA_LIST: &str =
+/// `Accept` header that requests only the metadata of the objects of a list.
+pub(crate) const ACCEPT_METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// Builds a request with this `Accept` header. The body may be empty; its media type follows from the verb.
+/// Builds a request with this `Accept` header. The body may be empty. The verb determines the media type of the body.
 pub(crate) fn request(verb: Verb, path: String, accept: &str, body: String) -> Request<Vec<u8>> {
     let (method, media_type) = match verb {
-        Verb::Get | Verb::List => (Method::GET, JSON),
-        Verb::Create => (Method::POST, JSON),
-        Verb::Update => (Method::PUT, JSON),
-        Verb::Delete => (Method::DELETE, JSON),
+        Verb::Get | Verb::List => (Method::GET, JSON_MEDIA_TYPE),
+        Verb::Create => (Method::POST, JSON_MEDIA_TYPE),
+        Verb::Update => (Method::PUT, JSON_MEDIA_TYPE),
+        Verb::Delete => (Method::DELETE, JSON_MEDIA_TYPE),
         Verb::Patch(patch) => (Method::PATCH, patch.content_type()),
     };
     let request =
@@ -28,7 +30,7 @@ pub(crate) fn request(verb: Verb, path: String, accept: &str, body: String) -> R
     request.body(body.into_bytes()).expect("names of objects make valid paths")
 }
 
-/// Path of a kind's collection, in one namespace or in all.
+/// URL path of the collection of a kind, in one namespace or in all namespaces.
 pub(crate) fn collection(kind: Kind, namespace: Option<&str>) -> String {
     let group = match kind.group() {
         "" => "/api/v1".to_owned(),

@@ -7,11 +7,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller_runner::{RunnerConfig, run};
 
-/// Maximum number of calls in flight: the scheduler binds at most this many pods concurrently.
-const CALLS_MAX: usize = 100;
+/// Maximum number of calls in flight. The scheduler binds at most this number of pods concurrently.
+const CALLS_IN_FLIGHT_MAX: usize = 100;
 
 /// Binds pods to nodes, until `stop`.
 pub async fn run_scheduler(client: Client, stop: CancellationToken) {
-    let config = RunnerConfig::new(SCHEDULER_NAME, CALLS_MAX);
+    let config = RunnerConfig::new(SCHEDULER_NAME, CALLS_IN_FLIGHT_MAX);
     run(client, config, || async { Scheduler::default() }.boxed(), stop).await;
 }

@@ -1,4 +1,5 @@
-//! Lets tests observe the DaemonSet controller: a test can compare each plan with the cache from which it was made.
+//! Lets tests observe the DaemonSet controller. A test can compare each plan with the cache from which the plan was
+//! made.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ pub type PlanObserver = Arc<dyn Fn(PlanProgress<'_>) + Send + Sync>;
 /// A step of the controller's work on one DaemonSet, reported to a [`PlanObserver`].
 #[derive(Debug)]
 pub enum PlanProgress<'a> {
-    /// A plan was made; it may be empty.
+    /// A plan was made. It may be empty.
     Planned { planner: &'a Planner, plan: &'a Plan, now: Time },
     /// A call of the plan is sent.
     Called { set: &'a Arc<Set>, call: &'a Call },

@@ -1,8 +1,10 @@
-//! A deterministic map for many names, such as those of all nodes.
+//! [`HashOrderedMap`]: a map from names to values with a deterministic order, fast for 100,000 keys such as the names
+//! of all nodes.
 //!
-//! Node names are long, have common prefixes, and are scattered in memory: a lookup among a hundred thousand names by
-//! comparing them misses the processor's cache at every step. So entries are ordered by a hash of the name, which is
-//! stored in the tree itself; equal hashes are ordered by name. The order has no meaning, but is always the same.
+//! Node names are long, have common prefixes, and are scattered in memory. In a `BTreeMap` ordered by name, each
+//! comparison of a lookup would miss the processor's cache. So entries are ordered by a hash of the name, which is
+//! stored in the tree itself. Names with equal hashes are ordered by name. The order has no meaning, but is the same in
+//! every run.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map;
@@ -11,23 +13,24 @@ use alloc::vec::Vec;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 
+/// A map that is ordered by a hash of the keys. The hash is stored with each key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct HashOrderedMap<K, V>(BTreeMap<(u64, K), V>);
 
-/// A key with a deterministic hash.
+/// The key of a [`HashOrderedMap`]. Its hash is the same in every run.
 pub(crate) trait HashKey: Ord + Clone {
     fn stable_hash(&self) -> u64;
 }
 
 impl HashKey for Text {
     fn stable_hash(&self) -> u64 {
-        mix(0, self)
+        fx_hash(0, self)
     }
 }
 
 impl HashKey for ObjectKey {
     fn stable_hash(&self) -> u64 {
-        mix(mix(0, &self.namespace), &self.name)
+        fx_hash(fx_hash(0, &self.namespace), &self.name)
     }
 }
 
@@ -43,8 +46,9 @@ pub(crate) fn hash_pair(a: &str, b: &str) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// Hashes eight bytes at a time (FxHash); the multiplication mixes each of them into the highest bits.
-fn mix(hash: u64, text: &str) -> u64 {
+/// Continues a hash with the bytes of a text, eight at a time (FxHash). The multiplication mixes each byte into the
+/// highest bits.
+fn fx_hash(hash: u64, text: &str) -> u64 {
     text.as_bytes().chunks(8).fold(hash, |hash, bytes| {
         let mut word = [0; 8];
         word[..bytes.len()].copy_from_slice(bytes);
@@ -60,23 +64,23 @@ impl<K, V> Default for HashOrderedMap<K, V> {
 
 impl<K: HashKey, V> HashOrderedMap<K, V> {
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
-        self.0.get(&hashed(key))
+        self.0.get(&with_hash(key))
     }
 
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.0.get_mut(&hashed(key))
+        self.0.get_mut(&with_hash(key))
     }
 
     pub(crate) fn insert(&mut self, key: &K, value: V) -> Option<V> {
-        self.0.insert(hashed(key), value)
+        self.0.insert(with_hash(key), value)
     }
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
-        self.0.remove(&hashed(key))
+        self.0.remove(&with_hash(key))
     }
 
     pub(crate) fn entry(&mut self, key: &K) -> btree_map::Entry<'_, (u64, K), V> {
-        self.0.entry(hashed(key))
+        self.0.entry(with_hash(key))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
@@ -99,7 +103,7 @@ impl<K: HashKey, V> HashOrderedMap<K, V> {
         self.0.len()
     }
 
-    /// Full outer join of two maps in linear time: both are iterated in order, without lookups.
+    /// Full outer join of two maps. It takes linear time, because it iterates both maps in order and needs no lookups.
     pub(crate) fn join<W, U>(
         &self,
         other: &HashOrderedMap<K, W>,
@@ -112,6 +116,7 @@ impl<K: HashKey, V> HashOrderedMap<K, V> {
         HashOrderedMap(made.into_iter().collect())
     }
 
+    /// Iterates over the keys of both maps in order, each key with its value in either map.
     fn merge_join<'a, W>(
         &'a self,
         other: &'a HashOrderedMap<K, W>,
@@ -137,7 +142,7 @@ impl<K: HashKey, V> FromIterator<(K, V)> for HashOrderedMap<K, V> {
     }
 }
 
-fn hashed<K: HashKey>(key: &K) -> (u64, K) {
+fn with_hash<K: HashKey>(key: &K) -> (u64, K) {
     (key.stable_hash(), key.clone())
 }
 

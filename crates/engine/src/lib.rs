@@ -1,8 +1,9 @@
 #![no_std]
-//! Every decision of Muster: facts in, plans out. No clock, no IO, no unordered collections.
+//! All decisions of Muster, as functions without clock, IO and unordered collections. Their input is facts (the fields
+//! of API objects that a controller reads, decoded); their output is API calls.
 //!
-//! - [`controller`]: what all controllers share: the [`Controller`](controller::Controller) trait, the work queue, retries, event
-//!   correlation, leader election;
+//! - [`controller`]: the [`Controller`](controller::Controller) trait, the work queue, retries, event correlation and
+//!   leader election, which all controllers use;
 //! - [`daemonset`]: the DaemonSet controller;
 //! - [`scheduler`], [`node_lifecycle`], [`garbage_collector`], [`disruption`], [`endpoints`]: the other controllers;
 //! - [`explain`] and [`preview`]: `muster explain` and `muster plan`, from the rules of the DaemonSet controller and of

@@ -1,5 +1,5 @@
-//! The state of a cluster as text, one object per line. Tests are written in this language, and the simulator prints its
-//! failures in it, so that a failing seed becomes a test by pasting.
+//! A scenario: the state of a cluster as text, one object per line. Tests are written in this language. The simulator
+//! prints its failures in the same language, so that the output of a failing seed can be pasted into a test.
 //!
 //! ```text
 //! now  1000                                  # seconds; every time is one
@@ -11,8 +11,8 @@
 //! rev  web-a  template=1
 //! ```
 //!
-//! Absent words have defaults: `of=` is the only set, a pod's `rev=` is its set's `template=`, a set selects `app:NAME`.
-//! Template N is the set's template with the image `NAME:N`.
+//! Absent words have defaults: `of=` is the only DaemonSet, the `rev=` of a pod is the `template=` of its DaemonSet,
+//! and a DaemonSet selects `app:NAME`. Template N is the template of the DaemonSet with the image `NAME:N`.
 //!
 //! | word | meaning |
 //! |---|---|
@@ -42,7 +42,8 @@ use crate::daemonset::manifest::{self, HASH_LABEL};
 mod read;
 mod write;
 
-/// The state of a cluster: its API objects, complete enough for an API server to store them, and the current time.
+/// The state of a cluster: its API objects and the current time. The objects are complete enough for an API server to
+/// store them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct World {
     /// Seconds since the scenario's epoch.
@@ -73,12 +74,12 @@ impl core::error::Error for Error {}
 pub const EPOCH_S: i64 = 1_767_225_600;
 
 /// Formats a time in seconds since the scenario's epoch as an API timestamp.
-pub fn time(second: i64) -> String {
+pub fn to_timestamp(second: i64) -> String {
     Timestamp::from_second(EPOCH_S.saturating_add(second)).unwrap_or(Timestamp::MAX).to_string()
 }
 
 /// Parses an API timestamp into seconds since the scenario's epoch.
-pub fn second(time: &str) -> Option<i64> {
+pub fn parse_timestamp(time: &str) -> Option<i64> {
     time.parse::<Timestamp>().ok().map(|it| it.as_second() - EPOCH_S)
 }
 
@@ -87,7 +88,7 @@ pub fn parse(text: &str) -> Result<World, Error> {
     read::parse_world(text)
 }
 
-/// Prints a scenario. Fields that the language cannot express are left out; printing a parsed scenario gives the same
+/// Prints a scenario. Fields that the language cannot express are left out. A parsed scenario is printed as the same
 /// text.
 pub fn print(world: &World) -> String {
     write::print_world(world)
@@ -95,6 +96,7 @@ pub fn print(world: &World) -> String {
 
 // The grammar: the words of each kind of line.
 
+/// The kind of object that a line describes, or the current time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineKind {
     Now,
@@ -104,15 +106,21 @@ enum LineKind {
     Rev,
 }
 
+/// Whether a keyword has a value, and how often it may occur on a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeywordArity {
+    /// The keyword has no value.
     Nothing,
+    /// The keyword has a value.
     One,
+    /// The keyword may have a value.
     Maybe,
+    /// The keyword has a value and may occur several times.
     Many,
 }
 use KeywordArity::{Many, Maybe, Nothing, One};
 
+/// The first words of lines.
 const LINE_KEYWORDS: [(&str, LineKind); 5] = [
     ("now", LineKind::Now),
     ("set", LineKind::Set),
@@ -121,11 +129,14 @@ const LINE_KEYWORDS: [(&str, LineKind); 5] = [
     ("rev", LineKind::Rev),
 ];
 
+/// A keyword, and whether it has a value.
 type KeywordRule = (&'static str, KeywordArity);
 
+/// Keywords of all kinds of objects.
 const COMMON_KEYWORDS: &[KeywordRule] =
     &[("made", One), ("deleting", Maybe), ("finalizer", Many), ("uid", One), ("rv", One)];
 
+/// Keywords of DaemonSets.
 const SET_KEYWORDS: &[KeywordRule] = &[
     ("ns", One),
     ("template", One),
@@ -148,6 +159,7 @@ const SET_KEYWORDS: &[KeywordRule] = &[
     ("template-generation", One),
 ];
 
+/// Keywords of nodes.
 const NODE_KEYWORDS: &[KeywordRule] = &[
     ("label", Many),
     ("taint", Many),
@@ -159,6 +171,7 @@ const NODE_KEYWORDS: &[KeywordRule] = &[
     ("since", One),
 ];
 
+/// Keywords of pods.
 const POD_KEYWORDS: &[KeywordRule] = &[
     ("ns", One),
     ("of", One),
@@ -182,6 +195,7 @@ const POD_KEYWORDS: &[KeywordRule] = &[
     ("since", One),
 ];
 
+/// Keywords of revisions.
 const REVISION_KEYWORDS: &[KeywordRule] = &[
     ("ns", One),
     ("of", One),
@@ -192,7 +206,7 @@ const REVISION_KEYWORDS: &[KeywordRule] = &[
     ("hash", One),
 ];
 
-/// Groups of mutually exclusive keywords: a line may have only one of each group.
+/// Groups of mutually exclusive keywords. A line may have only one keyword of each group.
 const EXCLUSIVE_KEYWORDS: &[&[&str]] = &[
     &["on-delete", "max-unavailable"],
     &["on-delete", "max-surge"],
@@ -209,6 +223,7 @@ const DAEMON_POD_KEYWORDS: &[&str] =
 /// The value of the keywords `of=`, `hash=` and `tolerate=` that means "none".
 const NONE_VALUE: &str = "none";
 
+/// Names of the counts in `status=`, with the fields of a DaemonSet's status.
 const STATUS_COUNTS: [(&str, &str); 7] = [
     ("current", "currentNumberScheduled"),
     ("misscheduled", "numberMisscheduled"),
@@ -219,6 +234,7 @@ const STATUS_COUNTS: [(&str, &str); 7] = [
     ("unavailable", "numberUnavailable"),
 ];
 
+/// Operators in `affinity=`, with the operators of a node selector requirement.
 const SELECTOR_OPERATORS: [(&str, &str); 6] = [
     ("in", "In"),
     ("not-in", "NotIn"),
@@ -230,6 +246,7 @@ const SELECTOR_OPERATORS: [(&str, &str); 6] = [
 
 const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
+/// Keywords of a node, with the status of its condition `Ready`.
 const NODE_READY_STATUSES: [(&str, &str); 3] =
     [("ready", "True"), ("not-ready", "False"), ("unknown", "Unknown")];
 
@@ -240,6 +257,7 @@ struct TaintText<'a> {
     key: &'a str,
     value: Option<&'a str>,
     effect: Option<&'a str>,
+    /// The time of a taint, or the `tolerationSeconds` of a toleration.
     at: Option<i64>,
 }
 
@@ -269,7 +287,7 @@ impl<'a> TaintText<'a> {
             key: text_at(taint, "/key"),
             value: taint["value"].as_str().filter(|it| !it.is_empty()),
             effect: taint["effect"].as_str(),
-            at: second(text_at(taint, "/timeAdded")),
+            at: parse_timestamp(text_at(taint, "/timeAdded")),
         }
     }
 
@@ -299,7 +317,9 @@ const NAME_POINTER: &str = "/metadata/name";
 const NAMESPACE_POINTER: &str = "/metadata/namespace";
 const UID_POINTER: &str = "/metadata/uid";
 const TEMPLATE_GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
+/// Waiting reason of a container that crashed. The phase of its pod is Running.
 const CRASHED_REASON: &str = "CrashLoopBackOff";
+/// Waiting reason of the container of a pod that is starting.
 const STARTING_REASON: &str = "ContainerCreating";
 const REQUIRED_TERMS_POINTER: &str =
     "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
@@ -307,8 +327,8 @@ const REQUIRED_TERMS_POINTER: &str =
 /// Keywords that only a pod on a node may have.
 const BOUND_POD_KEYWORDS: &[&str] = &["ready", "unready", "waiting", "since"];
 
-/// Rule: a pod or revision belongs to the DaemonSet that owns it; an orphan, to the DaemonSet whose image it runs or
-/// whose selector matches it.
+/// Rule: a pod or revision belongs to the DaemonSet that owns it. An object without a controller belongs to the
+/// DaemonSet whose image it runs, or whose selector matches it.
 fn set_of<'w>(object: &Value, world: &'w World) -> Option<&'w Value> {
     let mut sets =
         world.sets.iter().filter(|it| text_at(it, NAMESPACE_POINTER) == text_at(object, NAMESPACE_POINTER));
@@ -347,7 +367,7 @@ fn template_number(set: &Value) -> i64 {
     image_of(set).map_or(1, |it| it.1)
 }
 
-/// Rule: template N is the set's template with image number N.
+/// Rule: template N is the template of the DaemonSet with image number N.
 fn template_of(set: &Value, number: i64) -> Value {
     let mut template = set["spec"]["template"].clone();
     if image_of(set).is_some_and(|it| it.1 != number) {
@@ -369,7 +389,8 @@ fn containers_json(name: &str, number: i64) -> Value {
     json!([{"name": name, "image": format!("{name}:{number}")}])
 }
 
-/// Rule: a pod's hash is that of its set's revision with the same template, or the computed one if there is none.
+/// Rule: the hash label of a pod is that of the DaemonSet's revision with the same template. If there is no such
+/// revision, the hash is computed.
 fn default_hash(set: &Value, number: i64, world: &World) -> String {
     let same = |it: &&Value| {
         let of = set_of(it, world);
@@ -405,11 +426,11 @@ fn default_uid(kind: LineKind, namespace: Option<&str>, name: &str) -> String {
 }
 
 fn created_second(object: &Value) -> i64 {
-    second(text_at(object, "/metadata/creationTimestamp")).unwrap_or(0)
+    parse_timestamp(text_at(object, "/metadata/creationTimestamp")).unwrap_or(0)
 }
 
 fn transition_second(condition: &Value) -> i64 {
-    second(text_at(condition, "/lastTransitionTime")).unwrap_or(0)
+    parse_timestamp(text_at(condition, "/lastTransitionTime")).unwrap_or(0)
 }
 
 fn ready_condition(object: &Value) -> Option<&Value> {

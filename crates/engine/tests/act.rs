@@ -103,7 +103,7 @@ fn a_batch_is_asked_for_at_once_and_the_next_one_after_it() {
         }
         batches.push(batch.len());
         for call in batch {
-            act.outcome(&call, WROTE(1));
+            act.apply_response(&call, WROTE(1));
         }
     }
     // 1, 2, 4, and the 5 that are left; then the status.

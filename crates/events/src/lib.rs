@@ -1,7 +1,8 @@
-//! Records Kubernetes Events: correlates, queues and writes them.
+//! Records Kubernetes Events: queues, correlates and writes them.
 //!
-//! Events are aggregated and rate-limited as upstream's are (`engine/src/controller/events.rs`). They wait in a bounded
-//! queue and are dropped when it is full, so that they never delay the work that they report.
+//! Events are aggregated and rate-limited as upstream's Events are (`engine/src/controller/events.rs`). Events wait in
+//! a bounded queue. When the queue is full, further Events are dropped, so that recording an Event never delays the
+//! caller.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,18 +21,18 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 /// Timeout of the write of one Event.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+const EVENT_WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Minimum interval between warnings about a full queue: a full queue drops thousands of events at once.
-const WARNING_INTERVAL: Duration = Duration::from_secs(10);
+/// Minimum interval between two warnings about a full queue, because a full queue may drop thousands of Events at once.
+const WARNING_INTERVAL_MIN: Duration = Duration::from_secs(10);
 
-const JSON: &str = "application/json";
+const JSON_MEDIA_TYPE: &str = "application/json";
 
 /// The reporter of Events. Upstream: `v1.EventSource`.
 #[derive(Debug, Clone)]
 pub struct EventSource {
     pub component: &'static str,
-    /// Name of the node on which the component runs; empty for a controller.
+    /// Name of the node on which the component runs. Empty for a controller.
     pub host: String,
 }
 
@@ -42,18 +43,19 @@ impl EventSource {
     }
 }
 
-/// Queues Events for the API server.
+/// Queues Events, which are then written to the API server.
 #[derive(Debug, Clone)]
 pub struct EventRecorder {
     sender: mpsc::Sender<EventRecord>,
+    /// Metric that counts the Events that were not written.
     dropped: Counter,
-    /// Number of events dropped at a full queue since the last warning.
+    /// Number of Events that were dropped since the last warning because the queue was full.
     rejected: Arc<AtomicU64>,
 }
 
 impl EventRecorder {
     /// Creates the recorder, and the future that writes its Events. The future ends when all clones of the recorder are
-    /// dropped and the queue is written. Events that are not written are counted in `dropped`.
+    /// dropped and all queued Events are written. Events that are not written are counted in `dropped`.
     pub fn new(
         client: Client,
         source: EventSource,
@@ -70,7 +72,7 @@ impl EventRecorder {
         (recorder, writer.run(queue))
     }
 
-    /// Queues an event, or drops it if the queue is full.
+    /// Queues an Event, or drops it if the queue is full.
     pub fn record(&self, record: EventRecord) {
         if let Err(rejected) = self.sender.try_send(record) {
             self.dropped.inc();
@@ -103,7 +105,7 @@ impl EventWriter {
                 let EventRecord { about, event } = record;
                 tracing::debug!(object = %about.key, reason = event.reason, why, "dropping an event");
             }
-            if warned_at.is_none_or(|it| WARNING_INTERVAL < it.elapsed())
+            if warned_at.is_none_or(|it| WARNING_INTERVAL_MIN < it.elapsed())
                 && let events @ 1.. = self.rejected.swap(0, Ordering::Relaxed)
             {
                 warned_at = Some(Instant::now());
@@ -113,31 +115,35 @@ impl EventWriter {
         }
     }
 
+    /// Writes one Event, with retries. The error is a message.
     async fn write(&self, mut event: EventWrite<'_>) -> Result<(), String> {
         loop {
             let (verb, path, body) = event.request(self.source.component, &self.source.host);
             let request = event_request(verb, &path, body.to_string());
             let write = self.client.request_text(request);
-            let (code, why) = match tokio::time::timeout(WRITE_TIMEOUT, write).await {
+            let (code, why) = match tokio::time::timeout(EVENT_WRITE_TIMEOUT, write).await {
                 Ok(Ok(_)) => return Ok(()),
                 Ok(Err(kube::Error::Api(status))) => (Some(status.code), status.message),
                 Ok(Err(error)) => (None, error.to_string()),
                 Err(late) => (None, late.to_string()),
             };
-            let Some(after) = event.failed(code) else { return Err(why) };
+            let Some(after) = event.record_failure(code) else { return Err(why) };
             tokio::time::sleep(after).await;
         }
     }
 }
 
-/// A request that creates or patches an Event.
+/// Builds a request that creates or patches an Event.
 fn event_request(verb: Verb, path: &str, body: String) -> Request<Vec<u8>> {
     let (method, media_type) = match verb {
         Verb::Patch(patch) => (Method::PATCH, patch.content_type()),
-        _ => (Method::POST, JSON),
+        _ => (Method::POST, JSON_MEDIA_TYPE),
     };
-    let request =
-        Request::builder().method(method).uri(path).header(ACCEPT, JSON).header(CONTENT_TYPE, media_type);
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(ACCEPT, JSON_MEDIA_TYPE)
+        .header(CONTENT_TYPE, media_type);
     request.body(body.into_bytes()).expect("names of objects make valid paths")
 }
 

@@ -9,23 +9,25 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Modes of private files and directories: only the owner has access.
-const FILE_MODE: u32 = 0o600;
-const DIR_MODE: u32 = 0o700;
+/// Mode of a private file: only the owner may read and write it.
+const PRIVATE_FILE_MODE: u32 = 0o600;
 
-/// Suffix of temporary files.
+/// Mode of a private directory: only the owner has access.
+const PRIVATE_DIR_MODE: u32 = 0o700;
+
+/// Suffix of the temporary files that [`write_private_file`] creates.
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// Suffix of temporary files of earlier versions, whose names were not random.
+/// Suffix of the temporary files that earlier versions of Muster created. Their names were not random.
 const OLD_TEMPORARY_SUFFIX: &str = ".new";
 
 /// Rule: a private file is created under a random name with O_EXCL, O_NOFOLLOW and mode 0600, synced, and only then
 /// renamed to its final name. A file or a symbolic link that another user placed there is replaced, never opened.
-pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+pub fn write_private_file(path: &Path, content: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
     let temporary = path.with_file_name(temporary_file_name(name));
     let written = || {
-        let mut file = create_private(&temporary)?;
+        let mut file = create_private_file(&temporary)?;
         file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&temporary, path)
@@ -40,29 +42,29 @@ pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     sync_parent_dir(path)
 }
 
-/// Overwrites an existing file in place, reusing its blocks: this may succeed on a full disk, where [`write_private`]
-/// fails. Not atomic: a crash may leave a partial file.
-pub fn overwrite_private(path: &Path, content: &[u8]) -> io::Result<()> {
+/// Overwrites an existing file in place. This reuses the blocks of the file, so it may succeed on a full disk, where
+/// [`write_private_file`] fails. It is not atomic: a crash may leave a partial file.
+pub fn overwrite_private_file(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = private_open_options().open(path)?;
-    file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+    file.set_permissions(Permissions::from_mode(PRIVATE_FILE_MODE))?;
     file.write_all(content)?;
     file.set_len(content.len() as u64)?;
     file.sync_all()
 }
 
-/// Creates a file with mode 0600; fails if it exists.
-pub fn create_private(path: &Path) -> io::Result<File> {
+/// Creates a file with mode 0600. Fails if the file exists.
+pub fn create_private_file(path: &Path) -> io::Result<File> {
     let file = private_open_options().create_new(true).open(path)?;
     // The umask may have removed permissions of the owner.
-    file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+    file.set_permissions(Permissions::from_mode(PRIVATE_FILE_MODE))?;
     Ok(file)
 }
 
-/// Opens or creates a file for reading and writing, and sets its mode to 0600. Fails for a symbolic link.
-pub fn open_private(path: &Path) -> io::Result<File> {
+/// Opens or creates a file for reading and writing, and sets its mode to 0600. Fails if `path` is a symbolic link.
+pub fn open_private_file(path: &Path) -> io::Result<File> {
     let file = private_open_options().create(true).truncate(false).open(path)?;
-    if file.metadata()?.permissions().mode() & 0o777 != FILE_MODE {
-        file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+    if file.metadata()?.permissions().mode() & 0o777 != PRIVATE_FILE_MODE {
+        file.set_permissions(Permissions::from_mode(PRIVATE_FILE_MODE))?;
     }
     Ok(file)
 }
@@ -70,28 +72,28 @@ pub fn open_private(path: &Path) -> io::Result<File> {
 fn private_open_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).expect("a flag of open(2) is an int");
-    options.read(true).write(true).mode(FILE_MODE).custom_flags(no_follow);
+    options.read(true).write(true).mode(PRIVATE_FILE_MODE).custom_flags(no_follow);
     options
 }
 
-/// Result of [`make_private_dir`]: owner and mode that the directory had.
+/// Result of [`make_private_dir`]: whether the directory was private before the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirPrivacy {
     /// The directory was already private.
     Private,
-    /// Other users could access the directory. `mode` was its mode, which is 0700 now.
+    /// Other users could access the directory. `mode` was its mode before the call; it is 0700 now.
     Repaired { mode: u32 },
-    /// The directory belongs to another user, `owner`, who could replace every file in it.
+    /// The directory belongs to another user, who could replace every file in it. `owner` is the ID of that user.
     Foreign { owner: u32 },
 }
 
 /// Creates a directory and its missing parents with mode 0700.
 pub fn create_private_dir(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(DIR_MODE).create(path)
+    DirBuilder::new().recursive(true).mode(PRIVATE_DIR_MODE).create(path)
 }
 
 /// Rule: a data directory belongs to the user of the process, and only that user may access it. A wider mode is changed
-/// to 0700. Another owner is reported, and nothing is changed.
+/// to 0700. A directory of another user is not changed, and [`DirPrivacy::Foreign`] is returned.
 pub fn make_private_dir(path: &Path) -> io::Result<DirPrivacy> {
     let found = fs::metadata(path)?;
     if found.uid() != rustix::process::geteuid().as_raw() {
@@ -101,11 +103,12 @@ pub fn make_private_dir(path: &Path) -> io::Result<DirPrivacy> {
     if mode & 0o077 == 0 {
         return Ok(DirPrivacy::Private);
     }
-    fs::set_permissions(path, Permissions::from_mode(DIR_MODE))?;
+    fs::set_permissions(path, Permissions::from_mode(PRIVATE_DIR_MODE))?;
     Ok(DirPrivacy::Repaired { mode })
 }
 
-/// Removes the temporary files that a killed process left in a directory. No other process may be writing there.
+/// Removes the temporary files that a killed process left in a directory. No other process may write private files
+/// there during the call.
 pub fn remove_temporary_files(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -135,7 +138,7 @@ fn is_temporary_file(name: &OsStr, dir: &Path) -> bool {
     random.is_some_and(|it| it.len() == 16 && it.bytes().all(|it| it.is_ascii_hexdigit()))
 }
 
-/// Syncs the parent directory of `path`, so that created and renamed files are durable.
+/// Syncs the parent directory of `path`, so that the creation or renaming of a file in it is durable.
 pub fn sync_parent_dir(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
@@ -170,7 +173,7 @@ mod tests {
             fs::set_permissions(dir.path().join(planted), Permissions::from_mode(0o666)).unwrap();
         }
         let mut reader = File::open(dir.path().join("kubeconfig.new")).unwrap();
-        write_private(&path, b"secret").unwrap();
+        write_private_file(&path, b"secret").unwrap();
         assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"secret".to_vec(), 0o600));
         let read = io::read_to_string(&mut reader).unwrap();
         assert_eq!(read, "planted", "the file that was planted never holds the secret");
@@ -178,7 +181,7 @@ mod tests {
         fs::write(&victim, "as it was").unwrap();
         fs::remove_file(&path).unwrap();
         symlink(&victim, &path).unwrap();
-        write_private(&path, b"secret").unwrap();
+        write_private_file(&path, b"secret").unwrap();
         assert_eq!(fs::read(&victim).unwrap(), b"as it was");
         assert!(fs::symlink_metadata(&path).unwrap().is_file());
         assert_eq!(names(dir.path()), ["kubeconfig", "kubeconfig.new", "victim"], "no temporary file stays");
@@ -188,10 +191,10 @@ mod tests {
     fn a_file_is_overwritten_in_place() {
         let dir = tempdir().unwrap();
         let path = dir.path().join("a");
-        assert_eq!(overwrite_private(&path, b"new").unwrap_err().kind(), io::ErrorKind::NotFound);
-        write_private(&path, b"longer").unwrap();
+        assert_eq!(overwrite_private_file(&path, b"new").unwrap_err().kind(), io::ErrorKind::NotFound);
+        write_private_file(&path, b"longer").unwrap();
         let before = fs::metadata(&path).unwrap().ino();
-        overwrite_private(&path, b"new").unwrap();
+        overwrite_private_file(&path, b"new").unwrap();
         assert_eq!((fs::read(&path).unwrap(), fs::metadata(&path).unwrap().ino()), (b"new".to_vec(), before));
         assert_eq!(names(dir.path()), ["a"]);
     }
@@ -202,12 +205,12 @@ mod tests {
         let lock = dir.path().join("lock");
         fs::write(dir.path().join("victim"), "").unwrap();
         symlink(dir.path().join("victim"), &lock).unwrap();
-        open_private(&lock).unwrap_err();
-        create_private(&lock).unwrap_err();
+        open_private_file(&lock).unwrap_err();
+        create_private_file(&lock).unwrap_err();
         fs::remove_file(&lock).unwrap();
         fs::write(&lock, "17").unwrap();
         fs::set_permissions(&lock, Permissions::from_mode(0o666)).unwrap();
-        open_private(&lock).unwrap();
+        open_private_file(&lock).unwrap();
         assert_eq!((fs::read(&lock).unwrap(), mode(&lock)), (b"17".to_vec(), 0o600));
 
         fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
@@ -219,7 +222,7 @@ mod tests {
     fn a_failed_write_leaves_no_file_and_old_temporary_files_are_removed() {
         let dir = tempdir().unwrap();
         fs::create_dir(dir.path().join("taken")).unwrap();
-        write_private(&dir.path().join("taken"), b"a directory is in the way").unwrap_err();
+        write_private_file(&dir.path().join("taken"), b"a directory is in the way").unwrap_err();
         assert_eq!(names(dir.path()), ["taken"]);
 
         for name in [

@@ -18,11 +18,11 @@ pub(crate) struct AdminFlags {
     data_dir: PathBuf,
 }
 
-/// An API client with the administrator's credentials, and the certificates of the kubeconfig.
+/// An API client with the administrator's credentials, and properties of the certificates in the kubeconfig.
 pub(crate) struct AdminConnection {
     pub(crate) client: Client,
     /// The cluster CA certificate, in DER.
-    pub(crate) authority: Option<Vec<u8>>,
+    pub(crate) ca_certificate: Option<Vec<u8>>,
     /// The serial number of the client certificate in use.
     pub(crate) serial: Option<String>,
 }
@@ -34,7 +34,7 @@ impl AdminFlags {
         let kubeconfig = Kubeconfig::read_from(&path)
             .with_context(|| format!("read the kubeconfig {}: is the server running?", path.display()))?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        let authority = config.root_cert.iter().flatten().next().cloned();
+        let ca_certificate = config.root_cert.iter().flatten().next().cloned();
         let inline = config.auth_info.client_certificate_data.as_deref();
         let certificate = match (inline, &config.auth_info.client_certificate) {
             (Some(inline), _) => base64::prelude::BASE64_STANDARD.decode(inline).ok(),
@@ -42,6 +42,6 @@ impl AdminFlags {
             (None, None) => None,
         };
         let serial = certificate.and_then(|it| muster_server::certificate_serial(&it));
-        Ok(AdminConnection { client: Client::try_from(config)?, authority, serial })
+        Ok(AdminConnection { client: Client::try_from(config)?, ca_certificate, serial })
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use http::Uri;
-use muster_agent::config::{Config, ReclaimConfig};
+use muster_agent::config::{Config, EvictionAndGcConfig};
 use muster_agent::endpoint::{Endpoint, ServingIdentity};
 use muster_agent::image;
 use muster_agent::join::{BootstrapToken, CaSource, JoinError, JoinOptions, JoinedNode};
@@ -26,15 +26,16 @@ use crate::duration_flag;
 use crate::signals::TerminationSignals;
 use crate::sim_node::{parse_label, parse_taint};
 
-/// Interval at which the runtime's sandbox (pause) image is checked, and the interval of retries after a failure.
+/// Interval at which the agent checks that the runtime has its sandbox (pause) image, and the interval of retries after
+/// a failed check.
 const SANDBOX_IMAGE_CHECK_INTERVAL: Duration = Duration::from_secs(600);
 const SANDBOX_IMAGE_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Run this machine as a node: join the cluster and run the pods bound to it, until Ctrl-C or SIGTERM
 ///
-/// The agent joins with a bootstrap token once; `muster token create` on the server prints the whole command. From then
-/// on it has its own client certificate and renews it. When the agent stops, containers keep running, and its next
-/// start takes them over.
+/// The agent joins once with a bootstrap token; `muster token create` on the server prints the whole command. After
+/// that, the agent uses and renews its own client certificate. When the agent stops, containers keep running, and the
+/// next start of the agent takes them over.
 #[derive(Debug, clap::Args)]
 #[command(
     args_override_self = true,
@@ -117,12 +118,12 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_name = "FROM=TO", value_parser = parse_path_mapping)]
     own_path: Vec<(PathBuf, PathBuf)>,
     #[command(flatten)]
-    reclaim: ReclaimFlags,
-    /// On exit, terminate the pods first, critical ones last, as in a graceful node shutdown. Without this flag they
+    eviction_and_gc: EvictionAndGcFlags,
+    /// On exit, terminate the pods first, critical pods last, as in a graceful node shutdown. Without this flag, pods
     /// keep running
     #[arg(long)]
     drain_on_stop: bool,
-    /// On exit, stop the pods first without reporting it; the next start of the agent starts them again
+    /// On exit, stop the pods first without reporting that they stopped; the next start of the agent starts them again
     #[arg(long, hide = true)]
     rest_on_stop: bool,
     /// Exit when standard input ends, that is, when the parent process has exited
@@ -132,7 +133,7 @@ pub(crate) struct AgentArgs {
 
 /// Flags for eviction, image garbage collection and log rotation. The defaults are the kubelet's.
 #[derive(Debug, clap::Args)]
-struct ReclaimFlags {
+struct EvictionAndGcFlags {
     /// Hard eviction thresholds, such as memory.available<200Mi,nodefs.available<5%, in addition to the kubelet's
     /// defaults. Repeatable; a threshold of 0% disables a signal
     #[arg(long, value_name = "SIGNAL<AMOUNT,…")]
@@ -140,13 +141,13 @@ struct ReclaimFlags {
     /// Soft eviction thresholds, such as memory.available<10%; each needs an --eviction-soft-grace-period
     #[arg(long, value_name = "SIGNAL<AMOUNT,…")]
     eviction_soft: Vec<String>,
-    /// Time for which a soft eviction threshold must be crossed before pods are evicted: memory.available=1m
+    /// How long a soft eviction threshold must be crossed before pods are evicted, such as memory.available=1m
     #[arg(long, value_name = "SIGNAL=TIME,…", value_delimiter = ',', value_parser = parse_signal_duration)]
     eviction_soft_grace_period: Vec<(String, Duration)>,
     /// Maximum termination grace period of pods evicted for a soft threshold, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     eviction_max_pod_grace_period: u32,
-    /// Minimum amount to reclaim beyond the threshold in an eviction: memory.available=200Mi
+    /// Minimum amount of a resource that an eviction reclaims beyond the threshold, such as memory.available=200Mi
     #[arg(long, value_name = "SIGNAL=AMOUNT,…")]
     eviction_minimum_reclaim: Vec<String>,
     /// Resources reserved for the system and subtracted from the node's allocatable, such as cpu=100m,memory=500Mi
@@ -167,7 +168,7 @@ struct ReclaimFlags {
     /// Size at which a container's log file is rotated
     #[arg(long, value_name = "BYTES", default_value_t = 10 << 20)]
     container_log_max_size: u64,
-    /// Maximum number of log files per container, the current one included
+    /// Maximum number of log files per container, including the current file
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(2..))]
     container_log_max_files: u16,
     /// Interval of checks for eviction, image garbage collection and log rotation
@@ -175,9 +176,10 @@ struct ReclaimFlags {
     housekeeping_interval: Duration,
 }
 
-impl ReclaimFlags {
-    fn reclaim_config(&self) -> anyhow::Result<ReclaimConfig> {
-        let mut config = ReclaimConfig::default();
+impl EvictionAndGcFlags {
+    /// The configuration that the flags specify.
+    fn config(&self) -> anyhow::Result<EvictionAndGcConfig> {
+        let mut config = EvictionAndGcConfig::default();
         config
             .parse_system_reserved(&self.system_reserved)
             .map_err(|why| anyhow::anyhow!("choose another --system-reserved: {why}"))?;
@@ -190,7 +192,7 @@ impl ReclaimFlags {
             .map_err(choose("--eviction-soft"))?
             .with_reclaim(&self.eviction_minimum_reclaim.join(","))
             .map_err(choose("--eviction-minimum-reclaim"))?;
-        Ok(ReclaimConfig {
+        Ok(EvictionAndGcConfig {
             eviction_thresholds: thresholds,
             system_reserved: config.system_reserved,
             pressure_transition_period: self.eviction_pressure_transition_period,
@@ -251,7 +253,7 @@ async fn run_node(
         (Some(path), _) => Some(BootstrapToken::File(path.clone())),
         (None, token) => token.clone().map(BootstrapToken::Literal),
     };
-    let authority = match (&args.ca_cert, &args.ca_hash) {
+    let ca_source = match (&args.ca_cert, &args.ca_hash) {
         (Some(path), _) => Some(CaSource::Certificate(path.clone())),
         (None, hash) => hash.clone().map(CaSource::Fingerprint),
     };
@@ -264,7 +266,7 @@ async fn run_node(
         name: name.clone(),
         dir: args.root.join("pki"),
         token,
-        ca: authority,
+        ca: ca_source,
         address,
     };
     net::reach_server(&args.server).await;
@@ -334,8 +336,8 @@ async fn run_node(
     }
 }
 
-/// Imports the built-in sandbox image whenever the runtime's is missing, until `stop`: on a machine without a registry,
-/// or after images were removed.
+/// Imports the built-in sandbox image whenever the runtime's sandbox image is missing, until `stop` is cancelled. The
+/// image is missing on a machine without a registry, or after images were removed.
 async fn ensure_sandbox_image_periodically(runtime: Arc<Cri>, stop: CancellationToken) {
     let keeping = async {
         let mut is_logged = false;
@@ -392,12 +394,12 @@ fn node_config(args: &AgentArgs, name: String, address: IpAddr) -> anyhow::Resul
         resolv_conf: args.resolv_conf.clone(),
         cluster_domain: args.cluster_domain.clone(),
         seccomp_default: args.seccomp_default,
-        reclaim: args.reclaim.reclaim_config()?,
+        eviction_and_gc: args.eviction_and_gc.config()?,
     })
 }
 
 /// Returns when standard input ends. The parent process holds the other end of the pipe and writes nothing. A detached
-/// thread reads it, so that a pending read does not keep the process from exiting.
+/// thread reads the pipe, so that a pending read does not prevent the process from exiting.
 async fn wait_for_stdin_end() {
     let (ended, input_ended) = oneshot::channel();
     std::thread::spawn(move || {
@@ -412,7 +414,8 @@ fn hostname() -> anyhow::Result<String> {
     Ok(name.trim().to_lowercase())
 }
 
-/// The local address from which this machine reaches the server, as the kernel's routing selects it. No packet is sent.
+/// The local address from which this machine reaches the server, as selected by the kernel's routing table. No packet
+/// is sent.
 fn local_address_towards(server: &str) -> anyhow::Result<IpAddr> {
     let uri: Option<Uri> = server.parse().ok();
     let host = uri.as_ref().and_then(Uri::host).map(|it| it.trim_matches(['[', ']']));
@@ -462,6 +465,7 @@ fn parse_signal_duration(text: &str) -> anyhow::Result<(String, Duration)> {
     Ok((signal.trim().to_owned(), duration_flag::parse_duration(time.trim())?))
 }
 
+/// IP address from a flag, or `None` for the value `none`.
 #[derive(Debug, Clone, Copy)]
 struct OptionalAddress(Option<IpAddr>);
 

@@ -8,11 +8,12 @@ use crate::data_dir::lock;
 use crate::encrypt;
 use crate::logging::print_to_stdout;
 
-/// Back up the cluster's state to a file, also while the server is running
+/// Back up the cluster's state to a file, even while the server is running
 ///
-/// The backup is a consistent snapshot of all objects, Secrets included. Secrets are encrypted in it if they are
-/// encrypted in the data directory. The file is verified before it gets its final name, and only its owner may read it.
-/// Certificates and keys of the data directory are not included: to restore encrypted Secrets, keep the key file too.
+/// The backup is a consistent snapshot of all objects, including Secrets. Secrets are encrypted in the backup if they
+/// are encrypted in the data directory. The file is verified before it gets its final name, and only its owner may read
+/// it. Certificates and keys of the data directory are not included: to restore encrypted Secrets, keep the key file
+/// too.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   muster backup --data-dir /var/lib/muster /backups/muster-$(date +%F).db")]
@@ -28,7 +29,7 @@ pub(crate) struct BackupArgs {
 /// Replace the cluster's state with a backup
 ///
 /// The server must be stopped. The previous state is kept as muster.db.replaced. The resourceVersion continues far
-/// above that of the backup, so clients that resume a watch get 410 Gone and list again.
+/// above the one in the backup, so clients that resume a watch get 410 Gone and list again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster restore --data-dir /var/lib/muster /backups/muster-2026-11-15.db

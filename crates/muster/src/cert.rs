@@ -16,6 +16,7 @@ use crate::revocation_list::{
     CREDENTIALS_NAMESPACE, add_to_revocation_list, json_string_field, read_revocation_list, revocation_entry,
 };
 
+/// Prefix of the names of the ConfigMaps in which the server records issued certificates.
 const ISSUED_CERTIFICATES_PREFIX: &str = "muster-issued-certificates-";
 
 #[derive(Debug, clap::Args)]
@@ -33,7 +34,7 @@ enum CertCommand {
 /// List the client certificates that the server issued and that have not expired
 ///
 /// The server issues an administrator certificate at each start, and certificates of nodes and users through the
-/// CertificateSigningRequest API. Certificates issued before the server kept records are not listed; revoke them with
+/// CertificateSigningRequest API. Certificates issued before the server kept records are not listed. Revoke them with
 /// --file.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -44,14 +45,13 @@ struct ListCertificatesArgs {
     administrator: AdminFlags,
 }
 
-/// Revoke client certificates: the next request that uses one is rejected
+/// Revoke client certificates: the next request that uses a revoked certificate is rejected
 ///
 /// Watches and streams that use a revoked certificate end within a minute. Revocation is final. To let a node rejoin,
 /// remove the agent's pki directory and give the agent a new bootstrap token.
 ///
-/// --subject also revokes certificates that the user obtains, and rejects signing requests that the user makes, in the
-/// next
-/// five seconds.
+/// --subject also revokes certificates that the user obtains in the next five seconds, and rejects signing requests
+/// that the user makes in that time.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster cert revoke 4f3a09c2b1                 by serial number, as `muster cert list` prints it
@@ -72,13 +72,13 @@ struct RevokeCertificatesArgs {
     administrator: AdminFlags,
 }
 
-/// A client certificate as the server recorded it when it was issued.
+/// The server's record of a client certificate that it issued.
 struct CertificateRecord {
     serial: String,
     subject: String,
     groups: String,
     issued: String,
-    until: String,
+    not_after: String,
 }
 
 pub(crate) async fn run(args: CertArgs) -> anyhow::Result<()> {
@@ -94,7 +94,7 @@ async fn list_certificates(args: ListCertificatesArgs) -> anyhow::Result<()> {
     let mut rows = vec![["SERIAL", "SUBJECT", "GROUPS", "ISSUED", "EXPIRES", "REVOKED"].map(str::to_owned)];
     for it in issued_certificates(&client).await? {
         let since = revoked_at(&revoked, &it).unwrap_or_else(|| "-".to_owned());
-        rows.push([it.serial, it.subject, it.groups, it.issued, it.until, since]);
+        rows.push([it.serial, it.subject, it.groups, it.issued, it.not_after, since]);
     }
     print_to_stdout(aligned_table(&rows));
     Ok(())
@@ -115,7 +115,7 @@ async fn revoke_certificates(args: RevokeCertificatesArgs) -> anyhow::Result<()>
     let entries = serials.iter().map(|serial| {
         let record = recorded.iter().find(|it| it.serial == *serial);
         let subject = record.map_or("", |it| it.subject.as_str());
-        let entry = revocation_entry(subject, record.map_or("", |it| it.until.as_str()));
+        let entry = revocation_entry(subject, record.map_or("", |it| it.not_after.as_str()));
         (format!("certificate.{serial}"), entry)
     });
     let mut entries: BTreeMap<String, Value> = entries.collect();
@@ -145,7 +145,7 @@ async fn revoke_certificates(args: RevokeCertificatesArgs) -> anyhow::Result<()>
     Ok(())
 }
 
-/// The time at which a recorded certificate was revoked, by its serial number or by its user.
+/// The time at which a recorded certificate was revoked, either by its serial number or by its user.
 fn revoked_at(revoked: &BTreeMap<String, String>, it: &CertificateRecord) -> Option<String> {
     if let Some(entry) = revoked.get(&format!("certificate.{}", it.serial)) {
         return Some(json_string_field(entry, "revokedAt"));
@@ -177,12 +177,12 @@ async fn issued_certificates(client: &Client) -> anyhow::Result<Vec<CertificateR
                 subject: json_string_field(&record, "subject"),
                 groups: if groups.is_empty() { "-".to_owned() } else { groups },
                 issued: json_string_field(&record, "issuedAt"),
-                until: json_string_field(&record, "notAfter"),
+                not_after: json_string_field(&record, "notAfter"),
             });
         }
     }
     let now = Timestamp::now();
-    all.retain(|it| it.until.parse::<Timestamp>().is_ok_and(|until| now <= until));
+    all.retain(|it| it.not_after.parse::<Timestamp>().is_ok_and(|not_after| now <= not_after));
     all.sort_by(|a, b| (&a.subject, &a.issued, &a.serial).cmp(&(&b.subject, &b.issued, &b.serial)));
     Ok(all)
 }
@@ -208,7 +208,7 @@ mod tests {
             subject: subject.to_owned(),
             groups: String::new(),
             issued: format!("2026-01-01T00:00:{issued}Z"),
-            until: String::new(),
+            not_after: String::new(),
         };
         let by_subject =
             json!({"subject": "eve", "kept": "3", "revokedAt": "T1", "issuedUntil": "2026-01-01T00:00:05Z"});

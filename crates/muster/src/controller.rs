@@ -24,12 +24,12 @@ use metrics_endpoint::MetricsEndpoint;
 
 /// Run the DaemonSet controller against any Kubernetes API server, until Ctrl-C or SIGTERM
 ///
-/// It replaces the DaemonSet controller of kube-controller-manager, which must be disabled: start
+/// This controller replaces the DaemonSet controller of kube-controller-manager, which must be disabled: start
 /// kube-controller-manager with `--controllers=*,-daemonset-controller`. With two or more replicas, leader election
-/// selects the one that acts.
+/// selects the replica that acts.
 ///
-/// The first signal shuts it down gracefully: no new reconciles, requests in flight finish, the Lease is released. The
-/// second signal ends the process immediately.
+/// The first signal shuts the controller down gracefully: no new reconciles start, requests in flight finish, and the
+/// Lease is released. The second signal ends the process immediately.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -83,10 +83,10 @@ struct RunControllerArgs {
     concurrent_calls: u16,
     #[command(flatten)]
     lease: LeaseFlags,
-    /// Time after its last renewal for which the Lease counts as held
+    /// Time after the last renewal of the Lease during which the Lease counts as held
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration_flag::parse_duration)]
     leader_elect_lease_duration: Duration,
-    /// Time for which the leader keeps acting without renewing the Lease
+    /// Time during which the leader continues to act without a renewal of the Lease
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration_flag::parse_duration)]
     leader_elect_renew_deadline: Duration,
     /// Interval at which the leader renews the Lease and the other replicas try to acquire it
@@ -95,8 +95,8 @@ struct RunControllerArgs {
     /// Use leader election: act only while holding the Lease
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     leader_elect: bool,
-    /// Address for /metrics, /healthz, /readyz and (for `muster explain`) /debug/explain, in plain HTTP; port 0 selects
-    /// a free port, `off` disables them
+    /// Listen address for /metrics, /healthz, /readyz and (for `muster explain`) /debug/explain, in plain HTTP; port 0
+    /// selects a free port, `off` disables the endpoint
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = parse_metrics_addr)]
     metrics_addr: MetricsAddr,
     /// Format of log lines
@@ -131,9 +131,9 @@ struct LeaseFlags {
 
 /// Remove this controller's conditions from the status of every DaemonSet, before returning to kube-controller-manager
 ///
-/// The DaemonSet controller of kube-controller-manager writes no conditions and would leave stale ones. Nothing else is
-/// changed. Run this after all replicas of `muster controller` have stopped, and before kube-controller-manager's
-/// controller is started.
+/// The DaemonSet controller of kube-controller-manager writes no conditions and would leave stale conditions in the
+/// status. Nothing else is changed. Run this after all replicas of `muster controller` have stopped, and before
+/// kube-controller-manager's controller is started.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster controller release
@@ -148,6 +148,7 @@ struct ReleaseArgs {
     force: bool,
 }
 
+/// Listen address of the metrics endpoint, or `None` if the endpoint is disabled.
 #[derive(Debug, Clone, Copy)]
 struct MetricsAddr(Option<SocketAddr>);
 
@@ -173,7 +174,7 @@ impl ControllerArgs {
 pub(crate) async fn run(args: ControllerArgs) -> anyhow::Result<()> {
     match args.command {
         None => args.run.run_controller().await,
-        Some(ControllerCommand::Release(release)) => release.release_lease().await,
+        Some(ControllerCommand::Release(release)) => release.remove_conditions().await,
     }
 }
 
@@ -242,7 +243,7 @@ impl RunControllerArgs {
 }
 
 impl ReleaseArgs {
-    async fn release_lease(self) -> anyhow::Result<()> {
+    async fn remove_conditions(self) -> anyhow::Result<()> {
         let config = self.cluster.client_config().await?;
         let lease = self.lease.lease_settings(&config, LeaderElectionConfig::default())?;
         // Outside the cluster the namespace of the replicas is unknown: all namespaces are checked.
@@ -260,7 +261,7 @@ impl ReleaseArgs {
 }
 
 impl LeaseFlags {
-    /// The namespace of the flag, or else that of the pod in which this process runs.
+    /// The namespace from the flag, or else the namespace of the pod in which this process runs.
     fn lease_namespace(&self, config: &Config) -> Option<String> {
         let in_a_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
         let own = || in_a_pod.then(|| config.default_namespace.clone());
@@ -281,7 +282,8 @@ impl LeaseFlags {
     }
 }
 
-/// The hostname, which in a pod is the pod's name. It makes the Lease holder readable; a UUID makes it unique.
+/// The hostname, which in a pod is the pod's name. It makes the holder identity of the Lease readable. A UUID, added by
+/// the caller, makes the identity unique.
 fn hostname() -> String {
     let named =
         std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| std::env::var("HOSTNAME").ok());

@@ -1,4 +1,4 @@
-//! The data directory: its lock, owner and mode; and `muster down`.
+//! The lock, owner and mode of the data directory, and the command `muster down`.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -12,7 +12,8 @@ use muster_files::DirPrivacy;
 
 use crate::logging::{print_to_stderr, print_to_stdout};
 
-/// A non-empty directory is accepted as a data directory if it contains one of these files.
+/// Files of a data directory. A non-empty directory is accepted as a data directory only if it contains one of these
+/// files.
 const DATA_DIR_FILES: [&str; 10] = [
     "lock",
     "cluster",
@@ -26,13 +27,13 @@ const DATA_DIR_FILES: [&str; 10] = [
     "images",
 ];
 
-/// Directory that a file system such as ext4 creates in its root; a data directory may contain it.
+/// Directory that a file system such as ext4 creates in its root directory. A new data directory may contain it.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// Interval at which the lock file is checked: its path must still be the locked file.
+/// Interval of checks that the path of the lock file still refers to the locked file.
 const LOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Exclusive lock on a data directory; released on drop.
+/// Exclusive lock on a data directory. Released on drop.
 #[derive(Debug)]
 pub(crate) struct DataDirLock {
     file: File,
@@ -40,7 +41,7 @@ pub(crate) struct DataDirLock {
 }
 
 impl DataDirLock {
-    /// Waits until the lock file is removed or replaced, and returns an error: a second process could now lock the
+    /// Waits until the lock file is removed or replaced, and returns an error. A second process could then lock the
     /// directory.
     pub(crate) async fn wait_until_lost(&self) -> anyhow::Error {
         while self.is_held() {
@@ -63,9 +64,9 @@ impl DataDirLock {
     }
 }
 
-/// Rule: one process at a time uses a data directory, since two would write the same files. The directory must be empty
-/// or an earlier data directory, so that files of other programs are not mixed in. Only its owner, who runs the
-/// process, may access it.
+/// Rule: only one process at a time uses a data directory, because two processes would write the same files. The
+/// directory must be empty or an earlier data directory, so that files of other programs are not mixed in. Only the
+/// user who runs the process may access the directory.
 pub(crate) fn lock(dir: &Path) -> anyhow::Result<DataDirLock> {
     muster_files::create_private_dir(dir).map_err(|error| data_dir_error(dir, &error))?;
     let entries = fs::read_dir(dir).map_err(|error| data_dir_error(dir, &error))?;
@@ -149,7 +150,8 @@ pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
     }
 }
 
-/// `muster down` for a data directory that was deleted: finds mounts, namespaces and cgroups of its nodes by the path.
+/// `muster down` for a data directory that was deleted. The mounts, namespaces and cgroups of its nodes are found by
+/// the path of the directory.
 async fn clean_up_without_data_dir(dir: &Path) -> anyhow::Result<()> {
     if local_node::find_leftovers(dir)?.0.is_empty() {
         bail!("{} is not the data directory of a `muster up`: choose another --data-dir", dir.display());
@@ -188,10 +190,11 @@ async fn remove_local_nodes(dir: &Path) -> anyhow::Result<()> {
 }
 
 fn open_lock_file(dir: &Path) -> io::Result<File> {
-    muster_files::open_private(&dir.join("lock"))
+    muster_files::open_private_file(&dir.join("lock"))
 }
 
-/// The process that holds the lock, as ` (process PID)` for an error message, or the empty string.
+/// The process that holds the lock, formatted as ` (process PID)` for an error message, or the empty string if the
+/// process is unknown.
 fn holder_for_message(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.rewind().and_then(|()| file.take(20).read_to_string(&mut text));

@@ -1,4 +1,4 @@
-//! Durations as flag values.
+//! Parses durations in flag values.
 
 use std::time::Duration;
 

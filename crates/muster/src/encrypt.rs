@@ -1,4 +1,4 @@
-//! `muster encrypt`: encrypts Secrets at rest, rotates the encryption key, or decrypts them.
+//! `muster encrypt`: encrypts Secrets at rest, rotates the encryption key, or decrypts Secrets.
 
 use std::path::{Path, PathBuf};
 
@@ -14,9 +14,9 @@ const DEFAULT_KEY_FILE: &str = "encryption.key";
 /// Encrypt the Secrets in a data directory at rest, or rotate the encryption key
 ///
 /// The server must be stopped. Secrets are encrypted with AES-256-GCM in muster.db and so in backups; names and labels
-/// are not encrypted. The key file is created if it does not exist. Keep a copy of it apart from the backups: without
-/// it, the Secrets cannot be decrypted. Earlier backups and copies, and freed disk blocks of the old muster.db, are not
-/// changed.
+/// are not encrypted. The key file is created if it does not exist. Keep a copy of the key file apart from the backups:
+/// without the key, the Secrets cannot be decrypted. Earlier backups and copies, and freed disk blocks of the old
+/// muster.db, are not changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster encrypt --data-dir /var/lib/muster                 use the key in /var/lib/muster/encryption.key
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &EncryptArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the encryption keys from the `named` key file, or else from the default key file if it exists.
+/// Reads the encryption keys from the key file `named`, or else from the default key file if it exists.
 pub(crate) fn read_keys(data_dir: &Path, named: Option<&Path>) -> anyhow::Result<Option<EncryptionKeys>> {
     let own = data_dir.join(DEFAULT_KEY_FILE);
     match named {

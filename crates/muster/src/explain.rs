@@ -1,4 +1,4 @@
-//! `muster explain`: why a DaemonSet has a pod on a node, or has none.
+//! `muster explain`: explains why a DaemonSet has a pod on a node, or has none.
 
 use anyhow::{Context as _, bail};
 use kube::Client;
@@ -13,7 +13,7 @@ use crate::logging::print_to_stdout;
 /// Kubernetes cluster, needs read access only, and changes nothing.
 ///
 /// In-memory state of the running controller (backoff of failed pods, writes in flight, time of the next reconcile) is
-/// queried through the API server of `muster up`, or at the URL of --controller. It is left out if neither is
+/// queried through the API server of `muster up`, or at the URL of --controller. This state is omitted if neither is
 /// available.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

@@ -123,7 +123,7 @@ pub(crate) async fn run(args: ImageArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One output line for each tag of an image, or for each digest if it has no tags.
+/// One output line for each tag of an image, or for each digest if the image has no tags.
 fn image_lines(node: &str, image: &v1::Image) -> Vec<String> {
     let names = if image.repo_tags.is_empty() { &image.repo_digests } else { &image.repo_tags };
     let mut names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! Log lines on standard error: text for people, JSON for log collectors.
+//! Writes log lines to standard error, as text for people or as JSON for log collectors.
 //!
 //! Lines that cannot be written are dropped, see [`output`]. Repeated warnings are rate-limited, see
 //! [`repeat_suppression`].
@@ -32,6 +32,7 @@ pub(crate) use output::{
     stdout_result,
 };
 
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum LogFormat {
     #[default]
@@ -40,7 +41,8 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Starts logging. `level` is one level, or a list such as `warn,muster_control=debug`; RUST_LOG overrides it.
+/// Starts logging. `level` is one level, or a list such as `warn,muster_control=debug`. The variable RUST_LOG overrides
+/// `level`.
 pub(crate) fn init(format: LogFormat, level: &str) -> anyhow::Result<()> {
     let filter = match std::env::var("RUST_LOG") {
         Ok(filter) if !filter.is_empty() => EnvFilter::new(filter),
@@ -48,7 +50,11 @@ pub(crate) fn init(format: LogFormat, level: &str) -> anyhow::Result<()> {
             let filter = EnvFilter::builder().parse(level);
             let filter = filter.with_context(|| format!("{level:?} is not a log level"))?;
             // rustls warns about each client that sends an IP address as SNI, as Ruby's Kubernetes client does.
-            if level.contains(QUIET_TARGET) { filter } else { filter.add_directive(quiet_directive()) }
+            if level.contains(ERRORS_ONLY_TARGET) {
+                filter
+            } else {
+                filter.add_directive(errors_only_directive())
+            }
         }
     };
     // Internal errors are reported with `eprintln!`, which panics if standard error cannot be written.
@@ -80,7 +86,7 @@ pub(crate) fn init(format: LogFormat, level: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Replaces the default panic hook, which writes to standard error directly and can block there.
+/// Replaces the default panic hook, which writes directly to standard error and can block.
 fn set_panic_hook(report: fn(&PanicHookInfo<'_>)) {
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
@@ -89,14 +95,14 @@ fn set_panic_hook(report: fn(&PanicHookInfo<'_>)) {
     }));
 }
 
-/// The log target of rustls that is limited to errors.
-const QUIET_TARGET: &str = "rustls::msgs::handshake";
+/// Log target of rustls of which only errors are logged by default.
+const ERRORS_ONLY_TARGET: &str = "rustls::msgs::handshake";
 
-fn quiet_directive() -> Directive {
-    format!("{QUIET_TARGET}=error").parse().expect("a target and a level")
+fn errors_only_directive() -> Directive {
+    format!("{ERRORS_ONLY_TARGET}=error").parse().expect("a target and a level")
 }
 
-/// Formats a log event with `F`, unless it repeats a recent one.
+/// Formats a log event with `F`, unless the event repeats a recent event.
 struct RepeatLimitedFormat<F> {
     format: F,
     repeats: Mutex<RecentMessages>,

@@ -32,11 +32,11 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
-/// jemalloc: decoding many small API objects spent a sixth of the CPU time in the system allocator.
+/// jemalloc instead of the system allocator, in which decoding many small API objects spent a sixth of the CPU time.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Time that the process waits for blocking calls when it exits.
+/// Maximum time that the process waits for blocking calls when it exits.
 const BLOCKING_CALLS_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Parser)]
@@ -120,9 +120,9 @@ async fn run_command(command: MusterCommand) -> anyhow::Result<()> {
     }
 }
 
-/// Builds the Tokio runtime: multi-threaded for the server, which handles many requests concurrently. Single-threaded
-/// for the controller, where moving responses between threads costs more than decoding them, and for the agent, which
-/// is to use few resources of its node.
+/// Builds the Tokio runtime. The runtime is multi-threaded for the server, which handles many requests concurrently. It
+/// is single-threaded for the controller, where moving responses between threads costs more than decoding them, and for
+/// the agent, which should use few resources of its node.
 fn build_runtime(command: &MusterCommand) -> io::Result<Runtime> {
     let mut builder = match command {
         MusterCommand::Controller(_) | MusterCommand::Agent(_) => Builder::new_current_thread(),

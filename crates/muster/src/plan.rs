@@ -45,7 +45,7 @@ pub(crate) struct PlanArgs {
     cluster: KubeconfigFlags,
 }
 
-/// Maximum size of an input: several dozen times what an API server accepts for one object.
+/// Maximum size of an input file. It is several dozen times the size that an API server accepts for one object.
 const INPUT_BYTES_MAX: u64 = 64 << 20;
 
 pub(crate) async fn run(args: &PlanArgs) -> anyhow::Result<()> {

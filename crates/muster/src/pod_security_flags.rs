@@ -1,4 +1,4 @@
-//! The flags of Pod Security admission.
+//! Flags of Pod Security admission.
 
 use muster_server::{PodSecurity, PodSecurityLevelVersion};
 

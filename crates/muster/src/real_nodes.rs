@@ -1,5 +1,5 @@
-//! The real nodes of `muster up`. Each node has its own network namespace, and in it a containerd and a `muster agent`,
-//! both supervised. The agents join the cluster as they would from another machine.
+//! The real nodes of `muster up`. Each node has its own network namespace with a containerd and a `muster agent`, which
+//! this process supervises. The agents join the cluster as from another machine.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -22,33 +22,33 @@ use crate::supervisor::Supervisor;
 use crate::token;
 
 /// Lifetime of the bootstrap token for new nodes.
-const TOKEN_TTL: Duration = Duration::from_secs(3600);
+const BOOTSTRAP_TOKEN_TTL: Duration = Duration::from_secs(3600);
 
-/// Time for an agent to exit after its pods have terminated.
+/// Maximum time that an agent takes to exit after its pods have terminated.
 const AGENT_EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval at which the routes in the nodes' network namespaces are checked.
 const ROUTE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Hard eviction thresholds of these nodes. They share the machine's disk, which is often nearly full, so upstream's
-/// percentage thresholds would evict pods without need.
+/// Hard eviction thresholds of the nodes. The nodes share the machine's disk, which is often nearly full, so upstream's
+/// percentage thresholds would evict pods unnecessarily.
 const SHARED_DISK_EVICTION_HARD: &str =
     "nodefs.available<500Mi,imagefs.available<500Mi,nodefs.inodesFree<1%,imagefs.inodesFree<1%";
 
-/// The started nodes, with the bootstrap token that is revoked when all of them have joined.
+/// The bootstrap token of the started nodes. The token is revoked when all nodes have joined.
 pub(crate) struct RealNodes {
     token: Option<String>,
     token_file: PathBuf,
 }
 
 impl RealNodes {
-    /// Starts `count` nodes that join the server at `port`; `further` are additional flags for each agent.
+    /// Starts `count` nodes that join the server at `port`. `agent_flags` are additional flags for each agent.
     pub(crate) async fn start(
         machine: &LocalCluster,
         count: u16,
         port: u16,
         data_dir: &Path,
-        further: &[String],
+        agent_flags: &[String],
         administrator: &Client,
         supervisor: &mut Supervisor,
     ) -> anyhow::Result<Self> {
@@ -60,9 +60,13 @@ impl RealNodes {
         let token_file = data_dir.join("nodes").join("token");
         let mut token = None;
         if nodes.iter().any(|it| !join::has_valid_certificate(&it.agent_root().join("pki"))) {
-            let created =
-                token::create_bootstrap_token(administrator, TOKEN_TTL, "for the nodes of muster up").await?;
-            muster_files::write_private(&token_file, created.as_bytes())
+            let created = token::create_bootstrap_token(
+                administrator,
+                BOOTSTRAP_TOKEN_TTL,
+                "for the nodes of muster up",
+            )
+            .await?;
+            muster_files::write_private_file(&token_file, created.as_bytes())
                 .with_context(|| format!("write {}", token_file.display()))?;
             token = Some(created);
         }
@@ -92,7 +96,7 @@ impl RealNodes {
                 }
             });
             let mut arguments = agent_arguments(&node, &server, &data_dir.join("ca.crt"), &token_file);
-            arguments.extend(further.iter().map(OsString::from));
+            arguments.extend(agent_flags.iter().map(OsString::from));
             let (program, stop, abort) = (program.clone(), supervisor.stop_token(), supervisor.abort_token());
             supervisor.extend_stop_timeout(agent_stop_timeout() + Duration::from_secs(1));
             supervisor.supervise(format!("agent of {}", node.name), move || {
@@ -114,7 +118,7 @@ impl RealNodes {
     }
 }
 
-/// Restores routes that were lost when a link went down or that a network manager of the machine removed.
+/// Restores routes that were lost when a link went down, or that a network manager of the machine removed.
 async fn restore_routes_periodically(node: &LocalNode) {
     loop {
         tokio::time::sleep(ROUTE_CHECK_INTERVAL).await;
@@ -148,7 +152,12 @@ async fn import_image_archives(node: &LocalNode, runtime: &Cri, images: &Path) {
     }
 }
 
-fn agent_arguments(node: &LocalNode, server: &str, authority: &Path, token_file: &Path) -> Vec<OsString> {
+fn agent_arguments(
+    node: &LocalNode,
+    server: &str,
+    ca_certificate: &Path,
+    token_file: &Path,
+) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["agent".into()];
     let mut flag = |name: &str, value: OsString| arguments.extend([name.into(), value]);
     let own = |from: &str, to: &Path| {
@@ -159,7 +168,7 @@ fn agent_arguments(node: &LocalNode, server: &str, authority: &Path, token_file:
     let mut endpoint = OsString::from("unix://");
     endpoint.push(node.containerd_socket());
     flag("--server", server.into());
-    flag("--ca-cert", authority.into());
+    flag("--ca-cert", ca_certificate.into());
     flag("--token-file", token_file.into());
     flag("--node-name", node.name.clone().into());
     flag("--node-ip", node.address().to_string().into());

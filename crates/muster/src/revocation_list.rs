@@ -11,22 +11,24 @@ use serde_json::{Value, json};
 
 /// Namespace of the revocation list and of the records of issued certificates.
 pub(crate) const CREDENTIALS_NAMESPACE: &str = "kube-system";
+/// Name of the ConfigMap with the revocation list.
 const REVOCATION_LIST: &str = "muster-revoked-credentials";
 
-/// Time that an entry is kept after its credential has expired: the server accepts an expired token for another minute,
-/// and its clock may differ from that of this machine.
+/// How long an entry is kept after its credential has expired. The server accepts an expired token for another minute,
+/// and the server's clock may differ from the clock of this machine.
 const REVOCATION_RETENTION: SignedDuration = SignedDuration::from_hours(24);
 
 /// Maximum number of attempts to update the revocation list when writes conflict.
 const UPDATE_ATTEMPTS_MAX: usize = 10;
 
-/// An entry for a credential that is revoked now. `not_after` is its expiry, or empty.
+/// An entry of the revocation list for a credential that is revoked now. `not_after` is the expiry of the credential,
+/// or empty.
 pub(crate) fn revocation_entry(subject: &str, not_after: &str) -> Value {
     json!({"subject": subject, "notAfter": not_after, "revokedAt": rfc3339(Timestamp::now())})
 }
 
-/// Whether the credential of an entry expired more than [`REVOCATION_RETENTION`] ago. A credential without expiry never
-/// does.
+/// Whether the credential of an entry expired more than [`REVOCATION_RETENTION`] ago. A credential without an expiry
+/// never expires.
 fn has_expired(entry: &str, now: Timestamp) -> bool {
     let until = json_string_field(entry, "notAfter").parse::<Timestamp>();
     until.is_ok_and(|it| it < now - REVOCATION_RETENTION)

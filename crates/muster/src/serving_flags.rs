@@ -1,4 +1,4 @@
-//! Flags and lifecycle shared by `muster up` and `muster server`: data directory, listen address, start and shutdown.
+//! Flags, start and shutdown of the API server, shared by `muster up` and `muster server`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use hyper::Request;
 use hyper::header::{HeaderValue, USER_AGENT};
 use muster_agent::local_node::{LocalCluster, NODES_MAX};
-use muster_files::{overwrite_private, write_private};
+use muster_files::{overwrite_private_file, write_private_file};
 use muster_server::{ApiServer, BuiltinUser, StoreOptions};
 
 use crate::data_dir::lock;
@@ -19,7 +19,7 @@ use crate::signals::TerminationSignals;
 use crate::supervisor::{self, NodeLifecycleFlags, Supervisor};
 use crate::{duration_flag, pod_security_flags};
 
-/// Minimum of `--store-bytes-max`: room for the bootstrap objects and a few large ones.
+/// Minimum value of `--store-bytes-max`. It has space for the bootstrap objects and a few large objects.
 const STORE_BYTES_MIN: usize = 16 << 20;
 
 #[derive(Debug, clap::Args)]
@@ -82,7 +82,7 @@ impl ServingFlags {
         &self.allow_external_ips
     }
 
-    /// Creates a key file in a new data directory, unless the command line names one.
+    /// Creates an encryption key file in a new data directory, unless the command line names a key file.
     pub(crate) fn create_key_if_new(&self) -> anyhow::Result<()> {
         match self.encryption_key_file {
             Some(_) => Ok(()),
@@ -90,8 +90,9 @@ impl ServingFlags {
         }
     }
 
-    /// Locks the data directory, calls `start`, waits for a signal or a failure, and stops all tasks; a second signal
-    /// stops them immediately. Calls `announce_stop` after the first signal, and `finish` while the lock is still held.
+    /// Locks the data directory, calls `start`, waits for a signal or a failure, and stops all tasks. A second signal
+    /// stops the tasks immediately. Calls `announce_stop` after the first signal, and finally `finish`, while the lock
+    /// is still held.
     pub(crate) async fn run_until_signal(
         &self,
         start: impl AsyncFnOnce(&mut Supervisor) -> anyhow::Result<()>,
@@ -139,7 +140,8 @@ impl ServingFlags {
     }
 
     /// Opens the store, binds the listen address and configures the server from the flags. With `machine`, the server
-    /// also listens on the bridge of the local nodes and uses their pod CIDR, whose ranges the nodes choose themselves.
+    /// also listens on the bridge of the local nodes, and uses the pod CIDR of the local cluster. Local nodes take
+    /// their ranges of this CIDR themselves.
     pub(crate) async fn bind_server(&self, machine: Option<&LocalCluster>) -> anyhow::Result<ApiServer> {
         let nodes = machine.map(|it| it.address().into());
         let options = StoreOptions {
@@ -179,10 +181,10 @@ impl ServingFlags {
         let path = self.kubeconfig.clone().unwrap_or_else(|| self.data_dir.join("kubeconfig"));
         let path = std::path::absolute(&path)?;
         let kubeconfig = server.kubeconfig(BuiltinUser::Admin)?;
-        let written = write_private(&path, kubeconfig.as_bytes()).or_else(|error| {
+        let written = write_private_file(&path, kubeconfig.as_bytes()).or_else(|error| {
             // On a full disk, the blocks of the previous kubeconfig can hold the new one.
             let is_full = error.kind() == io::ErrorKind::StorageFull;
-            let is_overwritten = is_full && overwrite_private(&path, kubeconfig.as_bytes()).is_ok();
+            let is_overwritten = is_full && overwrite_private_file(&path, kubeconfig.as_bytes()).is_ok();
             if is_overwritten { Ok(()) } else { Err(error) }
         });
         written.map_err(|error| match error.kind() {
@@ -196,7 +198,7 @@ impl ServingFlags {
         })?;
         for it in supervisor::enabled_controllers(without) {
             let (client, choices, stop) = (
-                loopback_kube_client(&server, it.who, it.name),
+                loopback_kube_client(&server, it.user, it.name),
                 self.node_lifecycle,
                 supervisor.stop_token(),
             );
@@ -224,21 +226,21 @@ fn parse_store_bytes(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "must be at least 16Mi, in bytes or with a suffix, such as 512Mi or 2Gi".to_owned())
 }
 
-/// The cause of a shutdown of the process, which decides whether tasks finish their work.
+/// The cause of the shutdown of the process. It decides whether tasks finish their work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shutdown {
-    /// After one signal: tasks finish their work.
+    /// One signal was received. Tasks finish their work.
     Orderly,
-    /// After a second signal: tasks stop immediately.
+    /// A second signal was received. Tasks stop immediately.
     Immediate,
-    /// Without a signal: the start failed, or the server failed later.
+    /// No signal was received. The start failed, or the server failed later.
     AfterFailure,
 }
 
-/// A kube client for one component of this process, with the identity `who` and a user agent of `muster-NAME`. Requests
+/// A kube client for one component of this process, with the identity `user` and the user agent `muster-NAME`. Requests
 /// go directly to the server in this process, without a network connection and without retries.
-pub(crate) fn loopback_kube_client(server: &ApiServer, who: BuiltinUser, name: &str) -> kube::Client {
-    let client = server.loopback_client(who);
+pub(crate) fn loopback_kube_client(server: &ApiServer, user: BuiltinUser, name: &str) -> kube::Client {
+    let client = server.loopback_client(user);
     let agent = format!("muster-{name}/{}", env!("CARGO_PKG_VERSION"));
     let agent = HeaderValue::from_str(&agent).expect("a name and a version are plain text");
     let send = move |mut request: Request<kube::client::Body>| {
@@ -249,7 +251,7 @@ pub(crate) fn loopback_kube_client(server: &ApiServer, who: BuiltinUser, name: &
     kube::Client::new(tower::service_fn(send), "default")
 }
 
-/// The path as a shell word, quoted if necessary.
+/// Formats a path as a shell word, quoted if necessary.
 fn quote_for_shell(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |it: char| it.is_ascii_alphanumeric() || "/._-+:@%,".contains(it);

@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGINT and SIGTERM. Register them before anything is started, so that no signal is lost.
+/// Receives SIGINT and SIGTERM. Register the signals before any task is started, so that no signal is lost.
 #[derive(Debug)]
 pub(crate) struct TerminationSignals {
     interrupt: Signal,
@@ -16,7 +16,7 @@ impl TerminationSignals {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Waits for the next signal.
+    /// Waits for the next SIGINT or SIGTERM.
     pub(crate) async fn recv(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

@@ -1,5 +1,4 @@
-//! `muster sim-node`: adds and removes simulated nodes and makes them fail, while the process that simulates them keeps
-//! running.
+//! `muster sim-node`: adds and removes simulated nodes, or makes them fail, while the process that simulates them runs.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -169,7 +168,7 @@ async fn list_sim_nodes(client: &Client) -> anyhow::Result<()> {
 }
 
 async fn add_sim_nodes(client: &Client, add: AddSimNodesArgs) -> anyhow::Result<()> {
-    let mut numbers = sim::free_numbers(client).await.context("list the nodes")?;
+    let mut numbers = sim::free_node_numbers(client).await.context("list the nodes")?;
     let prefix = if add.fleet == UP_FLEET_NAME { "sim" } else { &add.fleet };
     let labels: BTreeMap<String, String> = add.labels.into_iter().collect();
     for _ in 0..add.count {
@@ -254,7 +253,8 @@ async fn drain_node(client: &Client, drain: &DrainSimNodeArgs) -> anyhow::Result
     }
 }
 
-/// Whether `drain` evicts a pod: not pods of DaemonSets, which would be recreated immediately, and not mirror pods.
+/// Whether `drain` evicts a pod. It does not evict mirror pods, nor pods of DaemonSets, which would be recreated
+/// immediately.
 fn is_evicted_by_drain(pod: &Pod) -> bool {
     let of_daemons =
         pod.owner_references().iter().any(|it| it.controller == Some(true) && it.kind == "DaemonSet");

@@ -15,7 +15,7 @@ use crate::supervisor::Supervisor;
 /// Name of the fleet of simulated nodes that `muster up` runs.
 pub(crate) const UP_FLEET_NAME: &str = "up";
 
-/// Flags for the default behaviour of simulated nodes; annotations on nodes and pods override it.
+/// Flags for the default behaviour of simulated nodes. Annotations on nodes and pods override the defaults.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimFlags {
     /// Time that a simulated container takes to start: 0, 300ms, 5s
@@ -92,7 +92,7 @@ pub(crate) async fn run(args: SimNodesArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a fleet as a supervised task. If the fleet ends or panics, its nodes are registered again.
+/// Runs a fleet as a supervised task. If the task ends or panics, the nodes of the fleet are registered again.
 pub(crate) fn supervise_fleet(
     supervisor: &mut Supervisor,
     client: Client,

@@ -1,5 +1,5 @@
-//! Supervision of the tasks of one process: the API server, and the controllers and nodes that run beside it. Each task
-//! has a name and, as a client of the server, its own identity. A task that ends unexpectedly is restarted.
+//! Supervises the tasks of one process: the API server, controllers and nodes. Each task has a name and, as a client of
+//! the server, its own identity. A task that ends unexpectedly is restarted.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -16,20 +16,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::duration_flag;
 
-/// Time for the supervised tasks to finish before the server is stopped.
+/// Maximum time that the supervised tasks get to finish before the server is stopped.
 const TASK_STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Time for the server to stop. The server itself waits five seconds for responses in flight.
+/// Maximum time that the server gets to stop. The server itself waits five seconds for responses in flight.
 const SERVER_STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A controller that runs in the server's process.
 pub(crate) struct BuiltInController {
     pub(crate) name: &'static str,
-    pub(crate) who: BuiltinUser,
+    /// Identity of the controller as a client of the server.
+    pub(crate) user: BuiltinUser,
     pub(crate) run: fn(kube::Client, &NodeLifecycleFlags, CancellationToken) -> ControllerFuture,
 }
 
-/// Flags of the built-in controllers.
+/// Flags of the node lifecycle controller.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct NodeLifecycleFlags {
     /// Time without a heartbeat after which a node is marked Ready=Unknown
@@ -56,29 +57,29 @@ pub(crate) type ControllerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) const BUILT_IN_CONTROLLERS: &[BuiltInController] = &[
     BuiltInController {
         name: "disruption",
-        who: BuiltinUser::Disruption,
+        user: BuiltinUser::Disruption,
         run: |client, _, stop| Box::pin(muster_control::run_disruption_controller(client, stop)),
     },
     BuiltInController {
         name: "endpoints",
-        who: BuiltinUser::Endpoints,
+        user: BuiltinUser::Endpoints,
         run: |client, _, stop| Box::pin(muster_control::run_endpoints_controller(client, stop)),
     },
     BuiltInController {
         name: "garbage-collector",
-        who: BuiltinUser::GarbageCollector,
+        user: BuiltinUser::GarbageCollector,
         run: |client, _, stop| Box::pin(muster_control::run_garbage_collector(client, stop)),
     },
     BuiltInController {
         name: "node-lifecycle",
-        who: BuiltinUser::NodeLifecycle,
+        user: BuiltinUser::NodeLifecycle,
         run: |client, it, stop| {
             Box::pin(muster_control::run_node_lifecycle(client, it.node_lifecycle_config(), stop))
         },
     },
     BuiltInController {
         name: "scheduler",
-        who: BuiltinUser::Scheduler,
+        user: BuiltinUser::Scheduler,
         run: |client, _, stop| Box::pin(muster_control::run_scheduler(client, stop)),
     },
 ];
@@ -86,8 +87,8 @@ pub(crate) const BUILT_IN_CONTROLLERS: &[BuiltInController] = &[
 /// Value of `--without` that disables all built-in controllers.
 const ALL_CONTROLLERS: &str = "all";
 
-/// Initial and maximum delay before a supervised task is restarted; the delay doubles with each restart.
-const RESTART_DELAY: Duration = Duration::from_millis(500);
+/// Initial and maximum delay before a supervised task is restarted. The delay doubles with each restart.
+const RESTART_DELAY_MIN: Duration = Duration::from_millis(500);
 const RESTART_DELAY_MAX: Duration = Duration::from_secs(60);
 
 /// Command line parser that accepts the names of built-in controllers, and `all`.
@@ -106,15 +107,15 @@ pub(crate) fn enabled_controllers(without: &[String]) -> impl Iterator<Item = &'
 #[derive(Debug, Default)]
 pub(crate) struct Supervisor {
     stop: CancellationToken,
-    /// Cancelled to make the tasks stop immediately, without finishing work in progress.
+    /// Cancelled when the tasks must stop immediately, without finishing work in progress.
     abort: CancellationToken,
     server_stop: CancellationToken,
     server: JoinSet<anyhow::Result<()>>,
-    others: JoinSet<()>,
-    /// Names of the tasks in `others`, for log messages.
+    tasks: JoinSet<()>,
+    /// Names of the tasks in `tasks`, for log messages.
     names: HashMap<Id, String>,
-    /// Time for the tasks to finish, if longer than [`TASK_STOP_TIMEOUT`].
-    grace: Duration,
+    /// Maximum time that the tasks get to finish, if it is longer than [`TASK_STOP_TIMEOUT`].
+    stop_timeout: Duration,
 }
 
 impl Supervisor {
@@ -134,24 +135,24 @@ impl Supervisor {
         self.server.spawn(async move { Ok(serving.await?) });
     }
 
-    /// Starts a supervised task, which is restarted whenever it ends. The task holds no state of its own beyond what it
-    /// reads from the API server.
+    /// Starts a supervised task, which is restarted whenever it ends. A restarted task reads its state from the API
+    /// server again.
     pub(crate) fn supervise<F>(&mut self, name: impl Into<String>, start: impl FnMut() -> F + Send + 'static)
     where
         F: Future<Output = anyhow::Result<()>> + Send + 'static,
     {
         let (stop, name) = (self.stop_token(), name.into());
         let called = name.clone();
-        let id = self.others.spawn(async move { restart_until_stopped(&called, start, &stop).await }).id();
+        let id = self.tasks.spawn(async move { restart_until_stopped(&called, start, &stop).await }).id();
         self.names.insert(id, name);
     }
 
-    /// Extends the time for tasks to finish to at least `grace`.
-    pub(crate) fn extend_stop_timeout(&mut self, grace: Duration) {
-        self.grace = self.grace.max(grace);
+    /// Extends the time that tasks get to finish to at least `timeout`.
+    pub(crate) fn extend_stop_timeout(&mut self, timeout: Duration) {
+        self.stop_timeout = self.stop_timeout.max(timeout);
     }
 
-    /// Waits until the server ends and returns the reason.
+    /// Waits until the server ends, and returns the reason as an error.
     pub(crate) async fn wait_for_server_end(&mut self) -> anyhow::Error {
         match self.server.join_next().await {
             Some(Ok(Err(error))) => error,
@@ -160,15 +161,15 @@ impl Supervisor {
         }
     }
 
-    /// Stops all tasks: the server last, so that the others can finish their requests.
+    /// Stops all tasks. The server is stopped last, so that the other tasks can finish their requests.
     pub(crate) async fn stop_all(mut self) {
         self.stop.cancel();
-        let others = async {
-            while let Some(ended) = self.others.join_next_with_id().await {
+        let tasks = async {
+            while let Some(ended) = self.tasks.join_next_with_id().await {
                 self.names.remove(&ended.map_or_else(|it| it.id(), |(id, ())| id));
             }
         };
-        if tokio::time::timeout(TASK_STOP_TIMEOUT.max(self.grace), others).await.is_err() {
+        if tokio::time::timeout(TASK_STOP_TIMEOUT.max(self.stop_timeout), tasks).await.is_err() {
             let mut names: Vec<_> = self.names.into_values().collect();
             names.sort_unstable();
             tracing::warn!("tasks did not stop in time: {}", names.join(", "));
@@ -181,13 +182,13 @@ impl Supervisor {
     }
 }
 
-/// Rule: a task that ends, fails or panics, even while it is created, is logged and restarted until `stop` is
-/// cancelled.
+/// Rule: a task that ends, fails or panics is restarted until `stop` is cancelled, and the reason is logged. This
+/// includes a panic while the task is created.
 async fn restart_until_stopped<F>(name: &str, mut start: impl FnMut() -> F, stop: &CancellationToken)
 where
     F: Future<Output = anyhow::Result<()>> + Send + 'static,
 {
-    let mut after = RESTART_DELAY;
+    let mut after = RESTART_DELAY_MIN;
     loop {
         let began = Instant::now();
         // A separate Tokio task: a panic in it does not affect the others.
@@ -208,7 +209,7 @@ where
             Some(Err(error)) => format!("panicked: {}", join_error_message(error)),
         };
         if RESTART_DELAY_MAX < began.elapsed() {
-            after = RESTART_DELAY;
+            after = RESTART_DELAY_MIN;
         }
         tracing::error!("the {name} {why}; restarting it in {} ms", after.as_millis());
         tokio::select! {

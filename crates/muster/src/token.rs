@@ -103,12 +103,13 @@ pub(crate) async fn run(args: TokenArgs) -> anyhow::Result<()> {
 }
 
 async fn create_and_print_token(args: CreateTokenArgs) -> anyhow::Result<()> {
-    let AdminConnection { client, authority, .. } = args.administrator.connect().await?;
+    let AdminConnection { client, ca_certificate, .. } = args.administrator.connect().await?;
     let token = create_token_for_node(&client, args.ttl, &args.description, &args.node).await?;
     print_to_stdout(token);
     match advertised_server_address(&client).await {
         Some(server) => {
-            let hash = authority.map(|it| format!(" --ca-hash {}", fingerprint(&it))).unwrap_or_default();
+            let hash =
+                ca_certificate.map(|it| format!(" --ca-hash {}", fingerprint(&it))).unwrap_or_default();
             let name =
                 if args.node.is_empty() { String::new() } else { format!(" --node-name {}", args.node) };
             print_to_stderr(format_args!(
@@ -237,23 +238,23 @@ async fn revoke_tokens(args: RevokeTokensArgs) -> anyhow::Result<()> {
                 // A finalizer may delay the deletion, and the server accepts tokens of a deleted object for another
                 // minute.
                 let uid = secret.metadata.uid.context("the Secret has no UID")?;
-                let revoke_until = |until: &str| {
+                let revoke = |not_after: &str| {
                     let subject = format!("Secret {namespace}/{name}");
-                    let entry = revocation_entry(&subject, until);
+                    let entry = revocation_entry(&subject, not_after);
                     add_to_revocation_list(&client, BTreeMap::from([(format!("secret.{uid}"), entry)]))
                 };
-                revoke_until("").await?;
+                revoke("").await?;
                 let of_uid =
                     DeleteParams { preconditions: Some(uid_precondition(&uid)), ..DeleteParams::default() };
                 secrets.delete(&name, &of_uid).await.with_context(|| {
                     format!("the token is revoked, but the Secret {namespace}/{name} is not deleted")
                 })?;
                 // The deletion invalidates the token from now on, so the entry may expire.
-                revoke_until(&rfc3339(Timestamp::now())).await?;
+                revoke(&rfc3339(Timestamp::now())).await?;
                 print_to_stdout(format_args!("revoked the token of Secret {namespace}/{name}"));
             }
-            TokenReference::Account { id, subject, until } => {
-                let entry = revocation_entry(&subject, &until);
+            TokenReference::Account { id, subject, not_after } => {
+                let entry = revocation_entry(&subject, &not_after);
                 add_to_revocation_list(&client, BTreeMap::from([(format!("token.{id}"), entry)])).await?;
                 print_to_stdout(format_args!("revoked token {id} ({subject})"));
             }
@@ -266,7 +267,7 @@ fn uid_precondition(uid: &str) -> Preconditions {
     Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() }
 }
 
-/// A token as the command line identifies it.
+/// A reference to a token on the command line.
 #[derive(Debug, PartialEq, Eq)]
 enum TokenReference {
     Bootstrap(String),
@@ -278,7 +279,7 @@ enum TokenReference {
     Account {
         id: String,
         subject: String,
-        until: String,
+        not_after: String,
     },
 }
 
@@ -292,11 +293,11 @@ impl TokenReference {
                 BASE64URL.decode(claims).ok().and_then(|it| serde_json::from_slice::<Value>(&it).ok());
             let claims = claims.context("this is not a service account token")?;
             let id = claims["jti"].as_str().filter(|it| !it.is_empty()).context("the token has no ID")?;
-            let until = claims["exp"].as_i64().and_then(|it| Timestamp::from_second(it).ok());
+            let not_after = claims["exp"].as_i64().and_then(|it| Timestamp::from_second(it).ok());
             return Ok(Self::Account {
                 id: id.to_owned(),
                 subject: claims["sub"].as_str().unwrap_or_default().to_owned(),
-                until: until.map(rfc3339).unwrap_or_default(),
+                not_after: not_after.map(rfc3339).unwrap_or_default(),
             });
         }
         if let Some((namespace, name)) = text.split_once('/') {
@@ -319,7 +320,8 @@ pub(crate) async fn delete_bootstrap_token(client: &Client, token: &str) -> anyh
     deleted.map(drop).context("delete the bootstrap token")
 }
 
-/// Random letters and digits from an alphabet of 27 without vowels, as Kubernetes uses; 16 characters have 76 bits.
+/// Random letters and digits from Kubernetes' alphabet of 27 characters, which has no vowels. 16 characters have 76
+/// bits of entropy.
 fn random_token_part(length: usize) -> String {
     const TOKEN_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let random = std::iter::repeat_with(|| Uuid::new_v4().into_bytes()).flatten();
@@ -347,7 +349,7 @@ mod tests {
         let account = TokenReference::Account {
             id: "7".to_owned(),
             subject: "system:serviceaccount:a:b".to_owned(),
-            until: "1970-01-01T00:00:00Z".to_owned(),
+            not_after: "1970-01-01T00:00:00Z".to_owned(),
         };
         assert_eq!(TokenReference::parse(&format!("h.{claims}.s")).unwrap(), account);
         for wrong in ["", "abc", "ABCDEF", "a.b.c", "a.b.c.d"] {

@@ -1,5 +1,5 @@
-//! `muster up`: a whole cluster on this machine. The server, the controllers and the simulated nodes run in this
-//! process. Each real node is a containerd and an agent, as separate processes.
+//! `muster up`: runs a whole cluster on this machine. The server, the controllers and the simulated nodes run in this
+//! process. The containerd and the agent of each real node are separate processes.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -29,7 +29,7 @@ use crate::serving_flags::{ServingFlags, Shutdown, loopback_kube_client};
 use crate::sim_nodes::{SimFlags, UP_FLEET_NAME, supervise_fleet};
 use crate::supervisor::Supervisor;
 
-/// Taint that a node has until the node lifecycle controller sees it Ready.
+/// Taint that a node has until the node lifecycle controller has observed that the node is Ready.
 const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
 
 /// Namespace of the node Leases.
@@ -38,15 +38,15 @@ const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 /// Number of simulated nodes if neither --nodes nor --sim-nodes is given and no real node can run.
 const DEFAULT_SIM_NODES: u16 = 3;
 
-/// Interval of progress output on a terminal, where the line is overwritten.
+/// Interval of progress output on a terminal. Each output overwrites the previous line.
 const TERMINAL_PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of progress output if standard output or standard error is not a terminal.
 const LOG_PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Time after which the reasons why nodes are not Ready are printed.
-const REASONS_DELAY: Duration = Duration::from_secs(5);
-/// Maximum number of nodes whose reasons are printed in one line.
-const REASONS_MAX: usize = 3;
+const NOT_READY_REASONS_DELAY: Duration = Duration::from_secs(5);
+/// Maximum number of nodes for which one line prints the reason why they are not Ready.
+const NOT_READY_REASONS_MAX: usize = 3;
 /// Maximum length of one reason in characters.
 const REASON_CHARS_MAX: usize = 300;
 
@@ -109,7 +109,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     args.serving.run_until_signal(start, print_wait, finish).await
 }
 
-/// Number of real and of simulated nodes.
+/// Numbers of real nodes and of simulated nodes.
 struct NodeCounts {
     real: u16,
     simulated: u16,
@@ -257,8 +257,8 @@ async fn start_cluster(
     Ok(())
 }
 
-/// Waits until all nodes are Ready and without the not-ready taint. Simulated nodes with the fail annotation are not
-/// waited for; returns their number.
+/// Waits until all nodes are Ready and do not have the not-ready taint. Does not wait for simulated nodes with the fail
+/// annotation, and returns their number.
 async fn wait_until_nodes_ready(
     client: kube::Client,
     counts: &NodeCounts,
@@ -329,9 +329,9 @@ async fn read_lease_renew_times(client: &kube::Client) -> anyhow::Result<LeaseRe
     Ok(leases.into_iter().map(|it| (it.name_any(), it.spec.and_then(|it| it.renew_time))).collect())
 }
 
-/// Waits until every agent has renewed its node's Lease. Ready is not enough: a node may still be Ready from an earlier
-/// `muster up` that was killed. Renew times are compared with `before`, read before the agents were started, and not
-/// with the clock, which may be set back.
+/// Waits until every agent has renewed its node's Lease. It is not enough that the nodes are Ready: the condition may
+/// be from an earlier `muster up` that was killed. Renew times are compared with `before`, which was read before the
+/// agents were started, and not with the clock, which may be set back.
 async fn wait_for_lease_renewals(
     client: &kube::Client,
     count: u16,
@@ -366,8 +366,8 @@ fn is_node_ready(node: &Node) -> bool {
         && !taints.any(|it| it.key == NOT_READY_TAINT)
 }
 
-/// Prints how many nodes are Ready, and after [`REASONS_DELAY`] also why the others are not. On a terminal the line is
-/// overwritten in place, and removed at the end.
+/// Prints how many nodes are Ready, and after [`NOT_READY_REASONS_DELAY`] also why the other nodes are not. On a
+/// terminal, each line overwrites the previous line, and the last line is removed at the end.
 struct ReadyProgress {
     count: usize,
     is_terminal: bool,
@@ -384,7 +384,7 @@ impl ReadyProgress {
 
     fn print_progress(&mut self, ready: usize, waiting: &BTreeMap<String, String>) {
         // A line with reasons may be longer than the terminal is wide: it is not overwritten.
-        let is_late = REASONS_DELAY <= self.began.elapsed();
+        let is_late = NOT_READY_REASONS_DELAY <= self.began.elapsed();
         let is_overwritten = self.is_terminal && !is_late;
         let every = if is_overwritten { TERMINAL_PROGRESS_INTERVAL } else { LOG_PROGRESS_INTERVAL };
         if self.printed_at.elapsed() < every {
@@ -412,9 +412,9 @@ impl ReadyProgress {
 
 /// The first nodes that are not Ready, each with the reason.
 fn waiting_summary(waiting: &BTreeMap<String, String>) -> String {
-    let named = waiting.iter().take(REASONS_MAX).map(|(name, why)| format!("{name}: {why}"));
+    let named = waiting.iter().take(NOT_READY_REASONS_MAX).map(|(name, why)| format!("{name}: {why}"));
     let named = named.collect::<Vec<_>>().join("; ");
-    match waiting.len().saturating_sub(REASONS_MAX) {
+    match waiting.len().saturating_sub(NOT_READY_REASONS_MAX) {
         _ if waiting.is_empty() => String::new(),
         0 => format!("; waiting for {named}"),
         more => format!("; waiting for {named}; and {more} more"),

@@ -1,5 +1,4 @@
-//! HTTPS client of the node agents, each of which serves the kubelet API of its node: address, TLS identity,
-//! timeouts.
+//! HTTPS client of the node agents: address, TLS identity and timeouts. Each agent serves the kubelet API of its node.
 //!
 //! An agent's response is untrusted input: its size is limited, and redirects are not followed.
 
@@ -30,14 +29,14 @@ const AGENT_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of the TCP connection and the TLS handshake together. A reachable node needs milliseconds.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Timeout until the response headers arrive: the agent may have to call its container runtime first.
+/// Timeout for the response headers. The agent may have to call its container runtime before it responds.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Timeout of reading a complete response body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Prefix of the user name in a node's certificate. Upstream: the kubelet's certificate.
-const NODE_NAME_PREFIX: &str = "system:node:";
+const NODE_USER_PREFIX: &str = "system:node:";
 const NODES_GROUP: &str = "system:nodes";
 
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +54,7 @@ pub(crate) enum AgentError {
 /// Client of all node agents.
 pub(crate) struct AgentClient {
     tls: TlsConnector,
+    /// Timeout for the response headers.
     pub(crate) response_timeout: Duration,
 }
 
@@ -73,8 +73,8 @@ pub(crate) struct AgentAddress {
 }
 
 impl AgentAddress {
-    /// Reads the address of a node's agent from its Node. Returns `None` if the Node names no agent endpoint.
-    /// Host names are ignored: only IP addresses count, so that no DNS server decides where the server connects.
+    /// Reads the address of a node's agent from its Node. Returns `None` if the Node has no agent endpoint. Host names
+    /// are ignored and only IP addresses are used, so that no DNS server decides where the server connects.
     pub(crate) fn from_node(node: &Value) -> Option<Self> {
         let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
         let port = port.and_then(|it| u16::try_from(it).ok()).filter(|it| *it != 0)?;
@@ -98,8 +98,8 @@ impl AgentClient {
         Ok(Self { tls, response_timeout: RESPONSE_TIMEOUT })
     }
 
-    /// Sends a request and returns the response once its headers have arrived. The body is streamed; after a
-    /// 101 the connection belongs to the caller.
+    /// Sends a request and returns the response once its headers have arrived. The body is streamed. After a response
+    /// with status 101 the caller owns the connection.
     pub(crate) async fn send(
         &self,
         agent: &AgentAddress,
@@ -167,11 +167,12 @@ impl AgentClient {
     }
 }
 
+/// Whether the user of a certificate is the agent of the node.
 fn is_agent_of(user: &User, node: &str) -> bool {
-    user.name.strip_prefix(NODE_NAME_PREFIX) == Some(node) && user.is_in_group(NODES_GROUP)
+    user.name.strip_prefix(NODE_USER_PREFIX) == Some(node) && user.is_in_group(NODES_GROUP)
 }
 
-/// Reads a whole body of at most `bytes_max` bytes.
+/// Reads a whole response body of at most `bytes_max` bytes.
 pub(crate) async fn read_body(body: Incoming, bytes_max: usize) -> Result<Bytes, AgentError> {
     let read = Limited::new(body, bytes_max).collect();
     match tokio::time::timeout(BODY_TIMEOUT, read).await {

@@ -16,12 +16,12 @@ use crate::metrics::ServerMetrics;
 use crate::request::{AccessTarget, AuditAnnotation, RequestAttributes, User};
 
 /// Maximum number of queued lines: two seconds at 5,000 requests per second, about 10 MB at 1 kB each.
-const QUEUE_MAX: usize = 10_000;
+const QUEUED_LINES_MAX: usize = 10_000;
 
 /// Size at which the log file is rotated. Upstream: the value suggested for `--audit-log-maxsize`.
 const FILE_BYTES_MAX: u64 = 100_000_000;
 /// Number of rotated files that are kept. Upstream: the value suggested for `--audit-log-maxbackup`.
-const FILES_MAX: usize = 10;
+const ROTATED_FILES_MAX: usize = 10;
 
 /// Writes audit events to a file from a thread of its own.
 #[derive(Debug)]
@@ -35,11 +35,14 @@ pub(crate) struct AuditLog {
 pub(crate) struct AuditEvent<'a> {
     pub(crate) attributes: &'a RequestAttributes,
     pub(crate) uri: &'a str,
-    /// The authenticated user; `None` if authentication failed.
+    /// The authenticated user. `None` if authentication failed.
     pub(crate) user: Option<&'a User>,
+    /// The user that the authenticated user impersonates, if any.
     pub(crate) impersonated: Option<&'a User>,
+    /// IP address of the client. `None` if it is unknown.
     pub(crate) source: Option<std::net::IpAddr>,
     pub(crate) user_agent: &'a str,
+    /// HTTP status code of the response.
     pub(crate) code: u16,
     /// Reason of the authorization decision, if the request was allowed.
     pub(crate) reason: Option<String>,
@@ -54,7 +57,7 @@ pub(crate) struct AuditEvent<'a> {
 impl AuditLog {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let log = RotatingFile::open(path.to_owned(), FILE_BYTES_MAX)?;
-        let (lines, queued) = sync_channel(QUEUE_MAX);
+        let (lines, queued) = sync_channel(QUEUED_LINES_MAX);
         let writer =
             std::thread::Builder::new().name("audit".into()).spawn(move || log.write_all(&queued))?;
         Ok(Self { lines: Some(lines), writer: Some(writer) })
@@ -73,7 +76,7 @@ impl AuditLog {
     }
 }
 
-/// Dropping the log first writes the queued lines.
+/// Writes the queued lines before the log is closed.
 impl Drop for AuditLog {
     fn drop(&mut self) {
         drop(self.lines.take());
@@ -83,7 +86,7 @@ impl Drop for AuditLog {
     }
 }
 
-/// The event in the format of `audit.k8s.io/v1`.
+/// Formats the event as `audit.k8s.io/v1`.
 fn event_json(event: &AuditEvent<'_>) -> Value {
     let is_watch = event.attributes.verb == "watch";
     let time = |at: Timestamp| at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
@@ -187,7 +190,7 @@ impl RotatingFile {
     fn rotate_file(&mut self) -> io::Result<()> {
         self.file.flush()?;
         let nth = |it: usize| self.path.with_added_extension(it.to_string());
-        for it in (1..FILES_MAX).rev() {
+        for it in (1..ROTATED_FILES_MAX).rev() {
             match fs::rename(nth(it), nth(it + 1)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -282,7 +285,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let mut log = RotatingFile::open(path.clone(), 10).unwrap();
-        for line in 0..=2 * FILES_MAX + 2 {
+        for line in 0..=2 * ROTATED_FILES_MAX + 2 {
             log.write(format!("{line:04}\n").as_bytes()).unwrap();
         }
         log.file.flush().unwrap();

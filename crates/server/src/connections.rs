@@ -1,4 +1,5 @@
-//! Client connections of the server: counts by address and by user, and the choice of the connection to evict.
+//! Client connections of the server: their counts by address and by user, and the choice of the connection to evict
+//! when there are too many.
 
 use std::any::Any;
 use std::cmp::Reverse;
@@ -16,22 +17,23 @@ use tokio::task::AbortHandle;
 use crate::pki::PeerCertificate;
 use crate::request::{TrustLevel, User};
 
-/// Maximum number of connections from one address: generous, because many clients may share an address.
+/// Maximum number of connections from one address. It is high, because many clients may share an address.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 4_000;
 
-/// A user with at most this many connections loses none of them when the server is full.
-const CONNECTIONS_PER_USER_MIN: usize = 16;
+/// Number of connections that each user keeps when the server is full: no connection of a user with this many or fewer
+/// is evicted.
+const PROTECTED_CONNECTIONS_PER_USER: usize = 16;
 
-/// Maximum number of TLS handshakes in progress: at some 30 kB each, 1,000 are 30 MB.
+/// Maximum number of TLS handshakes in progress. At some 30 kB each, 1,000 take 30 MB.
 const HANDSHAKES_MAX: usize = 1_000;
 
-/// Maximum number of request bodies of one connection that have not arrived completely, and the maximum size of
-/// the large ones in KiB.
-const BODIES_MAX: usize = 64;
-const BODY_KIB_MAX: usize = 32 << 10;
+/// Maximum number of request bodies of one connection that have not arrived completely.
+const UNFINISHED_BODIES_MAX: usize = 64;
+/// Maximum size in KiB of the large request bodies of one connection, together.
+const LARGE_BODIES_KIB_MAX: usize = 32 << 10;
 
-/// Maximum number of KiB of large responses that wait to be sent on one connection.
-pub(crate) const RESPONSE_KIB_MAX: u32 = 32 << 10;
+/// Maximum size in KiB of the large responses that wait to be sent on one connection.
+pub(crate) const UNSENT_RESPONSES_KIB_MAX: u32 = 32 << 10;
 
 /// All open connections, with their limits.
 #[derive(Debug)]
@@ -39,11 +41,12 @@ pub(crate) struct ConnectionTracker {
     connections_max: usize,
     per_address_max: usize,
     handshakes_max: usize,
-    /// Start of the tracker: `Connection::active_ms` counts from this time.
+    /// Start of the tracker, from which `Connection::last_request_ms` counts.
     started_at: Instant,
     state: Mutex<ConnectionTable>,
 }
 
+/// The open connections, and their counts by address and by user.
 #[derive(Debug, Default)]
 struct ConnectionTable {
     next_id: u64,
@@ -61,15 +64,19 @@ pub(crate) struct Connection {
     id: u64,
     address: IpAddr,
     /// Time of the last request, in milliseconds after `ConnectionTracker::started_at`.
-    active_ms: AtomicU64,
+    last_request_ms: AtomicU64,
     /// The first user that was authenticated on the connection.
     user: OnceLock<ConnectionUser>,
     task: OnceLock<AbortHandle>,
-    pub(crate) bodies: Arc<Semaphore>,
-    pub(crate) body_kib: Arc<Semaphore>,
-    pub(crate) response_kib: Arc<Semaphore>,
+    /// Permits for request bodies that have not arrived completely.
+    pub(crate) unfinished_bodies: Arc<Semaphore>,
+    /// Permits for the KiB of large request bodies.
+    pub(crate) large_body_kib: Arc<Semaphore>,
+    /// Permits for the KiB of large responses that wait to be sent.
+    pub(crate) unsent_response_kib: Arc<Semaphore>,
 }
 
+/// The user of a connection.
 #[derive(Debug)]
 struct ConnectionUser {
     name: Arc<str>,
@@ -87,16 +94,16 @@ pub(crate) struct ConnectionPermit {
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) address: IpAddr,
-    /// The client's connection; `None` for a client in this process.
+    /// The client's connection. `None` for a client in this process.
     pub(crate) connection: Option<Arc<Connection>>,
     /// Guard that is held until the connection is closed, also after a protocol upgrade.
     pub(crate) guard: Option<ConnectionGuard>,
-    /// The client certificate.
+    /// The client certificate. `None` if the client has none.
     pub(crate) peer: Option<PeerCertificate>,
     pub(crate) is_in_process: bool,
 }
 
-/// Keeps values alive until a connection is closed, also after an upgrade to another protocol.
+/// Keeps the value that it holds alive until a connection is closed, also after an upgrade to another protocol.
 #[derive(Clone)]
 pub(crate) struct ConnectionGuard {
     _held: Arc<dyn Any + Send + Sync>,
@@ -125,10 +132,10 @@ impl ConnectionTracker {
         }
     }
 
-    /// Rule: when its address or the server has too many connections, a new connection evicts another one: the
-    /// unauthenticated connection that has been idle longest; if there is none, the longest idle connection of
-    /// the user with the most connections, unless that user is trusted or has few; else the new one is refused.
-    /// Too many TLS handshakes evict the oldest handshake.
+    /// Rule: a new connection evicts another one when its address or the server has too many connections. The
+    /// unauthenticated connection that has been idle longest is evicted. If there is none, it is the longest idle
+    /// connection of the user with the most connections, unless that user is trusted or has few connections. If no
+    /// connection can be evicted, the new one is refused. Too many TLS handshakes evict the oldest handshake.
     pub(crate) fn admit_connection(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if self.per_address_max <= state.by_address.get(&address).copied().unwrap_or(0) {
@@ -145,12 +152,12 @@ impl ConnectionTracker {
         let connection = Arc::new(Connection {
             id,
             address,
-            active_ms: AtomicU64::new(self.now_ms()),
+            last_request_ms: AtomicU64::new(self.now_ms()),
             user: OnceLock::new(),
             task: OnceLock::new(),
-            bodies: Arc::new(Semaphore::new(BODIES_MAX)),
-            body_kib: Arc::new(Semaphore::new(BODY_KIB_MAX)),
-            response_kib: Arc::new(Semaphore::new(RESPONSE_KIB_MAX as usize)),
+            unfinished_bodies: Arc::new(Semaphore::new(UNFINISHED_BODIES_MAX)),
+            large_body_kib: Arc::new(Semaphore::new(LARGE_BODIES_KIB_MAX)),
+            unsent_response_kib: Arc::new(Semaphore::new(UNSENT_RESPONSES_KIB_MAX as usize)),
         });
         *state.by_address.entry(address).or_default() += 1;
         state.by_id.insert(id, connection.clone());
@@ -163,9 +170,9 @@ impl ConnectionTracker {
         u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Records a request of `connection`, and its user if it was authenticated.
+    /// Records a request of `connection`, and its user if the request was authenticated.
     pub(crate) fn record_request(&self, connection: &Connection, user: Option<&User>) {
-        connection.active_ms.store(self.now_ms(), Ordering::Relaxed);
+        connection.last_request_ms.store(self.now_ms(), Ordering::Relaxed);
         let Some(user) = user.filter(|_| connection.user.get().is_none()) else { return };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.by_id.contains_key(&connection.id) {
@@ -183,8 +190,8 @@ impl ConnectionTracker {
 }
 
 impl ConnectionTable {
-    /// Closes the connection that ranks first among those for which `may` returns true. Returns `None` if there
-    /// is none.
+    /// Closes one of the connections for which `may` returns true, chosen by the rule of
+    /// [`ConnectionTracker::admit_connection`]. Returns `None` if no connection can be evicted.
     fn evict_connection(&mut self, may: impl Fn(&Connection) -> bool) -> Option<()> {
         let connections_of = |it: &Connection| match it.user.get() {
             None => usize::MAX,
@@ -192,9 +199,10 @@ impl ConnectionTable {
             Some(user) => self.by_user.get(&user.name).copied().unwrap_or(0),
         };
         let ranked = self.by_id.values().filter(|it| may(it)).map(|it| (connections_of(it), it));
-        let (connections, evicted) = ranked
-            .max_by_key(|(connections, it)| (*connections, Reverse(it.active_ms.load(Ordering::Relaxed))))?;
-        if connections <= CONNECTIONS_PER_USER_MIN {
+        let (connections, evicted) = ranked.max_by_key(|(connections, it)| {
+            (*connections, Reverse(it.last_request_ms.load(Ordering::Relaxed)))
+        })?;
+        if connections <= PROTECTED_CONNECTIONS_PER_USER {
             return None;
         }
         let evicted = evicted.clone();
@@ -232,7 +240,7 @@ fn decrement_count<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
 }
 
 impl ConnectionPermit {
-    /// Sets the task that serves the connection; evicting the connection aborts it.
+    /// Sets the task that serves the connection. Evicting the connection aborts the task.
     pub(crate) fn set_task(&self, task: AbortHandle) {
         let _ = self.connection.task.set(task);
     }
@@ -311,7 +319,7 @@ mod tests {
             let permit = open(&connections, address(at), (at < 4).then_some("a")).unwrap();
             let task = tokio::spawn(std::future::pending::<()>());
             permit.set_task(task.abort_handle());
-            permit.connection.active_ms.store(u64::from(100 - at), Ordering::Relaxed);
+            permit.connection.last_request_ms.store(u64::from(100 - at), Ordering::Relaxed);
             held.push(permit);
             tasks.push(task);
         }

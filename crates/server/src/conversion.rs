@@ -1,4 +1,4 @@
-//! Conversion between the served version and the storage version of kinds that have both.
+//! Conversion between the served version and the storage version of kinds for which these differ.
 
 use serde_json::{Map, Value, json};
 
@@ -10,16 +10,17 @@ use crate::unstructured::{is_set, map_at_mut};
 pub(crate) struct Conversion {
     /// Group, version and plural of the storage version.
     pub(crate) storage_version: (&'static str, &'static str, &'static str),
-    /// Field selectors of the served version. `fields` has the stored field of each, in the same order.
+    /// Fields of the served version that field selectors support. `stored_fields` has the stored field of each, in the
+    /// same order.
     pub(crate) served_fields: &'static [&'static str],
     stored_fields: &'static [&'static str],
-    /// Fields that have another path in the storage version: served path, stored path.
+    /// Fields that have another path in the storage version, as pairs of served path and stored path.
     moved_fields: &'static [(&'static [&'static str], &'static [&'static str])],
     to_storage: fn(&mut Value),
     to_served: fn(&mut Value),
 }
 
-/// DaemonSets of `extensions/v1beta1`, the version before `apps`.
+/// Conversion of DaemonSets between `extensions/v1beta1` and the storage version `apps/v1`.
 pub(crate) static EXTENSIONS_DAEMON_SETS: Conversion = Conversion {
     storage_version: ("apps", "v1", "daemonsets"),
     served_fields: &[],
@@ -29,7 +30,8 @@ pub(crate) static EXTENSIONS_DAEMON_SETS: Conversion = Conversion {
     to_served: daemon_set_from_storage,
 };
 
-/// Events of `events.k8s.io`: the Events of the core group with other field names.
+/// Conversion of Events between `events.k8s.io` and the core group. Events are stored in the core group, where some
+/// fields have other names.
 pub(crate) static EVENTS_K8S_IO: Conversion = Conversion {
     storage_version: ("", "v1", "events"),
     served_fields: &[
@@ -111,7 +113,7 @@ fn move_fields(fields: &mut Value, from: &[&str], to: &[&str]) {
     *at = moved;
 }
 
-/// Removes the entries at `path` from a field set, and every parent that becomes empty.
+/// Removes and returns the entries at `path` of a field set. Also removes every parent that becomes empty.
 fn take_fields(fields: &mut Value, path: &[&str]) -> Option<Value> {
     let (name, rest) = path.split_first()?;
     let (name, fields) = (format!("f:{name}"), fields.as_object_mut()?);
@@ -126,8 +128,7 @@ fn take_fields(fields: &mut Value, path: &[&str]) -> Option<Value> {
     Some(moved)
 }
 
-/// Converts a DaemonSet of `extensions/v1beta1` to `apps/v1`, and sets the defaults that only the older version
-/// has.
+/// Converts a DaemonSet of `extensions/v1beta1` to `apps/v1`, and sets the defaults that only `extensions/v1beta1` has.
 fn daemon_set_to_storage(set: &mut Value) {
     let labels = set["spec"]["template"]["metadata"]["labels"].clone();
     if is_set(&labels) {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
-/// Future of an explanation as JSON, or of an error message.
+/// Future that resolves to an explanation as JSON, or to an error message.
 type ExplainFuture = BoxFuture<'static, Result<String, String>>;
 
-/// Explains a DaemonSet, given its namespace and name, from the controller's in-memory state. Returns JSON or an error
-/// message.
+/// Explains a DaemonSet from the controller's in-memory state. The function takes the namespace and name of the
+/// DaemonSet and returns JSON or an error message.
 #[derive(Clone)]
 pub(crate) struct ExplainProvider(Arc<dyn Fn(String, String) -> ExplainFuture + Send + Sync>);
 

@@ -1,7 +1,7 @@
 //! Decodes request bodies (JSON, YAML, protobuf) into objects of the expected type.
 
-mod read;
 mod scalar;
+mod value_reader;
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -13,16 +13,16 @@ use crate::types::{self, GroupVersionKind, Type};
 use crate::unstructured::str_at;
 use crate::validation::FieldError;
 use crate::{go_format, protobuf};
-use read::DecodeNotes;
+use value_reader::ContentErrors;
 
-pub(crate) use read::{DECODED_BYTES_MAX, estimated_bytes};
+pub(crate) use value_reader::{DECODED_BYTES_MAX, estimated_bytes};
 
 pub(crate) const JSON_MEDIA_TYPE: &str = "application/json";
 pub(crate) const YAML_MEDIA_TYPE: &str = "application/yaml";
 const PROTOBUF_MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// Decodes the object in a request body. Its `kind` and `apiVersion` may be absent, and must otherwise be those
-/// of `expected`. `media_type` has no parameters; an empty one means JSON.
+/// Decodes the object in a request body. `kind` and `apiVersion` of the object may be absent, and must otherwise be
+/// those of `expected`. `media_type` has no parameters. An empty `media_type` means JSON.
 pub(crate) fn decode_object(
     context: &RequestContext,
     expected: GroupVersionKind<'_>,
@@ -30,30 +30,30 @@ pub(crate) fn decode_object(
     body: &[u8],
 ) -> Result<Value, ApiError> {
     let of = expected_type(expected)?;
-    let (read, notes) = match media_type {
+    let (read, errors) = match media_type {
         "" | JSON_MEDIA_TYPE => {
             let mut from = serde_json::Deserializer::from_slice(body);
-            let (read, notes) = read::read_typed(&mut from, of);
+            let (read, errors) = value_reader::read_typed(&mut from, of);
             let read = read.and_then(|it| from.end().map(|()| it));
-            (read.map_err(|error| go_json_error(&error)), notes)
+            (read.map_err(|error| go_json_error(&error)), errors)
         }
         YAML_MEDIA_TYPE => match parse_yaml(body) {
             Ok((object, mut duplicates)) => {
-                let (read, mut notes) = read::read_typed(object, of);
-                duplicates.append(&mut notes.strict_errors);
+                let (read, mut errors) = value_reader::read_typed(object, of);
+                duplicates.append(&mut errors.strict_errors);
                 (
                     read.map_err(|error| go_json_error(&error)),
-                    DecodeNotes { strict_errors: duplicates, ..notes },
+                    ContentErrors { strict_errors: duplicates, ..errors },
                 )
             }
-            Err(error) => (Err(error), DecodeNotes::default()),
+            Err(error) => (Err(error), ContentErrors::default()),
         },
         PROTOBUF_MEDIA_TYPE => {
             let (type_meta, object) = protobuf::decode_object(body, of)
                 .map_err(|why| unrecognized_object_error(expected, &why, body))?;
             check_type_meta(expected, &type_meta.api_version, &type_meta.kind)?;
-            let (read, notes) = read::read_typed(object, of);
-            (read.map_err(|error| go_json_error(&error)), notes)
+            let (read, errors) = value_reader::read_typed(object, of);
+            (read.map_err(|error| go_json_error(&error)), errors)
         }
         _ => {
             return Err(ApiError::unsupported_media_type(
@@ -61,9 +61,9 @@ pub(crate) fn decode_object(
             ));
         }
     };
-    let mut object = match (read, &notes.type_error) {
+    let mut object = match (read, &errors.type_error) {
         (Ok(object), _) => object,
-        (Err(_), Some(why)) if notes.is_type_meta_error => {
+        (Err(_), Some(why)) if errors.is_type_meta_error => {
             return Err(unrecognized_object_error(expected, &type_meta_error_message(why), body));
         }
         (Err(_), Some(why)) => {
@@ -78,12 +78,12 @@ pub(crate) fn decode_object(
     };
     check_type_meta(expected, str_at(&object, "apiVersion"), str_at(&object, "kind"))?;
     match context.field_validation {
-        FieldValidation::Strict if !notes.strict_errors.is_empty() => {
-            let why = format!("strict decoding error: {}", notes.strict_errors.join(", "));
+        FieldValidation::Strict if !errors.strict_errors.is_empty() => {
+            let why = format!("strict decoding error: {}", errors.strict_errors.join(", "));
             return Err(decode_error(expected, str_at(&object, "kind"), &why));
         }
         FieldValidation::Strict | FieldValidation::Ignore => {}
-        FieldValidation::Warn => notes.strict_errors.into_iter().for_each(|it| context.add_warning(it)),
+        FieldValidation::Warn => errors.strict_errors.into_iter().for_each(|it| context.add_warning(it)),
     }
     set_type_meta(expected, &mut object);
     Ok(object)
@@ -99,18 +99,18 @@ pub(crate) fn decode_patch_result(
 ) -> Result<Value, ApiError> {
     let of = expected_type(expected)?;
     // Most patches fit their type, so the result is only serialized for an error.
-    let (read, mut notes) = read::read_typed(&object, of);
-    notes.strict_errors.splice(0..0, strict_errors);
-    let wrong = match (&read, notes.type_error) {
+    let (read, mut errors) = value_reader::read_typed(&object, of);
+    errors.strict_errors.splice(0..0, strict_errors);
+    let wrong = match (&read, errors.type_error) {
         (Err(error), wrong) => Some(wrong.unwrap_or_else(|| go_json_error(error))),
-        (Ok(_), _) if notes.strict_errors.is_empty() => None,
+        (Ok(_), _) if errors.strict_errors.is_empty() => None,
         (Ok(_), _) => match context.field_validation {
             FieldValidation::Strict => {
-                Some(format!("strict decoding error: {}", notes.strict_errors.join(", ")))
+                Some(format!("strict decoding error: {}", errors.strict_errors.join(", ")))
             }
             FieldValidation::Ignore => None,
             FieldValidation::Warn => {
-                notes.strict_errors.into_iter().for_each(|it| context.add_warning(it));
+                errors.strict_errors.into_iter().for_each(|it| context.add_warning(it));
                 None
             }
         },
@@ -123,17 +123,17 @@ pub(crate) fn decode_patch_result(
     Ok(object)
 }
 
-/// Decodes the result of a server-side apply. Typed merging has removed unknown fields, so that only values can
-/// be invalid.
+/// Decodes the result of a server-side apply. The typed merge has removed unknown fields, so that only values can be
+/// invalid.
 pub(crate) fn decode_apply_result(
     expected: GroupVersionKind<'_>,
     object: &Value,
     applied: &Value,
 ) -> Result<Value, ApiError> {
-    let (read, notes) = read::read_typed(object, expected_type(expected)?);
+    let (read, errors) = value_reader::read_typed(object, expected_type(expected)?);
     let mut object = read.map_err(|error| {
-        let why = notes.type_error.unwrap_or_else(|| go_json_error(&error));
-        if why == read::TOO_MANY_VALUES_MESSAGE {
+        let why = errors.type_error.unwrap_or_else(|| go_json_error(&error));
+        if why == value_reader::TOO_MANY_VALUES_MESSAGE {
             return too_many_values_error(object);
         }
         let of = format!("{}/{}, Kind={}", expected.group, expected.version, expected.kind);
@@ -147,8 +147,8 @@ pub(crate) fn decode_apply_result(
     Ok(object)
 }
 
-/// Rule: an apply whose result would exceed the memory limit of a body is refused with 413. Each apply under a
-/// new field manager adds an entry to `managedFields`; if these are the cause, the message names the remedy.
+/// Rule: an apply whose result would exceed the memory limit of a body is refused with 413. Each apply under a new
+/// field manager adds an entry to `managedFields`. If these entries are the cause, the message says how to remove them.
 fn too_many_values_error(object: &Value) -> ApiError {
     let managed = &object["metadata"]["managedFields"];
     if estimated_bytes(managed) < DECODED_BYTES_MAX / 2 {
@@ -164,9 +164,9 @@ fn too_many_values_error(object: &Value) -> ApiError {
 /// Decodes the body of a JSON patch or merge patch. Also returns errors for duplicate fields.
 pub(crate) fn decode_patch(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);
-    let (read, notes) = read::read_untyped(&mut from);
+    let (read, errors) = value_reader::read_untyped(&mut from);
     let patch = read.and_then(|it| from.end().map(|()| it)).map_err(|error| go_json_error(&error))?;
-    Ok((patch, notes.strict_errors))
+    Ok((patch, errors.strict_errors))
 }
 
 /// Decodes the body of a server-side apply: YAML, of which JSON is a subset. Also returns errors for duplicate
@@ -183,8 +183,8 @@ pub(crate) fn decode_apply_configuration(body: &[u8]) -> Result<(Value, Vec<Stri
     }
 }
 
-/// Reports duplicate fields of an applied object as the field validation directive demands: error, warning or
-/// nothing.
+/// Reports duplicate fields of an applied object as the field validation directive demands: as an error, as a warning,
+/// or not at all.
 pub(crate) fn report_duplicate_fields(
     context: &RequestContext,
     duplicates: &[String],
@@ -208,22 +208,26 @@ pub(crate) fn report_duplicate_fields(
     }
 }
 
-/// Parses YAML, and returns errors for duplicate fields. JSON is tried first, because kubectl sends JSON as
+/// Parses YAML. Also returns errors for duplicate fields. JSON is tried first, because kubectl sends JSON as
 /// `apply-patch+yaml`.
 fn parse_yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);
-    let (read, notes) = read::read_untyped(&mut from);
+    let (read, errors) = value_reader::read_untyped(&mut from);
     match read.and_then(|it| from.end().map(|()| it)) {
-        Ok(value) => return Ok((value, notes.strict_errors)),
-        Err(_) if notes.type_error.is_some() => return Err(notes.type_error.unwrap_or_default()),
+        Ok(value) => return Ok((value, errors.strict_errors)),
+        Err(_) if errors.type_error.is_some() => return Err(errors.type_error.unwrap_or_default()),
         Err(_) => {}
     }
     let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
-    // The notes are for JSON only: the YAML parser fails at a duplicate key.
+    // Duplicate fields are only reported for JSON: the YAML parser fails at a duplicate key.
     let read = serde_saphyr::with_deserializer_from_str(text, |from| {
-        let (read, notes) = read::read_untyped(from);
+        let (read, errors) = value_reader::read_untyped(from);
         // The parser's own message for too many values would add a position.
-        if notes.type_error.is_some() { Ok(Err(notes.type_error.unwrap_or_default())) } else { read.map(Ok) }
+        if errors.type_error.is_some() {
+            Ok(Err(errors.type_error.unwrap_or_default()))
+        } else {
+            read.map(Ok)
+        }
     });
     Ok((read.map_err(|error| error.to_string())??, Vec::new()))
 }
@@ -317,7 +321,7 @@ fn patch_decode_error(object: &Value, why: &str) -> ApiError {
     ApiError::invalid_patch(FieldError { reason: "FieldValueInvalid", field: "patch".into(), message })
 }
 
-/// The error for a body that is not an object. It quotes the first bytes of the body.
+/// Returns the error for a body that is not an object. The message quotes the first bytes of the body.
 fn unrecognized_object_error(expected: GroupVersionKind<'_>, why: &str, body: &[u8]) -> ApiError {
     const BODY_EXCERPT_BYTES_MAX: usize = 30;
     let more = if BODY_EXCERPT_BYTES_MAX < body.len() { " ..." } else { "" };
@@ -337,7 +341,8 @@ fn type_meta_error_message(why: &str) -> String {
     format!("couldn't get version/kind; json parse error: {why}")
 }
 
-/// The message of Go's `encoding/json` for the most common syntax error.
+/// Formats a JSON syntax error. The most common one, an unexpected end of input, has the message of Go's
+/// `encoding/json`.
 fn go_json_error(error: &serde_json::Error) -> String {
     if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
 }

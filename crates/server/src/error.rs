@@ -1,4 +1,4 @@
-//! Errors of the API, as the `Status` object that clients expect. Upstream: `apierrors.StatusError`.
+//! Errors of the API, sent as the `Status` object that clients expect. Upstream: `apierrors.StatusError`.
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -40,6 +40,7 @@ impl ApiError {
         matches!(self.code, StatusCode::NOT_FOUND | StatusCode::CONFLICT)
     }
 
+    /// Prepends `text` to the message.
     pub(crate) fn with_message_prefix(mut self, text: &str) -> Self {
         self.message.insert_str(0, text);
         self
@@ -58,7 +59,7 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "Conflict", message).with_details(kind, name)
     }
 
-    /// A conflict whose message names the kind instead of the resource, as for preconditions of a delete and for
+    /// A conflict whose message names the kind instead of the resource. Used for preconditions of a delete and for
     /// bodies of subresources.
     pub(crate) fn conflict_of_kind(group: &str, kind: &str, name: &str, why: &str) -> Self {
         let message =
@@ -73,7 +74,7 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).with_details(kind, name)
     }
 
-    /// The error for a request that is not authorized. The resource need not be one that the server serves.
+    /// The error for a request that is not authorized. The server need not serve the resource.
     pub(crate) fn not_authorized(group: &str, plural: &str, name: &str, why: &str) -> Self {
         let resource = qualified_resource(plural, group);
         let message = match (resource.as_str(), name) {
@@ -87,18 +88,19 @@ impl ApiError {
         error
     }
 
+    /// The error for an object with invalid fields.
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[FieldError]) -> Self {
         Self::invalid_of_kind(kind.group, kind.kind, name, causes)
     }
 
-    /// The error for invalid options of a request, as opposed to an invalid object. `kind` is the kind of the
-    /// options: `DeleteOptions`.
+    /// The error for invalid options of a request, as opposed to an invalid object. `kind` is the kind of the options,
+    /// such as `DeleteOptions`.
     pub(crate) fn invalid_options(kind: &str, causes: &[FieldError]) -> Self {
         Self::invalid_of_kind("meta.k8s.io", kind, "", causes)
     }
 
-    /// The error for a PUT without a resourceVersion, of a kind that requires one. Upstream names the resource
-    /// here, not the kind.
+    /// The error for a PUT without a resourceVersion, for a kind that requires one. As in upstream, the error names the
+    /// resource and not the kind.
     pub(crate) fn resource_version_required(kind: &Kind, name: &str) -> Self {
         let cause = FieldError::invalid("metadata.resourceVersion", 0_i64, "must be specified for an update");
         Self::invalid_of_kind(kind.group, kind.plural, name, &[cause])
@@ -109,6 +111,7 @@ impl ApiError {
         Self::invalid_of_kind("", "", "", &[cause])
     }
 
+    /// The error for an object with invalid fields, for a kind that the server need not serve.
     pub(crate) fn invalid_of_kind(group: &str, kind: &str, name: &str, causes: &[FieldError]) -> Self {
         let mut messages: Vec<_> = Vec::with_capacity(causes.len());
         for cause in causes.iter().map(|it| format!("{}: {}", it.field, it.message)) {
@@ -151,11 +154,12 @@ impl ApiError {
         Self::new(StatusCode::URI_TOO_LONG, "BadRequest", message)
     }
 
-    /// Seconds after which the client may retry, if the error specifies them.
+    /// Returns the seconds after which the client may retry, if the error specifies them.
     pub(crate) fn retry_after_s(&self) -> Option<u64> {
         self.details["retryAfterSeconds"].as_u64()
     }
 
+    /// The error for a path that the server does not serve.
     pub(crate) fn no_such_resource() -> Self {
         Self::with_empty_details(
             StatusCode::NOT_FOUND,
@@ -179,7 +183,7 @@ impl ApiError {
         })
     }
 
-    /// The error for an Accept header of which the server supports no media type.
+    /// The error for an Accept header that contains no media type that the server supports.
     pub(crate) fn not_acceptable() -> Self {
         Self::with_empty_details(
             StatusCode::NOT_ACCEPTABLE,
@@ -188,8 +192,8 @@ impl ApiError {
         )
     }
 
-    /// The error for an Accept header whose media type the server supports, but not the representation in its
-    /// parameters.
+    /// The error for an Accept header whose media type the server supports, but whose parameters request an unsupported
+    /// representation.
     pub(crate) fn representation_not_acceptable() -> Self {
         Self::new(
             StatusCode::NOT_ACCEPTABLE,
@@ -224,20 +228,20 @@ impl ApiError {
         )
     }
 
-    /// Like `body_too_large`, but for a limit other than the size of the body.
+    /// The error for a request that exceeds a size limit other than that of its body.
     pub(crate) fn entity_too_large(why: &str) -> Self {
         let message = format!("Request entity too large: {why}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
 
-    /// The error for a patch that cannot be applied to its object. Upstream gives no reason.
-    pub(crate) fn unprocessable() -> Self {
+    /// The error for a patch that cannot be applied to its object. As in upstream, the message does not say why.
+    pub(crate) fn patch_not_applicable() -> Self {
         let message = "the server rejected our request due to an error in our request";
         let error = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
         Self { details: json!({}), ..error }
     }
 
-    /// An error 500 without a reason, for cases in which upstream sets none although the client is at fault.
+    /// The error 500 without the field `reason`. Used where upstream sets none although the client is at fault.
     pub(crate) fn internal_without_reason(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
@@ -248,8 +252,8 @@ impl ApiError {
         Self { details: json!({"causes": causes}), ..error }
     }
 
-    /// The error for a request that ended because of concurrent writes of the same object or because of its
-    /// deadline.
+    /// The error for a request that did not complete before its deadline, or whose write failed repeatedly because of
+    /// concurrent writes to the same object.
     pub(crate) fn timeout() -> Self {
         let message =
             "Timeout: request did not complete within requested timeout - context deadline exceeded";
@@ -262,11 +266,12 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, "Timeout", message)
     }
 
-    pub(crate) fn panicked() -> Self {
+    /// The error for a request whose handler panicked.
+    pub(crate) fn handler_panicked() -> Self {
         Self::internal("this request caused the server to panic: see its log")
     }
 
-    /// The error for a request that flow control rejected, because too many requests are in progress.
+    /// The error for a request that is rejected because too many requests are in progress.
     pub(crate) fn too_many_requests(retry_after_s: u32) -> Self {
         let message = "Too many requests, please try again later.";
         let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
@@ -274,6 +279,7 @@ impl ApiError {
         error
     }
 
+    /// The error for a failure inside the server.
     pub(crate) fn internal(why: &str) -> Self {
         let message = format!("Internal error occurred: {why}");
         let mut error = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message);
@@ -281,8 +287,8 @@ impl ApiError {
         error
     }
 
-    /// The error for an eviction that would violate a PodDisruptionBudget. The client may retry after
-    /// `retry_after_s` seconds; 0 leaves the time open.
+    /// The error for an eviction that would violate a PodDisruptionBudget. The client may retry after `retry_after_s`
+    /// seconds. With 0, the error does not say when.
     pub(crate) fn disruption_budget_exceeded(message: &str, retry_after_s: u32) -> Self {
         let mut error = Self::too_many_requests(retry_after_s);
         message.clone_into(&mut error.message);
@@ -301,7 +307,8 @@ impl ApiError {
         }
     }
 
-    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+    /// The error for a request that the server cannot process at present.
+    pub(crate) fn service_unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
     }
 
@@ -321,20 +328,23 @@ impl ApiError {
         self
     }
 
-    pub(crate) fn expired(message: impl Into<String>) -> Self {
+    /// The error for a resourceVersion whose history was compacted.
+    pub(crate) fn resource_expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
-    /// The error for a list whose start was compacted. `next` continues with the rest of the current state.
+    /// The error for a continue token whose revision was compacted. `next` is a continue token for the rest of the list
+    /// at the current revision.
     pub(crate) fn continue_token_expired(next: &str) -> Self {
         let message = "The provided continue parameter is too old to display a consistent list result. You can start a new \
                        list without the continue parameter, or use the continue token in this response to retrieve the \
                        remainder of the results. Continuing with the provided token results in an inconsistent list - \
                        objects that were created, modified, or deleted between the time the first chunk was returned and \
                        now may show up in the list.";
-        Self { metadata: json!({"continue": next}), ..Self::expired(message) }
+        Self { metadata: json!({"continue": next}), ..Self::resource_expired(message) }
     }
 
+    /// The error for a resourceVersion that the store has not reached.
     pub(crate) fn resource_version_too_large(requested: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {requested}, current: {current}");
         let mut error = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
@@ -347,6 +357,7 @@ impl ApiError {
         &self.message
     }
 
+    /// Returns the `Status` object that is sent to the client.
     pub(crate) fn status(&self) -> Value {
         let mut status = json!({
             "apiVersion": "v1",
@@ -365,7 +376,7 @@ impl ApiError {
         status
     }
 
-    /// An error that occurred before the object was known. Upstream sends empty details in this case.
+    /// Creates an error that occurred before the object was known. Upstream sends empty details in this case.
     fn with_empty_details(code: StatusCode, reason: &'static str, message: &str) -> Self {
         Self { details: json!({}), ..Self::new(code, reason, message) }
     }
@@ -374,15 +385,15 @@ impl ApiError {
         Self { code, reason, message: message.into(), details: Value::Null, metadata: json!({}) }
     }
 
-    /// Sets the details of the error. `details.kind` is the resource and not the kind, as upstream sends it and
-    /// clients expect it.
+    /// Sets the details of the error. `details.kind` is the resource and not the kind, as in upstream. Clients expect
+    /// this.
     fn with_details(mut self, kind: &Kind, name: &str) -> Self {
         self.details = json!({"name": name, "group": kind.group, "kind": kind.plural});
         self
     }
 }
 
-/// Removes empty fields from the details, as `omitempty` does.
+/// Removes empty strings from the details, as `omitempty` does.
 pub(crate) fn omit_empty(mut details: Value) -> Value {
     if let Value::Object(details) = &mut details {
         details.retain(|_, it| *it != "");

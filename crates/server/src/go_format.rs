@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-/// Maximum number of bytes of a quoted object in an error message. A whole object could be as large as a request body.
+/// Maximum number of bytes of a value that an error message quotes. A whole object could be as large as a request body.
 pub(crate) const QUOTED_BYTES_MAX: usize = 1024;
 
-/// Truncates the value that an error message quotes.
+/// Truncates a value that an error message quotes.
 pub(crate) fn truncate_quoted(mut text: String) -> String {
     if QUOTED_BYTES_MAX < text.len() {
         text.truncate(text.floor_char_boundary(QUOTED_BYTES_MAX));
@@ -14,7 +14,7 @@ pub(crate) fn truncate_quoted(mut text: String) -> String {
     text
 }
 
-/// Formats a value as `%v`, truncated.
+/// Formats a value as Go's `%v`, truncated.
 pub(crate) fn format_value(value: &Value) -> String {
     truncate_quoted(format_value_untruncated(value))
 }
@@ -35,7 +35,7 @@ fn format_value_untruncated(value: &Value) -> String {
     }
 }
 
-/// Formats a value as `%#v`, truncated.
+/// Formats a value as Go's `%#v`, truncated.
 pub(crate) fn format_go_syntax(value: &Value) -> String {
     truncate_quoted(format_go_syntax_untruncated(value))
 }
@@ -61,7 +61,7 @@ fn format_go_syntax_untruncated(value: &Value) -> String {
     }
 }
 
-/// Returns the Go type of a value, as `%T`.
+/// Returns the Go type of a value, as Go's `%T` formats it.
 pub(crate) fn go_type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
@@ -74,7 +74,7 @@ pub(crate) fn go_type_of(value: &Value) -> &'static str {
     }
 }
 
-/// Returns the name of a JSON type as `encoding/json` writes it in errors.
+/// Returns the name of a value's JSON type, as Go's `encoding/json` writes it in errors.
 pub(crate) fn json_type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -1,7 +1,7 @@
 //! Decodes the headers of a request.
 //!
-//! HTTP allows any byte from 0x80 on in a header. The headers that the server reads must be UTF-8: a request
-//! with an undecodable one is refused, so that no header is mistaken for an absent one.
+//! HTTP allows any byte from 0x80 on in a header. The headers that the server reads must be UTF-8. A request with a
+//! header that cannot be decoded is refused, so that no header is mistaken for an absent one.
 
 use hyper::HeaderMap;
 use hyper::header::{
@@ -19,8 +19,8 @@ pub(crate) const IMPERSONATE_UID_HEADER: &str = "impersonate-uid";
 pub(crate) const IMPERSONATE_EXTRA_PREFIX: &str = "impersonate-extra-";
 pub(crate) const FORWARDED_FOR_HEADER: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The other headers that the server reads. `Authorization` is not in the list, because an undecodable one is an
-/// invalid credential (401).
+/// The headers that the server reads, besides `Authorization` and `Impersonate-*`. An `Authorization` header that
+/// cannot be decoded is an invalid credential (401).
 static DECODED_HEADERS: [HeaderName; 10] = [
     ACCEPT,
     CONNECTION,
@@ -34,7 +34,7 @@ static DECODED_HEADERS: [HeaderName; 10] = [
     FORWARDED_FOR_HEADER,
 ];
 
-/// The user that the client impersonates.
+/// The user that a client impersonates, as given by the `Impersonate-*` headers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Impersonation {
     pub(crate) user: String,
@@ -43,8 +43,8 @@ pub(crate) struct Impersonation {
     pub(crate) extra: Vec<(String, String)>,
 }
 
-/// Rule: a header that the server reads must be UTF-8; otherwise the request is refused, and the error names
-/// the header.
+/// Rule: a header that the server reads must be UTF-8. Otherwise the request is refused, and the error names the
+/// header.
 pub(crate) fn check_utf8(headers: &HeaderMap) -> Result<(), ApiError> {
     let is_read =
         |name: &HeaderName| DECODED_HEADERS.contains(name) || name.as_str().starts_with(IMPERSONATE_PREFIX);
@@ -57,8 +57,8 @@ pub(crate) fn check_utf8(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-/// Returns the first value of the header, or "" if it is absent. [`check_utf8`] has already refused undecodable
-/// values.
+/// Returns the first value of the header, or "" if the header is absent. [`check_utf8`] has already refused values that
+/// cannot be decoded.
 pub(crate) fn header_text(headers: &HeaderMap, name: HeaderName) -> &str {
     debug_assert!(DECODED_HEADERS.contains(&name), "{name} is not in the list of headers that are checked");
     headers.get(name).and_then(decode_utf8).unwrap_or_default()
@@ -70,7 +70,8 @@ pub(crate) fn header_texts(headers: &HeaderMap, name: HeaderName) -> impl Iterat
     headers.get_all(name).iter().filter_map(decode_utf8)
 }
 
-/// Returns the bearer token. Fails if the `Authorization` header has another scheme or is malformed.
+/// Returns the bearer token of the `Authorization` header, or `None` without the header. Fails if the header has
+/// another scheme or is malformed.
 pub(crate) fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = all.next() else { return Ok(None) };
@@ -81,7 +82,7 @@ pub(crate) fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, ApiError
     }
 }
 
-/// Rule: a request with any `Impersonate-*` header must name the impersonated user exactly once; otherwise it
+/// Rule: a request with any `Impersonate-*` header must name the impersonated user exactly once. Otherwise the request
 /// is refused, and never executed as the client itself. Returns `None` if there is no impersonation header.
 pub(crate) fn parse_impersonation(headers: &HeaderMap) -> Result<Option<Impersonation>, ApiError> {
     let mut impersonation = Impersonation::default();

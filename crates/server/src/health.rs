@@ -1,10 +1,10 @@
-//! `/healthz`, `/livez` and `/readyz`, in upstream's format.
+//! The health endpoints `/healthz`, `/livez` and `/readyz`, in upstream's format.
 
 use std::fmt::Write as _;
 
 use hyper::StatusCode;
 
-/// A health request: the endpoint, and the name of a single check if the path has one: `/readyz`, `/livez/ping`.
+/// A health request: the endpoint (`/readyz`), and the name of a single check if the path has one (`/livez/ping`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HealthProbe {
     pub(crate) endpoint: &'static str,
@@ -22,8 +22,8 @@ pub(crate) struct HealthState {
     pub(crate) store_bytes: (usize, usize),
 }
 
-/// Rule: the server is alive while it responds; it is ready while the store accepts writes and the server is
-/// not shutting down.
+/// Rule: the server is alive while it responds. It is ready while the store accepts writes and the server is not
+/// shutting down.
 pub(crate) fn health_response(
     probe: &HealthProbe,
     state: HealthState,
@@ -67,7 +67,7 @@ pub(crate) fn health_response(
     }
 }
 
-/// The health checks as metrics, in OpenMetrics: `/metrics/slis`.
+/// Returns the health checks as metrics in OpenMetrics format, for `/metrics/slis`.
 pub(crate) fn health_metrics(state: HealthState) -> String {
     let mut text = "# HELP kubernetes_healthcheck Result of a single health check.\n\
                     # TYPE kubernetes_healthcheck gauge\n"
@@ -95,6 +95,7 @@ pub(crate) fn health_paths() -> Vec<String> {
         .collect()
 }
 
+/// Returns the checks of a health endpoint: the name of each check, and whether it passes.
 fn health_checks(which: &str, state: HealthState) -> Vec<(&'static str, bool)> {
     let mut checks = vec![("ping", true), ("log", true)];
     if which != "livez" {

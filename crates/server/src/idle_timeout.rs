@@ -1,5 +1,5 @@
-//! Closes connections that make no progress: unsent data occupies memory, and a client that stops reading must
-//! not occupy it forever.
+//! Closes connections that make no progress. Unsent data occupies memory, and a client that stops reading must not
+//! occupy it forever.
 
 use std::io;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// A stream that fails when a write, or optionally a read, makes no progress for too long.
+/// A stream whose writes, and optionally reads, fail if they make no progress for too long.
 #[derive(Debug)]
 pub(crate) struct IdleTimeout<S> {
     stream: S,
@@ -23,13 +23,13 @@ impl<S> IdleTimeout<S> {
         Self { stream, write_timer: StallTimer::new(timeout), read_timer: None }
     }
 
-    /// Makes reads fail, too, if nothing arrives for `timeout`.
+    /// Makes reads fail too if nothing arrives for `timeout`.
     pub(crate) fn set_read_timeout(&mut self, timeout: Duration) {
         self.read_timer = Some(StallTimer::new(timeout));
     }
 }
 
-/// Measures how long a stream has not been ready.
+/// Measures how long an operation on a stream has been pending.
 #[derive(Debug)]
 struct StallTimer {
     timeout: Duration,
@@ -41,6 +41,7 @@ impl StallTimer {
         Self { timeout, deadline: None }
     }
 
+    /// Returns `polled`, or an error once the operation has been pending for the timeout.
     fn poll_or_time_out<T>(
         &mut self,
         polled: Poll<io::Result<T>>,

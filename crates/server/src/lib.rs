@@ -107,19 +107,20 @@ pub use crate::storage::data_dir::{
 };
 pub use muster_store::{EncryptionKeys, KeyFileError};
 
-/// Timeout of the TLS handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of the TLS handshake of a connection.
+const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Interval at which the server checks whether its certificate is due for renewal, which is months before it
-/// expires.
-const RENEWAL_CHECK_INTERVAL: Duration = Duration::from_secs(60 * 60);
+/// Interval at which the server checks whether its certificate is due for renewal. Renewal is due months before the
+/// certificate expires.
+const CERTIFICATE_RENEWAL_CHECK_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// Interval at which a server that started on a full disk retries to create the bootstrap objects.
+/// Interval at which a server that started on a full disk tries again to create the bootstrap objects.
 const BOOTSTRAP_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Time limit for requests in flight after the server was asked to stop.
+/// Maximum time that a stopping server waits for requests in flight.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Why a server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     #[error("{address} is in use: is another server running? Choose another with --listen")]
@@ -144,11 +145,12 @@ fn listen_hint(error: &io::Error) -> &'static str {
     }
 }
 
+/// Why a running server ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("set up the certificates")]
     Pki(#[from] PkiError),
-    /// The store has failed. A write without a response may or may not be durable; only a restart can tell.
+    /// The store has failed. A write that got no response may or may not be durable. Only a restart shows which.
     #[error("the store can no longer be written, so the server ends")]
     Data(#[from] DataError),
     #[error("the background task for the {what} panicked, so the server ends: start it again")]
@@ -161,12 +163,12 @@ pub struct ApiServer {
     /// The listening sockets: first the configured one, then one for nodes on this machine.
     listeners: Vec<TcpListener>,
     identity: bootstrap::ServerIdentity,
-    /// Whether the bootstrap objects could be created.
+    /// Whether all bootstrap objects were created when the server started.
     is_bootstrapped: bool,
     pki: Arc<Pki>,
     api: Api,
     loopback_clients: SharedLoopbackState,
-    /// Longest lifetime of a certificate that the server signs.
+    /// Maximum lifetime of the certificates that the server signs for CertificateSigningRequests.
     certificate_lifetime_max: SignedDuration,
     /// Receives the error when the store can no longer be written.
     failure: oneshot::Receiver<DataError>,
@@ -175,9 +177,9 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Opens the certificates and the store in `data_dir`, which must exist and be used by no other server. Nodes
-    /// on this machine that have their own network namespace reach the server at the address `nodes`, on the same
-    /// port.
+    /// Listens on the address `listen`, and opens the certificates and the store in `data_dir`. The directory must
+    /// exist and must not be used by another server. Nodes on this machine that have their own network namespace reach
+    /// the server at the address `nodes`, on the same port.
     pub async fn bind(listen: SocketAddr, nodes: Option<IpAddr>, data_dir: &Path) -> Result<Self, BindError> {
         Self::bind_with_options(listen, nodes, data_dir, &StoreOptions::default()).await
     }
@@ -236,8 +238,8 @@ impl ApiServer {
         })
     }
 
-    /// Returns a kubeconfig for the administrator or a component of Muster. It is valid until the cluster CA is
-    /// replaced.
+    /// Returns a kubeconfig for the administrator or a component of Muster. It contains a new client certificate, which
+    /// is valid for one year for the administrator and for ten years for a component.
     pub fn kubeconfig(&self, user: BuiltinUser) -> Result<String, PkiError> {
         let ip = if self.identity.listen_address.ip().is_unspecified() {
             Ipv4Addr::LOCALHOST.into()
@@ -255,57 +257,59 @@ impl ApiServer {
         self.identity.listen_address
     }
 
-    /// Returns an in-process client for a component of Muster. It works immediately, and until the server
+    /// Returns an in-process client for a component of Muster. The client can be used immediately, until the server
     /// stops.
     pub fn loopback_client(&self, user: BuiltinUser) -> LoopbackClient {
         self.loopback_clients.client(self.api.clone(), user.user())
     }
 
-    /// Writes an audit log with one line for each request, except requests through loopback clients that were
-    /// created before.
+    /// Enables the audit log, which has one line for each request. Requests of loopback clients that were created
+    /// before this call are not logged.
     pub fn write_audit_log(&mut self, path: &Path) -> Result<(), BindError> {
         let failed = |source| BindError::Audit { path: path.to_owned(), source };
         self.api.audit = Some(Arc::new(AuditLog::open(path).map_err(failed)?));
         Ok(())
     }
 
-    /// Assigns a pod CIDR of 256 addresses from this range to each node that joins. The first `reserved` CIDRs
-    /// are for nodes that choose their own. The error describes what is wrong with the range.
+    /// Assigns a pod CIDR of 256 addresses from this range to each node that joins. The first `reserved` CIDRs are not
+    /// assigned: they are for nodes that choose their own CIDR. Returns an error message if the range is invalid.
     pub fn assign_pod_cidrs(&self, range: &str, reserved: u32) -> Result<(), String> {
-        self.api.registry.admission.pod_ranges.set_range(range, reserved)
+        self.api.registry.admission.pod_cidrs.set_range(range, reserved)
     }
 
-    /// Allows Services to have external IPs in these ranges; by default none is allowed. The error names an
-    /// invalid range.
+    /// Allows Services to have external IPs in these ranges. By default no external IP is allowed. Returns an error
+    /// message if a range is invalid.
     pub fn allow_external_ips(&self, ranges: &[String]) -> Result<(), String> {
         self.api.registry.admission.external_ips.set_ranges(ranges)
     }
 
-    /// Sets the Pod Security policy of namespaces without labels, and the exemptions. The error describes which
-    /// of them is invalid.
+    /// Sets the Pod Security policy of namespaces without Pod Security labels, and the exemptions. Returns an error
+    /// message if a setting is invalid.
     pub fn set_pod_security(&self, settings: PodSecurity) -> Result<(), String> {
         self.api.registry.admission.pod_security.set_configuration(settings)
     }
 
-    /// Sets limits and timeouts for all requests, except those of loopback clients that were created before.
+    /// Sets the limits and timeouts of all requests. Loopback clients that were created before this call keep the
+    /// previous ones.
     pub fn set_limits(&mut self, config: LimitsConfig) {
         self.api.limits = Arc::new(ServerLimits::new(fit_limits_to_open_files(config)));
     }
 
-    /// Sets the longest, and default, lifetime of the certificates that the server signs.
+    /// Sets the lifetime of the certificates that the server signs for CertificateSigningRequests: the maximum, which
+    /// is also the default.
     pub fn set_certificate_lifetime_max(&mut self, lifetime: Duration) {
         let lifetime = SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::MAX);
         // No certificate outlives the CA.
         self.certificate_lifetime_max = lifetime.min(SignedDuration::from_hours(pki::CA_LIFETIME_DAYS * 24));
     }
 
-    /// Sets the longest lifetime of service account tokens; longer requests are shortened.
+    /// Sets the maximum lifetime of service account tokens. A request for a longer lifetime gets the maximum.
     pub fn set_token_lifetime_max(&self, lifetime: Duration) {
         self.api.registry.access.tokens.set_max_lifetime(lifetime);
     }
 
-    /// Sets the function behind `/debug/explain`. It takes the namespace and name of a DaemonSet and returns
-    /// the controller's in-memory state as JSON, or an error message.
+    /// Sets the function that answers `/debug/explain`. The function takes the namespace and name of a DaemonSet, and
+    /// returns the controller's in-memory state as JSON, or an error message.
     pub fn set_explain_provider<F>(&mut self, ask: impl Fn(String, String) -> F + Send + Sync + 'static)
     where
         F: Future<Output = Result<String, String>> + Send + 'static,
@@ -346,8 +350,10 @@ impl ApiServer {
         background.spawn_task("certificate records", records);
         background.spawn_task("server's certificate", renew_certificate(serving, stop.clone()));
         let (gone, mut is_gone) = oneshot::channel();
-        background
-            .spawn_task("files of the data directory", data_dir::watch_files(self.guard, gone, stop.clone()));
+        background.spawn_task(
+            "files of the data directory",
+            data_dir::watch_data_files(self.guard, gone, stop.clone()),
+        );
         let graceful = Arc::new(GracefulShutdown::new());
         loop {
             let accepted = tokio::select! {
@@ -461,7 +467,7 @@ async fn create_bootstrap_objects(
     };
     match make.await {
         Ok(()) => Ok(true),
-        Err(refusal) if registry.storage.is_full.load(Ordering::Relaxed) => {
+        Err(refusal) if registry.storage.is_disk_full.load(Ordering::Relaxed) => {
             tracing::warn!(
                 status = %refusal.status(),
                 "the disk is full: serving reads and deletes only; the bootstrap objects are updated once there is space"
@@ -472,7 +478,7 @@ async fn create_bootstrap_objects(
     }
 }
 
-/// Retries to create the bootstrap objects until there is space on the disk.
+/// Tries again to create the bootstrap objects until it succeeds.
 async fn retry_bootstrap(registry: Arc<Registry>, own: bootstrap::ServerIdentity, stop: CancellationToken) {
     loop {
         tokio::select! {
@@ -491,7 +497,7 @@ async fn retry_bootstrap(registry: Arc<Registry>, own: bootstrap::ServerIdentity
 
 /// Renews the server's certificate before it expires.
 async fn renew_certificate(serving: Arc<ServingCertificate>, stop: CancellationToken) {
-    let mut due = tokio::time::interval(RENEWAL_CHECK_INTERVAL);
+    let mut due = tokio::time::interval(CERTIFICATE_RENEWAL_CHECK_INTERVAL);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -505,7 +511,7 @@ async fn renew_certificate(serving: Arc<ServingCertificate>, stop: CancellationT
     }
 }
 
-/// Serves one connection. It is closed if the client begins no request or does not read its response.
+/// Serves one connection. Closes the connection if the client begins no request or does not read a response in time.
 async fn serve_connection(
     stream: TcpStream,
     address: IpAddr,
@@ -531,7 +537,8 @@ async fn serve_tls<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let mut stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream_with_timeout)).await {
+    let mut stream = match tokio::time::timeout(TLS_HANDSHAKE_TIMEOUT, tls.accept(stream_with_timeout)).await
+    {
         Ok(Ok(stream)) => stream,
         failed => {
             api.registry.metrics.handshakes_failed.inc();
@@ -560,8 +567,8 @@ where
     serve_http(stream, is_http2, streams_max, client, api, watcher).await
 }
 
-/// Serves the requests of a connection. ALPN has chosen the protocol, because detecting it from the first bytes
-/// would have to wait for them.
+/// Serves the requests of a connection. ALPN has selected the protocol: detection from the first bytes would have to
+/// wait until the client sends them.
 async fn serve_http<S>(
     stream: S,
     is_http2: bool,
@@ -604,7 +611,7 @@ where
         .max_concurrent_streams(streams_max)
         .max_header_list_size(limits::HEADER_BYTES_MAX as u32)
         .max_send_buf_size(limits::STREAM_BUFFER_BYTES)
-        .keep_alive_interval(limits::PING_INTERVAL)
-        .keep_alive_timeout(limits::PING_TIMEOUT);
+        .keep_alive_interval(limits::HTTP2_PING_INTERVAL)
+        .keep_alive_timeout(limits::HTTP2_PING_TIMEOUT);
     watcher.watch(http2.serve_connection(TokioIo::new(stream), service)).await.map_err(Into::into)
 }

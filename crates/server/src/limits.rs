@@ -9,63 +9,82 @@ use crate::connections::ConnectionTracker;
 use crate::flow_control::{FlowControl, UsageKind, UsageLease, UsageLimit, UsageTracker};
 use crate::request::{TrustLevel, User};
 
-/// Maximum number of connections: 5,000 nodes use one or two each; with 50 kB of buffers, 10,000 take at most 500 MB.
+/// Maximum number of connections. 5,000 nodes use one or two connections each. With buffers of 50 kB each, 10,000
+/// connections use at most 500 MB.
 const CONNECTIONS_MAX: usize = 10_000;
 
-/// Number of file descriptors reserved for the store, logs, connections to agents and listeners.
-const FILES_RESERVED: usize = 200;
+/// Number of file descriptors that are not used for client connections, but reserved for the store, logs, connections
+/// to agents and listeners.
+const FILE_DESCRIPTORS_RESERVED: usize = 200;
 
-/// Maximum number of watches: 5,000 nodes hold about eight each; at 11 kB, 50,000 take 550 MB.
+/// Maximum number of watches. 5,000 nodes have about eight watches each. At 11 kB each, 50,000 watches use 550 MB.
 const WATCHES_MAX: usize = 50_000;
 
 /// Number of watches reserved for nodes and for Muster's own components.
 const WATCHES_RESERVED: usize = 30_000;
+
+/// Maximum number of watches of one user.
 const WATCHES_OF_USER_MAX: usize = 5_000;
+
+/// Maximum number of watches of one node.
 const WATCHES_OF_NODE_MAX: usize = 200;
 
 /// Maximum number of streams to agents: followed logs, exec, port-forwards. With two buffers of 16 kB and two TLS
-/// connections each, 2,000 take about 200 MB.
+/// connections each, 2,000 streams use about 200 MB.
 const AGENT_STREAMS_MAX: usize = 2_000;
+
+/// Maximum number of streams to agents of one user.
 const AGENT_STREAMS_OF_USER_MAX: usize = 500;
 
-/// Maximum number of request bodies that are being received.
+/// Maximum number of request bodies that are received concurrently.
 const REQUEST_BODIES_MAX: usize = 4_000;
+
+/// Maximum number of request bodies of one user that are received concurrently.
 const REQUEST_BODIES_OF_USER_MAX: usize = 100;
 
-/// Maximum total bytes of request bodies above 64 KiB, and of unsent responses.
+/// Maximum total bytes of request bodies above 64 KiB. The same limit applies separately to unsent responses.
 const BUFFERED_BYTES_MAX: usize = 512 << 20;
+
+/// Maximum of these bytes for one user.
 const BUFFERED_BYTES_OF_USER_MAX: usize = 64 << 20;
+
+/// Additional bytes for nodes and for Muster's own components.
 const BUFFERED_BYTES_RESERVED: usize = 64 << 20;
 
-/// Maximum number of unsent small responses. A user may have as many as there are streams on two HTTP/2
-/// connections. At 20 kB each for stream, task and buffers, 4,000 take 80 MB.
+/// Maximum number of unsent small responses. At 20 kB each for stream, task and buffers, 4,000 responses use 80 MB.
 const SMALL_RESPONSES_MAX: usize = 4_000;
+
+/// Maximum number of unsent small responses of one user: as many as there are streams on two HTTP/2 connections.
 const SMALL_RESPONSES_OF_USER_MAX: usize = 500;
 
 /// Maximum number of streams on one HTTP/2 connection, as upstream.
-const STREAMS_MAX: u32 = 250;
-/// Maximum number of streams on one HTTP/2 connection of Muster's own components or of an administrator, because one
-/// process may watch for thousands of simulated nodes.
-const TRUSTED_STREAMS_MAX: u32 = 4_000;
+const HTTP2_STREAMS_MAX: u32 = 250;
+
+/// Maximum number of streams on one HTTP/2 connection of Muster's own components or of an administrator. It is larger
+/// because one process may have the watches of thousands of simulated nodes.
+const TRUSTED_HTTP2_STREAMS_MAX: u32 = 4_000;
 
 /// Maximum number of response bytes buffered for one HTTP/2 stream.
 pub(crate) const STREAM_BUFFER_BYTES: usize = 128 << 10;
 
-/// Maximum number of request headers, and of their bytes: enough for a token of 8 KiB, many impersonated groups,
-/// and a URL.
+/// Maximum number of headers of a request.
 pub(crate) const HEADERS_MAX: usize = 100;
+
+/// Maximum total bytes of the headers of a request: enough for a token of 8 KiB, many impersonated groups, and a URL.
 pub(crate) const HEADER_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum length of a URL. Label selectors make URLs long; half of the header limit is enough in practice.
+/// Maximum length of a URL. Label selectors make URLs long. Half of the header limit is enough in practice.
 pub(crate) const URL_BYTES_MAX: usize = 32 << 10;
 
-/// Timeout for the complete headers of an HTTP/1 request, after which an idle or slow connection is closed.
+/// Maximum time until the headers of the next HTTP/1 request are complete. An idle or slow connection is closed
+/// afterwards. Also the time after which a silent HTTP/2 connection is closed.
 pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Interval of HTTP/2 pings. A connection whose peer does not respond is closed after `PING_INTERVAL` plus
-/// `PING_TIMEOUT`.
-pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(30);
-pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// Interval between HTTP/2 pings to a client.
+pub(crate) const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Maximum time to wait for the response to an HTTP/2 ping. The connection is closed afterwards.
+pub(crate) const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Maximum duration of a watch, whatever its client requests.
 pub(crate) const WATCH_TIMEOUT_MAX: Duration = Duration::from_secs(12 * 60 * 60);
@@ -79,18 +98,18 @@ pub struct LimitsConfig {
     pub writes: usize,
     /// Maximum time that a request waits for a seat.
     pub queue_timeout: Duration,
-    /// Maximum duration of a request, except watches and streams; `Duration::MAX` for no limit. Upstream:
+    /// Maximum duration of a request, except watches and streams. `Duration::MAX` means no limit. Upstream:
     /// `--request-timeout`.
     pub request_timeout: Duration,
-    /// Maximum pause while a request body is received.
+    /// Maximum pause of the client while it sends a request body.
     pub body_timeout: Duration,
     /// Maximum time for which a client may leave a response unread.
     pub response_timeout: Duration,
-    /// Interval at which long-running requests are authenticated and authorized again.
+    /// Interval at which watches and streams are authenticated and authorized again.
     pub reauthorize_interval: Duration,
     /// Maximum number of watches.
     pub watches: usize,
-    /// Maximum number of connections, as far as the limit on open files allows.
+    /// Maximum number of connections. The server reduces it if the limit on open files is too low.
     pub connections: usize,
 }
 
@@ -173,23 +192,24 @@ impl ServerLimits {
         }
     }
 
-    /// Acquires a permit for a watch; `None` if the user or all users have too many.
+    /// Acquires a permit for a watch. Returns `None` if the user, or all users together, have too many watches.
     pub(crate) fn acquire_watch(&self, user: &User) -> Option<UsageLease> {
         self.usage.acquire(&user.name, user.trust_level(), UsageKind::Watches, 1)
     }
 
-    /// Acquires a permit for a stream to an agent; `None` if the user or all users have too many.
+    /// Acquires a permit for a stream to an agent. Returns `None` if the user, or all users together, have too many
+    /// streams.
     pub(crate) fn acquire_agent_stream(&self, user: &User) -> Option<UsageLease> {
         self.usage.acquire(&user.name, user.trust_level(), UsageKind::AgentStreams, 1)
     }
 }
 
-/// Rule: an HTTP/2 connection may have 250 streams, as upstream; one of Muster's own components or of `system:masters`
-/// may have 4,000.
+/// Rule: an HTTP/2 connection may have 250 streams, as upstream. A connection of one of Muster's own components or of a
+/// user in `system:masters` may have 4,000.
 pub(crate) fn streams_max(peer: Option<&User>) -> u32 {
     match peer.map(User::trust_level) {
-        Some(TrustLevel::Trusted) => TRUSTED_STREAMS_MAX,
-        _ => STREAMS_MAX,
+        Some(TrustLevel::Trusted) => TRUSTED_HTTP2_STREAMS_MAX,
+        _ => HTTP2_STREAMS_MAX,
     }
 }
 
@@ -220,7 +240,7 @@ pub(crate) fn fit_connections_to_files(requested: usize) -> usize {
 
 /// The number of connections that a limit on open files allows.
 fn connections_for_files(files: usize) -> usize {
-    files.saturating_sub(FILES_RESERVED).max(files / 2).max(1)
+    files.saturating_sub(FILE_DESCRIPTORS_RESERVED).max(files / 2).max(1)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! In-process clients for the components of Muster: without connection and TLS, but with the same
-//! authorization, limits, metrics and audit as clients over the network.
+//! In-process clients for the components of Muster. They have no connection and no TLS, but their requests pass the
+//! same authorization, limits, metrics and audit as requests over the network.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -15,10 +15,11 @@ use crate::flow_control::BodyError;
 use crate::http::{Api, OutgoingResponse};
 use crate::request::User;
 
-/// Maximum number of concurrent requests of all loopback clients: those with a seat, as many that wait for one,
-/// and watches that are starting.
+/// Maximum number of concurrent requests of all loopback clients together: requests with a seat, requests that wait for
+/// a seat, and watches that are starting.
 const REQUESTS_IN_FLIGHT_MAX: u32 = 4_000;
 
+/// Why a request of a loopback client got no response.
 #[derive(Debug, thiserror::Error)]
 pub enum LoopbackError {
     #[error("the server is stopping, or it has too many requests in flight")]
@@ -35,7 +36,7 @@ pub struct LoopbackClient {
     shared: SharedLoopbackState,
 }
 
-/// State that all loopback clients share: the number of requests in flight.
+/// State that all loopback clients share: the permits for requests in flight.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedLoopbackState {
     permits: Arc<Semaphore>,
@@ -43,8 +44,8 @@ pub(crate) struct SharedLoopbackState {
 }
 
 impl LoopbackClient {
-    /// Sends a request and returns its response. Dropping the future cancels the request, as closing a connection
-    /// does; dropping the body of a watch ends the watch. The body produces data only as it is read.
+    /// Sends a request and returns its response. Dropping the future cancels the request, as closing a connection does.
+    /// Dropping the body of a watch ends the watch. The body produces data only when it is read.
     pub async fn send<B>(
         &self,
         mut request: Request<B>,

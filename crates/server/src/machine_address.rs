@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
-/// Address at which other machines reach this one; `None` without a route to them. Connecting a datagram socket sends
-/// nothing; it only selects the source address.
+/// Returns the address at which other machines reach this machine, or `None` if it has no route to other machines. This
+/// is the source address that the kernel selects for a connected UDP socket. Connecting the socket sends no packet.
 pub(crate) fn machine_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;

@@ -9,20 +9,23 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry as Collected;
+use prometheus_client::registry::Registry as MetricsRegistry;
 
 use crate::kinds::Kind;
 
-/// Histogram buckets of request latency: from half a millisecond (a read) to half a minute (a timeout).
-const LATENCY_BUCKETS_S: [f64; 12] =
+/// Histogram buckets of the request latency, and of the time that a request waits for a seat, in seconds: from half a
+/// millisecond (a read) to half a minute (a timeout).
+const REQUEST_LATENCY_BUCKETS_S: [f64; 12] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 
-/// Histogram buckets of commit latency: from a tenth of a millisecond (memory) to one second (a failing disk).
-const COMMIT_BUCKETS_S: [f64; 10] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0];
+/// Histogram buckets of the commit latency in seconds: from a tenth of a millisecond (memory) to one second (a failing
+/// disk).
+const COMMIT_LATENCY_BUCKETS_S: [f64; 10] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0];
 
 /// All metrics of the server.
 pub(crate) struct ServerMetrics {
-    registry: Collected,
+    registry: MetricsRegistry,
     requests: Family<RequestCodeLabels, Counter>,
     latency: Family<RequestLabels, Histogram>,
     in_flight: Family<InFlightLabels, Gauge>,
@@ -42,8 +45,8 @@ pub(crate) struct ServerMetrics {
     commit_latency: Histogram,
     revision: Gauge,
     objects: Family<StoredObjectLabels, Gauge>,
-    pod_security_evaluations: Family<PodSecurityEvaluation, Counter>,
-    pod_security_exemptions: Family<PodSecurityExemption, Counter>,
+    pod_security_evaluations: Family<PodSecurityEvaluationLabels, Counter>,
+    pod_security_exemptions: Family<PodSecurityExemptionLabels, Counter>,
     store_bytes: Gauge,
     store_bytes_max: Gauge,
     namespace_bytes: Family<NamespaceLabels, Gauge>,
@@ -78,26 +81,28 @@ struct InFlightLabels {
     request_kind: &'static str,
 }
 
-/// Labels of the bytes of a namespace. Only the largest namespaces have series, so that their number is bounded.
+/// Labels of the gauge of bytes per namespace. Only the largest namespaces have series, so that the number of series is
+/// bounded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NamespaceLabels {
     namespace: String,
 }
 
-/// Labels of the waiting time in flow control.
+/// Labels of the histogram of the time that requests wait for a seat.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PriorityLevelLabels {
     priority_level: &'static str,
 }
 
-/// Labels of the seats and queue of a priority level.
+/// Labels of the gauges of used seats and of queued requests of a priority level.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FlowLevelLabels {
     priority_level: &'static str,
     request_kind: &'static str,
 }
 
-/// Labels of a flow. Only the flows with the highest usage have series, so that user names create a bounded number.
+/// Labels of the metrics of one flow. Only the flows with the highest usage have series, so that the number of series
+/// is bounded although it depends on user names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FlowLabels {
     priority_level: &'static str,
@@ -127,11 +132,11 @@ struct StoredObjectLabels {
 
 /// Labels of the counter of Pod Security evaluations.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct PodSecurityEvaluation {
+pub(crate) struct PodSecurityEvaluationLabels {
     pub(crate) decision: &'static str,
     pub(crate) policy_level: &'static str,
-    /// Policy version of the evaluation; `future` if it is newer than the served API, so that users cannot create
-    /// new series.
+    /// Policy version of the evaluation. It is `future` for a version that is newer than the served API, so that users
+    /// cannot create new series.
     pub(crate) policy_version: Cow<'static, str>,
     pub(crate) mode: &'static str,
     pub(crate) request_operation: &'static str,
@@ -141,7 +146,7 @@ pub(crate) struct PodSecurityEvaluation {
 
 /// Labels of the counter of Pod Security exemptions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct PodSecurityExemption {
+pub(crate) struct PodSecurityExemptionLabels {
     pub(crate) request_operation: &'static str,
     pub(crate) resource: &'static str,
     pub(crate) subresource: &'static str,
@@ -149,10 +154,10 @@ pub(crate) struct PodSecurityExemption {
 
 impl Default for ServerMetrics {
     fn default() -> Self {
-        let new_latency: fn() -> Histogram = || Histogram::new(LATENCY_BUCKETS_S);
-        let new_wait: fn() -> Histogram = || Histogram::new(LATENCY_BUCKETS_S);
+        let new_latency: fn() -> Histogram = || Histogram::new(REQUEST_LATENCY_BUCKETS_S);
+        let new_wait: fn() -> Histogram = || Histogram::new(REQUEST_LATENCY_BUCKETS_S);
         let mut metrics = Self {
-            registry: Collected::default(),
+            registry: MetricsRegistry::default(),
             requests: Family::default(),
             latency: Family::new_with_constructor(new_latency),
             in_flight: Family::default(),
@@ -169,7 +174,7 @@ impl Default for ServerMetrics {
             connections: Gauge::default(),
             handshakes_failed: Counter::default(),
             audit_dropped: Counter::default(),
-            commit_latency: Histogram::new(COMMIT_BUCKETS_S),
+            commit_latency: Histogram::new(COMMIT_LATENCY_BUCKETS_S),
             revision: Gauge::default(),
             objects: Family::default(),
             pod_security_evaluations: Family::default(),
@@ -288,7 +293,7 @@ impl Default for ServerMetrics {
 }
 
 impl RequestLabels {
-    /// The labels of a request. An unknown `verb` becomes `other`.
+    /// Creates the labels of a request. An unknown `verb` becomes `other`.
     pub(crate) fn new(verb: &str, kind: Option<&'static Kind>) -> Self {
         const KNOWN_VERBS: [&str; 9] =
             ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "post"];
@@ -316,7 +321,7 @@ impl ServerMetrics {
         self.latency.get_or_create(labels).observe(latency.as_secs_f64());
     }
 
-    /// Counts a request refused because of this limit.
+    /// Counts a request that was refused because it exceeds a limit. `limit` names the limit.
     pub(crate) fn count_refused_request(&self, limit: &'static str) {
         self.refusals.get_or_create(&LimitLabels { limit }).inc();
     }
@@ -351,8 +356,8 @@ impl ServerMetrics {
             .set(gauge_value(requests));
     }
 
-    /// Removes the series of all flows, before those with the highest usage are set again.
-    pub(crate) fn clear_flows(&self) {
+    /// Removes the series of all flows. The caller then sets those of the flows with the highest usage again.
+    pub(crate) fn clear_flow_metrics(&self) {
         self.flow_seats.clear();
         self.flow_queued.clear();
         self.flow_queued_total.clear();
@@ -416,11 +421,11 @@ impl ServerMetrics {
         self.commit_latency.observe(latency.as_secs_f64());
     }
 
-    pub(crate) fn count_pod_security_evaluation(&self, evaluation: &PodSecurityEvaluation) {
+    pub(crate) fn count_pod_security_evaluation(&self, evaluation: &PodSecurityEvaluationLabels) {
         self.pod_security_evaluations.get_or_create(evaluation).inc();
     }
 
-    pub(crate) fn count_pod_security_exemption(&self, exemption: &PodSecurityExemption) {
+    pub(crate) fn count_pod_security_exemption(&self, exemption: &PodSecurityExemptionLabels) {
         self.pod_security_exemptions.get_or_create(exemption).inc();
     }
 

@@ -1,5 +1,5 @@
-//! The server's certificate authorities. They are generated once, stored in the data directory, and are the only
-//! ones that the server trusts.
+//! The server's certificate authorities. They are generated once and stored in the data directory. The server trusts no
+//! other authorities.
 
 mod client_certificate;
 mod sign;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use jiff::{Span, Timestamp, tz::TimeZone};
-use muster_files::write_private;
+use muster_files::write_private_file;
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose,
@@ -36,30 +36,37 @@ use crate::request::{
 pub(crate) use self::client_certificate::{PeerCertificate, user_from_der as certificate_user};
 pub(crate) use self::sign::{CertificateRequest, ISSUE_TIME_OID, KeyUsage, decode_issue_time};
 
-/// Validity of the server's certificate in years. It is renewed when a third of it remains.
+/// Validity of the server's serving certificate in years.
 const SERVING_CERTIFICATE_YEARS: i16 = 1;
-const SERVING_RENEWED_AFTER_MONTHS: i32 = 8;
 
-/// Validity of the administrator's certificate in years, as with kubeadm. A new one is issued at each start.
+/// Age in months at which the serving certificate is renewed. A third of its validity remains then.
+const SERVING_CERTIFICATE_RENEWAL_MONTHS: i32 = 8;
+
+/// Validity of the administrator's certificate in years, as with kubeadm. A new certificate is issued at each start.
 const ADMIN_CERTIFICATE_YEARS: i16 = 1;
 
 /// Validity of the certificates of Muster's own components in years. Their keys exist only in the memory of a
 /// long-running process, so a shorter validity would not protect anything.
 const COMPONENT_CERTIFICATE_YEARS: i16 = CA_LIFETIME_YEARS;
+
+/// Validity of the CA certificates in years.
 const CA_LIFETIME_YEARS: i16 = 10;
+
+/// Validity of the CA certificates in days, without leap days.
 pub(crate) const CA_LIFETIME_DAYS: i64 = CA_LIFETIME_YEARS as i64 * 365;
 
-/// User name of the server's client certificate for agents, which accept no other. The certificate is in the
-/// group `system:masters`, for which no signing request is granted, so no other client can obtain one.
+/// User name in the client certificate with which the server connects to agents. Agents accept no other client. The
+/// certificate also contains the group `system:masters`. No CertificateSigningRequest for this group is signed, so that
+/// no other client can obtain such a certificate.
 const AGENT_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
 
 /// File name of the key that signs service account tokens.
 const TOKEN_KEY_FILE: &str = "sa.key";
 
 /// Cluster IP of the Service `kubernetes`.
-const SERVICE_IP: &str = "10.96.0.1";
+const KUBERNETES_SERVICE_IP: &str = "10.96.0.1";
 
-/// A failure to read, generate or use the certificates and keys of the data directory.
+/// Why a certificate or key of the data directory could not be read, generated or used.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
     #[error("read or write {path}")]
@@ -79,7 +86,7 @@ pub enum PkiError {
     TokenKey { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
-/// A built-in user, for a kubeconfig or a loopback client.
+/// A built-in user, for which the server issues kubeconfigs and loopback clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuiltinUser {
     Admin,
@@ -93,7 +100,7 @@ pub enum BuiltinUser {
 }
 
 impl BuiltinUser {
-    /// User name of the identity, and its group besides `system:authenticated`.
+    /// Name of the user, and its group besides `system:authenticated`.
     fn name_and_group(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Admin => ("kubernetes-admin", Some(MASTERS_GROUP)),
@@ -107,7 +114,7 @@ impl BuiltinUser {
         }
     }
 
-    /// The user that the client certificate of this identity would authenticate.
+    /// The user, as its client certificate would authenticate it.
     pub(crate) fn user(self) -> User {
         let (name, group) = self.name_and_group();
         User::new(name, group.into_iter().chain([AUTHENTICATED_GROUP]))
@@ -129,7 +136,7 @@ impl fmt::Debug for CertificateAndKey {
 /// A certificate authority: its certificate in PEM, and its key.
 struct CertificateAuthority {
     dir: PathBuf,
-    /// Base name of the authority's certificate and key files.
+    /// Name of the certificate and key files without their suffix, for example `ca` for `ca.crt` and `ca.key`.
     name: &'static str,
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -144,13 +151,13 @@ pub(crate) struct Pki {
     node_serving_ca: CertificateAuthority,
     /// Key that signs service account tokens.
     token_key: KeyPair,
-    /// Issued client certificates that are not recorded yet.
+    /// Issued client certificates that are not yet recorded for `muster cert list`.
     issued: Mutex<Vec<IssuedCertificate>>,
     /// Notified when a certificate is added to `issued`.
     issued_notify: Notify,
 }
 
-/// An issued client certificate, with the fields of its record.
+/// An issued client certificate, as it is recorded for `muster cert list`.
 #[derive(Debug, Clone)]
 pub(crate) struct IssuedCertificate {
     pub(crate) serial: String,
@@ -179,7 +186,7 @@ impl Pki {
         let tokens_path = dir.join(TOKEN_KEY_FILE);
         if !fs::exists(&tokens_path).map_err(file_error(&tokens_path))? {
             let key = KeyPair::generate()?.serialize_pem();
-            write_private(&tokens_path, key.as_bytes()).map_err(file_error(&tokens_path))?;
+            write_private_file(&tokens_path, key.as_bytes()).map_err(file_error(&tokens_path))?;
         }
         let unusable = |source| PkiError::TokenKey { path: tokens_path.clone(), source: Box::new(source) };
         let tokens = read_key(&tokens_path)?.map_err(unusable)?;
@@ -198,7 +205,7 @@ impl Pki {
         &self.token_key
     }
 
-    /// The error about an unusable token key.
+    /// The error for a token key that cannot be used.
     pub(crate) fn unusable_token_key_error(&self, source: ::ring::error::KeyRejected) -> PkiError {
         PkiError::TokenKey { path: self.dir.join(TOKEN_KEY_FILE), source: Box::new(source) }
     }
@@ -218,10 +225,10 @@ impl Pki {
         self.ca.issue_with_new_key(&params)
     }
 
-    /// Queues an issued client certificate for recording.
-    pub(crate) fn queue_issued(&self, pem: &str) {
+    /// Adds an issued client certificate to those that are to be recorded for `muster cert list`.
+    pub(crate) fn queue_issued_certificate(&self, pem: &str) {
         let Some(der) = CertificateDer::from_pem_slice(pem.as_bytes()).ok() else { return };
-        let Some(issued) = parse_issued(&der) else { return };
+        let Some(issued) = parse_issued_certificate(&der) else { return };
         self.issued.lock().unwrap_or_else(PoisonError::into_inner).push(issued);
         self.issued_notify.notify_one();
     }
@@ -236,10 +243,10 @@ impl Pki {
         self.issued_notify.notified().await;
     }
 
-    /// A kubeconfig with embedded certificates and key.
+    /// Returns a kubeconfig with the CA certificate, and with a new client certificate and key for `user`.
     pub(crate) fn kubeconfig(&self, url: &str, user: BuiltinUser) -> Result<String, PkiError> {
         let client = self.issue_client_certificate(user)?;
-        self.queue_issued(&client.certificate);
+        self.queue_issued_certificate(&client.certificate);
         let [ca, certificate, key] =
             [&self.ca.pem, &client.certificate, &client.key].map(|it| BASE64.encode(it.as_bytes()));
         Ok(format!(
@@ -313,8 +320,8 @@ current-context: muster
 
 impl CertificateAuthority {
     /// Opens the certificate authority with this base name in `dir`, or generates one.
-    /// Rule: the key is written before the certificate. A certificate without its key is an error; for a key without
-    /// its certificate a new certificate is generated, which verifies the same signatures.
+    /// Rule: the key is written before the certificate. A certificate without its key is an error. For a key without
+    /// its certificate, a new certificate is generated, which verifies the same signatures.
     fn open(dir: &Path, name: &'static str, common_name: &str) -> Result<Self, PkiError> {
         let params = ca_params(common_name)?;
         let (path, key_path) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
@@ -324,12 +331,13 @@ impl CertificateAuthority {
                 return Err(PkiError::KeyMissing { path: dir.to_owned(), name });
             }
             let key = KeyPair::generate()?;
-            write_private(&key_path, key.serialize_pem().as_bytes()).map_err(file_error(&key_path))?;
+            write_private_file(&key_path, key.serialize_pem().as_bytes()).map_err(file_error(&key_path))?;
         }
         let unusable = |source| PkiError::Unusable { path: dir.to_owned(), name, source: Box::new(source) };
         let key = read_key(&key_path)?.map_err(unusable)?;
         if !exists(&path)? {
-            write_private(&path, params.self_signed(&key)?.pem().as_bytes()).map_err(file_error(&path))?;
+            write_private_file(&path, params.self_signed(&key)?.pem().as_bytes())
+                .map_err(file_error(&path))?;
         }
         let pem = fs::read_to_string(&path).map_err(file_error(&path))?;
         let issuer = Issuer::new(params, key);
@@ -343,7 +351,7 @@ impl CertificateAuthority {
         Ok(CertificateAndKey { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
-    /// The error about unusable files of this authority.
+    /// The error for certificate or key files of this authority that cannot be used.
     fn unusable_error(&self, source: Box<dyn std::error::Error + Send + Sync>) -> PkiError {
         PkiError::Unusable { path: self.dir.clone(), name: self.name, source }
     }
@@ -363,7 +371,8 @@ impl ServingCertificate {
         Ok(Self { pki, addresses, current_key: current })
     }
 
-    /// TLS configuration with this certificate. Client certificates are optional, but must be valid.
+    /// Server-side TLS configuration with this certificate. A client need not send a certificate, but a certificate
+    /// that it sends must be valid.
     pub(crate) fn server_config(self: &Arc<Self>) -> Result<ServerConfig, PkiError> {
         let config = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
             let mut roots = RootCertStore::empty();
@@ -382,13 +391,13 @@ impl ServingCertificate {
         config().map_err(|source| self.pki.ca.unusable_error(source))
     }
 
-    /// Rule: the server's certificate is renewed when a third of its validity remains; open connections continue.
-    /// Returns whether it was renewed.
+    /// Rule: the server's certificate is renewed when a third of its validity remains. Open connections continue.
+    /// Returns whether the certificate was renewed.
     pub(crate) fn renew_if_due(&self, now: Timestamp) -> Result<bool, PkiError> {
         let issued_at = self.current_key.read().unwrap_or_else(PoisonError::into_inner).1;
         let renew_at = issued_at
             .to_zoned(TimeZone::UTC)
-            .saturating_add(Span::new().months(SERVING_RENEWED_AFTER_MONTHS));
+            .saturating_add(Span::new().months(SERVING_CERTIFICATE_RENEWAL_MONTHS));
         if now < renew_at.timestamp() {
             return Ok(false);
         }
@@ -409,7 +418,7 @@ impl ResolvesServerCert for ServingCertificate {
 }
 
 /// Parses an issued client certificate.
-fn parse_issued(der: &[u8]) -> Option<IssuedCertificate> {
+fn parse_issued_certificate(der: &[u8]) -> Option<IssuedCertificate> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let user = client_certificate::user_from_der(der)?;
     let client_certificate = user.client_certificate?;
@@ -435,13 +444,13 @@ fn read_key(path: &Path) -> Result<Result<KeyPair, rcgen::Error>, PkiError> {
     Ok(KeyPair::from_pem(&text))
 }
 
-/// Converts an IO error on a file.
+/// Returns a function that converts an IO error on the file at `path`.
 fn file_error(path: &Path) -> impl FnOnce(io::Error) -> PkiError {
     let path = path.to_owned();
     move |source| PkiError::File { path, source }
 }
 
-/// DNS names and addresses in the server's certificate.
+/// DNS names and addresses in the server's serving certificate.
 fn server_names(addresses: &[IpAddr]) -> Vec<String> {
     let mut names: Vec<String> = [
         "localhost",
@@ -451,7 +460,7 @@ fn server_names(addresses: &[IpAddr]) -> Vec<String> {
         "kubernetes.default",
         "kubernetes.default.svc",
         "kubernetes.default.svc.cluster.local",
-        SERVICE_IP,
+        KUBERNETES_SERVICE_IP,
     ]
     .map(str::to_owned)
     .into();
@@ -471,7 +480,8 @@ fn server_names(addresses: &[IpAddr]) -> Vec<String> {
     names
 }
 
-/// Parameters of a CA certificate. The common name is in every certificate issued by it, so it must not change.
+/// Parameters of a CA certificate. Every certificate that the CA issues contains the common name, so it must not
+/// change.
 fn ca_params(common_name: &str) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name.push(DnType::CommonName, common_name);
@@ -497,7 +507,7 @@ fn leaf_params(
     Ok(params)
 }
 
-/// Sets the validity, starting yesterday because clocks differ.
+/// Sets the validity period. It starts yesterday, because the clocks of other machines may be slow.
 fn set_validity(params: &mut CertificateParams, years: i16) {
     let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
     let yesterday = today.saturating_sub(Span::new().days(1));

@@ -1,7 +1,6 @@
-//! Decodes protobuf bodies, which kubectl sends since 1.32, into JSON by the type table.
+//! Decodes protobuf request bodies into JSON by the type table. kubectl sends protobuf since 1.32.
 //!
-//! A body has four magic bytes and then a `runtime.Unknown` with `apiVersion`, `kind` and the bytes of the
-//! object.
+//! A body consists of four magic bytes and a `runtime.Unknown` with `apiVersion`, `kind` and the bytes of the object.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,15 +11,14 @@ use crate::types::{Field, Shape, Type};
 
 const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
 
-/// `apiVersion` and `kind` of a `runtime.Unknown`; empty if absent.
+/// `apiVersion` and `kind` of a `runtime.Unknown`. An absent field is empty.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnknownTypeMeta {
     pub(crate) api_version: String,
     pub(crate) kind: String,
 }
 
-/// Decodes the object in a body into JSON that is not yet normalized by its type: it may contain explicit zero
-/// values.
+/// Decodes the object in a body into JSON. The JSON is not normalized yet: it may contain explicit zero values.
 pub(crate) fn decode_object(body: &[u8], of: &'static Type) -> Result<(UnknownTypeMeta, Value), String> {
     let Some(unknown) = body.strip_prefix(PROTOBUF_MAGIC) else {
         return Err(
@@ -52,7 +50,8 @@ pub(crate) fn decode_object(body: &[u8], of: &'static Type) -> Result<(UnknownTy
     Ok((found, Value::Object(object)))
 }
 
-/// Decodes the fields of a type whose field number path begins with `within`.
+/// Decodes the fields of a message into `object`. `within` is empty, or the path of field numbers to the message if it
+/// is a struct that Go embeds.
 fn decode_message(
     bytes: &[u8],
     of: &'static Type,
@@ -83,12 +82,12 @@ fn decode_field(
     match field.shape {
         Shape::List(items, _) => {
             let list = object.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
-            let Value::Array(list) = list else { return Err(wrong_type_error()) };
+            let Value::Array(list) = list else { return Err(wrong_wire_type_error()) };
             decode_items(*items, payload, list)
         }
         Shape::Map(values, _) => {
             let map = object.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
-            let Value::Object(map) = map else { return Err(wrong_type_error()) };
+            let Value::Object(map) = map else { return Err(wrong_wire_type_error()) };
             let (mut key, mut value) = (String::new(), Value::Null);
             for part in MessageFields(payload.bytes()?) {
                 match part? {
@@ -103,7 +102,7 @@ fn decode_field(
         // A message that occurs several times is merged.
         Shape::Object(of) => {
             let inner = object.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
-            let Value::Object(inner) = inner else { return Err(wrong_type_error()) };
+            let Value::Object(inner) = inner else { return Err(wrong_wire_type_error()) };
             decode_message(payload.bytes()?, of, &[], inner)
         }
         shape => {
@@ -113,7 +112,7 @@ fn decode_field(
     }
 }
 
-/// Decodes list items. Numbers may be packed, many in one payload.
+/// Decodes list items. One payload may contain many numbers (packed encoding).
 fn decode_items(items: Shape, payload: WireValue<'_>, list: &mut Vec<Value>) -> Result<(), String> {
     match (items, payload) {
         (Shape::Bool | Shape::Int32 | Shape::Int64, WireValue::Bytes(mut packed)) => {
@@ -163,7 +162,7 @@ fn decode_value(shape: Shape, payload: WireValue<'_>) -> Result<Value, String> {
             }
             Ok(Value::Array(list))
         }
-        _ => Err(wrong_type_error()),
+        _ => Err(wrong_wire_type_error()),
     }
 }
 
@@ -199,7 +198,7 @@ fn decode_int_or_string(bytes: &[u8]) -> Result<Value, String> {
     Ok(if kind == 0 { number.into() } else { string.into() })
 }
 
-/// Returns the bytes of the only field of a wrapper message.
+/// Returns the bytes of the field `number` of a message that wraps a single field.
 fn wrapped_bytes(message: &[u8], number: u32) -> Result<&[u8], String> {
     let mut found: &[u8] = &[];
     for part in MessageFields(message) {
@@ -215,11 +214,11 @@ fn decode_string(bytes: &[u8]) -> Result<String, String> {
     String::from_utf8(bytes.to_vec()).map_err(|_| "proto: invalid UTF-8".to_owned())
 }
 
-fn wrong_type_error() -> String {
+fn wrong_wire_type_error() -> String {
     "proto: wrong wireType".to_owned()
 }
 
-/// Value of one field on the wire.
+/// The value of one field in the wire format.
 #[derive(Clone, Copy)]
 enum WireValue<'a> {
     Varint(u64),
@@ -232,12 +231,12 @@ impl<'a> WireValue<'a> {
     fn bytes(self) -> Result<&'a [u8], String> {
         match self {
             Self::Bytes(it) => Ok(it),
-            _ => Err(wrong_type_error()),
+            _ => Err(wrong_wire_type_error()),
         }
     }
 }
 
-/// Iterates over the fields of a message in wire order, and ends at the first malformed one.
+/// Iterates over the fields of a message in wire order. Ends with an error at the first malformed field.
 struct MessageFields<'a>(&'a [u8]);
 
 impl<'a> Iterator for MessageFields<'a> {

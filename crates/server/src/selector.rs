@@ -22,6 +22,7 @@ pub(crate) struct ObjectSelector {
 struct FieldRequirement {
     path: String,
     value: String,
+    /// Whether the field must be equal to `value` (`=`) or must differ from it (`!=`).
     is_equal: bool,
 }
 
@@ -49,7 +50,7 @@ impl ObjectSelector {
         }
     }
 
-    /// Narrows the selector to the object that the path names. A field selector must then require the same name.
+    /// Narrows the selector to the object named in the path. If there is a field selector, it must require this name.
     /// Upstream: `ListResource`.
     pub(crate) fn for_object(mut self, name: &str) -> Result<Self, ApiError> {
         if self.fields.is_empty() {
@@ -64,25 +65,25 @@ impl ObjectSelector {
         Ok(self)
     }
 
-    /// Whether the selector matches everything.
+    /// Whether the selector has no requirement and so matches every object.
     pub(crate) fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Returns the value that the selector requires of a field, if any.
+    /// Returns the value that the selector requires for a field, if it requires one.
     pub(crate) fn required_value(&self, path: &str) -> Option<&str> {
         self.fields.iter().find(|it| it.is_equal && it.path == path).map(|it| &*it.value)
     }
 
-    /// Whether an object matches, by its selector index and without parsing it.
+    /// Whether the selector matches an object. Reads the selector index of the object instead of parsing the object.
     pub(crate) fn matches(&self, record: &StoredObject) -> bool {
         self.labels.iter().all(|it| it.matches_value(record.index.label(&it.key)))
             && self.fields.iter().all(|it| (indexed_field(record, &it.path) == it.value) == it.is_equal)
     }
 }
 
-/// Returns the value of an indexed field. The key of an object ends with its namespace and name; other fields are
-/// in the index unless they are empty.
+/// Returns the value of a selectable field. The namespace and name are the end of the object's key. Other fields are in
+/// the selector index unless they are empty.
 fn indexed_field<'a>(record: &'a StoredObject, path: &str) -> &'a str {
     let mut from_end = record.key.rsplit('/');
     match path {
@@ -92,12 +93,12 @@ fn indexed_field<'a>(record: &'a StoredObject, path: &str) -> &'a str {
     }
 }
 
-/// Names of boolean fields: an absent one is false and matches `=false`.
+/// Selectable boolean fields. An absent boolean field is false and matches `=false`.
 const BOOLEAN_FIELDS: [&str; 2] = ["spec.hostNetwork", "spec.unschedulable"];
 
 impl Kind {
-    /// Builds the index with all labels and fields of an object that a selector may use.
-    pub(crate) fn build_index(&self, object: &Value) -> SelectorIndex {
+    /// Builds the selector index of an object: its labels and selectable fields.
+    pub(crate) fn build_selector_index(&self, object: &Value) -> SelectorIndex {
         let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
         let fields: Vec<_> =
             self.selectable_fields.iter().map(|path| (*path, selectable_value(object, path))).collect();
@@ -108,8 +109,8 @@ impl Kind {
     }
 }
 
-/// Returns the value of a selectable field. `source` of an Event is the reporting component, under its old or
-/// its new name.
+/// Computes the value of a selectable field. The selectable field `source` of an Event is `source.component` or, if
+/// that is empty, `reportingComponent`.
 fn selectable_value(object: &Value, path: &str) -> String {
     match path {
         "source" => {
@@ -124,7 +125,7 @@ fn selectable_value(object: &Value, path: &str) -> String {
     }
 }
 
-/// Parses `a=b,c!=d`, where a backslash escapes a comma, an equals sign or a backslash.
+/// Parses a field selector such as `a=b,c!=d`. A backslash escapes a comma, an equals sign or a backslash.
 fn parse_field_selector(text: &str) -> Result<Vec<FieldRequirement>, String> {
     let mut terms = Vec::new();
     let (mut begin, mut is_escaped) = (0, false);
@@ -194,7 +195,7 @@ mod tests {
         let record = StoredObject {
             key: kind.key(Some("a"), "p").into(),
             value: pod.to_string().into(),
-            index: kind.build_index(&pod),
+            index: kind.build_selector_index(&pod),
             created: 2,
             modified: 2,
             expires_s: None,
@@ -236,7 +237,7 @@ mod tests {
     #[test]
     fn events_are_selected_by_source() {
         let kind = Kind::find("", "v1", "events").unwrap();
-        let source = |event: Value| kind.build_index(&event).field("source").map(ToOwned::to_owned);
+        let source = |event: Value| kind.build_selector_index(&event).field("source").map(ToOwned::to_owned);
         let old = json!({"source": {"component": "kubelet", "host": "n1"}, "reportingComponent": "other"});
         let new = json!({"source": {}, "reportingComponent": "muster"});
         assert_eq!(source(old).as_deref(), Some("kubelet"));

@@ -3,6 +3,7 @@
 /// The object itself, or one of its subresources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subresource {
+    /// The object itself.
     Whole,
     Status,
     Binding,

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-/// Returns the value at a dotted path as text, or "" if it is absent, for field selectors.
+/// Returns the value at a dotted path as the text that field selectors compare, or "" if the value is absent.
 pub(crate) fn field_text(object: &Value, path: &str) -> String {
     match path.split('.').fold(object, |at, name| &at[name]) {
         Value::Null => String::new(),
@@ -13,17 +13,17 @@ pub(crate) fn field_text(object: &Value, path: &str) -> String {
     }
 }
 
-/// Returns the string at a dotted path, or "" if it is absent.
+/// Returns the string at a dotted path, or "" if there is no string.
 pub(crate) fn str_at<'a>(object: &'a Value, path: &str) -> &'a str {
     path.split('.').fold(object, |at, name| &at[name]).as_str().unwrap_or_default()
 }
 
-/// Returns the list of this name, or an empty list if it is absent.
+/// Returns the list in the field `name`, or an empty list if the field is absent.
 pub(crate) fn list_at<'a>(object: &'a Value, name: &str) -> &'a [Value] {
     object[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Returns the map of this name, and creates it if it is absent.
+/// Returns the map in the field `name`. Creates the map if the field is absent.
 pub(crate) fn map_at_mut<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<String, Value> {
     if !object.is_object() {
         *object = Value::Object(Map::new());
@@ -35,7 +35,7 @@ pub(crate) fn map_at_mut<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<S
     slot.as_object_mut().expect("the value is an object")
 }
 
-/// Whether a value is neither absent, null nor empty, which are equivalent in API objects.
+/// Whether a value is set: not absent, null or empty. These three are equivalent in API objects.
 pub(crate) fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -51,11 +51,12 @@ pub(crate) fn format_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
+/// Serializes an object as JSON.
 pub(crate) fn to_bytes(object: &Value) -> Bytes {
     Bytes::from(object.to_string())
 }
 
-/// Parses a stored object. The server wrote it, so that parsing cannot fail.
+/// Parses a stored object. Parsing cannot fail, because the server wrote the object.
 pub(crate) fn parse_stored(stored: &[u8]) -> Value {
     serde_json::from_slice(stored).expect("the store contains valid JSON")
 }

@@ -1,5 +1,5 @@
-//! A case of the catalogue: an initial cluster, a script of user actions, and the expected final state. One text file
-//! each.
+//! Cases of the catalogue. A case is a text file with an initial cluster, a script of user actions, and the expected
+//! final state.
 //!
 //! ```text
 //! An unbound pod belongs to the node it is meant for.
@@ -28,9 +28,9 @@
 //!   FailedDaemonPod 1
 //! ```
 //!
-//! `loose REASON` exempts a case from the limit on creates and deletes under a fault, `once REASON` exempts it from
-//! runs with faults. After the script the cluster must converge and stay converged; every invariant is checked at every
-//! step.
+//! `loose REASON` exempts a case from the limit on creates and deletes in a run with a fault. `once REASON` exempts a
+//! case from runs with faults. After the script, the cluster must converge and stay converged. Every invariant is
+//! checked at every step.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -57,17 +57,17 @@ pub struct Case {
     burst: Option<usize>,
     world: scenario::World,
     script: Vec<ScriptLine>,
-    /// Maximum number of controller writes, by `create` or `delete`.
+    /// Maximum number of pods that controllers may create and delete, by `create` or `delete`.
     limits: Vec<(String, u64)>,
     end: String,
-    /// Whether `end` is compared without the names of the nodes.
+    /// Whether the comparison with `end` ignores the names of the nodes.
     anywhere: bool,
     status: Vec<ExpectedCounts>,
     revisions: Option<String>,
     events: Vec<(String, usize)>,
-    /// Why creates and deletes are not limited under faults.
+    /// Why the number of creates and deletes is not limited in runs with a fault, if it is not.
     pub loose: Option<String>,
-    /// Why the case is run without faults only.
+    /// Why the case is run only without faults, if it is.
     pub once: Option<String>,
 }
 
@@ -75,7 +75,9 @@ pub struct Case {
 #[derive(Clone, Debug)]
 enum ScriptLine {
     Action(UserAction),
+    /// `see`: the expected pods of each node.
     See(String),
+    /// `see status`: the expected counts of the status.
     SeeStatus(Vec<ExpectedCounts>),
 }
 
@@ -102,13 +104,14 @@ impl std::error::Error for CaseSyntaxError {}
 #[derive(Clone, Debug)]
 pub struct CaseResult {
     pub violation: Option<Violation>,
+    /// Hash of the trace. Two runs with the same hash had the same steps.
     pub hash: u64,
     pub steps: u64,
-    /// Number of controller writes until the cluster had converged, and of delivered watch events. A fault can be
-    /// injected at each of them.
+    /// Number of controller writes until the cluster had converged. A fault can be injected at each write.
     pub writes: usize,
+    /// Number of delivered watch events. A fault can be injected at each event.
     pub deliveries: usize,
-    /// Number of pod creates and deletes by the controllers, by node.
+    /// Number of pods that controllers created and deleted, by node and by `create` or `delete`.
     pub summary: BTreeMap<(Text, &'static str), u64>,
     pub end: String,
     /// The cluster at the end of the case, as scenario text.
@@ -116,12 +119,12 @@ pub struct CaseResult {
     pub trace: Vec<String>,
 }
 
-/// Virtual time at the start of every case.
+/// Time at the start of every case, as the `now` line of its scenario.
 const START_TIME_S: i64 = 1000;
-/// Maximum number of steps of a case: ten times what the longest case takes.
+/// Maximum number of steps of a case. It is ten times the number of steps of the longest case.
 const CASE_STEPS_MAX: u64 = 200_000;
-/// Time within which a case must converge: longer than any backoff in the cases, and less than the ten minutes after
-/// which a stalled rollout is reported.
+/// Time within which a case must converge. It is longer than any backoff in the cases, and shorter than the ten minutes
+/// after which a stalled rollout is reported.
 const CASE_CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(550);
 /// The random seed of all cases.
 const CASE_SEED: u64 = 1;
@@ -151,7 +154,7 @@ impl Case {
     }
 }
 
-/// Runs a case with one fault, or with none.
+/// Runs a case with one injected fault, or without a fault.
 pub fn run_case(case: &Case, fault: InjectedFault) -> CaseResult {
     run_case_with(case, fault, false)
 }
@@ -219,7 +222,7 @@ fn run_case_with(case: &Case, fault: InjectedFault, verbose: bool) -> CaseResult
     }
 }
 
-/// Compares the final state with the expected one.
+/// Compares the final state with the expected final state.
 fn compare_final_state(case: &Case, world: &mut World, is_fault_free: bool) {
     let found = world.pods_by_node();
     if case.anywhere {
@@ -315,13 +318,14 @@ fn revisions_text(world: &World) -> String {
     out
 }
 
-/// Parser of a case file, section by section.
+/// Parses the sections of a case file.
 struct CaseParser<'a> {
     file: String,
     lines: Vec<(usize, &'a str)>,
     case: Case,
 }
 
+/// Names of all sections, for error messages.
 const SECTION_NAMES: &str =
     "world, run, writes, end, end anywhere, end status, end revisions, end events, loose or once";
 

@@ -1,4 +1,4 @@
-//! A simulated container runtime: sandboxes and containers by pod, which survive a restart of the kubelet.
+//! A simulated container runtime. Its sandboxes and containers survive a restart of the kubelet.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl SimRuntime {
         self.pods.get(uid).into_iter().flat_map(|it| &it.containers).filter(|it| is_running_state(&it.state))
     }
 
-    /// Executes a kubelet action on the runtime; `None` for actions that do not concern the runtime.
+    /// Executes a kubelet action on the runtime. Returns `None` for an action that does not concern the runtime.
     pub fn execute_action(
         &mut self,
         uid: &Text,
@@ -133,7 +133,7 @@ impl SimRuntime {
         }
     }
 
-    /// Simulates the crash of the sandbox of a pod, and of all containers in it.
+    /// Simulates the crash of all sandboxes of a pod and of the containers in them.
     pub fn crash_sandboxes(&mut self, uid: &str, now: Time) {
         let Some(pod) = self.pods.get_mut(uid) else { return };
         pod.sandboxes.iter_mut().for_each(|it| it.is_ready = false);
@@ -141,7 +141,7 @@ impl SimRuntime {
         ids.iter().for_each(|it| self.exit_container(uid, it, 255, now));
     }
 
-    /// Simulates a reboot of the machine: sandboxes and containers still exist, but none is running.
+    /// Simulates a reboot of the machine. Sandboxes and containers still exist, but none of them is running.
     pub fn reboot(&mut self, now: Time) {
         let uids: Vec<Text> = self.pods.keys().cloned().collect();
         uids.iter().for_each(|it| self.crash_sandboxes(it, now));

@@ -1,4 +1,5 @@
-//! The shipped built-in controllers in the simulation: watches lag, requests fail, and processes crash.
+//! Runs the shipped built-in controllers in the simulation, with watches that lag, requests that fail, and processes
+//! that crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -30,7 +31,7 @@ use crate::trace::Trace;
 /// A built-in controller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum SimController {
-    Garbage,
+    GarbageCollector,
     NodeLifecycle,
     Scheduler,
 }
@@ -38,7 +39,7 @@ pub enum SimController {
 impl SimController {
     fn as_actor(self) -> Actor {
         match self {
-            Self::Garbage => Actor::Garbage,
+            Self::GarbageCollector => Actor::GarbageCollector,
             Self::NodeLifecycle => Actor::NodeLifecycle,
             Self::Scheduler => Actor::Scheduler,
         }
@@ -48,10 +49,13 @@ impl SimController {
 /// All built-in controllers, not started yet.
 pub fn all_controllers() -> BTreeMap<SimController, Box<dyn ControllerProcess>> {
     BTreeMap::from([
-        (SimController::Garbage, SimProcess::new_boxed(SimController::Garbage, garbage_collector)),
+        (
+            SimController::GarbageCollector,
+            SimProcess::new_boxed(SimController::GarbageCollector, garbage_collector),
+        ),
         (
             SimController::NodeLifecycle,
-            SimProcess::new_boxed(SimController::NodeLifecycle, fast_node_lifecycle),
+            SimProcess::new_boxed(SimController::NodeLifecycle, node_lifecycle_with_short_periods),
         ),
         (SimController::Scheduler, SimProcess::new_boxed(SimController::Scheduler, Scheduler::default)),
     ])
@@ -65,14 +69,14 @@ fn garbage_collector() -> GarbageCollector {
             Kind::Pods => "Pod",
             Kind::Revisions => "ControllerRevision",
         };
-        Watch::whole(kind.group(), "v1", name, kind.plural(), kind != Kind::Nodes).resource
+        Watch::whole_objects(kind.group(), "v1", name, kind.plural(), kind != Kind::Nodes).resource
     };
     let all = Kind::ALL.map(resource);
     GarbageCollector::new(all.to_vec(), all)
 }
 
-/// The node lifecycle controller with short grace periods, so that a short run covers node failures and evictions.
-fn fast_node_lifecycle() -> NodeLifecycle {
+/// The node lifecycle controller with short grace periods, so that a short run includes node failures and evictions.
+fn node_lifecycle_with_short_periods() -> NodeLifecycle {
     NodeLifecycle::new(node_lifecycle::Config {
         node_monitor_grace_period: HEARTBEAT_INTERVAL * 4,
         node_startup_grace_period: HEARTBEAT_INTERVAL * 4,
@@ -88,17 +92,19 @@ pub enum ControllerStep {
     /// The process starts.
     Start,
     /// The next watch event of a watched kind reaches the controller.
-    Deliver(usize),
+    DeliverEvent(usize),
+    /// The controller reconciles the next key.
     Reconcile,
     /// A request reaches the API server.
-    Call(usize),
+    SendRequest(usize),
     /// The response reaches the controller.
-    Answer(usize),
+    ReceiveResponse(usize),
 }
 
 /// A source of watch events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WatchSource {
+    /// Objects of a kind in the store.
     Commits(Kind),
     /// Node Leases, which are kept outside the store.
     Leases,
@@ -133,7 +139,7 @@ pub struct StepContext<'a> {
     pub(crate) rng: &'a mut Rng,
     pub(crate) fault_rates: &'a FaultRates,
     pub(crate) trace: &'a mut Trace,
-    /// Steps to schedule, with their delay.
+    /// Steps to schedule, each with its delay.
     pub(crate) next_steps: Vec<(Duration, ControllerStep)>,
 }
 
@@ -144,14 +150,15 @@ impl StepContext<'_> {
     }
 }
 
-/// A simulated process of a built-in controller, of any controller type.
+/// The simulated process of a built-in controller. The trait hides the type of the controller.
 pub trait ControllerProcess: fmt::Debug {
-    /// Number of process starts; tasks of an earlier process are ignored.
+    /// Number of process starts and crashes. Steps of an earlier process are ignored.
     fn process_number(&self) -> u64;
     /// Executes one step.
     fn execute_step(&mut self, step: ControllerStep, context: &mut StepContext<'_>);
-    /// The delivery step for a new event, unless one is already scheduled for that kind.
-    fn delivery_for(&mut self, source: WatchSource) -> Option<ControllerStep>;
+    /// The step that delivers a new event of `source`. Returns `None` if such a step is already scheduled, or if the
+    /// controller does not watch this source.
+    fn schedule_delivery_step(&mut self, source: WatchSource) -> Option<ControllerStep>;
 }
 
 /// A simulated process that runs one built-in controller.
@@ -162,13 +169,13 @@ pub struct SimProcess<L: Controller> {
     process_number: u64,
     work_queue: WorkQueue<L>,
     watches: Vec<Watch>,
-    /// The revision that each watch has reached.
+    /// The revision up to which each watch has delivered events.
     cursors: Vec<u64>,
     /// The time up to which Lease renewals were delivered.
     leases_delivered_until: Time,
     delivering: BTreeSet<usize>,
     shared: Interner,
-    /// Requests in flight, with the outcome of those that the API server has handled.
+    /// Requests in flight. A request has an outcome once the API server has handled it.
     calls: BTreeMap<usize, (L::Call, Option<Outcome>)>,
     sequence: usize,
     /// Time of the next scheduled reconcile.
@@ -184,8 +191,9 @@ impl<L: Controller> fmt::Debug for SimProcess<L> {
     }
 }
 
-/// Maximum number of concurrent requests of a built-in controller; low, so that requests queue even in a small cluster.
-const REQUESTS_MAX: usize = 4;
+/// Maximum number of concurrent requests of a built-in controller. It is low, so that requests queue even in a small
+/// cluster.
+const CONCURRENT_REQUESTS_MAX: usize = 4;
 
 impl<L: Controller + 'static> SimProcess<L> {
     pub fn new_boxed(controller: SimController, create: fn() -> L) -> Box<dyn ControllerProcess> {
@@ -199,7 +207,7 @@ impl<L: Controller + 'static> SimProcess<L> {
             cursors: vec![0; watches.len()],
             leases_delivered_until: Time::default(),
             watches,
-            work_queue: WorkQueue::new(inner, REQUESTS_MAX),
+            work_queue: WorkQueue::new(inner, CONCURRENT_REQUESTS_MAX),
             delivering: BTreeSet::new(),
             shared: Interner::default(),
             calls: BTreeMap::new(),
@@ -211,7 +219,7 @@ impl<L: Controller + 'static> SimProcess<L> {
     fn start_process(&mut self, context: &mut StepContext<'_>) {
         self.process_number += 1;
         self.is_running = true;
-        self.work_queue = WorkQueue::new((self.create)(), REQUESTS_MAX);
+        self.work_queue = WorkQueue::new((self.create)(), CONCURRENT_REQUESTS_MAX);
         self.calls.clear();
         self.delivering.clear();
         self.reconcile_due = None;
@@ -251,7 +259,7 @@ impl<L: Controller + 'static> SimProcess<L> {
             Some(WatchFault::Freeze) => {
                 self.delivering.insert(kind);
                 let span = Duration::from_millis(context.rng.between(500, 15_000));
-                return context.next_steps.push((span, ControllerStep::Deliver(kind)));
+                return context.next_steps.push((span, ControllerStep::DeliverEvent(kind)));
             }
             _ if source == WatchSource::Leases => self.deliver_leases(kind, context),
             _ => {
@@ -274,7 +282,7 @@ impl<L: Controller + 'static> SimProcess<L> {
         }
         if next_watch_event(context.server, source, self.cursors[kind]).is_some() {
             self.delivering.insert(kind);
-            context.schedule_soon(ControllerStep::Deliver(kind));
+            context.schedule_soon(ControllerStep::DeliverEvent(kind));
         }
         self.reconcile_soon(context);
     }
@@ -310,7 +318,7 @@ impl<L: Controller + 'static> SimProcess<L> {
         for call in step.calls {
             self.sequence += 1;
             self.calls.insert(self.sequence, (call, None));
-            context.schedule_soon(ControllerStep::Call(self.sequence));
+            context.schedule_soon(ControllerStep::SendRequest(self.sequence));
         }
         if let Some(at) = step.wake_at {
             // At least one microsecond later: a timer never fires early.
@@ -360,7 +368,7 @@ impl<L: Controller + 'static> SimProcess<L> {
         }
         if let Some(call) = self.calls.get_mut(&at) {
             call.1 = Some(outcome);
-            context.schedule_soon(ControllerStep::Answer(at));
+            context.schedule_soon(ControllerStep::ReceiveResponse(at));
         }
     }
 
@@ -379,20 +387,20 @@ impl<L: Controller + 'static> ControllerProcess for SimProcess<L> {
     fn execute_step(&mut self, step: ControllerStep, context: &mut StepContext<'_>) {
         match step {
             ControllerStep::Start => self.start_process(context),
-            ControllerStep::Deliver(kind) => self.deliver_event(kind, context),
+            ControllerStep::DeliverEvent(kind) => self.deliver_event(kind, context),
             ControllerStep::Reconcile => self.reconcile(context),
-            ControllerStep::Call(at) => self.send_request(at, context),
-            ControllerStep::Answer(at) => self.receive_response(at, context),
+            ControllerStep::SendRequest(at) => self.send_request(at, context),
+            ControllerStep::ReceiveResponse(at) => self.receive_response(at, context),
         }
     }
 
-    fn delivery_for(&mut self, source: WatchSource) -> Option<ControllerStep> {
+    fn schedule_delivery_step(&mut self, source: WatchSource) -> Option<ControllerStep> {
         if !self.is_running {
             return None;
         }
         let at =
             self.watches.iter().position(|it| WatchSource::from_resource(&it.resource) == Some(source))?;
-        self.delivering.insert(at).then_some(ControllerStep::Deliver(at))
+        self.delivering.insert(at).then_some(ControllerStep::DeliverEvent(at))
     }
 }
 

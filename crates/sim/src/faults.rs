@@ -1,16 +1,22 @@
-//! Fault injection. Each seed draws its own fault rates (swarm testing), so that runs stress different combinations.
+//! Fault injection. Each seed draws its own fault rates (swarm testing), so that runs test different combinations of
+//! faults.
 
 use crate::rng::Rng;
 
 /// A fault of a controller's write.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum WriteFault {
+    /// The write is rejected with status 409.
     Conflict,
+    /// The write is rejected with status 429.
     TooManyRequests,
+    /// The write is not applied, and the response is a server error.
     Server,
-    /// The write is applied, but the response is an error.
+    /// The write is applied, but the response is a server error.
     ServerApplied,
+    /// The write is rejected with status 403.
     Forbidden,
+    /// The write is rejected with status 422.
     Invalid,
     /// The write is applied, but the response is lost.
     LostApplied,
@@ -48,7 +54,7 @@ pub enum WatchFault {
     Relist,
     /// The watch breaks, and the controller lists from an API server that lags behind.
     StaleRelist,
-    /// The watch of this kind stalls for a while; those of other kinds continue.
+    /// The watch of one kind stalls for some time. The watches of other kinds continue.
     Freeze,
 }
 
@@ -57,42 +63,51 @@ impl WatchFault {
         [Self::Duplicate, Self::Coalesce, Self::Relist, Self::StaleRelist, Self::Freeze];
 }
 
-/// A single injected fault: at the n-th write, or at the n-th delivered watch event.
+/// A single injected fault, at the n-th controller write or at the n-th delivered watch event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InjectedFault {
     pub write: Option<(usize, WriteFault)>,
     pub watch: Option<(usize, WatchFault)>,
 }
 
-/// The probability of each fault, per mille of its opportunities.
+/// The probability of each fault, per thousand opportunities.
 #[derive(Clone, Debug, Default)]
 pub struct FaultRates {
+    /// Rates of the faults in [`WriteFault::ALL`].
     writes: [u64; 10],
+    /// Rates of the faults in [`WatchFault::ALL`].
     watches: [u64; 5],
+    /// Rate of crashes of a replica.
     pub crash: u64,
+    /// Rate at which a replica's process freezes for some time.
     pub freeze_process: u64,
+    /// Rate at which a replica loses its network for some time.
     pub cut_off: u64,
+    /// Rate at which a replica's clock is stepped.
     pub clock_step: u64,
     /// Maximum clock skew of replicas and kubelets, in seconds.
     pub skew_s: u64,
+    /// Maximum network latency, in milliseconds.
     pub lag_ms: u64,
+    /// Rate at which a node crashes, or reboots if it has crashed.
     pub node_fault: u64,
+    /// Rate of random user actions.
     pub user: u64,
-    /// Rate of kubelet crashes.
-    pub agent_crash: u64,
+    /// Rate of restarts of a kubelet.
+    pub kubelet_crash: u64,
     /// Rate of crashes of a container or its sandbox.
     pub container_crash: u64,
-    /// Rate of lost writes of kubelets, and of lost responses to them.
-    pub agent_write: u64,
+    /// Rate at which a write of a kubelet, or the response to it, is lost.
+    pub kubelet_write: u64,
 }
 
 impl FaultRates {
-    /// Fault rates of zero, for a run without faults.
+    /// Fault rates of zero and a network latency of at most 5 ms, for a run without faults.
     pub fn without_faults() -> Self {
         Self { lag_ms: 5, ..Self::default() }
     }
 
-    /// Draws random rates: each fault is off, rare or frequent, independently of the others.
+    /// Draws random rates. Each fault is off, rare or frequent, independently of other faults.
     pub fn random(rng: &mut Rng) -> Self {
         let mut level = |rare: u64, often: u64| match rng.below(4) {
             0 | 1 => 0,
@@ -116,15 +131,15 @@ impl FaultRates {
         for it in &mut rates.watches {
             *it = level(5, 40);
         }
-        for it in [&mut rates.agent_crash, &mut rates.container_crash] {
+        for it in [&mut rates.kubelet_crash, &mut rates.container_crash] {
             *it = level(4, 20);
         }
-        rates.agent_write = level(5, 40);
+        rates.kubelet_write = level(5, 40);
         rates.lag_ms = [2, 20, 200, 2000][usize::try_from(rng.below(4)).unwrap_or(0)];
         rates
     }
 
-    /// Turns off all faults except clock skew and a latency of at most 50 ms.
+    /// Turns off all faults. Clock skew and a network latency of at most 50 ms remain.
     pub fn turn_off_faults(&mut self) {
         *self = Self { skew_s: self.skew_s, lag_ms: self.lag_ms.min(50), ..Self::default() };
     }

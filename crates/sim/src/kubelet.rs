@@ -1,5 +1,5 @@
-//! A simulated node: a machine with a container runtime, and a kubelet that can crash and restart. The kubelet runs the
-//! shipped rules of `engine::kubelet::pod`.
+//! A simulated node. It has a container runtime, and a kubelet that can crash and restart. The kubelet runs the shipped
+//! rules of `engine::kubelet::pod`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,42 +21,45 @@ use crate::invariants::InvariantChecks;
 use crate::rng::Rng;
 use crate::server::{Actor, SimServer};
 
-/// Interval of node heartbeats. Three may be missed before a node becomes Ready=Unknown.
+/// Interval of node heartbeats. A node may miss three heartbeats before it becomes Ready=Unknown.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
 
-/// The behaviour of the containers of an image.
+/// How the containers of an image behave.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum ImageBehaviour {
+    /// The container starts, and its readiness probe passes.
     #[default]
-    Good,
+    BecomesReady,
+    /// The readiness probe of the container never passes.
     NeverReady,
-    /// The node rejects the pod, or evicts it.
-    Fails,
+    /// The node rejects the pod, or evicts the pod if it has a sandbox.
+    PodFails,
     /// The container runs to completion.
-    Ends,
+    Completes,
     /// The container crashes its node.
-    KillsNode,
-    /// The container fails repeatedly, and waits in the kubelet's crash-loop backoff.
-    Crashes,
+    CrashesNode,
+    /// The container exits with an error after each start, so that the kubelet applies its crash-loop backoff.
+    CrashLoops,
 }
 
-/// A simulated node with its kubelet.
+/// A simulated node with its container runtime and its kubelet.
 #[derive(Clone, Debug, Default)]
 pub struct Kubelet {
     pub alive: bool,
-    /// Time since which the node has sent no heartbeats.
+    /// When the node crashed, if it has not been rebooted since.
     pub dead_since: Option<Time>,
     /// Clock skew of the node in microseconds.
     pub skew: i64,
-    /// Time that containers take to start, and to stop.
-    pub start: Duration,
-    pub stop: Duration,
-    /// A node that is shutting down fails its pods and rejects new ones.
+    /// Time that a container takes to start.
+    pub start_delay: Duration,
+    /// Time that a container takes to stop.
+    pub stop_delay: Duration,
+    /// Whether the node is shutting down. Then it fails its pods and rejects new pods.
     pub shutting_down: bool,
     runtime: SimRuntime,
-    /// Pod key by pod UID, as the labels of sandboxes have it.
+    /// Namespace and name of each pod, by UID. On a real node, the labels of sandboxes have them.
     keys: BTreeMap<Text, ObjectKey>,
-    /// Runtime operations in progress, by completion time. They complete even if the kubelet crashes meanwhile.
+    /// Runtime operations in progress, by completion time. They complete even if the kubelet crashes.
     operations: BTreeMap<(Time, u64), RuntimeOperation>,
     operation_sequence: u64,
     /// The kubelet's in-memory state, by pod UID.
@@ -77,23 +80,23 @@ struct RuntimeOperation {
 #[derive(Clone, Debug)]
 struct ManagedPod {
     pod: Pod,
-    /// The API object as the kubelet saw it last; `None` after its deletion.
+    /// The API object as the kubelet last read it. `None` after the deletion of the object.
     object: Option<Arc<Value>>,
     image: Text,
-    /// Responses of the API server, with the time at which they arrive.
+    /// Outcomes of requests to the API server, with the time at which the response arrives.
     responses: Vec<(Time, Action, ActionOutcome)>,
-    /// The probe in progress. It completes only when its result differs from the last one, so that an idle pod needs no
-    /// steps.
+    /// The probe in progress. The probe completes only when its result differs from the last result, so that an idle
+    /// pod needs no steps.
     probe: Option<Action>,
     /// Container ID and result of the last probe.
     last_probe: Option<(Text, bool)>,
     is_ended: bool,
     wake_at: Option<Time>,
-    /// The pod must be synced: an input has changed since the last sync.
+    /// Whether the pod must be synced because an input has changed since the last sync.
     needs_sync: bool,
 }
 
-/// One sync loop iteration of a kubelet, with the parts of the simulation that it uses.
+/// One iteration of a kubelet's sync loop, with the parts of the simulation that the iteration uses.
 pub(crate) struct SyncIteration<'a> {
     pub(crate) node: &'a Text,
     pub(crate) now: Time,
@@ -105,13 +108,13 @@ pub(crate) struct SyncIteration<'a> {
     pub(crate) rng: &'a mut Rng,
     pub(crate) checks: &'a mut InvariantChecks,
     pub(crate) next_at: Option<Time>,
-    /// A container crashes the node.
+    /// Whether a container crashes the node.
     pub(crate) crashes_node: bool,
 }
 
 impl Kubelet {
-    pub fn new(skew: i64, start: Duration, stop: Duration) -> Self {
-        Self { alive: true, skew, start, stop, ..Self::default() }
+    pub fn new(skew: i64, start_delay: Duration, stop_delay: Duration) -> Self {
+        Self { alive: true, skew, start_delay, stop_delay, ..Self::default() }
     }
 
     /// The pods with running containers, by UID.
@@ -119,13 +122,13 @@ impl Kubelet {
         self.keys.iter().filter(|(uid, _)| self.runtime.is_running(uid))
     }
 
-    /// Whether the kubelet is idle: no operation in progress, and no retry or timer pending.
+    /// Whether the kubelet is idle. An idle kubelet has no operation in progress, and no pending retry or timer.
     pub fn is_idle(&self) -> bool {
         let is_idle = |it: &ManagedPod| it.responses.is_empty() && it.wake_at.is_none() && !it.needs_sync;
         self.operations.is_empty() && self.pods.values().all(is_idle)
     }
 
-    /// Reboots the machine: all containers are stopped, and a new kubelet finds them.
+    /// Reboots the machine. All containers are stopped, and a new kubelet process starts.
     pub fn reboot(&mut self, now: Time) {
         (self.alive, self.dead_since, self.shutting_down) = (true, None, false);
         self.operations.clear();
@@ -139,7 +142,7 @@ impl Kubelet {
         self.process_number += 1;
     }
 
-    /// Crashes a random running container or its sandbox, and returns its description.
+    /// Crashes a random running container or its sandbox. Returns a description of what crashed.
     pub fn crash_container(&mut self, rng: &mut Rng, now: Time) -> Option<String> {
         let all = self
             .runtime
@@ -187,7 +190,7 @@ impl Kubelet {
         }]);
     }
 
-    /// One sync loop iteration: reads the bound pods and the containers, and syncs each changed pod.
+    /// Runs one iteration of the sync loop: reads the bound pods and their containers, and syncs each changed pod.
     pub(crate) fn run_sync_iteration(&mut self, iteration: &mut SyncIteration<'_>) {
         self.update_pods(iteration);
         self.complete_operations(iteration);
@@ -226,7 +229,7 @@ impl Kubelet {
         }
         for (_, managed) in self.pods.iter_mut().filter(|(uid, _)| !bound.contains(*uid)) {
             if managed.object.take().is_some() {
-                managed.pod.removed_from_api(iteration.clock);
+                managed.pod.mark_removed_from_api(iteration.clock);
                 managed.needs_sync = true;
             }
         }
@@ -265,25 +268,25 @@ impl Kubelet {
         }
     }
 
-    /// Applies the behaviour of images to running containers, and ends pods of a failing image or of a node that shuts
-    /// down.
+    /// Applies the behaviour of images to running containers, and terminates pods of a failing image or of a node that
+    /// shuts down.
     fn apply_image_behaviour(&mut self, iteration: &mut SyncIteration<'_>) {
-        let Self { runtime, pods: managed_pods, start, shutting_down, .. } = self;
+        let Self { runtime, pods: managed_pods, start_delay, shutting_down, .. } = self;
         for (uid, managed) in managed_pods {
             let behaviour = iteration.behaviours.get(&*managed.image).copied().unwrap_or_default();
             let code = match behaviour {
-                ImageBehaviour::Crashes => Some(1),
-                ImageBehaviour::Ends => Some(0),
-                ImageBehaviour::Good
+                ImageBehaviour::CrashLoops => Some(1),
+                ImageBehaviour::Completes => Some(0),
+                ImageBehaviour::BecomesReady
                 | ImageBehaviour::NeverReady
-                | ImageBehaviour::Fails
-                | ImageBehaviour::KillsNode => None,
+                | ImageBehaviour::PodFails
+                | ImageBehaviour::CrashesNode => None,
             };
             if let Some(code) = code {
                 let running: Vec<(Text, Time)> =
                     runtime.running_containers(uid).map(|it| (it.id.clone(), running_since(it))).collect();
                 for (id, since) in running {
-                    let end = since + *start;
+                    let end = since + *start_delay;
                     if iteration.clock < end {
                         iteration.schedule_at(iteration.now + end.since(iteration.clock));
                     } else {
@@ -292,11 +295,11 @@ impl Kubelet {
                     }
                 }
             }
-            iteration.crashes_node |= behaviour == ImageBehaviour::KillsNode && runtime.is_running(uid);
-            if (behaviour == ImageBehaviour::Fails || *shutting_down) && !managed.is_ended {
+            iteration.crashes_node |= behaviour == ImageBehaviour::CrashesNode && runtime.is_running(uid);
+            if (behaviour == ImageBehaviour::PodFails || *shutting_down) && !managed.is_ended {
                 (managed.is_ended, managed.needs_sync) = (true, true);
                 let is_rejection = runtime.runtime_state(uid, 0).sandboxes.is_empty();
-                managed.pod.terminate(pod_ending(is_rejection, *shutting_down), iteration.clock);
+                managed.pod.terminate(pod_termination(is_rejection, *shutting_down), iteration.clock);
             }
             managed.complete_probe(behaviour, iteration.clock);
         }
@@ -346,9 +349,9 @@ impl Kubelet {
         iteration: &mut SyncIteration<'_>,
     ) {
         let done = match &action {
-            Action::Start { .. } => return self.start_operation(uid, action, self.start, iteration),
+            Action::Start { .. } => return self.start_operation(uid, action, self.start_delay, iteration),
             Action::Stop { grace, .. } => {
-                return self.start_operation(uid, action.clone(), self.stop.min(*grace), iteration);
+                return self.start_operation(uid, action.clone(), self.stop_delay.min(*grace), iteration);
             }
             Action::Probe { .. } => {
                 managed.probe = Some(action);
@@ -391,12 +394,12 @@ impl Kubelet {
         iteration.schedule_at(at);
     }
 
-    /// The time at which the kubelet receives the response to a write: after the network latency, and later on a node
-    /// where containers start slowly, so that one report covers several changes.
+    /// The time at which the kubelet receives the response to a write. It includes the network latency and the start
+    /// delay of containers, so that one report contains several changes.
     fn response_time(&self, iteration: &mut SyncIteration<'_>) -> Time {
         let lag =
             Duration::from_micros(iteration.rng.between(100, iteration.fault_rates.lag_ms.max(1) * 1000));
-        let at = iteration.now + self.start + lag;
+        let at = iteration.now + self.start_delay + lag;
         iteration.schedule_at(at);
         at
     }
@@ -456,10 +459,10 @@ impl ManagedPod {
         }
     }
 
-    /// Completes the probe in progress if its result differs from the last one.
+    /// Completes the probe in progress if its result differs from the last result.
     fn complete_probe(&mut self, behaviour: ImageBehaviour, clock: Time) {
         let Some(Action::Probe { id, .. }) = &self.probe else { return };
-        let result = (id.clone(), behaviour == ImageBehaviour::Good);
+        let result = (id.clone(), behaviour == ImageBehaviour::BecomesReady);
         if self.last_probe.as_ref() == Some(&result) {
             return;
         }
@@ -477,12 +480,12 @@ impl SyncIteration<'_> {
         self.next_at = earliest(self.next_at, Some(time));
     }
 
-    /// Writes to the API server; some requests are lost, and of some only the response.
+    /// Writes to the API server. Some requests are lost, and some responses are lost after the write was applied.
     fn write_to_server(
         &mut self,
         write: impl FnOnce(&mut SimServer) -> Result<(), CallError>,
     ) -> ActionOutcome {
-        let fails = self.rng.chance(self.fault_rates.agent_write);
+        let fails = self.rng.chance(self.fault_rates.kubelet_write);
         let failed = |why: &str| ActionOutcome::Failed { reason: "Unreachable".into(), message: why.into() };
         if fails && self.rng.chance(500) {
             return failed("the request was lost");
@@ -502,7 +505,8 @@ fn running_since(container: &Container) -> Time {
     }
 }
 
-fn pod_ending(is_rejection: bool, by_shutdown: bool) -> PodTermination {
+/// The termination of a pod that the node rejects or evicts, or of a pod on a node that shuts down.
+fn pod_termination(is_rejection: bool, by_shutdown: bool) -> PodTermination {
     let (reason, message) = match (is_rejection, by_shutdown) {
         (true, true) => ("NodeShutdown", "Pod was rejected as the node is shutting down."),
         (false, true) => ("Terminated", "Pod was terminated in response to imminent node shutdown."),

@@ -1,5 +1,5 @@
-//! Invariants of a kubelet's actions for one pod. The rules are written independently of the engine, so that the engine
-//! does not check itself.
+//! Invariants of a kubelet's actions for one pod. The checks do not use rules of the engine, so that the engine does
+//! not check itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,13 +12,17 @@ use serde_json::Value;
 /// Checks the actions of a kubelet for one pod.
 #[derive(Debug, Default)]
 pub struct KubeletChecks {
-    /// IDs of containers whose startup probe has passed; kept when the kubelet restarts.
+    /// IDs of containers whose startup probe has passed. They are kept when the kubelet restarts.
     started_containers: BTreeSet<Text>,
-    /// The kubelet's actions in progress; reset when the kubelet restarts, like all following fields.
+    /// The kubelet's actions in progress. This field and all following fields are reset when the kubelet restarts.
     in_progress: Vec<Action>,
+    /// Restarts by container name.
     restarts: BTreeMap<Text, RestartHistory>,
+    /// IDs of containers whose preStop hook was run.
     hooks: BTreeSet<Text>,
+    /// Time by which all containers must be stopped.
     end_by: Option<Time>,
+    /// Rank of the last reported phase.
     phase: u8,
 }
 
@@ -35,13 +39,13 @@ struct RestartHistory {
 const GRACE_TOLERANCE: Duration = Duration::from_secs(1);
 
 impl KubeletChecks {
-    /// A new kubelet process starts, and finds this pod status.
+    /// Records that a new kubelet process starts and reads this pod status.
     pub fn on_kubelet_start(&mut self, status: &Value) {
         let passed = std::mem::take(&mut self.started_containers);
         *self = Self { started_containers: passed, phase: phase_rank(status), ..Self::default() };
     }
 
-    /// The kubelet has learned that all containers must be stopped by this time.
+    /// Records that the kubelet knows that all containers must be stopped by this time.
     pub fn set_stop_deadline(&mut self, at: Time) {
         self.end_by = Some(self.end_by.map_or(at, |it| it.min(at)));
     }
@@ -84,7 +88,8 @@ impl KubeletChecks {
         }
     }
 
-    /// Crash-loop backoff: an exited container restarts immediately, then after 10 s, 20 s and so on up to 5 min.
+    /// Checks the crash-loop backoff: an exited container restarts immediately the first time, then after 10 s, 20 s
+    /// and so on up to 5 min.
     fn check_restart_backoff(&mut self, name: &Text, seen: &RuntimeState, now: Time) -> Result<(), String> {
         let all = seen.containers.iter().filter(|it| it.name == *name);
         let Some(last) = all.max_by_key(|it| it.attempt) else { return Ok(()) };
@@ -149,7 +154,7 @@ impl KubeletChecks {
         }
     }
 
-    /// The phase of a pod only advances: Pending, Running, then Succeeded or Failed.
+    /// Checks that the phase of a pod only advances from Pending to Running to Succeeded or Failed.
     fn check_phase_order(&mut self, status: &Value) -> Result<(), String> {
         let before = std::mem::replace(&mut self.phase, phase_rank(status));
         let has_ended = 2 <= before;
@@ -160,6 +165,7 @@ impl KubeletChecks {
     }
 }
 
+/// Rank of a pod's phase in the order in which phases follow each other.
 fn phase_rank(status: &Value) -> u8 {
     match status["phase"].as_str() {
         Some("Running") => 1,

@@ -1,9 +1,9 @@
-//! Deterministic simulation testing: runs the shipped engine and store in a simulated cluster under injected faults.
+//! Deterministic simulation testing. The shipped engine and store run in a simulated cluster with injected faults.
 //!
-//! A seed determines the cluster, the fault rates and the user actions. A run has two phases. In the first one every
+//! A seed determines the cluster, the fault rates and the user actions. A run has two phases. In the first phase every
 //! component may fail, and safety invariants are checked at every step. Then all faults stop, and the cluster must
-//! converge to the desired state and stay there. `cargo sim SEED` replays one seed with its trace; `cargo sim --seeds
-//! N` runs many.
+//! converge to the desired state and stay there. `cargo sim SEED` replays one seed and prints its trace. `cargo sim
+//! --seeds N` runs N seeds.
 
 pub mod case;
 pub mod container_runtime;

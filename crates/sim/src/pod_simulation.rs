@@ -1,8 +1,8 @@
-//! Simulation of one pod on one node: runs the shipped rules of `engine::kubelet::pod` with a slow and failing runtime,
-//! crashing containers, a crashing kubelet, and users who change and delete the pod.
+//! Simulation of one pod on one node. It runs the shipped rules of `engine::kubelet::pod` with a slow and failing
+//! runtime, crashing containers, a crashing kubelet, and users who change and delete the pod.
 //!
-//! In the first phase everything may fail, and safety is checked at every step. Then all faults stop, and the pod must
-//! converge. Then it is deleted, and nothing of it may remain.
+//! In the first phase every component may fail, and safety is checked at every step. Then all faults stop, and the pod
+//! must converge. Then the pod is deleted, and none of its containers may remain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,47 +31,30 @@ pub fn run_pod_seed(seed: u64) -> Result<(), String> {
     })
 }
 
-/// Duration of the phase with faults, and the time to converge afterwards, which is longer than the longest backoff.
+/// Duration of the phase with faults, and the time within which the pod must converge after it. The latter is longer
+/// than the longest backoff.
 const POD_FAULTS_DURATION: Duration = Duration::from_secs(600);
 const POD_CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(700);
-/// Maximum number of steps in one phase; more mean a hot loop.
+/// Maximum number of steps in one phase. More steps mean a hot loop.
 const PHASE_STEPS_MAX: usize = 100_000;
 
 /// A scheduled step of the simulation.
 #[derive(Debug)]
 enum PodTask {
     /// The runtime or the API server executes an action.
-    Execute {
-        process_number: u64,
-        action: Action,
-    },
+    Execute { process_number: u64, action: Action },
     /// The outcome of an action reaches the kubelet.
-    Respond {
-        process_number: u64,
-        action: Action,
-        outcome: ActionOutcome,
-    },
+    Respond { process_number: u64, action: Action, outcome: ActionOutcome },
     /// A container exits on its own.
-    Exit {
-        id: Text,
-        code: i32,
-    },
+    Exit { id: Text, code: i32 },
     /// The kubelet queries the state of the runtime.
-    QueryRuntime {
-        process_number: u64,
-    },
+    QueryRuntime { process_number: u64 },
     /// The state of the runtime reaches the kubelet.
-    RuntimeQueried {
-        process_number: u64,
-        seen: RuntimeState,
-    },
-    /// The watch delivers the current object, or its deletion.
-    Watch {
-        process_number: u64,
-    },
-    Wake {
-        process_number: u64,
-    },
+    RuntimeQueried { process_number: u64, seen: RuntimeState },
+    /// The watch delivers the current object, or the deletion of the object.
+    Watch { process_number: u64 },
+    /// The time of the next scheduled sync is reached.
+    Wake { process_number: u64 },
     /// Injects a fault or a user action.
     Chaos,
     /// The kubelet starts.
@@ -89,17 +72,17 @@ struct PodSimulation {
     object: Value,
     exists: bool,
     runtime: SimRuntime,
-    /// The running kubelet's state of the pod; `None` while the kubelet is down.
+    /// The running kubelet's state of the pod. `None` while the kubelet is not running.
     kubelet: Option<Pod>,
-    /// Number of kubelet starts and crashes; tasks of an earlier kubelet process are ignored.
+    /// Number of kubelet starts and crashes. Tasks of an earlier kubelet process are ignored.
     process_number: u64,
-    /// The kubelet has seen that the pod is deleted or being deleted.
+    /// Whether the kubelet has observed that the pod is deleted or being deleted.
     has_seen_deletion: bool,
     /// Time of the next scheduled sync.
     wake_at: Option<Time>,
     has_faults: bool,
     restart: RestartPolicy,
-    /// Exit codes of containers, by name: they decide whether a restart is allowed.
+    /// Exit codes of containers, by container name. They decide whether a restart is allowed.
     exit_codes: BTreeMap<Text, Vec<i32>>,
     /// Sandboxes in which a main container has started.
     started_sandboxes: BTreeSet<Text>,
@@ -270,7 +253,7 @@ impl PodSimulation {
                 let (now, object) = (self.now, self.parsed_pod());
                 self.observe_deletion();
                 if let Some(pod) = &mut self.kubelet {
-                    if self.exists { pod.update_spec(object, now) } else { pod.removed_from_api(now) }
+                    if self.exists { pod.update_spec(object, now) } else { pod.mark_removed_from_api(now) }
                 }
                 self.sync_pod()?;
             }
@@ -307,7 +290,8 @@ impl PodSimulation {
         self.schedule_runtime_query(1);
     }
 
-    /// The kubelet sees the current object: whether the pod is being deleted, and its deadline.
+    /// Records what the kubelet observes in the current object: whether the pod is being deleted, and by when its
+    /// containers must be stopped.
     fn observe_deletion(&mut self) {
         let meta = &self.object["metadata"];
         let is_deleted = meta["deletionTimestamp"].is_string();
@@ -355,7 +339,8 @@ impl PodSimulation {
         Ok(())
     }
 
-    /// The runtime or the API server executes an action, even if the kubelet that sent it has crashed meanwhile.
+    /// The runtime or the API server executes an action, even if the kubelet process that issued the action has
+    /// crashed.
     fn apply_action(&mut self, process_number: u64, action: Action) -> Result<(), String> {
         let failed =
             ActionOutcome::Failed { reason: failure_reason(&action).into(), message: "it failed".into() };
@@ -517,7 +502,7 @@ impl PodSimulation {
         Err(format!("the pod is deleted from the API server in phase {phase:?}"))
     }
 
-    /// Schedules the exit of a started container, if it exits on its own.
+    /// Schedules the exit of a started container, if the container exits on its own.
     fn schedule_exit(&mut self, id: &Text, name: &Text) {
         let is_init = INIT_CONTAINERS.iter().any(|(it, is_sidecar)| **it == **name && !is_sidecar);
         let ends = is_init || self.restart != RestartPolicy::Always && &**name != "proxy";
@@ -683,7 +668,7 @@ impl PodSimulation {
     }
 }
 
-/// Whether the restart policy restarts a container with this exit code. Written independently of the engine.
+/// Whether the restart policy restarts a container with this exit code. It does not use rules of the engine.
 fn is_restarted(restart: RestartPolicy, code: i32) -> bool {
     match (restart, code) {
         (RestartPolicy::Always, _) => true,
@@ -692,7 +677,7 @@ fn is_restarted(restart: RestartPolicy, code: i32) -> bool {
     }
 }
 
-/// The reason that the kubelet gives when an action fails.
+/// The reason that the kubelet reports when this action fails.
 fn failure_reason(action: &Action) -> &'static str {
     match action {
         Action::FindImage { .. } => "ImageInspectError",

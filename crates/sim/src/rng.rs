@@ -1,6 +1,6 @@
 //! The seeded random number generator, the simulator's only source of randomness.
 
-/// SplitMix64 random number generator, with the same sequence on every machine.
+/// SplitMix64 random number generator. It generates the same sequence on every machine.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -32,6 +32,7 @@ impl Rng {
         0 < per_mille && self.below(1000) < per_mille
     }
 
+    /// A random element, or `None` if the slice is empty.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         let len = u64::try_from(of.len()).unwrap_or(0);
         of.get(usize::try_from(self.below(len)).unwrap_or(0))

@@ -1,4 +1,4 @@
-//! Runs one seed: draws the cluster, injects faults, ends all faults, and checks that the cluster converges.
+//! Runs one seed. A run draws the cluster, injects faults, ends all faults, and checks that the cluster converges.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -9,13 +9,15 @@ use crate::kubelet::ImageBehaviour;
 use crate::rng::Rng;
 use crate::world::World;
 
-/// The result of a run.
+/// The result of the run of one seed.
 #[derive(Debug)]
 pub struct RunResult {
     pub seed: u64,
     pub violation: Option<Violation>,
+    /// Hash of the trace. Two runs with the same hash had the same steps.
     pub hash: u64,
     pub steps: u64,
+    /// Number of controller writes.
     pub writes: usize,
     /// The cluster at the end of the run, as scenario text.
     pub scenario: String,
@@ -52,7 +54,7 @@ pub fn run_seed(seed: u64, verbose: bool) -> RunResult {
     }
 }
 
-/// Draws the cluster of a seed: one to six nodes, one or two sets, one or two controller replicas.
+/// Draws the cluster of a seed, with one to six nodes, one or two sets, and one or two controller replicas.
 fn random_world(seed: u64) -> World {
     let mut rng = Rng::new(seed);
     let fault_rates = FaultRates::random(&mut rng);
@@ -76,16 +78,16 @@ fn random_world(seed: u64) -> World {
     if rng.chance(250) {
         let behaviours = [
             ImageBehaviour::NeverReady,
-            ImageBehaviour::Fails,
-            ImageBehaviour::Ends,
-            ImageBehaviour::KillsNode,
-            ImageBehaviour::Crashes,
+            ImageBehaviour::PodFails,
+            ImageBehaviour::Completes,
+            ImageBehaviour::CrashesNode,
+            ImageBehaviour::CrashLoops,
         ];
         let behaviour = rng.pick(&behaviours).copied().unwrap_or_default();
         world.image_behaviours.insert(format!("d:{}", rng.between(1, 4)), behaviour);
     }
     world.settings.burst =
         usize::try_from([1, 3, 250][usize::try_from(rng.below(3)).unwrap_or(0)]).unwrap_or(250);
-    world.user_budget = rng.between(0, 60);
+    world.user_actions_left = rng.between(0, 60);
     world
 }

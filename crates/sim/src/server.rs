@@ -1,7 +1,7 @@
-//! A simulated API server: objects as JSON in the real store, with the semantics that the rules rely on (optimistic
-//! concurrency, generations, graceful deletion, finalizers, strategic merge of owner references).
+//! A simulated API server. It keeps objects as JSON in the real store, with the semantics that the rules rely on:
+//! optimistic concurrency, generations, graceful deletion, finalizers, and strategic merge of owner references.
 //!
-//! The invariants are checked against this state only: it is the authoritative state of the cluster.
+//! The state of this server is the authoritative state of the cluster, on which the invariants are checked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,11 +23,12 @@ use serde_json::{Value, json};
 /// The component that made a change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Actor {
+    /// A replica of the DaemonSet controller, by its index.
     Controller(usize),
     Scheduler,
     Kubelet,
     NodeLifecycle,
-    Garbage,
+    GarbageCollector,
     User,
 }
 
@@ -39,11 +40,11 @@ pub struct SimCommit {
     pub key: ObjectKey,
     pub actor: Actor,
     pub at: Time,
-    /// The fact after the change; `None` if the object was deleted.
+    /// The fact after the change. `None` if the object was deleted.
     pub fact: Option<Fact>,
 }
 
-/// The revision of a change and the fact after it; `None` if the object was deleted.
+/// The revision of a change, and the fact after the change. The fact is `None` if the object was deleted.
 type ObjectVersion = (u64, Option<Fact>);
 
 /// The simulated API server.
@@ -56,26 +57,27 @@ pub struct SimServer {
     pub nodes: BTreeMap<Text, Arc<Node>>,
     pub pods: BTreeMap<ObjectKey, Arc<Pod>>,
     pub revisions: BTreeMap<ObjectKey, Arc<Revision>>,
-    /// All versions of every object, to check what a controller saw at an earlier revision.
+    /// All versions of every object. They show which state a controller had in its cache at an earlier revision.
     versions: BTreeMap<(Kind, ObjectKey), Vec<ObjectVersion>>,
     pub log: Vec<SimCommit>,
     /// Time of the last Lease renewal, by node.
     pub leases: BTreeMap<Text, Time>,
     uids: u64,
     names: u64,
-    /// Maximum number of pods; further creates are rejected as by a ResourceQuota.
+    /// Maximum number of pods, as in a ResourceQuota. Creates above the maximum are rejected.
     pub quota: Option<usize>,
+    /// Whether the namespace is terminating, so that creates are rejected.
     pub namespace_terminating: bool,
     now: Time,
 }
 
-/// Length of the store's history: more commits than any run makes, so that no watch is compacted by accident.
-const HISTORY_MAX: usize = 100_000;
+/// Length of the store's history. No run makes more commits, so that no watch fails because of compaction.
+const HISTORY_COMMITS_MAX: usize = 100_000;
 
 impl Default for SimServer {
     fn default() -> Self {
         Self {
-            store: Store::new(HISTORY_MAX),
+            store: Store::new(HISTORY_COMMITS_MAX),
             shared: Interner::default(),
             objects: BTreeMap::new(),
             sets: BTreeMap::new(),
@@ -129,13 +131,13 @@ impl SimServer {
         self.objects.iter().filter(move |((it, _), _)| *it == kind).map(|((_, key), value)| (key, value))
     }
 
-    /// The fact of an object at a revision; `None` if the object did not exist.
+    /// The fact of an object at a revision. Returns `None` if the object did not exist.
     pub fn fact_at_revision(&self, kind: Kind, key: &ObjectKey, revision: u64) -> Option<&Fact> {
         let versions = self.versions.get(&(kind, key.clone()))?;
         versions.iter().rev().find(|(at, _)| *at <= revision).and_then(|(_, fact)| fact.as_ref())
     }
 
-    /// All versions of an object that were current between two revisions, both included.
+    /// All versions of an object that were current at a revision between `from` and `to`, both included.
     pub fn facts_between(&self, kind: Kind, key: &ObjectKey, from: u64, to: u64) -> Vec<Option<&Fact>> {
         let Some(versions) = self.versions.get(&(kind, key.clone())) else { return vec![None] };
         let first = versions.iter().rposition(|(at, _)| *at <= from);
@@ -148,13 +150,13 @@ impl SimServer {
         found
     }
 
-    /// The result of a list at a revision, which may be older than the current one.
+    /// The result of a list at a revision, which may be older than the current revision.
     pub fn list_at_revision(&self, kind: Kind, revision: u64) -> Vec<Fact> {
         let of_kind = self.versions.iter().filter(|((it, _), _)| *it == kind);
         of_kind.filter_map(|((kind, key), _)| self.fact_at_revision(*kind, key, revision).cloned()).collect()
     }
 
-    /// Whether new pods are rejected: the quota is used up, or the namespace is terminating.
+    /// Whether new pods are rejected, because the quota is used up or the namespace is terminating.
     pub fn rejects_new_pods(&self) -> bool {
         self.namespace_terminating || self.quota.is_some_and(|max| max <= self.pods.len())
     }
@@ -269,8 +271,8 @@ impl SimServer {
         self.update(Kind::Sets, key, actor, |object| object["status"] = body["status"].clone())
     }
 
-    /// Deletes an object. Rule: a pod that may still be running only gets a deletion timestamp; the kubelet deletes it
-    /// after its containers have stopped.
+    /// Deletes an object. Rule: a pod that may still be running only gets a deletion timestamp. The kubelet deletes
+    /// such a pod after its containers have stopped.
     pub fn delete(
         &mut self,
         kind: Kind,
@@ -325,7 +327,8 @@ impl SimServer {
         })
     }
 
-    /// Replays a recorded change of another server, byte for byte and at its revision. `json` is `None` for a deletion.
+    /// Replays a change that was recorded on another server, with the same bytes and the same revision. `json` is
+    /// `None` for a deletion.
     pub fn replay_commit(
         &mut self,
         revision: u64,
@@ -382,7 +385,7 @@ impl SimServer {
         self.log.push(SimCommit { revision, kind, key: key.clone(), actor, at: self.now, fact });
     }
 
-    /// Parses the newest version of an object and stores the fact.
+    /// Parses the newest version of an object and stores the resulting fact.
     fn record_fact(&mut self, kind: Kind, key: &ObjectKey, json: Option<&[u8]>) {
         let shared = &mut self.shared;
         let parsed = json.and_then(|json| match kind {
@@ -408,7 +411,7 @@ impl SimServer {
     }
 }
 
-/// Sets the spec fields that every pod of the simulation has, as a mutating webhook would: it may run to completion,
+/// Sets the spec fields that every pod of the simulation has, like a mutating webhook. The pod may run to completion,
 /// has a long grace period and a readiness probe, and uses the host network.
 fn set_pod_defaults(pod: &mut Value) {
     if pod["status"].is_null() {
@@ -422,7 +425,7 @@ fn set_pod_defaults(pod: &mut Value) {
     }
 }
 
-/// Sets the node condition that belongs to each condition taint; otherwise the node lifecycle controller would remove
+/// Sets the node condition that belongs to each condition taint. Otherwise the node lifecycle controller would remove
 /// the taint.
 fn set_conditions_for_taints(node: &mut Value) {
     const CONDITION_TAINTS: [(&str, &str); 4] = [
@@ -447,14 +450,14 @@ fn set_conditions_for_taints(node: &mut Value) {
     }
 }
 
-/// Whether a pod may be deleted immediately: it was never bound, or it has finished.
+/// Whether a pod may be deleted immediately, because it was never bound or has finished.
 fn may_delete_pod_immediately(pod: &Value) -> bool {
     let unbound = pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty);
     unbound || matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
-/// Applies a patch: a JSON merge patch, except that `ownerReferences` are merged by UID and `conditions` by type, and
-/// `podIPs` are replaced, as in a strategic merge patch.
+/// Applies a patch as a JSON merge patch. As in a strategic merge patch, however, `ownerReferences` are merged by UID,
+/// `conditions` are merged by type, and `podIPs` are replaced.
 pub fn apply_patch(object: &mut Value, patch: &Value) {
     let Some(fields) = patch.as_object() else {
         *object = patch.clone();

@@ -1,4 +1,4 @@
-//! The trace of a run: a hash to compare two runs, and log lines for a replay.
+//! The trace of a run. It has a hash to compare two runs, and log lines to print.
 
 use std::fmt::{Debug, Write as _};
 
@@ -12,6 +12,7 @@ use crate::server::SimCommit;
 pub struct Trace {
     hash: u64,
     pub steps: u64,
+    /// Log lines, if the run is traced.
     pub lines: Option<Vec<String>>,
 }
 

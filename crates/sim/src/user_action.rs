@@ -1,4 +1,4 @@
-//! User actions on the cluster: drawn at random, or read from a script with one action per line.
+//! User actions on the cluster. They are drawn at random, or read from a script with one action per line.
 
 use muster_engine::daemonset::facts::Kind;
 
@@ -7,176 +7,103 @@ use crate::kubelet::ImageBehaviour;
 /// An action of a user or an administrator, an injected failure, or a control step of a script.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UserAction {
-    Template {
-        set: String,
-        number: u64,
-    },
-    Strategy {
-        set: String,
-        strategy: String,
-    },
-    MinReady {
-        set: String,
-        seconds: u64,
-    },
-    History {
-        set: String,
-        limit: u64,
-    },
-    /// Sets the tolerations of the template; `None` removes them.
-    Tolerate {
-        set: String,
-        key: Option<String>,
-    },
-    NodeSelector {
-        set: String,
-        label: Option<(String, String)>,
-    },
-    /// A newer API server defaults a field that is absent from the template.
-    Defaulted {
-        set: String,
-    },
+    /// Changes the image of the template to the image with this number.
+    ChangeTemplate { set: String, number: u64 },
+    /// Changes the update strategy.
+    ChangeStrategy { set: String, strategy: String },
+    /// Changes `minReadySeconds`.
+    ChangeMinReadySeconds { set: String, seconds: u64 },
+    /// Changes `revisionHistoryLimit`.
+    ChangeRevisionHistoryLimit { set: String, limit: u64 },
+    /// Changes the template's tolerations to one toleration of this key, or to none.
+    ChangeTolerations { set: String, key: Option<String> },
+    /// Changes the template's node selector to one label, or to none.
+    ChangeNodeSelector { set: String, label: Option<(String, String)> },
+    /// A newer API server sets defaults in fields that are absent from the template.
+    ApplyNewDefaults { set: String },
     /// Sets an empty selector, which validation would reject.
-    SelectAll {
-        set: String,
-    },
+    EmptySelector { set: String },
     /// Another client adds a condition to the status.
-    ForeignCondition {
-        set: String,
-    },
-    DeleteSet {
-        set: String,
-        how: SetDeletion,
-    },
+    AddForeignCondition { set: String },
+    /// Deletes a set with this propagation policy.
+    DeleteSet { set: String, how: SetDeletion },
     /// Adds an object from a line of a scenario: a set, a node, a pod or a revision.
-    Add {
-        line: String,
-    },
-    DeletePod {
-        pod: ScriptPodRef,
-        force: bool,
-    },
-    OrphanPod {
-        pod: ScriptPodRef,
-    },
-    RelabelPod {
-        pod: ScriptPodRef,
-    },
-    HoldPod {
-        pod: ScriptPodRef,
-    },
-    FreePod {
-        pod: ScriptPodRef,
-    },
-    /// Sets the revision hash label of a pod to another value.
-    RehashPod {
-        pod: ScriptPodRef,
-        hash: String,
-    },
-    /// Creates a pod without an owner that has a set's labels.
-    Impostor {
-        set: String,
-        node: String,
-    },
-    DuplicateRevision {
-        set: String,
-    },
-    DeleteRevision {
-        set: String,
-    },
-    OrphanRevision {
-        set: String,
-    },
-    /// Changes the labels of a revision so that the selector no longer matches it.
-    RelabelRevision {
-        set: String,
-    },
-    /// Creates a revision with another template under the name that the template of this number would get.
-    SquatRevision {
-        set: String,
-        number: u64,
-    },
-    Label {
-        node: String,
-        key: String,
-        value: Option<String>,
-    },
-    Taint {
-        node: String,
-        key: String,
-        effect: String,
-    },
-    Untaint {
-        node: String,
-        key: String,
-    },
-    RemoveNode {
-        node: String,
-    },
-    Kill {
-        node: String,
-    },
-    Revive {
-        node: String,
-    },
-    ShutDown {
-        node: String,
-    },
-    /// The kubelet of the node restarts.
-    CrashAgent {
-        node: String,
-    },
-    /// Sets the time that containers on this node take to stop.
-    SlowStop {
-        node: String,
-        seconds: u64,
-    },
-    ImageBehaviour {
-        image: String,
-        behaviour: ImageBehaviour,
-    },
-    Quota {
-        max: Option<usize>,
-    },
-    Terminate {
-        terminating: bool,
-    },
-    Scheduler {
-        runs: bool,
-    },
-    Garbage {
-        runs: bool,
-    },
-    Crash,
+    AddObject { line: String },
+    /// Deletes a pod. With `force`, the pod is deleted immediately.
+    DeletePod { pod: ScriptPodRef, force: bool },
+    /// Removes the owner references of a pod.
+    OrphanPod { pod: ScriptPodRef },
+    /// Changes the labels of a pod so that the selector no longer matches it.
+    RelabelPod { pod: ScriptPodRef },
+    /// Adds a finalizer to a pod.
+    AddPodFinalizer { pod: ScriptPodRef },
+    /// Removes the finalizers of a pod.
+    RemovePodFinalizers { pod: ScriptPodRef },
+    /// Changes the revision hash label of a pod.
+    ChangePodRevisionHash { pod: ScriptPodRef, hash: String },
+    /// Creates a pod that has the labels of a set, but no owner.
+    CreateLookalikePod { set: String, node: String },
+    /// Creates a copy of the newest revision of a set.
+    DuplicateRevision { set: String },
+    /// Deletes the newest revision of a set.
+    DeleteRevision { set: String },
+    /// Removes the owner references of the newest revision of a set.
+    OrphanRevision { set: String },
+    /// Changes the labels of the newest revision of a set so that the selector no longer matches it.
+    RelabelRevision { set: String },
+    /// Creates a revision that has the name of the revision of the template with this number, but another template.
+    CreateCollidingRevision { set: String, number: u64 },
+    /// Sets a label of a node, or removes it if `value` is `None`.
+    LabelNode { node: String, key: String, value: Option<String> },
+    /// Adds a taint to a node.
+    TaintNode { node: String, key: String, effect: String },
+    /// Removes all taints with this key from a node.
+    UntaintNode { node: String, key: String },
+    /// Deletes a Node object and its kubelet.
+    RemoveNode { node: String },
+    /// Crashes a node, which stays down.
+    CrashNode { node: String },
+    /// Reboots a node.
+    RebootNode { node: String },
+    /// Starts a graceful shutdown of a node.
+    ShutDownNode { node: String },
+    /// Restarts the kubelet of a node.
+    RestartKubelet { node: String },
+    /// Changes the time that containers on a node take to stop.
+    ChangeContainerStopDelay { node: String, seconds: u64 },
+    /// Changes the behaviour of the containers of an image.
+    ChangeImageBehaviour { image: String, behaviour: ImageBehaviour },
+    /// Changes the maximum number of pods. `None` removes the limit.
+    ChangePodQuota { max: Option<usize> },
+    /// Marks the namespace as terminating, or as active again.
+    MarkNamespaceTerminating { terminating: bool },
+    /// Starts or stops the scheduler.
+    ToggleScheduler { runs: bool },
+    /// Starts or stops the garbage collector.
+    ToggleGarbageCollector { runs: bool },
+    /// Crashes all replicas of the DaemonSet controller.
+    CrashReplicas,
+    /// Crashes the replica that leads.
     CrashLeader,
-    Freeze {
-        seconds: u64,
-    },
-    /// The watches of one kind stall on all replicas.
-    Stick {
-        kind: Kind,
-        seconds: u64,
-    },
-    StepClock {
-        seconds: i64,
-    },
-    Resync,
-    Wait {
-        seconds: u64,
-    },
-    /// Waits until the cluster has converged.
-    Settle,
-    /// Waits until the cluster has converged, at most for this time.
-    SettleWithin {
-        seconds: u64,
-    },
-    /// The response to the controller's next write is lost; `applied` is whether the write itself succeeds.
-    NoAnswer {
-        applied: bool,
-    },
+    /// Freezes the process of the replica that leads.
+    FreezeLeader { seconds: u64 },
+    /// Stalls the watches of one kind on all replicas.
+    StallWatches { kind: Kind, seconds: u64 },
+    /// Steps the clocks of all replicas.
+    StepClocks { seconds: i64 },
+    /// Enqueues all sets on the leader.
+    ResyncSets,
+    /// Runs the simulation for this time.
+    Wait { seconds: u64 },
+    /// Runs the simulation until the cluster has converged.
+    WaitUntilConverged,
+    /// Runs the simulation until the cluster has converged, at most for this time.
+    WaitUntilConvergedWithin { seconds: u64 },
+    /// Loses the response to the controller's next write. The write itself is applied only if `applied` is true.
+    LoseNextResponse { applied: bool },
 }
 
-/// The propagation policy of a deletion.
+/// The propagation policy of the deletion of a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetDeletion {
     Background,
@@ -184,11 +111,11 @@ pub enum SetDeletion {
     Orphan,
 }
 
-/// A pod by its set and node: `d@a`, or by name.
+/// A reference to a pod in a script, by set and node (`d@a`) or by name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ScriptPodRef {
-    Of { set: String, node: String },
-    Named(String),
+    OnNode { set: String, node: String },
+    ByName(String),
 }
 
 impl UserAction {
@@ -198,81 +125,81 @@ impl UserAction {
         let own = |it: &str| it.to_owned();
         let number = |it: &str| it.parse::<u64>().map_err(|_| format!("{it:?} is not a number"));
         let pod = |it: &str| match it.split_once('@') {
-            Some((set, node)) => ScriptPodRef::Of { set: own(set), node: own(node) },
-            None => ScriptPodRef::Named(own(it)),
+            Some((set, node)) => ScriptPodRef::OnNode { set: own(set), node: own(node) },
+            None => ScriptPodRef::ByName(own(it)),
         };
         Ok(match words.as_slice() {
-            ["template", set, n] => Self::Template { set: own(set), number: number(n)? },
-            ["strategy", set, how] => Self::Strategy { set: own(set), strategy: own(how) },
-            ["min-ready", set, n] => Self::MinReady { set: own(set), seconds: number(n)? },
-            ["history", set, n] => Self::History { set: own(set), limit: number(n)? },
-            ["tolerate", set, "nothing"] => Self::Tolerate { set: own(set), key: None },
-            ["tolerate", set, key] => Self::Tolerate { set: own(set), key: Some(own(key)) },
-            ["node-selector", set, "none"] => Self::NodeSelector { set: own(set), label: None },
+            ["template", set, n] => Self::ChangeTemplate { set: own(set), number: number(n)? },
+            ["strategy", set, how] => Self::ChangeStrategy { set: own(set), strategy: own(how) },
+            ["min-ready", set, n] => Self::ChangeMinReadySeconds { set: own(set), seconds: number(n)? },
+            ["history", set, n] => Self::ChangeRevisionHistoryLimit { set: own(set), limit: number(n)? },
+            ["tolerate", set, "nothing"] => Self::ChangeTolerations { set: own(set), key: None },
+            ["tolerate", set, key] => Self::ChangeTolerations { set: own(set), key: Some(own(key)) },
+            ["node-selector", set, "none"] => Self::ChangeNodeSelector { set: own(set), label: None },
             ["node-selector", set, label] => {
                 let (key, value) = label.split_once('=').ok_or("node-selector SET KEY=VALUE")?;
-                Self::NodeSelector { set: own(set), label: Some((own(key), own(value))) }
+                Self::ChangeNodeSelector { set: own(set), label: Some((own(key), own(value))) }
             }
-            ["defaulted", set] => Self::Defaulted { set: own(set) },
-            ["select-all", set] => Self::SelectAll { set: own(set) },
-            ["condition", set] => Self::ForeignCondition { set: own(set) },
+            ["defaulted", set] => Self::ApplyNewDefaults { set: own(set) },
+            ["select-all", set] => Self::EmptySelector { set: own(set) },
+            ["condition", set] => Self::AddForeignCondition { set: own(set) },
             ["delete-set", set] => Self::DeleteSet { set: own(set), how: SetDeletion::Background },
             ["delete-set", set, "foreground"] => {
                 Self::DeleteSet { set: own(set), how: SetDeletion::Foreground }
             }
             ["delete-set", set, "orphan"] => Self::DeleteSet { set: own(set), how: SetDeletion::Orphan },
-            ["add", ..] => Self::Add { line: line.trim().trim_start_matches("add").trim().to_owned() },
+            ["add", ..] => Self::AddObject { line: line.trim().trim_start_matches("add").trim().to_owned() },
             ["delete", it] => Self::DeletePod { pod: pod(it), force: false },
             ["force-delete", it] => Self::DeletePod { pod: pod(it), force: true },
             ["orphan", it] => Self::OrphanPod { pod: pod(it) },
             ["relabel", it] => Self::RelabelPod { pod: pod(it) },
-            ["hold", it] => Self::HoldPod { pod: pod(it) },
-            ["free", it] => Self::FreePod { pod: pod(it) },
-            ["rehash", it, hash] => Self::RehashPod { pod: pod(it), hash: own(hash) },
-            ["impostor", set, node] => Self::Impostor { set: own(set), node: own(node) },
+            ["hold", it] => Self::AddPodFinalizer { pod: pod(it) },
+            ["free", it] => Self::RemovePodFinalizers { pod: pod(it) },
+            ["rehash", it, hash] => Self::ChangePodRevisionHash { pod: pod(it), hash: own(hash) },
+            ["impostor", set, node] => Self::CreateLookalikePod { set: own(set), node: own(node) },
             ["duplicate-revision", set] => Self::DuplicateRevision { set: own(set) },
             ["delete-revision", set] => Self::DeleteRevision { set: own(set) },
             ["orphan-revision", set] => Self::OrphanRevision { set: own(set) },
             ["relabel-revision", set] => Self::RelabelRevision { set: own(set) },
-            ["squat-revision", set, n] => Self::SquatRevision { set: own(set), number: number(n)? },
+            ["squat-revision", set, n] => Self::CreateCollidingRevision { set: own(set), number: number(n)? },
             ["label", node, label] => {
                 let (key, value) = label.split_once('=').ok_or("label NODE KEY=VALUE")?;
-                Self::Label { node: own(node), key: own(key), value: Some(own(value)) }
+                Self::LabelNode { node: own(node), key: own(key), value: Some(own(value)) }
             }
-            ["unlabel", node, key] => Self::Label { node: own(node), key: own(key), value: None },
+            ["unlabel", node, key] => Self::LabelNode { node: own(node), key: own(key), value: None },
             ["taint", node, taint] => {
                 let (key, effect) = taint.split_once(':').ok_or("taint NODE KEY:EFFECT")?;
-                Self::Taint { node: own(node), key: own(key), effect: own(effect) }
+                Self::TaintNode { node: own(node), key: own(key), effect: own(effect) }
             }
-            ["untaint", node, key] => Self::Untaint { node: own(node), key: own(key) },
+            ["untaint", node, key] => Self::UntaintNode { node: own(node), key: own(key) },
             ["remove-node", node] => Self::RemoveNode { node: own(node) },
-            ["kill", node] => Self::Kill { node: own(node) },
-            ["revive", node] => Self::Revive { node: own(node) },
-            ["shut-down", node] => Self::ShutDown { node: own(node) },
-            ["crash-agent", node] => Self::CrashAgent { node: own(node) },
-            ["slow-stop", node, n] => Self::SlowStop { node: own(node), seconds: number(n)? },
+            ["kill", node] => Self::CrashNode { node: own(node) },
+            ["revive", node] => Self::RebootNode { node: own(node) },
+            ["shut-down", node] => Self::ShutDownNode { node: own(node) },
+            ["crash-agent", node] => Self::RestartKubelet { node: own(node) },
+            ["slow-stop", node, n] => Self::ChangeContainerStopDelay { node: own(node), seconds: number(n)? },
             ["image", image, behaviour] => {
-                Self::ImageBehaviour { image: own(image), behaviour: parse_image_behaviour(behaviour)? }
+                Self::ChangeImageBehaviour { image: own(image), behaviour: parse_image_behaviour(behaviour)? }
             }
-            ["quota", "none"] => Self::Quota { max: None },
-            ["quota", n] => Self::Quota { max: usize::try_from(number(n)?).ok() },
-            ["terminate-namespace"] => Self::Terminate { terminating: true },
-            ["restore-namespace"] => Self::Terminate { terminating: false },
-            ["no-scheduler"] => Self::Scheduler { runs: false },
-            ["scheduler"] => Self::Scheduler { runs: true },
-            ["no-garbage-collection"] => Self::Garbage { runs: false },
-            ["garbage-collection"] => Self::Garbage { runs: true },
-            ["crash"] => Self::Crash,
+            ["quota", "none"] => Self::ChangePodQuota { max: None },
+            ["quota", n] => Self::ChangePodQuota { max: usize::try_from(number(n)?).ok() },
+            ["terminate-namespace"] => Self::MarkNamespaceTerminating { terminating: true },
+            ["restore-namespace"] => Self::MarkNamespaceTerminating { terminating: false },
+            ["no-scheduler"] => Self::ToggleScheduler { runs: false },
+            ["scheduler"] => Self::ToggleScheduler { runs: true },
+            ["no-garbage-collection"] => Self::ToggleGarbageCollector { runs: false },
+            ["garbage-collection"] => Self::ToggleGarbageCollector { runs: true },
+            ["crash"] => Self::CrashReplicas,
             ["crash-leader"] => Self::CrashLeader,
-            ["freeze", n] => Self::Freeze { seconds: number(n)? },
-            ["stick", kind, n] => Self::Stick { kind: parse_kind(kind)?, seconds: number(n)? },
-            ["step-clock", n] => Self::StepClock { seconds: n.parse().map_err(|_| "step-clock SECONDS")? },
-            ["resync"] => Self::Resync,
+            ["freeze", n] => Self::FreezeLeader { seconds: number(n)? },
+            ["stick", kind, n] => Self::StallWatches { kind: parse_kind(kind)?, seconds: number(n)? },
+            ["step-clock", n] => Self::StepClocks { seconds: n.parse().map_err(|_| "step-clock SECONDS")? },
+            ["resync"] => Self::ResyncSets,
             ["wait", n] => Self::Wait { seconds: number(n)? },
-            ["settle"] => Self::Settle,
-            ["settle", n] => Self::SettleWithin { seconds: number(n)? },
-            ["lose-answer"] => Self::NoAnswer { applied: true },
-            ["lose-write"] => Self::NoAnswer { applied: false },
+            ["settle"] => Self::WaitUntilConverged,
+            ["settle", n] => Self::WaitUntilConvergedWithin { seconds: number(n)? },
+            ["lose-answer"] => Self::LoseNextResponse { applied: true },
+            ["lose-write"] => Self::LoseNextResponse { applied: false },
             _ => return Err(format!("{line:?} is not a user action; `UserAction::parse` lists all")),
         })
     }
@@ -280,12 +207,12 @@ impl UserAction {
 
 fn parse_image_behaviour(text: &str) -> Result<ImageBehaviour, String> {
     Ok(match text {
-        "good" => ImageBehaviour::Good,
+        "good" => ImageBehaviour::BecomesReady,
         "never-ready" => ImageBehaviour::NeverReady,
-        "fails" => ImageBehaviour::Fails,
-        "ends" => ImageBehaviour::Ends,
-        "kills-its-node" => ImageBehaviour::KillsNode,
-        "crashes" => ImageBehaviour::Crashes,
+        "fails" => ImageBehaviour::PodFails,
+        "ends" => ImageBehaviour::Completes,
+        "kills-its-node" => ImageBehaviour::CrashesNode,
+        "crashes" => ImageBehaviour::CrashLoops,
         other => {
             return Err(format!(
                 "{other:?} is not good, never-ready, fails, ends, kills-its-node or crashes"

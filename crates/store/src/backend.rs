@@ -1,4 +1,4 @@
-//! The interface of a storage engine below a [`Db`](crate::Db), and the store to which it publishes commits.
+//! The interface of a storage backend of a [`Db`](crate::Db), and the store to which the backend publishes commits.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -8,24 +8,27 @@ use crate::{
     SizeLimitExceeded, Store, StoreLimits, WriteClass,
 };
 
-/// A storage engine: orders commits, makes them durable and publishes them.
+/// A storage backend: orders commits, makes them durable and publishes them.
 pub trait Backend: Send + Sync {
     /// Submits a commit. Calls `done` when the commit is durable and published, or when it is rejected.
     fn commit(&self, commit: Commit, done: OnCommitted);
 
-    /// Linearizable read barrier: calls `done` when the published state includes every commit that any server
+    /// Linearizable read barrier. Calls `done` when the published state includes every commit that any server
     /// acknowledged before this call.
     fn read_barrier(&self, done: OnReadBarrier);
 
     /// Drops all history up to the revision `floor`.
     fn compact(&self, floor: Revision);
 
-    /// Completes queued commits, rejects later ones, and returns when the last write is done. Must not be called from a
-    /// callback: that would deadlock.
+    /// Completes queued commits, rejects later commits, and returns when the last write is done. A call from a callback
+    /// would deadlock.
     fn close(&self);
 }
 
+/// Called once with the result of a commit.
 pub type OnCommitted = Box<dyn FnOnce(Result<Arc<CommitEvent>, CommitError>) + Send>;
+
+/// Called once when a read barrier is passed or has failed.
 pub type OnReadBarrier = Box<dyn FnOnce(Result<(), ReadBarrierError>) + Send>;
 
 /// The backend cannot confirm that its state is current.
@@ -39,23 +42,26 @@ pub struct ReadBarrierError {
 pub struct DbOptions {
     pub window: HistoryWindow,
     pub limits: StoreLimits,
-    /// Maximum number of queued commits; further ones are rejected immediately.
+    /// Maximum number of queued commits. Further commits are rejected immediately.
     pub queue_max: usize,
-    pub on_commit: OnCommit,
-    /// Called once if the log fails; no commit succeeds from then on.
+    pub on_commit: OnBatchPublished,
+    /// Called once if the log fails. No later commit succeeds.
     pub on_failure: OnFailure,
 }
 
-/// Called with every batch after it is published and before its callers get their results.
-pub type OnCommit = Box<dyn Fn(&[Arc<CommitEvent>]) + Send + Sync>;
+/// Called with every batch of commits after it is published and before the callers of the commits get their results.
+pub type OnBatchPublished = Box<dyn Fn(&[Arc<CommitEvent>]) + Send + Sync>;
+
+/// Called once with the error that stopped the backend.
 pub type OnFailure = Box<dyn FnOnce(&LogError) + Send>;
 
 /// A write to one key, with its preconditions.
 #[derive(Debug)]
 pub struct Commit {
     pub key: String,
+    /// The state that the key must have.
     pub expect: Precondition,
-    /// Additional precondition: another key, and the revision that its object must still have.
+    /// Additional precondition: another key (that of the namespace), and the revision that its object must still have.
     pub within: Option<(String, Revision)>,
     pub class: WriteClass,
     pub write: CommitWrite,
@@ -68,7 +74,7 @@ pub enum CommitWrite {
     Delete,
 }
 
-/// Why a commit was rejected. Nothing was changed, except possibly with [`CommitError::Failed`].
+/// Why a commit was rejected. The commit changed nothing. Only after [`CommitError::Failed`] it may have been written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
     #[error(transparent)]
@@ -91,16 +97,16 @@ impl fmt::Debug for DbOptions {
     }
 }
 
-/// The store that readers see. Only the backend modifies it.
+/// The store from which readers read. Only the backend modifies it.
 pub struct PublishedStore {
     store: RwLock<Store>,
-    on_commit: OnCommit,
+    on_commit: OnBatchPublished,
 }
 
 // A poisoned lock is still used: no panic can leave a half-published batch, because readers change nothing and the
 // backend publishes from one place.
 impl PublishedStore {
-    pub fn new(store: Store, on_commit: OnCommit) -> Arc<Self> {
+    pub fn new(store: Store, on_commit: OnBatchPublished) -> Arc<Self> {
         Arc::new(Self { store: RwLock::new(store), on_commit })
     }
 
@@ -108,8 +114,8 @@ impl PublishedStore {
         self.store.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies durable commits in the order of their revisions, and notifies watches. Calls `trimmed` with the
-    /// commits that were dropped from the history, in order.
+    /// Applies durable commits in the order of their revisions, and notifies watches. Calls `trimmed` with the commits
+    /// that left the history, in order.
     pub fn publish(&self, events: &[Arc<CommitEvent>], trimmed: impl FnOnce(&[Arc<CommitEvent>])) {
         self.modify_store(trimmed, |store, trimmed| {
             events.iter().for_each(|it| store.apply_commit(it.clone()));

@@ -7,11 +7,12 @@ use crate::backend::{Backend, Commit, CommitError, DbOptions, PublishedStore, Re
 use crate::local_backend::LocalBackend;
 use crate::{CommitEvent, Log, LogError, Revision, Store};
 
-/// A handle to the database; clones share one store. The backend is dropped with the last handle.
+/// A handle to the database. Clones share one store. The backend is dropped with the last handle.
 #[derive(Clone)]
-pub struct Db(Arc<DbHandle>);
+pub struct Db(Arc<DbInner>);
 
-struct DbHandle {
+/// The store and backend that all handles share.
+struct DbInner {
     published: Arc<PublishedStore>,
     backend: Box<dyn Backend>,
 }
@@ -25,7 +26,7 @@ impl Db {
 
     /// Creates a database on any backend, which publishes its commits to `published`.
     pub fn new(published: Arc<PublishedStore>, backend: impl Backend + 'static) -> Self {
-        Self(Arc::new(DbHandle { published, backend: Box::new(backend) }))
+        Self(Arc::new(DbInner { published, backend: Box::new(backend) }))
     }
 
     /// Locks the published state and history for reading. Commits wait while the guard is held.
@@ -42,7 +43,7 @@ impl Db {
         self.0.backend.commit(commit, Box::new(done));
     }
 
-    /// Waits for all acknowledged commits, see [`Backend::read_barrier`].
+    /// Calls `done` when reads include all acknowledged commits, see [`Backend::read_barrier`].
     pub fn read_barrier(&self, done: impl FnOnce(Result<(), ReadBarrierError>) + Send + 'static) {
         self.0.backend.read_barrier(Box::new(done));
     }

@@ -1,5 +1,5 @@
-//! Inserts the resourceVersion into an object's JSON. Only the commit assigns it: with several servers no writer knows
-//! the revision before its commit is ordered.
+//! Inserts the resourceVersion into an object's JSON. The resourceVersion is assigned by the commit: if there are
+//! several servers, no writer knows the revision before its commit is ordered.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub struct ObjectDraft {
 }
 
 impl ObjectDraft {
-    /// Splits an object's JSON around its resourceVersion; `None` if it has none.
+    /// Splits an object's JSON around its resourceVersion. Returns `None` if the object has none.
     pub fn split(object: &[u8]) -> Option<Self> {
         let version = resource_version_range(object)?;
         Some(Self { head: object[..version.start].to_vec(), tail: object[version.end..].to_vec() })
@@ -28,9 +28,9 @@ impl ObjectDraft {
     }
 }
 
-/// The object with `revision` as its resourceVersion. A watch event of an object that was deleted, or that no longer
-/// matches the selector, carries the last matching state and the revision of the change. An object without a
-/// resourceVersion is unchanged.
+/// Returns the object with `revision` as its resourceVersion. An object without a resourceVersion is returned
+/// unchanged. This is the object in the watch event of an object that was deleted or that no longer matches the
+/// selector: the last matching state, with the revision of the change.
 pub fn with_resource_version(object: &Bytes, revision: Revision) -> Bytes {
     match resource_version_range(object) {
         Some(version) => join_with_revision(&object[..version.start], revision, &object[version.end..]),
@@ -38,7 +38,8 @@ pub fn with_resource_version(object: &Bytes, revision: Revision) -> Bytes {
     }
 }
 
-/// Joins both parts around the revision. The result stays in memory, so it is allocated with its exact length.
+/// Joins the two parts of an object with the revision between them. The result stays in memory, so it is allocated with
+/// its exact length.
 fn join_with_revision(head: &[u8], revision: Revision, tail: &[u8]) -> Bytes {
     [head, revision.to_string().as_bytes(), tail].concat().into()
 }
@@ -54,8 +55,8 @@ fn resource_version_range(object: &[u8]) -> Option<Range<usize>> {
     Some(version + 1..find_string_end(object, version)?)
 }
 
-/// The position of the value of a member. `start` is the opening brace of the object; the JSON has no whitespace
-/// between tokens.
+/// The position of the value of a member of a JSON object. `start` is the position of the object's opening brace. The
+/// JSON has no whitespace between tokens.
 fn find_member_value(json: &[u8], start: usize, name: &[u8]) -> Option<usize> {
     let (mut at, mut depth) = (start, 0_usize);
     loop {

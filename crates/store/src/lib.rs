@@ -1,20 +1,20 @@
 //! The storage layer: objects, revisions and history in memory, over a durable log. Synchronous, without HTTP.
 //!
-//! Every commit writes or deletes one key and has a higher [`Revision`] than all earlier commits; revisions may have
-//! gaps. The state is the result of all commits. The history holds the most recent commits, so that a watch can resume
-//! from any revision in it.
+//! Every commit writes or deletes one key, and has a higher [`Revision`] than all earlier commits. Revisions may have
+//! gaps. The state is the result of all commits. The history contains the most recent commits, so that a watch can
+//! resume from any of their revisions.
 //!
 //! [`Store`] holds state and history in memory, which is all that the simulator needs. [`Db`] publishes a store to
-//! concurrent readers and passes writes to a [`Backend`], which orders commits and makes them durable: no commit can be
-//! read or watched before it is durable. The only backend has one writer thread over a [`Log`], where many commits
-//! share one fsync; [`Sqlite`] is the durable log.
+//! concurrent readers and passes writes to a [`Backend`], which orders commits and makes them durable. No commit can be
+//! read or watched before it is durable. The only backend has one writer thread over a [`Log`], in which many commits
+//! share one fsync. [`Sqlite`] is the durable log.
 
 mod backend;
+mod cluster_marker;
 mod db;
 mod draft;
 mod local_backend;
 mod log;
-mod marker;
 mod selector_index;
 mod sqlite;
 mod store;
@@ -26,8 +26,8 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 pub use crate::backend::{
-    Backend, Commit, CommitError, CommitWrite, DbOptions, OnCommit, OnCommitted, OnFailure, OnReadBarrier,
-    PublishedStore, ReadBarrierError,
+    Backend, Commit, CommitError, CommitWrite, DbOptions, OnBatchPublished, OnCommitted, OnFailure,
+    OnReadBarrier, PublishedStore, ReadBarrierError,
 };
 pub use crate::db::Db;
 pub use crate::draft::{ObjectDraft, with_resource_version};
@@ -40,26 +40,31 @@ pub use crate::sqlite::{
 pub use crate::store::{HistoryWindow, Store};
 pub use crate::usage::{SizeLimitExceeded, StoreLimits, StoreUsage, WriteClass};
 
-/// The number of a commit, which clients see as `resourceVersion`. An empty store is at [`Store::FIRST_REVISION`].
+/// The number of a commit, which clients see as `resourceVersion`. An empty store has [`Store::FIRST_REVISION`].
 pub type Revision = u64;
 
-/// A stored object. Keys are paths, such as `daemonsets.apps/kube-system/fluentd` and `nodes//n1`. The part before the
-/// first slash is the kind: history is kept, and watches are notified, per kind.
+/// A stored object. Its key is a path, such as `daemonsets.apps/kube-system/fluentd` or `nodes//n1`. The part before
+/// the first slash is the kind. History is kept and watches are notified for each kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredObject {
     pub key: Arc<str>,
     pub value: Bytes,
     pub index: SelectorIndex,
+    /// Revision of the commit that created the object.
     pub created: Revision,
+    /// Revision of the last commit to the object.
     pub modified: Revision,
-    /// Expiry time in seconds since the Unix epoch. The store does not delete expired records: see [`Store::expired_objects`].
+    /// Expiry time in seconds since the Unix epoch. The store does not delete expired objects, see
+    /// [`Store::expired_objects`].
     pub expires_s: Option<u64>,
 }
 
-/// Precondition of a commit on the current record of its key.
+/// The state that a key must have for a commit to succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precondition {
+    /// The key must not exist.
     Absent,
+    /// The last commit to the key must have this revision.
     At(Revision),
     Any,
 }
@@ -78,7 +83,8 @@ impl Precondition {
     }
 }
 
-/// The precondition of a commit does not hold; nothing was changed.
+/// A commit failed because its precondition does not hold. Nothing was changed. `at` is the revision of the last commit
+/// to the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitConflict {
     Exists { at: Revision },
@@ -100,18 +106,18 @@ impl fmt::Display for CommitConflict {
 
 impl std::error::Error for CommitConflict {}
 
-/// One commit, as watches deliver it.
+/// A commit, as it is delivered to watches.
 #[derive(Debug)]
 pub struct CommitEvent {
     pub revision: Revision,
     pub key: Arc<str>,
     pub change: KeyChange,
-    /// Encoded watch frames, created by the first watch that needs one and shared by all. The server defines content
-    /// and order.
+    /// The commit as an encoded watch event, in the two representations that watches share. The first watch that needs
+    /// a representation encodes it. The server defines the representations.
     pub frames: [OnceLock<Bytes>; 2],
 }
 
-/// The change of one key: a write or a deletion, with the record before it.
+/// The change of one key: a write or a deletion, with the object before the change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyChange {
     Put {
@@ -149,7 +155,7 @@ impl CommitEvent {
         expires_s: Option<u64>,
     ) -> Arc<Self> {
         let created = before.as_ref().map_or(revision, |it| it.created);
-        // The allocation of the key is shared with the previous record.
+        // The allocation of the key is shared with the previous object.
         let key = before.as_ref().map_or_else(|| Arc::from(key), |it| it.key.clone());
         let now = StoredObject { key: key.clone(), value, index, created, modified: revision, expires_s };
         Self::new(revision, key, KeyChange::Put { now: Arc::new(now), before })
@@ -183,9 +189,10 @@ impl PartialEq for CommitEvent {
 
 impl Eq for CommitEvent {}
 
-/// The requested revision is older than the history. Upstream: `ErrCompacted`.
+/// The error for a requested revision that is older than the history. Upstream: `ErrCompacted`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompactedError {
+    /// The revision after which the history begins.
     pub floor: Revision,
 }
 

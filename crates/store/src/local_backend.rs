@@ -1,7 +1,7 @@
 //! The storage backend of a single server: a queue, one writer thread and a [`Log`].
 //!
 //! The writer takes all queued commits as one batch. Each commit is checked against the state and the earlier commits
-//! of the batch, and gets the next revision. The log makes the batch durable; then the batch is published, watches are
+//! of the batch, and gets the next revision. The log makes the batch durable. Then the batch is published, watches are
 //! notified, and the callers get their results.
 
 use std::collections::{HashMap, VecDeque};
@@ -18,18 +18,18 @@ use crate::{
     Revision, Store, StoreLimits, StoredObject, WriteClass,
 };
 
-/// Maximum number of commits in one batch; a batch needs one fsync.
-const BATCH_MAX: usize = 512;
+/// Maximum number of commits in one batch. A batch needs one fsync.
+const BATCH_COMMITS_MAX: usize = 512;
 
-/// Maximum number of history commits that are removed from the log in one transaction on a full disk, where a larger
-/// transaction might not fit.
-const COMPACT_BATCH_MAX: usize = 256;
+/// Maximum number of commits that are removed from the history of the log in one transaction on a full disk. A larger
+/// transaction might not fit on the disk.
+const COMPACTION_COMMITS_MAX: usize = 256;
 
-/// Bytes by which one commit may still grow a [`WriteClass::System`] record on a full disk: a longer number, another
-/// condition.
-const SYSTEM_GROWTH_MAX: isize = 1024;
+/// Maximum number of bytes by which a commit of [`WriteClass::System`] may grow an object on a full disk: enough for a
+/// longer number or another condition.
+const SYSTEM_GROWTH_BYTES_MAX: isize = 1024;
 
-/// The handle of the backend; dropping it stops the writer thread.
+/// The handle of the backend. Dropping it stops the writer thread.
 pub(crate) struct LocalBackend(Arc<BackendState>);
 
 /// State shared by the backend's handle and the writer thread.
@@ -41,7 +41,7 @@ struct BackendState {
     queued: Condvar,
     /// Notifies callers of [`Backend::close`] that the writer thread has ended.
     ended: Condvar,
-    /// Commits that were trimmed from the history in memory and are still in the log, in order.
+    /// Commits that have left the history in memory and are still in the history of the log, in order.
     trimmed: Mutex<VecDeque<TrimmedCommit>>,
 }
 
@@ -49,20 +49,24 @@ struct BackendState {
 #[derive(Default)]
 struct CommitQueue {
     waiting: VecDeque<(Commit, OnCommitted)>,
+    /// Set when the backend is closed or has failed. No further commit is accepted.
     end: Option<WriterEnd>,
+    /// Whether the writer thread has ended.
     has_ended: bool,
 }
 
-/// Why the writer thread ended.
+/// Why the writer thread ends.
 enum WriterEnd {
     Closed,
     Failed(LogError),
 }
 
-/// A commit that was trimmed from the history, with the data that identifies its obsolete rows in the log.
+/// A commit that has left the history in memory, with the data that identifies the rows of the log that are obsolete
+/// without it.
 #[derive(Clone, Copy)]
 struct TrimmedCommit {
     revision: Revision,
+    /// Revision of the previous commit to the same key.
     before: Option<Revision>,
     is_delete: bool,
 }
@@ -118,7 +122,7 @@ impl Backend for LocalBackend {
     }
 
     fn compact(&self, floor: Revision) {
-        self.0.published.compact(floor, |events| self.0.record_trimmed(events));
+        self.0.published.compact(floor, |events| self.0.record_trimmed_commits(events));
     }
 
     fn close(&self) {
@@ -151,12 +155,12 @@ impl BackendState {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_trimmed(&self) -> MutexGuard<'_, VecDeque<TrimmedCommit>> {
+    fn lock_trimmed_commits(&self) -> MutexGuard<'_, VecDeque<TrimmedCommit>> {
         self.trimmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn record_trimmed(&self, events: &[Arc<CommitEvent>]) {
-        self.lock_trimmed().extend(events.iter().map(|it| TrimmedCommit::from_event(it)));
+    fn record_trimmed_commits(&self, events: &[Arc<CommitEvent>]) {
+        self.lock_trimmed_commits().extend(events.iter().map(|it| TrimmedCommit::from_event(it)));
     }
 
     fn request_close(&self) -> MutexGuard<'_, CommitQueue> {
@@ -193,8 +197,8 @@ impl Compaction {
 /// The writer thread, which owns the log.
 struct LogWriter {
     log: Box<dyn Log>,
-    /// The floor of the log: its history begins after this revision. After a full disk it is above the floor of
-    /// the history in memory.
+    /// The floor of the log: its history begins after this revision. After the disk was full, it may be above the floor
+    /// of the history in memory.
     log_floor: Revision,
     shared: Arc<BackendState>,
     limits: StoreLimits,
@@ -227,7 +231,7 @@ impl LogWriter {
     fn next_batch(&mut self) -> Option<Vec<(Commit, OnCommitted)>> {
         let mut queue = self.shared.lock_queue();
         loop {
-            let many = queue.waiting.len().min(BATCH_MAX);
+            let many = queue.waiting.len().min(BATCH_COMMITS_MAX);
             if 0 < many {
                 return Some(queue.waiting.drain(..many).collect());
             }
@@ -241,14 +245,14 @@ impl LogWriter {
     /// Writes and publishes a batch. A returned error ends the writer thread.
     fn write_batch(&mut self, batch: Vec<(Commit, OnCommitted)>) -> Result<(), LogError> {
         let (mut commits, dones): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-        let has_reserve = self.has_reserve()?;
-        let mut outcomes = self.check_batch(&mut commits, |_| true, has_reserve);
+        let has_write_space = self.has_write_space()?;
+        let mut outcomes = self.check_batch(&mut commits, |_| true, has_write_space);
         let mut written = self.append_outcomes(&outcomes);
         // Rule: on a full disk deletes still succeed: they free disk space, and only they may use the reserve.
         let may_retry = |error: &Result<(), LogError>| matches!(error, Err(LogError::DiskFull));
         if may_retry(&written) && self.drop_log_history()? {
             restore_indexes(&mut commits, &outcomes);
-            outcomes = self.check_batch(&mut commits, |_| true, has_reserve);
+            outcomes = self.check_batch(&mut commits, |_| true, has_write_space);
             written = self.append_outcomes(&outcomes);
         }
         if may_retry(&written) && commits.iter().any(Commit::is_deletion) {
@@ -282,7 +286,7 @@ impl LogWriter {
         let (dones, outcomes): (Vec<_>, Vec<_>) = outcomes.unzip();
         let events = committed_events(&outcomes);
         if !events.is_empty() {
-            self.shared.published.publish(&events, |trimmed| self.shared.record_trimmed(trimmed));
+            self.shared.published.publish(&events, |trimmed| self.shared.record_trimmed_commits(trimmed));
         }
         for (done, outcome) in dones.into_iter().zip(outcomes) {
             done(outcome);
@@ -293,19 +297,19 @@ impl LogWriter {
         }
     }
 
-    /// Checks the commits of a batch and returns the event or error of each. Commits for which `may` returns
+    /// Checks the commits of a batch, and returns the event or error of each commit. Commits for which `may` returns
     /// `false` get [`CommitError::DiskFull`].
     fn check_batch(
         &self,
         commits: &mut [Commit],
         may: impl Fn(&Commit) -> bool,
-        has_reserve: bool,
+        has_write_space: bool,
     ) -> Vec<Result<Arc<CommitEvent>, CommitError>> {
         let store = self.shared.published.read();
         let mut pending = PendingBatch {
             store: &store,
             limits: self.limits,
-            has_reserve,
+            has_write_space,
             bytes: store.usage().total_bytes(),
             namespaces: HashMap::new(),
             changed: HashMap::new(),
@@ -317,6 +321,7 @@ impl LogWriter {
             .collect()
     }
 
+    /// Appends the commits that passed the checks to the log.
     fn append_outcomes(
         &mut self,
         outcomes: &[Result<Arc<CommitEvent>, CommitError>],
@@ -331,7 +336,8 @@ impl LogWriter {
         let many = 2 * events.len() + 16;
         // On a full disk, the log may already have removed commits that are still in the history.
         self.raise_log_floor(self.log_floor);
-        let compaction = Compaction::from_commits(self.shared.lock_trimmed().iter().take(many).copied());
+        let compaction =
+            Compaction::from_commits(self.shared.lock_trimmed_commits().iter().take(many).copied());
         self.log.append(events, compaction.as_ref())?;
         if let Some(compaction) = compaction {
             self.raise_log_floor(compaction.floor);
@@ -339,9 +345,10 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Rule: on a full disk the log holds the state without history, so that a delete frees pages and writes no value.
-    /// The history in memory stays and watches continue; after a restart a watch from an earlier revision gets 410
-    /// Expired.
+    /// Like `append_outcomes`, but removes the history from the log.
+    /// Rule: on a full disk the log contains the state without history, so that a delete frees pages and writes no
+    /// value. The history in memory stays, and watches continue. After a restart, a watch from an earlier revision gets
+    /// 410 Expired.
     fn append_compacted(
         &mut self,
         outcomes: &[Result<Arc<CommitEvent>, CommitError>],
@@ -358,12 +365,13 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Whether there is disk space for more than deletes. On a full disk, frees the space of the log's history first.
-    fn has_reserve(&mut self) -> Result<bool, LogError> {
-        Ok(self.log.has_reserve() || self.drop_log_history()? && self.log.has_reserve())
+    /// Whether there is disk space for writes other than deletes. On a full disk, first removes the history from the
+    /// log.
+    fn has_write_space(&mut self) -> Result<bool, LogError> {
+        Ok(self.log.has_write_space() || self.drop_log_history()? && self.log.has_write_space())
     }
 
-    /// Removes the history from the log; returns `false` if that freed nothing.
+    /// Removes the history from the log. Returns `false` if this freed nothing.
     fn drop_log_history(&mut self) -> Result<bool, LogError> {
         match self.compact_log() {
             Err(error) if error.is_transient() => Ok(false),
@@ -371,7 +379,7 @@ impl LogWriter {
         }
     }
 
-    /// Removes the rows that the log holds only for its history; returns `false` if there were none.
+    /// Removes the rows that are in the log only for its history. Returns `false` if there were none.
     fn compact_log(&mut self) -> Result<bool, LogError> {
         let mut has_removed = false;
         while let Some(compaction) = self.next_log_compaction() {
@@ -382,11 +390,11 @@ impl LogWriter {
         Ok(has_removed)
     }
 
-    /// The compaction of the oldest commits in the log: first those trimmed from the history in memory, then those
-    /// still in it.
+    /// The compaction of the oldest commits in the log: first the commits that have left the history in memory, then
+    /// those that are still in it.
     fn next_log_compaction(&self) -> Option<Compaction> {
         let store = self.shared.published.read();
-        let trimmed = self.shared.lock_trimmed();
+        let trimmed = self.shared.lock_trimmed_commits();
         let history = store
             .commits_since("", store.history_floor())
             .into_iter()
@@ -394,14 +402,14 @@ impl LogWriter {
             .map(|it| TrimmedCommit::from_event(it));
         let commits = trimmed.iter().copied().chain(history);
         Compaction::from_commits(
-            commits.skip_while(|it| it.revision <= self.log_floor).take(COMPACT_BATCH_MAX),
+            commits.skip_while(|it| it.revision <= self.log_floor).take(COMPACTION_COMMITS_MAX),
         )
     }
 
     fn raise_log_floor(&mut self, floor: Revision) {
         assert!(self.log_floor <= floor, "the floor of the log never falls");
         self.log_floor = floor;
-        let mut trimmed = self.shared.lock_trimmed();
+        let mut trimmed = self.shared.lock_trimmed_commits();
         while trimmed.front().is_some_and(|it| it.revision <= floor) {
             trimmed.pop_front();
         }
@@ -430,10 +438,12 @@ impl Drop for EndNotifier {
     }
 }
 
+/// The events of the commits that passed the checks.
 fn committed_events(outcomes: &[Result<Arc<CommitEvent>, CommitError>]) -> Vec<Arc<CommitEvent>> {
     outcomes.iter().flatten().cloned().collect()
 }
 
+/// Makes commits usable for another call of [`LogWriter::check_batch`].
 fn restore_indexes(commits: &mut [Commit], outcomes: &[Result<Arc<CommitEvent>, CommitError>]) {
     for (commit, outcome) in commits.iter_mut().zip(outcomes) {
         commit.restore_index(outcome);
@@ -445,7 +455,7 @@ impl Commit {
         self.class == WriteClass::Deletion || matches!(self.write, CommitWrite::Delete)
     }
 
-    /// Restores the index that [`PendingBatch::check_and_add`] moved out of the commit.
+    /// Restores the selector index that [`PendingBatch::check_and_add`] moved out of the commit.
     fn restore_index(&mut self, outcome: &Result<Arc<CommitEvent>, CommitError>) {
         if let (CommitWrite::Put { index, .. }, Ok(event)) = (&mut self.write, outcome)
             && let KeyChange::Put { now, .. } = &event.change
@@ -455,20 +465,22 @@ impl Commit {
     }
 }
 
-/// The state including the commits of the current batch that were checked so far.
+/// The state of the store, including the commits of the current batch that were checked so far.
 struct PendingBatch<'a> {
     store: &'a Store,
     limits: StoreLimits,
-    has_reserve: bool,
-    /// Total bytes of the store, including the batch; `namespaces` has the bytes of each namespace that the batch
-    /// changed.
+    has_write_space: bool,
+    /// Total bytes of the store, including the batch.
     bytes: usize,
+    /// Bytes of each namespace that the batch changed, including the batch.
     namespaces: HashMap<Box<str>, usize>,
+    /// The objects of the keys that the batch changed. `None` for a deleted key.
     changed: HashMap<Arc<str>, Option<Arc<StoredObject>>>,
     revision: Revision,
 }
 
 impl PendingBatch<'_> {
+    /// Checks a commit, adds it to the batch and returns its event.
     fn check_and_add(&mut self, commit: &mut Commit) -> Result<Arc<CommitEvent>, CommitError> {
         if let Some((key, revision)) = &commit.within {
             Precondition::At(*revision).check_precondition(self.get(key).as_ref())?;
@@ -496,8 +508,8 @@ impl PendingBatch<'_> {
     }
 
     fn check_limits(&self, key: &str, class: WriteClass, growth: isize) -> Result<(), CommitError> {
-        let is_small = class == WriteClass::System && growth <= SYSTEM_GROWTH_MAX;
-        if 0 < growth && !self.has_reserve && !is_small && class != WriteClass::Deletion {
+        let is_small = class == WriteClass::System && growth <= SYSTEM_GROWTH_BYTES_MAX;
+        if 0 < growth && !self.has_write_space && !is_small && class != WriteClass::Deletion {
             return Err(CommitError::DiskFull);
         }
         if self.limits == StoreLimits::UNLIMITED {
@@ -532,7 +544,7 @@ impl PendingBatch<'_> {
     }
 }
 
-/// The number of bytes by which a write grows its record.
+/// The number of bytes by which a write grows its object.
 fn growth_bytes(key: &str, value_bytes: usize, before: Option<&StoredObject>) -> isize {
     let (now, before) = (key.len() + value_bytes, before.map_or(0, object_bytes));
     isize::try_from(now).unwrap_or(isize::MAX) - isize::try_from(before).unwrap_or(isize::MAX)
@@ -543,9 +555,9 @@ pub(crate) fn verify_log(log: &mut dyn Log) -> Result<Revision, LogError> {
     Ok(load_store(log, HistoryWindow { events_max: 0, bytes_max: 0 }, &mut VecDeque::new())?.revision())
 }
 
-/// Loads the store from the log, with at most as much history as the window allows. Rows that contradict each
-/// other show damage that the log itself did not detect. The writer numbers commits without gaps, so a gap after
-/// the floor is a lost row.
+/// Loads the store from the log, with at most as much history as the window allows. Fails if rows contradict each
+/// other: they show damage that the log itself did not detect. The writer numbers commits without gaps, so a gap after
+/// the floor means a lost row.
 fn load_store(
     log: &mut dyn Log,
     window: HistoryWindow,

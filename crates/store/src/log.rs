@@ -7,36 +7,38 @@ use bytes::Bytes;
 
 use crate::{CommitEvent, Revision, SelectorIndex, Store};
 
-/// A durable log of commits. A log holds a floor revision and one row per commit. The rows up to the floor are the
-/// state at the floor; the rows after it are all later commits.
+/// A durable log of commits. A log contains a floor revision and one row for each commit. The rows up to the floor are
+/// the state at the floor. The rows after the floor are all later commits.
 pub trait Log: Send {
-    /// The revision after which the log holds every commit.
+    /// The floor of the log. The log contains every commit after this revision.
     fn history_floor(&mut self) -> Result<Revision, LogError>;
 
     /// Reads every row in the order of revisions. A row that `on_row` rejects results in [`LogError::Damaged`].
     fn load(&mut self, on_row: OnRow<'_>) -> Result<(), LogError>;
 
-    /// Appends a batch of commits, and returns when it is durable. Rows of the batch that `compaction` names are not
-    /// stored. After an error nothing of the batch is durable; after [`LogError::Failed`] that is unknown.
+    /// Appends a batch of commits, and returns when it is durable. Rows of the batch that `compaction` contains are not
+    /// stored. After an error no commit of the batch is durable. Only after [`LogError::Failed`] some may be.
     fn append(&mut self, batch: &[Arc<CommitEvent>], compaction: Option<&Compaction>)
     -> Result<(), LogError>;
 
     /// Whether the disk has space for writes other than deletes. A log may reserve disk space for deletes.
-    fn has_reserve(&mut self) -> bool {
+    fn has_write_space(&mut self) -> bool {
         true
     }
 
-    /// Releases a part of the disk space that is reserved for deletes; returns `false` if nothing is left of it.
+    /// Releases a part of the disk space that is reserved for deletes. Returns `false` if none of it is left.
     fn release_reserve(&mut self) -> bool {
         false
     }
 
-    /// Does periodic work, such as checkpoints. Called after each batch, when its callers have their results.
+    /// Does maintenance work, such as checkpoints, if it is due. Called after each batch, when the callers of its
+    /// commits have their results.
     fn run_maintenance(&mut self) -> Result<(), LogError> {
         Ok(())
     }
 }
 
+/// Called with each row of a log. Returns an error message if the row contradicts earlier rows.
 pub type OnRow<'a> = &'a mut dyn FnMut(LogRow) -> Result<(), String>;
 
 /// A commit as the log stores it.
@@ -44,7 +46,7 @@ pub type OnRow<'a> = &'a mut dyn FnMut(LogRow) -> Result<(), String>;
 pub struct LogRow {
     pub revision: Revision,
     pub key: Arc<str>,
-    /// The commit deleted the key. Its value is `last` of [`KeyChange::Delete`](crate::KeyChange::Delete).
+    /// Whether the commit deleted the key. `value` is then `last` of [`KeyChange::Delete`](crate::KeyChange::Delete).
     pub is_delete: bool,
     pub created: Revision,
     pub expires_s: Option<u64>,
@@ -52,7 +54,7 @@ pub struct LogRow {
     pub value: Bytes,
 }
 
-/// A compaction of the log: its new floor, and the rows that are no longer needed.
+/// A compaction of the log: the new floor, and the revisions of the rows that are no longer needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compaction {
     pub floor: Revision,
@@ -76,8 +78,8 @@ pub enum LogError {
     Foreign { path: PathBuf },
     #[error("{} already exists", path.display())]
     Exists { path: PathBuf },
-    /// The database of an existing cluster is missing or empty. The data directory must not silently become that
-    /// of a new cluster.
+    /// The database of an existing cluster is missing or empty. The data directory must not silently be used for a new
+    /// cluster.
     #[error("the data file {} is {what}, and this data directory had a cluster", path.display())]
     Lost { path: PathBuf, what: &'static str },
     #[error(
@@ -94,12 +96,12 @@ pub enum LogError {
     OtherCluster { path: PathBuf, found: Option<String>, expected: String },
     #[error("{} is not a valid cluster marker", path.display())]
     Marker { path: PathBuf },
-    /// A new cluster was requested, but the data directory has a usable one.
+    /// A new cluster was requested, but the data directory has a usable cluster.
     #[error("{} already has a cluster", path.display())]
     HasCluster { path: PathBuf },
     #[error("the Secrets in {} are encrypted with key {id}, which is not available", path.display())]
     NoKey { path: PathBuf, id: String },
-    /// The database file was removed or replaced, so that a later start would not find further writes.
+    /// The database file was removed or replaced. A later start would not find further writes.
     #[error("{} was removed or replaced while it was in use", path.display())]
     Replaced { path: PathBuf },
     #[error("the writer thread failed: {why}")]
@@ -108,7 +110,7 @@ pub enum LogError {
     Failed { path: PathBuf, why: String },
 }
 
-/// A log that stores nothing: the data lives as long as the process.
+/// A log that stores nothing. The data is lost when the process ends.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryLog;
 

@@ -1,8 +1,8 @@
-//! The labels and selectable fields of a record, stored beside its value, so that selectors need not parse the object.
+//! The labels and selectable fields of an object, stored beside its JSON, so that selectors need not parse the object.
 
 use std::fmt;
 
-/// Labels and selectable fields of a record, encoded as pairs of strings in one buffer.
+/// The labels and selectable fields of an object, encoded as pairs of strings in one buffer.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SelectorIndex(Box<[u8]>);
 
@@ -52,8 +52,8 @@ impl SelectorIndex {
         &self.0
     }
 
-    /// The index encoded in `bytes`, which [`SelectorIndex::as_bytes`] returned earlier. The log has already verified
-    /// their checksum.
+    /// The index that is encoded in `bytes`, which [`SelectorIndex::as_bytes`] returned earlier. The log has already
+    /// verified a checksum of the bytes.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         Self(bytes.into())
     }

@@ -1,7 +1,7 @@
-//! The durable log: one SQLite file.
+//! The durable log: an SQLite database in one file.
 //!
-//! A commit is one row, and the table is append-only except for compaction: see [`Log`]. There is no index by key,
-//! because reads are served from memory. The view `object` shows the current state in an SQLite shell.
+//! A commit is one row. Rows are only appended, except that a compaction removes rows, see [`Log`]. There is no index
+//! by key, because reads are served from memory. The view `object` shows the current state in an SQLite shell.
 
 mod data_directory;
 mod disk_reserve;
@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_files::{create_private, sync_parent_dir};
+use muster_files::{create_private_file, sync_parent_dir};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transaction, ffi, params};
 
+use crate::cluster_marker::ClusterMarker;
 use crate::local_backend;
 use crate::log::OnRow;
-use crate::marker::MarkerContent;
 use crate::{CommitEvent, Compaction, KeyChange, Log, LogError, LogRow, Revision, SelectorIndex, Store};
 
 use self::disk_reserve::DiskReserve;
@@ -34,34 +34,35 @@ pub use self::secret_conversion::convert_secrets;
 /// SQLite application ID of Muster's database files: "MSTR".
 const APPLICATION_ID: i64 = 0x4d53_5452;
 
-/// File format version, increased when older versions can no longer read the file.
+/// File format version. It is increased when older versions of Muster can no longer read the file.
 const FORMAT_VERSION: i64 = 1;
 
 /// File format version of a database with encrypted Secrets.
 const FORMAT_VERSION_ENCRYPTED: i64 = 2;
 
-/// Size of the write-ahead log at which it is checkpointed. After a crash at most twice this is read again, in about 50
-/// ms, and a checkpoint is short enough for writers to wait for.
+/// Size at which the write-ahead log is checkpointed. After a crash, SQLite reads at most twice this size again, in
+/// about 50 ms. A checkpoint of this size is so short that writes can wait for it.
 const CHECKPOINT_WAL_BYTES: usize = 8 << 20;
 
 /// SQLite's default page size.
 const PAGE_BYTES: usize = 4096;
 
-/// Growth of the write-ahead log after which a checkpoint that a backup blocked is repeated.
+/// Growth of the write-ahead log after which a checkpoint is tried again if a backup blocked it.
 const CHECKPOINT_RETRY_BYTES: usize = 1 << 20;
 
-/// Time to wait for a lock on the database file. Only backups also open the file, and they hold locks briefly.
+/// Maximum time to wait for a lock on the database file. Besides the server, only backups open the file, and they hold
+/// locks briefly.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Difference between the revision of a restored store and that of its backup. Clients have seen revisions after
-/// the backup, and no new commit may reuse one of them.
+/// Minimum difference between the revision of a restored store and that of its backup. Clients may have seen revisions
+/// after the backup, and no new commit may reuse one of them.
 const RESTORE_REVISION_GAP: Revision = 1_000_000_000;
 
-/// Suffixes of the files that SQLite keeps beside a database. Companion files of another database would corrupt this
-/// one.
-const COMPANION_SUFFIXES: [&str; 3] = ["-journal", "-wal", "-shm"];
+/// Suffixes of the journal, write-ahead log and shared-memory files that SQLite keeps beside a database. Such files of
+/// another database would corrupt this database.
+const JOURNAL_FILE_SUFFIXES: [&str; 3] = ["-journal", "-wal", "-shm"];
 
-const TABLES_SQL: &str = "
+const CREATE_TABLES_SQL: &str = "
     CREATE TABLE version (
         revision INTEGER PRIMARY KEY,
         key TEXT NOT NULL,
@@ -85,24 +86,25 @@ pub struct Sqlite {
     path: PathBuf,
     /// Estimated size of the write-ahead log.
     wal_bytes: usize,
-    /// Guard of the files in the data directory; `None` for a database outside a data directory.
+    /// Guard of the files in the data directory. `None` for a database outside a data directory.
     guard: Option<DataFileGuard>,
     /// The disk reserve, which also holds the database file open. It is dropped after the connection, because
     /// closing any descriptor of the file releases SQLite's locks.
     reserve: Option<DiskReserve>,
-    sealing: SecretEncryption,
+    secret_encryption: SecretEncryption,
 }
 
 /// How values of Secrets are read and written.
 #[derive(Debug)]
 enum SecretEncryption {
-    /// Values are neither encrypted nor decrypted: clear text, or sealed values while a backup is copied.
+    /// Values are neither encrypted nor decrypted. They are clear text or, while a backup is copied, sealed values.
     Raw,
+    /// Values are encrypted with the first key, and decrypted with the key that encrypted them.
     Keys(EncryptionKeys),
 }
 
 impl Sqlite {
-    /// Opens an existing database, and rejects a file of another program without changing it.
+    /// Opens an existing database. Rejects a file of another program without changing the file.
     fn open_existing(path: PathBuf) -> Result<Self, LogError> {
         // SQLite removes the write-ahead log of an empty file when it opens it.
         if is_empty_or_missing(&path) && !is_empty_or_missing(&with_suffix(&path, "-wal")) {
@@ -117,7 +119,7 @@ impl Sqlite {
             wal_bytes: 0,
             guard: None,
             reserve: None,
-            sealing: SecretEncryption::Raw,
+            secret_encryption: SecretEncryption::Raw,
         };
         let of_file = || -> rusqlite::Result<(i64, i64, i64)> {
             log.connection.busy_timeout(LOCK_TIMEOUT)?;
@@ -136,13 +138,13 @@ impl Sqlite {
         }
     }
 
-    /// Creates the tables if there are none.
+    /// Creates the tables if the database is empty.
     fn create_tables(&mut self) -> rusqlite::Result<()> {
         let connection = &mut self.connection;
         // In one transaction: a crash leaves either no page or a file with our application ID.
         if connection.pragma_query_value(None, "user_version", |it| it.get::<_, i64>(0))? == 0 {
             let transaction = connection.transaction()?;
-            transaction.execute_batch(TABLES_SQL)?;
+            transaction.execute_batch(CREATE_TABLES_SQL)?;
             transaction.execute("INSERT INTO floor VALUES (?1)", [Store::FIRST_REVISION as i64])?;
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
             transaction.pragma_update(None, "user_version", FORMAT_VERSION)?;
@@ -154,7 +156,8 @@ impl Sqlite {
     fn configure_connection(&mut self) -> rusqlite::Result<()> {
         self.create_tables()?;
         let connection = &mut self.connection;
-        // Each commit is synced before it is acknowledged. `rest` checkpoints the write-ahead log while no write waits.
+        // Each commit is synced before it is acknowledged. `run_maintenance` checkpoints the write-ahead log after a
+        // batch.
         connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
         connection.pragma_update(None, "synchronous", "full")?;
         connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
@@ -196,17 +199,18 @@ impl Sqlite {
         log_error_from_sqlite(&self.path, error)
     }
 
-    /// The encrypted values of the batch, by position; `None` for objects that are not Secrets.
+    /// The encrypted value of each commit of the batch, or `None` for an object that is not a Secret. The list is empty
+    /// if Secrets are not encrypted.
     fn encrypt_batch(&self, batch: &[Arc<CommitEvent>]) -> Result<Vec<Option<Vec<u8>>>, LogError> {
-        let SecretEncryption::Keys(keys) = &self.sealing else { return Ok(Vec::new()) };
+        let SecretEncryption::Keys(keys) = &self.secret_encryption else { return Ok(Vec::new()) };
         let seal = |it: &Arc<CommitEvent>| keys.encrypt(&it.key, it.revision, it.latest_value());
         let sealed: Result<_, String> = batch.iter().map(seal).collect();
         sealed.map_err(|why| LogError::Failed { path: self.path.clone(), why })
     }
 
-    /// Decrypts the value of a row; `None` if the value is not encrypted or there are no keys.
+    /// Decrypts the value of a row. Returns `None` if the value is not encrypted or there are no keys.
     fn decrypt_row(&self, stored: &StoredRow<'_>) -> Result<Option<Vec<u8>>, LogError> {
-        let SecretEncryption::Keys(keys) = &self.sealing else { return Ok(None) };
+        let SecretEncryption::Keys(keys) = &self.secret_encryption else { return Ok(None) };
         keys.decrypt(stored.key, stored.revision.unsigned_abs(), stored.value).map_err(|why| match why {
             DecryptError::NoKey(id) => LogError::NoKey { path: self.path.clone(), id },
             DecryptError::Changed => {
@@ -219,7 +223,7 @@ impl Sqlite {
         })
     }
 
-    /// The ID of the key with which new Secrets are encrypted, or `None` if they are not.
+    /// The ID of the key with which the database encrypts new Secrets, or `None` if it stores them in clear text.
     fn encryption_key_id(&self) -> Result<Option<String>, LogError> {
         if self.pragma_number("user_version").map_err(|it| self.log_error(&it))? != FORMAT_VERSION_ENCRYPTED {
             return Ok(None);
@@ -249,7 +253,7 @@ impl Sqlite {
             };
             set().map_err(|it| log_error_from_sqlite(&self.path, &it))?;
         }
-        self.sealing = SecretEncryption::Keys(keys.clone());
+        self.secret_encryption = SecretEncryption::Keys(keys.clone());
         Ok(())
     }
 
@@ -369,8 +373,9 @@ impl Log for Sqlite {
         Ok(())
     }
 
-    /// Whether writes other than deletes have disk space: the reserve is whole, or the file has as many free pages.
-    fn has_reserve(&mut self) -> bool {
+    /// Whether there is disk space for writes other than deletes: the reserve has its full size, or the database file
+    /// has free pages of that size.
+    fn has_write_space(&mut self) -> bool {
         let Some(reserve) = &mut self.reserve else { return true };
         if reserve.is_full_size() {
             return true;
@@ -451,8 +456,8 @@ impl<'a> StoredRow<'a> {
         }
     }
 
-    /// The checksum of the row: SQLite detects damage to its own structures, but not to values. Any change within one
-    /// word of eight bytes changes the checksum, because each step is invertible.
+    /// The checksum of the row. SQLite detects damage to its own structures, but not to values. A change within one
+    /// word of eight bytes always changes the checksum, because each step is invertible.
     fn checksum(&self) -> i64 {
         let mut sum = RowChecksum(0);
         for number in [self.revision, i64::from(self.is_delete), self.created, self.expires_s.unwrap_or(-1)] {
@@ -480,8 +485,8 @@ impl RowChecksum {
     }
 }
 
-/// Rule: a backup is the state at one revision, even if the server is writing. It gets its final name only when it is
-/// complete, durable and verified.
+/// Rule: a backup is the state at one revision, even if the server is writing. The backup gets its final name only when
+/// it is complete, durable and verified.
 pub fn backup(from: &Path, to: &Path) -> Result<Revision, LogError> {
     let to = std::path::absolute(to).map_err(|it| log_error_from_io(to, &it))?;
     if to.exists() {
@@ -508,8 +513,8 @@ pub fn backup(from: &Path, to: &Path) -> Result<Revision, LogError> {
 /// history begins there. A client that has seen commits after the backup must list again, and cannot mistake a new
 /// commit for one that it has already seen.
 ///
-/// The old database at `to` is kept beside the new one. `marker` is the cluster marker of the data directory; it then
-/// names the cluster of the backup.
+/// The old database at `to` is kept beside the new one. `marker` is the path of the data directory's cluster marker,
+/// which contains the UID of the backup's cluster afterwards.
 pub fn restore(
     from: &Path,
     to: &Path,
@@ -543,7 +548,7 @@ pub fn restore(
     // is moved aside together with its log, and so is an empty file, whose log SQLite would remove.
     let replaced =
         (!is_empty_or_missing(&to)).then(|| Sqlite::open(&to).ok()?.last_revision()).flatten().unwrap_or(0);
-    let marked = MarkerContent::read(marker).ok().flatten().map_or(0, |it| it.revision);
+    let marked = ClusterMarker::read(marker).ok().flatten().map_or(0, |it| it.revision);
     let revision = backed_up.max(replaced).max(marked) + RESTORE_REVISION_GAP;
     let mut jump = || {
         let transaction = log.connection.transaction()?;
@@ -566,21 +571,22 @@ pub fn restore(
     let replace = || {
         move_or_link_aside(&to, true)?;
         rename_durably(&partial, &to)?;
-        MarkerContent { uid, revision }.write(marker)
+        ClusterMarker { uid, revision }.write(marker)
     };
     replace().map_err(|it| log_error_from_io(&to, &it))?;
     Ok(revision)
 }
 
-/// Renames a database and its companion files to `.replaced`, and removes earlier files of that name.
+/// Renames a database and its `-journal`, `-wal` and `-shm` files, so that their names contain `.replaced`. Replaces
+/// earlier files of these names.
 fn move_aside(path: &Path) -> io::Result<()> {
     move_or_link_aside(path, false)
 }
 
-/// Like [`move_aside`]; with `keeps_name` the database file keeps its name too, through a hard link.
+/// Like [`move_aside`]. If `keeps_name` is set, the database file also keeps its old name, through a hard link.
 fn move_or_link_aside(path: &Path, keeps_name: bool) -> io::Result<()> {
     let aside = with_suffix(path, ".replaced");
-    for end in COMPANION_SUFFIXES.into_iter().chain([""]) {
+    for end in JOURNAL_FILE_SUFFIXES.into_iter().chain([""]) {
         remove_if_exists(&with_suffix(&aside, end))?;
         let (from, to) = (with_suffix(path, end), with_suffix(&aside, end));
         let moved = if keeps_name && end.is_empty() { fs::hard_link(from, to) } else { fs::rename(from, to) };
@@ -592,7 +598,8 @@ fn move_or_link_aside(path: &Path, keeps_name: bool) -> io::Result<()> {
     sync_parent_dir(path)
 }
 
-/// Stores the ID of the encryption key. Without a key, the file format is the one that older versions can read.
+/// Stores the ID of the key that encrypts Secrets. Without a key, the file gets the format that older versions of
+/// Muster can read.
 fn set_encryption_key_id(transaction: &Transaction<'_>, id: Option<&str>) -> rusqlite::Result<()> {
     transaction.execute_batch(
         "CREATE TABLE IF NOT EXISTS encryption (key TEXT NOT NULL) STRICT; DELETE FROM encryption;",
@@ -607,31 +614,32 @@ fn set_encryption_key_id(transaction: &Transaction<'_>, id: Option<&str>) -> rus
     )
 }
 
-/// Renames a complete file to its final name, durably.
+/// Renames a complete file to its final name, and returns when the file and its name are durable.
 fn rename_durably(partial: &Path, to: &Path) -> io::Result<()> {
     File::open(partial)?.sync_all()?;
     fs::rename(partial, to)?;
     sync_parent_dir(to)
 }
 
+/// Creates an empty file with mode 0600, if the file does not exist.
 fn ensure_private_file(path: &Path) -> io::Result<()> {
-    match create_private(path) {
+    match create_private_file(path) {
         Ok(_) => sync_parent_dir(path),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Creates an empty database file, and removes companion files of that name.
+/// Creates an empty database file. Removes an old database of this name, and its `-journal`, `-wal` and `-shm` files.
 fn create_empty_database(path: &Path) -> io::Result<()> {
-    COMPANION_SUFFIXES
+    JOURNAL_FILE_SUFFIXES
         .into_iter()
         .chain([""])
         .try_for_each(|end| remove_if_exists(&with_suffix(path, end)))?;
     ensure_private_file(path)
 }
 
-/// Whether the file has no bytes or does not exist.
+/// Whether a file has no bytes or does not exist.
 fn is_empty_or_missing(path: &Path) -> bool {
     fs::metadata(path).map_or_else(|it| it.kind() == io::ErrorKind::NotFound, |it| it.len() == 0)
 }

@@ -1,4 +1,4 @@
-//! The in-memory store: current objects, and the recent history that watches resume from.
+//! The in-memory store: the current objects, and the recent history from which watches resume.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -13,23 +13,23 @@ use crate::{
 #[derive(Debug)]
 pub struct Store {
     state: BTreeMap<Arc<str>, Arc<StoredObject>>,
-    /// Expiry time and key of each record that expires.
+    /// Expiry time and key of each object that expires.
     expiring: BTreeSet<(u64, Arc<str>)>,
     /// All commits after `floor` and up to `revision`, in order.
     history: VecDeque<Arc<CommitEvent>>,
-    /// The commits of `history` by kind, so that a watch of one kind does not iterate over the others.
+    /// The commits of `history` by kind, so that a watch of one kind does not iterate over those of other kinds.
     kinds: BTreeMap<Box<str>, KindHistory>,
     usage: StoreUsage,
     window: HistoryWindow,
     /// Estimated memory of the history in bytes, see [`event_memory_bytes`].
     bytes: usize,
     floor: Revision,
-    /// The floor at which this store was opened. Commits before it are unknown, for all kinds.
+    /// The floor with which this store was opened. Earlier commits are unknown, for all kinds.
     origin: Revision,
     revision: Revision,
 }
 
-/// Limits of the history, in commits and in bytes; both apply.
+/// Limits of the history, in commits and in bytes. Both limits apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistoryWindow {
     pub events_max: usize,
@@ -40,14 +40,14 @@ pub struct HistoryWindow {
 #[derive(Debug)]
 struct KindHistory {
     history: VecDeque<Arc<CommitEvent>>,
-    /// The last commit of this kind that was trimmed. A watch of the kind may start at this revision, however
-    /// many commits of other kinds were trimmed since.
+    /// Revision of the last commit of this kind that has left the history. A watch of the kind may start at this
+    /// revision, however many commits of other kinds have left the history since.
     floor: Revision,
 }
 
 impl Store {
-    /// The revision of an empty store. It is 1 and not 0, because a client starts its watch at the revision of
-    /// the list, and a watch from "0" means "from any revision".
+    /// The revision of an empty store. It is 1 and not 0, because a client starts its watch at the revision of its
+    /// list, and a watch from "0" may start at any revision.
     pub const FIRST_REVISION: Revision = 1;
 
     /// An empty store that keeps the last `history_max` commits.
@@ -58,7 +58,7 @@ impl Store {
         )
     }
 
-    /// A store whose history begins after `floor`, without objects; [`Store::restore_object`] adds them.
+    /// A store whose history begins after `floor`, without objects. [`Store::restore_object`] adds the objects.
     pub fn empty_after(floor: Revision, window: HistoryWindow) -> Self {
         Self {
             state: BTreeMap::new(),
@@ -83,7 +83,7 @@ impl Store {
         self.floor
     }
 
-    /// The size of all records.
+    /// The size of all objects.
     pub fn usage(&self) -> &StoreUsage {
         &self.usage
     }
@@ -92,12 +92,13 @@ impl Store {
         self.state.get(key)
     }
 
-    /// Every record whose key begins with `prefix`, ordered by key.
+    /// Every object whose key begins with `prefix`, ordered by key.
     pub fn list(&self, prefix: &str) -> impl Iterator<Item = &Arc<StoredObject>> {
         self.list_from(prefix, prefix)
     }
 
-    /// Every record from the key `start` on whose key begins with `prefix`: the next page of a list.
+    /// Every object whose key begins with `prefix` and is not less than `start`, ordered by key: the next page of a
+    /// list.
     pub fn list_from(&self, prefix: &str, start: &str) -> impl Iterator<Item = &Arc<StoredObject>> {
         self.state
             .range::<str, _>((Bound::Included(start.max(prefix)), Bound::Unbounded))
@@ -105,12 +106,12 @@ impl Store {
             .take_while(move |record| record.key.starts_with(prefix))
     }
 
-    /// Records whose expiry time has passed, ordered by it. They exist until the caller deletes them.
+    /// The objects whose expiry time has passed, ordered by that time. They exist until the caller deletes them.
     pub fn expired_objects(&self, now_s: u64) -> impl Iterator<Item = &Arc<StoredObject>> {
         self.expiring.iter().take_while(move |(at, _)| *at <= now_s).map(|(_, key)| &self.state[key])
     }
 
-    /// Commits a write at the next revision.
+    /// Stores an object if the precondition holds. The commit gets the next revision.
     pub fn put(
         &mut self,
         key: &str,
@@ -133,7 +134,7 @@ impl Store {
         Ok(event)
     }
 
-    /// Commits a deletion at the next revision.
+    /// Deletes an object if the precondition holds. The commit gets the next revision.
     pub fn delete(&mut self, key: &str, expect: Precondition) -> Result<Arc<CommitEvent>, CommitConflict> {
         let before = self.get(key).cloned();
         expect.check_precondition(before.as_ref())?;
@@ -143,12 +144,12 @@ impl Store {
         Ok(event)
     }
 
-    /// Skips revisions: later commits have revisions above this one.
+    /// Skips revisions, so that later commits have higher revisions than this one.
     pub fn skip_to_revision(&mut self, revision: Revision) {
         self.revision = self.revision.max(revision);
     }
 
-    /// Every commit after `after` to keys that begin with `prefix`, in order.
+    /// Every commit after the revision `after` to a key that begins with `prefix`, in order.
     pub fn commits_since(
         &self,
         prefix: &str,
@@ -169,13 +170,13 @@ impl Store {
         Ok(events.filter(move |event| event.key.starts_with(prefix)))
     }
 
-    /// The highest floor that keeps at least the last `events` commits in the history.
+    /// The highest revision to which the history can be compacted if at least the last `events` commits must stay.
     pub fn floor_keeping_commits(&self, events: usize) -> Revision {
         let last_dropped = self.history.len().checked_sub(events + 1).map(|at| self.history[at].revision);
         last_dropped.unwrap_or(self.floor)
     }
 
-    /// Drops the history up to `floor`. Objects are not affected.
+    /// Drops the history up to the revision `floor`. Objects are not affected.
     pub fn compact(&mut self, floor: Revision) {
         self.compact_to(floor, drop);
     }
@@ -186,7 +187,7 @@ impl Store {
         }
     }
 
-    /// Adds a record that existed at the floor. Its commit is not in the history.
+    /// Adds an object that existed at the floor. Its commit is not in the history.
     pub fn restore_object(&mut self, record: StoredObject) {
         assert!(
             record.modified <= self.floor,
@@ -195,7 +196,7 @@ impl Store {
         self.insert_object(Arc::new(record));
     }
 
-    /// Applies the next commit to state and history. The caller trims the history afterwards.
+    /// Applies the next commit to the state and the history. The caller trims the history afterwards.
     pub(crate) fn apply_commit(&mut self, event: Arc<CommitEvent>) {
         assert!(self.revision < event.revision, "revisions increase");
         match &event.change {
@@ -260,7 +261,7 @@ fn kind_of(key: &str) -> &str {
     key.split('/').next().unwrap_or_default()
 }
 
-/// Estimated memory of an event: its value, a watch frame that is a copy of the value, and overhead.
+/// Estimated memory of an event: its value, an encoded watch event with a copy of the value, and overhead.
 fn event_memory_bytes(event: &CommitEvent) -> usize {
     const OVERHEAD_BYTES: usize = 400;
     OVERHEAD_BYTES + event.key.len() + 2 * event.latest_value().len()

@@ -5,8 +5,8 @@ use std::fmt;
 
 use crate::StoredObject;
 
-/// Size of all records and of the records of each namespace: bytes of keys and values. Updated with every commit, and
-/// exact.
+/// The size of all objects and of the objects of each namespace: the bytes of their keys and values. The size is exact
+/// and updated with every commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreUsage {
     bytes: usize,
@@ -14,7 +14,7 @@ pub struct StoreUsage {
 }
 
 impl StoreUsage {
-    /// Total size of all records in bytes.
+    /// Total size of all objects in bytes.
     pub fn total_bytes(&self) -> usize {
         self.bytes
     }
@@ -23,7 +23,7 @@ impl StoreUsage {
         self.namespaces.get(namespace).copied().unwrap_or(0)
     }
 
-    /// The largest namespaces with their bytes, in descending order.
+    /// The `count` largest namespaces with their bytes, in descending order.
     pub fn largest_namespaces(&self, count: usize) -> Vec<(&str, usize)> {
         let mut all: Vec<_> = self.namespaces.iter().map(|(name, bytes)| (&**name, *bytes)).collect();
         all.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
@@ -53,24 +53,24 @@ impl StoreUsage {
     }
 }
 
-/// The size of a record: bytes of its key and value.
+/// The size of an object: the bytes of its key and value.
 pub(crate) fn object_bytes(record: &StoredObject) -> usize {
     record.key.len() + record.value.len()
 }
 
-/// The namespace in a store key: the middle of its three parts.
+/// The namespace in a store key: the second of its three parts. `None` for a cluster-scoped object.
 pub(crate) fn namespace_of(key: &str) -> Option<&str> {
     let (namespace, _) = key.split_once('/')?.1.split_once('/')?;
     (!namespace.is_empty()).then_some(namespace)
 }
 
-/// Limits on the size of a store. Existing records stay, even above a limit.
+/// Limits on the size of a store. Existing objects stay, even above a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreLimits {
     pub bytes_max: usize,
-    /// Bytes of `bytes_max` that only [`WriteClass::System`] may use.
+    /// Part of `bytes_max` that only [`WriteClass::System`] may use.
     pub reserved_bytes: usize,
-    /// Limit of each namespace. [`WriteClass::System`] may exceed it.
+    /// Limit for each namespace. [`WriteClass::System`] may exceed it.
     pub namespace_bytes_max: usize,
 }
 
@@ -78,8 +78,8 @@ impl StoreLimits {
     pub const UNLIMITED: Self =
         Self { bytes_max: usize::MAX, reserved_bytes: 0, namespace_bytes_max: usize::MAX };
 
-    /// Limits for a store of at most `bytes_max` in total: a tenth is reserved for system writes, and one
-    /// namespace may use half.
+    /// Limits for a store of at most `bytes_max` bytes. A tenth is reserved for [`WriteClass::System`], and each
+    /// namespace may use at most half.
     pub fn with_total(bytes_max: usize) -> Self {
         Self { bytes_max, reserved_bytes: bytes_max / 10, namespace_bytes_max: bytes_max / 2 }
     }
@@ -117,7 +117,7 @@ impl StoreLimits {
     }
 }
 
-/// The class of a write, which decides which limits apply to it.
+/// The class of a write, which determines the limits that apply to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WriteClass {
     #[default]
@@ -128,10 +128,10 @@ pub enum WriteClass {
     Deletion,
 }
 
-/// The store, or one of its namespaces, has reached its size limit.
+/// The error for a write that would exceed the size limit of the store or of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SizeLimitExceeded {
-    /// The namespace that has reached its limit; `None` for the whole store.
+    /// The namespace whose limit would be exceeded, or `None` for the limit of the whole store.
     pub namespace: Option<String>,
     pub bytes: usize,
     pub bytes_max: usize,

@@ -1,2 +1,3 @@
-//! Checks of the source tree that the compiler cannot make: which crate depends on which, that documents name what exists, that names
-//! are not used twice. They are the tests of this crate, which depends on no other, so that they run in seconds.
+//! Checks of the source tree that the compiler cannot make: dependencies between crates, items that documents name, and
+//! names that are used twice. The checks are the tests of this crate. The crate depends on no other crate, so that the
+//! tests run in seconds.

@@ -10,12 +10,12 @@ use crate::address_limits::{AddressLimits, AddressPermit};
 
 /// Maximum number of connections served concurrently. Only the API server's connections get past the handshake.
 const CONNECTIONS_MAX: usize = 256;
-/// Maximum number of concurrent TLS handshakes, about 20 kB each: one limit for the API server's addresses, and
-/// the same limit for all other addresses together.
+/// Maximum number of concurrent TLS handshakes, which use about 20 kB each. The limit applies once to the API server's
+/// addresses, and once to all other addresses together.
 const HANDSHAKES_MAX: usize = 64;
 /// Maximum number of concurrent handshakes from one address that is not the API server's.
 const HANDSHAKES_PER_ADDRESS_MAX: usize = 16;
-/// Maximum number of addresses remembered as the API server's: it may have more than the one in its URL.
+/// Maximum number of remembered addresses of the API server. It may have more addresses than the one in its URL.
 const SERVER_ADDRESSES_MAX: usize = 16;
 
 /// Limits the connections and handshakes of the agent's port.
@@ -27,46 +27,50 @@ pub(super) struct ConnectionLimits {
     server_handshakes: Arc<Semaphore>,
     /// Permits for handshakes from all other addresses.
     other_handshakes: Arc<Semaphore>,
-    shares: Arc<AddressLimits>,
+    /// Handshakes from each address that is not the API server's.
+    handshakes_by_address: Arc<AddressLimits>,
     server_addresses: Mutex<VecDeque<IpAddr>>,
 }
 
-/// Permit for a handshake; released on drop.
+/// Permit for a handshake. Released on drop.
 #[derive(Debug)]
 pub(super) struct HandshakePermit {
     _permit: OwnedSemaphorePermit,
-    _share: Option<AddressPermit>,
+    _address_permit: Option<AddressPermit>,
 }
 
 impl ConnectionLimits {
-    /// Creates the limits; `servers` are the known addresses of the API server.
+    /// Creates the limits. `servers` are the known addresses of the API server.
     pub(super) fn new(servers: impl IntoIterator<Item = IpAddr>) -> Arc<Self> {
         let semaphore = |max| Arc::new(Semaphore::new(max));
         Arc::new(Self {
             connections: semaphore(CONNECTIONS_MAX),
             server_handshakes: semaphore(HANDSHAKES_MAX),
             other_handshakes: semaphore(HANDSHAKES_MAX),
-            shares: AddressLimits::new(HANDSHAKES_PER_ADDRESS_MAX),
+            handshakes_by_address: AddressLimits::new(HANDSHAKES_PER_ADDRESS_MAX),
             server_addresses: Mutex::new(
                 servers.into_iter().map(|it| it.to_canonical()).take(SERVER_ADDRESSES_MAX).collect(),
             ),
         })
     }
 
-    /// Rule: handshakes and served connections have separate permits. The handshakes of the API server's addresses
-    /// are limited separately from all others, which are also limited per address. `None`: the connection is to be
-    /// closed.
+    /// Rule: handshakes and served connections have separate permits. Handshakes from the API server's addresses and
+    /// handshakes from all other addresses have separate limits. Other addresses also have a limit per address. Returns
+    /// `None` if the connection must be closed.
     pub(super) fn admit_handshake(&self, peer: IpAddr) -> Option<HandshakePermit> {
         let is_server = self.lock_server_addresses().contains(&peer.to_canonical());
-        let (permits, share) = match is_server {
+        let (permits, address_permit) = match is_server {
             true => (&self.server_handshakes, None),
-            false => (&self.other_handshakes, Some(self.shares.acquire(peer)?)),
+            false => (&self.other_handshakes, Some(self.handshakes_by_address.acquire(peer)?)),
         };
-        Some(HandshakePermit { _permit: permits.clone().try_acquire_owned().ok()?, _share: share })
+        Some(HandshakePermit {
+            _permit: permits.clone().try_acquire_owned().ok()?,
+            _address_permit: address_permit,
+        })
     }
 
-    /// Ends the handshake of a peer that has proved to be the API server, remembers its address, and returns a
-    /// permit to serve the connection.
+    /// Releases the handshake permit of a peer that has proved to be the API server, remembers the peer's address, and
+    /// returns a permit to serve the connection. Returns `None` if too many connections are served.
     pub(super) fn admit_server(
         &self,
         peer: IpAddr,

@@ -14,11 +14,10 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Longest accepted line of a log, in bytes. Runtimes split lines at 16 KiB, so a much longer line was not
-/// written by a runtime.
+/// Maximum length of a log line. Runtimes split lines at 16 KiB, so a much longer line was not written by a runtime.
 const LINE_BYTES_MAX: usize = 256 << 10;
 
-/// Bytes read from a log in one call.
+/// Number of bytes that are read from a log in one call.
 const CHUNK_BYTES: usize = 32 << 10;
 
 /// How often a followed log is read for new lines.
@@ -34,11 +33,11 @@ pub(super) struct LogOptions {
     pub(super) since: Option<Timestamp>,
     pub(super) tail_lines: Option<u64>,
     pub(super) bytes_max: Option<u64>,
-    /// `stdout` or `stderr`; `None` for both.
+    /// The stream to send: `stdout`, `stderr`, or both if `None`.
     pub(super) stream: Option<&'static str>,
 }
 
-/// Path of a log file, relative to the root directory of logs.
+/// A log file: the root directory of logs, and the path of the file relative to it.
 #[derive(Debug, Clone)]
 pub(super) struct LogFile {
     pub(super) root: PathBuf,
@@ -46,7 +45,7 @@ pub(super) struct LogFile {
 }
 
 impl LogFile {
-    /// Rule: a log is a regular file below the directory of logs: symbolic links are not followed.
+    /// Rule: a log is a regular file below the root directory of logs. Symbolic links are not followed.
     pub(super) fn open(&self) -> io::Result<File> {
         let root =
             rustix::fs::open(&self.root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -60,7 +59,8 @@ impl LogFile {
     }
 }
 
-/// Sends a log up to its end or, with `follow`, until its container has ended, which `is_running` reports.
+/// Sends a log up to its end. With `follow`, also sends new lines until `is_running` reports that the container has
+/// ended.
 pub(super) async fn send_log<F>(
     file: LogFile,
     options: LogOptions,
@@ -79,7 +79,7 @@ pub(super) async fn send_log<F>(
     }
 }
 
-/// Reads one log file and sends what passes the filter.
+/// Reads one log file and sends the lines that pass the filter.
 struct LogSender {
     file: LogFile,
     lines: LogLineFilter,
@@ -150,7 +150,7 @@ impl LogSender {
         }
     }
 
-    /// Reads and sends everything up to the end of the file. Returns whether there was anything.
+    /// Reads and sends everything up to the end of the file. Returns whether anything was read.
     async fn read_available(&mut self, file: &mut tokio::fs::File) -> io::Result<bool> {
         let mut is_more = false;
         let mut chunk = vec![0; CHUNK_BYTES];
@@ -182,9 +182,9 @@ impl LogSender {
 struct LogLineFilter {
     options: LogOptions,
     bytes_left: u64,
-    /// The beginning of a line that has not been read to its end.
+    /// The part that was read of a line whose end has not been read yet.
     unfinished_line: Vec<u8>,
-    /// Whether the previous line was partial, so that the next one continues it.
+    /// Whether the previous line was partial, so that the next line continues it.
     is_continued: bool,
 }
 
@@ -218,7 +218,7 @@ impl LogLineFilter {
         Ok(output)
     }
 
-    /// Emits a last line that has no newline.
+    /// Returns the output for a last line that has no newline.
     fn flush_last_line(&mut self) -> Vec<u8> {
         let (line, mut output) = (std::mem::take(&mut self.unfinished_line), Vec::new());
         self.filter_line(&line, &mut output);
@@ -270,7 +270,7 @@ impl<'a> CriLogLine<'a> {
     }
 }
 
-/// Pads the fraction of a timestamp to nine digits, so that the columns align: runtimes omit trailing zeros.
+/// Pads the fraction of a timestamp to nine digits, so that the columns align. Runtimes omit trailing zeros.
 /// Upstream: `RFC3339NanoFixed`.
 fn pad_nanoseconds(time: &[u8]) -> Vec<u8> {
     let zone = time.iter().skip(19).position(|it| matches!(it, b'Z' | b'+' | b'-'));

@@ -1,5 +1,5 @@
-//! The agent's HTTPS endpoint: logs, exec, attach, port-forward, proxied requests to pods, and metrics. Paths are
-//! the kubelet's, except those of proxied requests.
+//! The agent's HTTPS endpoint: logs, exec, attach, port-forward, proxied requests to pods, and metrics. The URL paths
+//! are the kubelet's, except the paths of proxied requests.
 //!
 //! Only the API server may connect. It authenticates and authorizes its own clients before it calls a node.
 
@@ -41,14 +41,18 @@ use crate::net;
 use crate::node::{Node, PodSnapshot};
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 
+/// Timeout for the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout for reading the headers of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum size of the headers of a request or response.
 const HEADER_BYTES_MAX: usize = 64 << 10;
-/// TCP keep-alive interval; a peer that misses three probes is gone.
-const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
+/// Idle time before the first TCP keep-alive probe, and interval of the probes. The connection is closed after three
+/// unanswered probes.
+const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Capacity of the channel between the reader of a log and the response.
-const LOG_CHUNKS_MAX: usize = 4;
+/// Capacity, in chunks, of the channel between the reader of a log and the response.
+const LOG_CHANNEL_CAPACITY: usize = 4;
 
 type ResponseBody = UnsyncBoxBody<Bytes, io::Error>;
 type EndpointResponse = hyper::Response<ResponseBody>;
@@ -120,7 +124,7 @@ fn accept_header(request: &Request<Incoming>) -> &str {
     request.headers().get(ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default()
 }
 
-/// Reads a boolean query parameter as the API server does: only `0` and `false`, in any case, are false.
+/// Parses a boolean query parameter as the API server does: only `0` and `false`, regardless of case, are false.
 fn is_true(value: &str) -> bool {
     value != "0" && !value.eq_ignore_ascii_case("false")
 }
@@ -130,7 +134,7 @@ impl<R: Runtime> Endpoint<R> {
         Self { node }
     }
 
-    /// Serves requests until `stop` is cancelled. Open streams end then; the containers keep running.
+    /// Serves requests until `stop` is cancelled. Then open streams end, and the containers keep running.
     pub async fn serve(
         self: Arc<Self>,
         listener: TcpListener,
@@ -182,8 +186,8 @@ impl<R: Runtime> Endpoint<R> {
         stream.set_nodelay(true)?;
         // Keep-alive detects an API server that was cut off in the middle of a stream.
         sockopt::set_socket_keepalive(&stream, true)?;
-        sockopt::set_tcp_keepidle(&stream, TCP_KEEPALIVE)?;
-        sockopt::set_tcp_keepintvl(&stream, TCP_KEEPALIVE)?;
+        sockopt::set_tcp_keepidle(&stream, TCP_KEEPALIVE_INTERVAL)?;
+        sockopt::set_tcp_keepintvl(&stream, TCP_KEEPALIVE_INTERVAL)?;
         sockopt::set_tcp_keepcnt(&stream, 3)?;
         let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
         let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
@@ -325,7 +329,7 @@ impl<R: Runtime> Endpoint<R> {
         Ok(EndpointPod { uid, name: name.to_owned(), status: reported_status(&snapshot) })
     }
 
-    /// The ID of the running container with that name.
+    /// The ID of the running container with the given name.
     async fn running_container_id(
         &self,
         namespace: &str,
@@ -339,7 +343,7 @@ impl<R: Runtime> Endpoint<R> {
         found.ok_or_else(|| HttpError::not_found(format!("container not found ({container:?})")))
     }
 
-    /// The runtime's containers with that name, the newest first.
+    /// The runtime's containers with the given name, newest first.
     async fn container_instances(
         &self,
         pod: &EndpointPod,
@@ -412,7 +416,7 @@ impl<R: Runtime> Endpoint<R> {
             let why = format!("open the log of container {container:?} in pod {name:?}: {error}");
             return Err(HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, why));
         }
-        let (to, from) = mpsc::channel(LOG_CHUNKS_MAX);
+        let (to, from) = mpsc::channel(LOG_CHANNEL_CAPACITY);
         let (runtime, id) = (self.node.runtime.clone(), chosen.id.clone());
         tokio::spawn(async move {
             let is_running = || async {
@@ -429,7 +433,7 @@ impl<R: Runtime> Endpoint<R> {
     }
 }
 
-/// The path of a request after its first `segments` segments, unchanged, with its query.
+/// The path of a request without its first `segments` segments, with the query. Nothing is decoded.
 fn path_after_segments(uri: &Uri, segments: usize) -> String {
     let whole = uri.path_and_query().map_or("", |it| it.as_str());
     format!("/{}", whole.splitn(segments + 2, '/').nth(segments + 1).unwrap_or_default())
@@ -443,7 +447,7 @@ fn pod_with_status(snapshot: &PodSnapshot) -> Value {
     object
 }
 
-/// The status that the agent last reported; before its first report, the status from the API server.
+/// The status that the agent last reported, or the status from the API server before the first report.
 fn reported_status(snapshot: &PodSnapshot) -> Value {
     match &snapshot.status {
         Value::Null => snapshot.object.json["status"].clone(),
@@ -451,7 +455,7 @@ fn reported_status(snapshot: &PodSnapshot) -> Value {
     }
 }
 
-/// The phase that the agent last reported; before its first report, the phase from the API server.
+/// The phase that the agent last reported, or the phase from the API server before the first report.
 fn reported_phase(snapshot: &PodSnapshot) -> String {
     let stored = || snapshot.object.status.as_ref().and_then(|it| it.phase.clone());
     snapshot.status["phase"].as_str().map(str::to_owned).or_else(stored).unwrap_or_default()

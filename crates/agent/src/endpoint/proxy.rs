@@ -1,5 +1,5 @@
-//! Reverse proxy to pods and to other ports of the node. The requests come from the API server, which may have no
-//! route to the pod network; the node always has one.
+//! Reverse proxy to pods and to other ports of the node. The requests come from the API server, which may have no route
+//! to the pod network. The node always has such a route.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::{EndpointResponse, HEADER_BYTES_MAX, HttpError, stream};
 use crate::node::{dial_error, insecure_tls_config};
 
-/// Header that marks a response of the proxied target; a response without it is the agent's own. The agent
-/// removes it from everything it forwards, so no one else can set it.
+/// Header that marks a response of the proxied target. A response without the header is the agent's own. The agent
+/// removes the header from the requests and responses that it forwards, so neither client nor target can set it.
 const BACKEND_RESPONSE_HEADER: HeaderName = HeaderName::from_static("muster-reached");
 
 /// Header with the host that the client addressed.
@@ -34,7 +34,7 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 const HOP_BY_HOP_HEADERS: [&str; 7] =
     ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
 
-/// Address and scheme of a proxied request.
+/// Address and scheme of the target of a proxied request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ProxyTarget {
     pub(super) address: SocketAddr,
@@ -54,9 +54,9 @@ impl ProxyTarget {
     }
 }
 
-/// Rule: of a hostNetwork pod only the declared container ports can be reached: every other port of that address
-/// is the node's. Loopback, link-local and multicast addresses are refused.
-/// Upstream: only `IsGlobalUnicast` of the address is checked, so a node's other ports can be reached.
+/// Rule: only the declared container ports of a hostNetwork pod can be reached, because every other port of its address
+/// belongs to the node. Loopback, link-local and multicast addresses are refused.
+/// Upstream: only `IsGlobalUnicast` of the address is checked, so other ports of the node can be reached.
 pub(super) fn check_reachable(spec: &PodSpec, to: SocketAddr) -> Result<(), HttpError> {
     let is_link_local = match to.ip() {
         IpAddr::V4(it) => it.is_link_local() || it.is_broadcast(),
@@ -81,7 +81,7 @@ pub(super) fn check_reachable(spec: &PodSpec, to: SocketAddr) -> Result<(), Http
     ))
 }
 
-/// Forwards the request to `path` of the target and returns its response.
+/// Forwards the request to `path` on the target and returns the target's response.
 pub(super) async fn forward(
     mut request: Request<Incoming>,
     target: ProxyTarget,
@@ -155,7 +155,7 @@ async fn dial(target: ProxyTarget) -> std::io::Result<Box<dyn ByteStream>> {
     Ok(Box::new(TlsConnector::from(Arc::new(insecure_tls_config())).connect(name, stream).await?))
 }
 
-/// Removes hop-by-hop headers.
+/// Removes hop-by-hop headers, `Host`, and the header that only the agent may set.
 fn without_hop_by_hop_headers(mut headers: HeaderMap) -> HeaderMap {
     let named: Vec<String> = headers
         .get_all(CONNECTION)
@@ -174,12 +174,13 @@ fn without_hop_by_hop_headers(mut headers: HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Makes a `Location` relative if it points to the target itself, whose address the client cannot reach.
-fn relative_location(location: &str, own: SocketAddr) -> &str {
+/// Makes the `Location` header relative if it points to the target itself: the client cannot reach the target's
+/// address.
+fn relative_location(location: &str, target: SocketAddr) -> &str {
     let rest = ["http://", "https://"].iter().find_map(|it| location.strip_prefix(it));
     let Some(rest) = rest else { return location };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let is_own = authority == own.to_string() || authority == own.ip().to_string();
+    let is_own = authority == target.to_string() || authority == target.ip().to_string();
     match (is_own, path) {
         (true, "") => "/",
         (true, path) => path,

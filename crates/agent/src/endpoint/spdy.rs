@@ -1,16 +1,16 @@
 //! The part of SPDY/3.1 that is needed to open streams to a container runtime. Runtimes stream over SPDY, and all
 //! their clients speak it.
 //!
-//! Headers are compressed with one zlib stream per connection. The writer sends them as stored (uncompressed)
-//! blocks, which every receiver accepts, so the SPDY dictionary is not needed. Received headers carry nothing of
-//! use and are not decompressed.
+//! Headers are compressed with one zlib stream per connection. The writer sends them as stored (uncompressed) blocks,
+//! which every receiver accepts, so the SPDY dictionary is not needed. Received headers contain nothing that is needed
+//! and are not decompressed.
 
 use std::io;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-/// Largest frame. A runtime sends at most 32 KiB in one frame.
+/// Maximum size of a frame. A runtime sends at most 32 KiB in one frame.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
 const CONTROL_BIT: u16 = 0x8000;
@@ -57,7 +57,7 @@ impl<W: AsyncWrite + Unpin> SpdyWriter<W> {
         Self { to, streams_opened: 0 }
     }
 
-    /// Opens a stream with these headers, whose names are in lower case.
+    /// Opens a stream with these headers. Header names must be in lower case.
     pub(super) async fn open_stream(&mut self, headers: &[(&str, &str)]) -> io::Result<StreamId> {
         let stream = self.streams_opened * 2 + 1;
         let block = encode_headers(headers, self.streams_opened == 0);
@@ -107,7 +107,7 @@ impl<W: AsyncWrite + Unpin> SpdyWriter<W> {
     }
 }
 
-/// Reads the next frame; `None` when the peer has closed the connection.
+/// Reads the next frame. Returns `None` if the peer has closed the connection.
 pub(super) async fn read_frame<R: AsyncRead + Unpin>(from: &mut R) -> io::Result<Option<SpdyFrame>> {
     let mut head = [0; 8];
     match from.read_exact(&mut head).await {
@@ -151,8 +151,8 @@ fn put_flags_and_length(frame: &mut BytesMut, flags: u8, length: usize) {
     frame.put_u32(u32::from(flags) << 24 | length);
 }
 
-/// Encodes headers as one stored block of the connection's zlib stream, followed by an empty block: the flush
-/// without which a receiver waits for more.
+/// Encodes headers as one stored block of the connection's zlib stream, followed by an empty block. The empty block is
+/// a flush: without it, the receiver waits for more data.
 fn encode_headers(headers: &[(&str, &str)], is_first: bool) -> Vec<u8> {
     let mut plain = Vec::new();
     let put = |plain: &mut Vec<u8>, text: &str| {

@@ -39,10 +39,10 @@ const CHANNEL_V4_SUBPROTOCOL: &str = "v4.channel.k8s.io";
 const CHANNEL_V5_SUBPROTOCOL: &str = "v5.channel.k8s.io";
 /// Subprotocol of port-forward.
 const PORT_FORWARD_SUBPROTOCOL: &str = "portforward.k8s.io";
-/// Port-forward with SPDY inside a WebSocket.
+/// Subprotocol of port-forward that tunnels SPDY inside a WebSocket.
 const PORT_FORWARD_TUNNEL_SUBPROTOCOL: &str = "SPDY/3.1+portforward.k8s.io";
 
-/// WebSocket subprotocols for logs. Without one, bytes are sent unchanged.
+/// WebSocket subprotocols for logs. Without a subprotocol, the bytes are sent unchanged.
 const LOG_SUBPROTOCOLS: [&str; 2] = ["binary.k8s.io", BASE64_SUBPROTOCOL];
 const BASE64_SUBPROTOCOL: &str = "base64.binary.k8s.io";
 
@@ -55,18 +55,18 @@ const RESIZE_CHANNEL: u8 = 4;
 const CLOSE_CHANNEL: u8 = 255;
 
 /// Timeout for the runtime's streaming server, which is on this machine, to accept the upgrade.
-const RUNTIME_TIMEOUT: Duration = Duration::from_secs(10);
-/// Largest error response of the runtime that is read.
+const RUNTIME_UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of bytes that are read of an error response of the runtime.
 const RUNTIME_ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// Timeout for sending the last messages to the client.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Largest WebSocket message. kubectl sends at most 32 KiB; other clients may send more.
+/// Maximum size of a WebSocket message. kubectl sends at most 32 KiB, and other clients may send more.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 const TUNNEL_BUFFER_BYTES: usize = 32 << 10;
 
-/// Headers that negotiate an upgrade; they are forwarded between client and runtime.
+/// Headers that negotiate an upgrade. They are forwarded between client and runtime.
 const UPGRADE_HEADERS: [&str; 6] = [
     "sec-websocket-key",
     "sec-websocket-version",
@@ -130,7 +130,7 @@ impl UpgradeRequest {
     }
 }
 
-/// Streams exec or attach; `url` is the runtime's streaming URL.
+/// Streams an exec or attach session. `url` is the runtime's streaming URL.
 pub(super) async fn stream_command(
     mut request: Request<Incoming>,
     url: &str,
@@ -153,7 +153,7 @@ pub(super) async fn stream_command(
     Ok(web_socket_accepted_response(&accept, Some(CHANNEL_V5_SUBPROTOCOL)))
 }
 
-/// Streams port-forward; `url` is the runtime's streaming URL.
+/// Streams a port-forward session. `url` is the runtime's streaming URL.
 pub(super) async fn stream_port_forward(
     mut request: Request<Incoming>,
     url: &str,
@@ -225,7 +225,7 @@ pub(super) fn stream_log_messages(
     Ok(web_socket_accepted_response(&accept, subprotocol))
 }
 
-/// Copies bytes between two upgraded connections until either ends.
+/// Copies bytes between two upgraded connections until one of them ends.
 pub(super) fn splice_connections(client: OnUpgrade, other: OnUpgrade, context: StreamContext) {
     spawn_stream(context, async move {
         let (client, other) = tokio::try_join!(client, other).map_err(io::Error::other)?;
@@ -257,6 +257,7 @@ async fn splice_to_runtime(
     Ok(switching_protocols_response(headers))
 }
 
+/// Runs a stream as a task until it ends or the endpoint stops.
 fn spawn_stream(context: StreamContext, streaming: impl Future<Output = io::Result<()>> + Send + 'static) {
     tokio::spawn(async move {
         tokio::select! {
@@ -301,7 +302,7 @@ async fn upgrade_runtime(
         let upgraded = hyper::upgrade::on(answer).await.map_err(|it| failed(it.to_string()))?;
         Ok((headers, upgraded))
     };
-    match tokio::time::timeout(RUNTIME_TIMEOUT, upgrade).await {
+    match tokio::time::timeout(RUNTIME_UPGRADE_TIMEOUT, upgrade).await {
         Ok(upgraded) => upgraded,
         Err(_) => Err(failed("no response in time".to_owned())),
     }
@@ -314,6 +315,7 @@ fn runtime_upgrade_headers(protocol: &'static str) -> HeaderMap {
     headers
 }
 
+/// Selects the headers that negotiate an upgrade.
 fn upgrade_headers(headers: &HeaderMap) -> HeaderMap {
     let mut selected = HeaderMap::new();
     for name in UPGRADE_HEADERS.map(HeaderName::from_static) {
@@ -324,6 +326,7 @@ fn upgrade_headers(headers: &HeaderMap) -> HeaderMap {
     selected
 }
 
+/// The value of `Sec-WebSocket-Accept` for the client's `Sec-WebSocket-Key`.
 fn accept_key(headers: &HeaderMap) -> Result<String, HttpError> {
     let key = headers.get("sec-websocket-key").map(HeaderValue::as_bytes);
     key.map(derive_accept_key).ok_or_else(|| HttpError::bad_request("Sec-WebSocket-Key is missing"))
@@ -348,6 +351,7 @@ fn switching_protocols_response(mut headers: HeaderMap) -> EndpointResponse {
     response
 }
 
+/// Wraps the client's upgraded connection as the server side of a WebSocket.
 async fn server_web_socket(client: Upgraded) -> WebSocketStream<TokioIo<Upgraded>> {
     let config = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_BYTES_MAX))
@@ -372,8 +376,8 @@ fn normal_closure_message() -> Message {
     Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
 }
 
-/// Translates between WebSocket channels and SPDY streams of the runtime. The first byte of a message is its
-/// channel; a message on `CLOSE_CHANNEL` ends the channel that it names.
+/// Translates between WebSocket channels and SPDY streams of the runtime. The first byte of a message is its channel. A
+/// message on `CLOSE_CHANNEL` closes the channel that the message names.
 async fn relay_channels<C, R>(
     client: WebSocketStream<C>,
     runtime: R,

@@ -14,14 +14,15 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// Common name of the API server's client certificate.
 const API_SERVER_NAME: &str = "kube-apiserver-kubelet-client";
-/// Group of the API server's client certificate; no CertificateSigningRequest can obtain it.
+/// Group in the API server's client certificate. No CertificateSigningRequest can obtain a certificate with this group.
 const MASTERS_GROUP: &str = "system:masters";
 
+/// A CA or serving certificate that cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[error("load the node's serving certificate: {0}")]
 pub struct ServingIdentityError(Box<dyn std::error::Error + Send + Sync>);
 
-/// The serving certificate of the node and the cluster CA.
+/// The node's serving certificate, and the cluster CA that verifies clients.
 pub struct ServingIdentity {
     ca: CertificateDer<'static>,
     current: RwLock<Option<Arc<CertifiedKey>>>,
@@ -77,7 +78,8 @@ impl ResolvesServerCert for ServingIdentity {
     }
 }
 
-/// Rule: only the API server may connect to a node: a certificate of the cluster CA alone is not enough.
+/// Rule: only the API server may connect to a node. A client certificate signed by the cluster CA is not enough: its
+/// subject must be the API server's.
 pub(super) fn is_api_server(certificate: &[u8]) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
     let subject = certificate.subject();

@@ -17,17 +17,17 @@ const LAYER_MEDIA_TYPE: &str = "application/vnd.oci.image.layer.v1.tar";
 const INDEX_MEDIA_TYPES: [&str; 2] =
     ["application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"];
 
-/// Annotations that name an image; the one with the complete reference first.
+/// Annotations that contain the name of an image. The first one has the complete reference.
 const NAME_ANNOTATIONS: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 
-/// Largest JSON file that is read; a larger file is a layer.
+/// Maximum size of a JSON file that is read. A larger file is assumed to be a layer.
 const JSON_FILE_BYTES_MAX: u64 = 4 << 20;
-/// Total size of the JSON files of an archive.
+/// Maximum total size of the JSON files of an archive.
 const JSON_TOTAL_BYTES_MAX: usize = 64 << 20;
 /// Maximum number of files and links of an archive.
 const FILES_MAX: usize = 100_000;
 
-/// Deepest nesting of image indexes.
+/// Maximum nesting depth of image indexes.
 const INDEX_DEPTH_MAX: usize = 3;
 
 /// The images of an archive, and the blobs that they need.
@@ -35,10 +35,10 @@ const INDEX_DEPTH_MAX: usize = 3;
 pub(super) struct Archive {
     pub(super) path: PathBuf,
     pub(super) images: Vec<ArchiveImage>,
-    /// The blobs of the images, by their file in the archive.
+    /// The blobs of the images, by the name of their file in the archive.
     pub(super) blobs_by_file: HashMap<String, Blob>,
-    /// Manifests generated for images of `docker save`, which have none.
-    pub(super) generated: Vec<Blob>,
+    /// Manifests that were generated for images of `docker save`, which have no OCI manifest.
+    pub(super) generated_manifests: Vec<Blob>,
     /// Platforms of the images that cannot run on this machine.
     foreign_platforms: BTreeSet<String>,
 }
@@ -55,9 +55,9 @@ pub(super) struct ArchiveImage {
 pub(super) struct Blob {
     pub(super) digest: String,
     pub(super) size: u64,
-    /// containerd labels; those that reference other blobs protect them from garbage collection.
+    /// containerd labels of the blob. Labels that reference other blobs protect those from garbage collection.
     pub(super) labels: HashMap<String, String>,
-    /// Content of a generated blob; empty for a blob of the archive.
+    /// Content of a generated blob. Empty for a blob whose content is in the archive.
     pub(super) content: Vec<u8>,
 }
 
@@ -69,7 +69,7 @@ impl Archive {
             path: path.to_owned(),
             images: Vec::new(),
             blobs_by_file: HashMap::new(),
-            generated: Vec::new(),
+            generated_manifests: Vec::new(),
             foreign_platforms: BTreeSet::new(),
         };
         let read = match (files.json_files.get("index.json"), files.json_files.get("manifest.json")) {
@@ -102,8 +102,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Rule: an image is imported if its platform is this machine's, or if it names none; pulls from a registry
-    /// follow the same rule. `platform` is that of a descriptor or of an image configuration.
+    /// Rule: an image is imported if its platform is this machine's, or if it names no platform. Pulls from a registry
+    /// follow the same rule. `platform` is the platform object of a descriptor, or an image configuration.
     fn matches_platform(&mut self, platform: &Value) -> bool {
         let (Some(system), Some(processor)) = (platform["os"].as_str(), platform["architecture"].as_str())
         else {
@@ -117,7 +117,7 @@ impl Archive {
         is_ours
     }
 
-    /// Follows a descriptor to the manifest for this machine, if there is one.
+    /// Follows a descriptor to the manifest for this machine's platform, if there is one.
     fn resolve_manifest(
         &mut self,
         files: &ArchiveFiles,
@@ -208,7 +208,7 @@ impl Archive {
                 target: ImageDescriptor { media_type: MANIFEST_MEDIA_TYPE.to_owned(), digest, size },
             });
             self.blobs_by_file.insert(config_file, config);
-            self.generated.push(manifest);
+            self.generated_manifests.push(manifest);
         }
         if self.images.is_empty() && self.foreign_platforms.is_empty() {
             return Err("manifest.json names no image".to_owned());
@@ -264,7 +264,7 @@ impl ArchiveFiles {
         }
     }
 
-    /// The blob that a descriptor names, and its file.
+    /// The blob that a descriptor references, and the name of its file.
     fn find_blob(&self, descriptor: &Value) -> Result<(Blob, String), String> {
         let digest = as_str(&descriptor["digest"]);
         let is_digest = digest
@@ -276,7 +276,7 @@ impl ArchiveFiles {
         Ok((Blob { digest: digest.to_owned(), size, labels: HashMap::new(), content: Vec::new() }, file))
     }
 
-    /// Resolves links to the file that has the content.
+    /// Follows links to the file that has the content.
     fn resolve_link(&self, name: &str) -> Result<String, String> {
         let mut visited = HashSet::new();
         let mut at = normalize_path(Path::new(name));
@@ -291,7 +291,7 @@ impl ArchiveFiles {
     }
 }
 
-/// Explains why an archive cannot be read. Most often it is truncated: an interrupted copy or a full disk.
+/// Explains why an archive cannot be read. Most often the archive is truncated by an interrupted copy or a full disk.
 fn describe_read_error(error: &io::Error) -> String {
     let message = error.to_string();
     let is_cut = error.kind() == io::ErrorKind::UnexpectedEof
@@ -380,6 +380,7 @@ fn gc_reference_labels(config: &Blob, layers: &[Blob]) -> HashMap<String, String
     layers.chain([config]).collect()
 }
 
+/// Label with which containerd finds the digest of a layer's uncompressed content.
 fn uncompressed_label(diff_id: Option<&str>) -> HashMap<String, String> {
     diff_id.map(|it| ("containerd.io/uncompressed".to_owned(), it.to_owned())).into_iter().collect()
 }

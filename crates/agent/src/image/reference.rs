@@ -2,10 +2,10 @@
 
 use std::net::Ipv6Addr;
 
-/// Registry of a reference that names none.
+/// Registry of an image reference that does not name a registry.
 const DEFAULT_REGISTRY: &str = "docker.io";
 
-/// Longest reference that is parsed.
+/// Maximum length of an image reference.
 const REFERENCE_BYTES_MAX: usize = 1024;
 
 /// Why a text is not an image reference. Upstream: `ErrReferenceInvalidFormat`, `ErrNameContainsUppercase`.
@@ -57,7 +57,7 @@ pub fn normalize_reference(name: &str) -> Result<String, ImageNameError> {
     })
 }
 
-/// A host name, an IPv4 address or an IPv6 address in brackets, and an optional port.
+/// Whether the text is a host name, an IPv4 address or an IPv6 address in brackets, with an optional port.
 fn is_registry_address(text: &str) -> bool {
     let is_label = |it: &str| !it.is_empty() && it.chars().all(|it| it.is_ascii_alphanumeric() || it == '-');
     let (is_host, port) = match text.strip_prefix('[').and_then(|it| it.split_once(']')) {
@@ -82,7 +82,7 @@ fn is_tag(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.chars().all(is_inside) && !text.starts_with(['.', '-'])
 }
 
-/// An algorithm and at least 32 hexadecimal digits.
+/// Whether the text is an algorithm followed by at least 32 hexadecimal digits.
 fn is_digest(text: &str) -> bool {
     let (algorithm, hex) = text.split_once(':').unwrap_or_default();
     !algorithm.is_empty() && 32 <= hex.len() && hex.bytes().all(|it| it.is_ascii_hexdigit())

@@ -13,7 +13,7 @@ pub const SANDBOX_IMAGE: &str = "localhost/muster/pause:1";
 
 const PAUSE_BINARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pause"));
 
-/// Builds the sandbox image; it has a few kilobytes.
+/// Builds the sandbox image, which has a size of a few kilobytes.
 pub fn sandbox_image() -> BuiltImage {
     let mut header = tar::Header::new_gnu();
     header.set_size(PAUSE_BINARY.len() as u64);

@@ -1,4 +1,5 @@
-//! Finds the cluster CA before the first connection: from a file, or from the server, verified by its fingerprint.
+//! Gets the cluster CA before the first connection, either from a file, or from the server with a check of its
+//! fingerprint.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +33,8 @@ fn pem_fingerprint(pem: &str) -> Option<String> {
     CertificateDer::from_pem_slice(pem.as_bytes()).ok().map(|it| fingerprint(&it))
 }
 
-/// The certificate of the cluster CA: from the options, else as stored by an earlier join.
+/// Returns the certificate of the cluster CA, from the source that the options name, or else from the file that an
+/// earlier join stored.
 pub(super) async fn find_ca(options: &JoinOptions, server: &Uri) -> Result<String, JoinError> {
     let stored_path = options.dir.join("ca.crt");
     let found = match &options.ca {
@@ -55,7 +57,7 @@ pub(super) async fn find_ca(options: &JoinOptions, server: &Uri) -> Result<Strin
     Ok(found)
 }
 
-/// Fetches the CA certificate from the chain that the server presents, verified by its fingerprint.
+/// Fetches the CA certificate from the certificate chain that the server presents, and verifies its fingerprint.
 async fn fetch_ca(server: &Uri, expected: &str) -> Result<String, JoinError> {
     let is_digest = expected.strip_prefix("sha256:").is_some_and(|it| {
         it.len() == 64 && it.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it))

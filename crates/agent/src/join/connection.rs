@@ -1,8 +1,8 @@
-//! The node's HTTP/2 connection to the API server, shared by all requests and watches. Pings detect a dead peer,
-//! so that a node that was cut off reconnects; a renewed certificate opens a new connection.
+//! The node's HTTP/2 connection to the API server, shared by all requests and watches. Pings detect a dead peer, so
+//! that a node that was cut off reconnects. A renewed certificate opens a new connection.
 
 use std::fmt;
-use std::sync::{Arc, Mutex as Plain, PoisonError};
+use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
@@ -30,12 +30,12 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// Timeout for the response to a ping, after which the connection is closed.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// HTTP/2 window of one stream: small, because watches transfer little and there are many.
+/// HTTP/2 flow-control window of one stream. It is small because there are many watches, and each transfers little.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 
 type TransportError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Credentials of the node.
+/// Credentials with which the node authenticates to the API server.
 #[derive(Clone)]
 pub(super) enum Credentials {
     Token(String),
@@ -48,7 +48,7 @@ pub(super) struct ServerConnection {
     server: Uri,
     ca: CertificateDer<'static>,
     /// The credentials and their generation, which is incremented when they are replaced.
-    credentials: Plain<(u64, Credentials)>,
+    credentials: SyncMutex<(u64, Credentials)>,
     /// The open connection and the generation of its credentials.
     current: Mutex<Option<(u64, SendRequest<Body>)>>,
 }
@@ -67,7 +67,7 @@ impl ServerConnection {
     ) -> Result<Self, JoinError> {
         let authority = CertificateDer::from_pem_slice(authority_pem.as_bytes());
         let authority = authority.map_err(|it| JoinError::Certificate(it.to_string()))?;
-        let (credentials, current) = (Plain::new((0, credentials)), Mutex::new(None));
+        let (credentials, current) = (SyncMutex::new((0, credentials)), Mutex::new(None));
         Ok(Self { server: server.clone(), ca: authority, credentials, current })
     }
 
@@ -81,7 +81,7 @@ impl ServerConnection {
         kube::Client::new(tower::service_fn(send), "default")
     }
 
-    /// Replaces the credentials for new requests; requests in flight are not affected.
+    /// Replaces the credentials for new requests. Requests in flight are not affected.
     pub(super) fn replace_credentials(&self, credentials: Credentials) {
         let mut current = self.credentials.lock().unwrap_or_else(PoisonError::into_inner);
         *current = (current.0 + 1, credentials);
@@ -169,7 +169,7 @@ impl ServerConnection {
     }
 }
 
-/// Host and port to connect to, and the name that the certificate must have.
+/// Host and port to connect to, and the name that the server's certificate must have.
 pub(super) fn server_address_and_name(server: &Uri) -> Result<(String, ServerName<'static>), JoinError> {
     let bad = || JoinError::InvalidUrl(server.to_string());
     let host = server.host().ok_or_else(bad)?;

@@ -1,4 +1,4 @@
-//! Certificate and key in one PEM file, so that they always match.
+//! Certificate and key in one PEM file, so that the two always match.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -47,7 +47,7 @@ impl Certificate {
         self.not_after <= Timestamp::now()
     }
 
-    /// Reads a certificate file. `None` if it is missing or cannot be parsed, in which case a new certificate is
+    /// Reads a certificate file. Returns `None` if the file is missing or cannot be parsed. Then a new certificate is
     /// requested.
     pub(super) fn read(path: &Path) -> Result<Option<Self>, JoinError> {
         let Some(pem) = read_if_exists(path)? else { return Ok(None) };
@@ -61,5 +61,5 @@ pub(super) fn create_private_dir(path: &Path) -> Result<(), JoinError> {
 }
 
 pub(crate) fn write_private_file(path: &Path, content: &str) -> Result<(), JoinError> {
-    muster_files::write_private(path, content.as_bytes()).map_err(file_error(path))
+    muster_files::write_private_file(path, content.as_bytes()).map_err(file_error(path))
 }

@@ -1,5 +1,5 @@
-//! Removes everything that a local cluster created on the machine, whether the cluster was stopped or killed. The
-//! data directory stays.
+//! Removes all resources that a local cluster created on the machine, except its data directory. The cluster may have
+//! been stopped or killed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,16 +15,16 @@ use super::{LocalNode, LocalNodeError, RANGE_FILE, RUN_DIR, cluster_identity, co
 use crate::runtime::{Cri, Runtime, annotation, v1};
 use crate::volumes::mount_table;
 
-/// Maximum number of sandboxes that are stopped concurrently: more would slow each other down.
+/// Maximum number of sandboxes that are stopped concurrently. More would slow each other down.
 const SANDBOX_STOPS_MAX: usize = 8;
 
-/// Longest termination grace period of containers when no agent is there to stop them.
+/// Maximum termination grace period of containers that are stopped without an agent.
 pub const STOP_GRACE_MAX: Duration = Duration::from_secs(30);
 
 /// Timeout for a runtime to stop all pods, after which their processes are killed.
 const PODS_STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Timeout for a runtime to list its sandboxes, after which none are assumed.
+/// Timeout for a runtime to list its sandboxes. After it, the runtime is assumed to have none.
 const LIST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Timeout for a process to exit after each signal.
@@ -33,13 +33,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
-/// Everything that a cluster left on the machine, as text: processes, mounts, network namespaces and so on.
+/// Descriptions of the resources that a cluster left on the machine: processes, mounts, network namespaces and so on.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct LeftoverResources(pub Vec<String>);
 
-/// Rule: when a cluster stops, its pods, containerds, network namespaces, bridges, mounts and cgroups are
-/// removed; the data directory stays. Returns the leftovers that were found. Idempotent. Containers get their own
-/// grace period, at most `grace`.
+/// Rule: when a cluster stops, its pods, containerds, network namespaces, bridges, mounts and cgroups are removed. The
+/// data directory stays. Returns the leftovers that were found. Containers get their own grace period, but at most
+/// `grace`. The function is idempotent.
 pub async fn clean_up(data_dir: &Path, grace: Duration) -> Result<LeftoverResources, LocalNodeError> {
     let (dir, id) = cluster_identity(data_dir)?;
     let nodes = find_nodes(&dir, &id);
@@ -81,9 +81,9 @@ pub fn find_leftovers(data_dir: &Path) -> Result<LeftoverResources, LocalNodeErr
     Ok(list_leftovers(&dir, &id, &find_nodes(&dir, &id)))
 }
 
-/// Rule: the leftovers of a cluster whose data directory was removed cannot be reused, because their files are
-/// gone. They are removed before a new cluster starts in that directory. Returns what was removed; empty if there
-/// were no leftovers, or if they can be reused.
+/// Rule: the leftovers of a cluster whose data directory was removed cannot be reused, because their files are gone.
+/// They are removed before a new cluster starts in that directory. Returns the removed leftovers, or an empty list if
+/// there were none or if they can be reused.
 pub async fn clean_up_abandoned(data_dir: &Path) -> Result<LeftoverResources, LocalNodeError> {
     let (dir, id) = cluster_identity(data_dir)?;
     let nodes = find_nodes(&dir, &id);
@@ -103,8 +103,8 @@ pub async fn clean_up_abandoned(data_dir: &Path) -> Result<LeftoverResources, Lo
     clean_up(data_dir, Duration::ZERO).await
 }
 
-/// The `muster up` process that runs the cluster's agents, if any. It is found by its command line, because a
-/// removed data directory has no lock file.
+/// PID of the `muster up` process that runs the cluster's agents, if any. The process is found by its command line,
+/// because a removed data directory has no lock file.
 pub fn supervisor_pid(data_dir: &Path) -> Result<Option<u32>, LocalNodeError> {
     let (dir, id) = cluster_identity(data_dir)?;
     let agents = find_nodes(&dir, &id).into_iter().flat_map(|it| it.agent_pids());
@@ -217,7 +217,7 @@ async fn stop_pods(runtime: &impl Runtime, grace: Duration) {
     ends.buffer_unordered(SANDBOX_STOPS_MAX).collect::<Vec<()>>().await;
 }
 
-/// Sends a signal to the processes, and SIGKILL to those that do not exit in time.
+/// Sends a signal to the processes, and SIGKILL to the processes that do not exit in time.
 async fn terminate_processes(processes: &[Pid], first_signal: Signal) {
     for signal in [first_signal, Signal::KILL] {
         let began = Instant::now();
@@ -233,7 +233,7 @@ async fn terminate_processes(processes: &[Pid], first_signal: Signal) {
     }
 }
 
-/// Whether a process has exited; a zombie counts as exited.
+/// Whether a process has exited. A zombie process counts as exited.
 pub(super) fn has_exited(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
@@ -258,7 +258,7 @@ impl LocalNode {
     }
 }
 
-/// The cluster's cgroups, one in each hierarchy.
+/// The cluster's cgroups, one in each cgroup hierarchy.
 fn cluster_cgroups(id: &str) -> Vec<PathBuf> {
     let name = format!("muster-{id}");
     let hierarchies = fs::read_dir(CGROUP_ROOT).into_iter().flatten().flatten().map(|it| it.path());

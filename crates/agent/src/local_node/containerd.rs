@@ -1,5 +1,5 @@
-//! One containerd for each node. containerd and its containers outlive the process that started them, and are
-//! found again by their command lines.
+//! Runs one containerd for each node. A containerd and its containers outlive the process that started them. Their
+//! processes are found by their command lines.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -16,14 +16,14 @@ use super::{LocalNode, LocalNodeError, cleanup, create_dir, file_error, prerequi
 use crate::image::{SANDBOX_IMAGE, import_built_image, sandbox_image};
 use crate::runtime::{Cri, Runtime as _};
 
-/// Timeout for containerd to respond. It usually takes 250 ms, and much longer on a busy machine.
+/// Timeout for a started containerd to respond. It usually responds after 250 ms, but much later on a busy machine.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How often a containerd that is not our child is checked for exit.
+/// Interval of checks whether a containerd that is not a child process has exited.
 const EXIT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Number of bytes from the end of containerd's log that are shown in the error message.
+/// Number of bytes at the end of containerd's log that are searched for the last line, which the error message shows.
 const LOG_TAIL_BYTES: usize = 1000;
 
 /// A running containerd and a client for it.
@@ -33,6 +33,7 @@ pub struct Containerd {
     pub runtime: Cri,
 }
 
+/// The process of a containerd.
 #[derive(Debug)]
 enum ContainerdProcess {
     /// A containerd that this process started.
@@ -62,7 +63,7 @@ impl ContainerdProcess {
 }
 
 impl LocalNode {
-    /// Finds the node's running containerd or starts one, and waits until it responds.
+    /// Finds the node's running containerd or starts a new containerd, and waits until it responds.
     pub async fn start_containerd(&self) -> Result<Containerd, LocalNodeError> {
         let config_path = self.containerd_config();
         let mut process = match self.containerd_pids().first() {
@@ -188,12 +189,13 @@ state = {state}
     }
 }
 
-/// Whether sandboxes may have a negative OOM score, so that they are killed last; this needs CAP_SYS_RESOURCE.
+/// Whether sandboxes may have a negative OOM score, so that they are killed last. A negative score needs
+/// CAP_SYS_RESOURCE.
 fn may_lower_oom_score() -> bool {
     capabilities(None).is_ok_and(|it| it.effective.contains(CapabilitySet::SYS_RESOURCE))
 }
 
-/// A path as a TOML string, which is written like a JSON string.
+/// Formats a path as a TOML string, which has the syntax of a JSON string.
 fn toml_string(path: &Path) -> String {
     serde_json::Value::from(path.display().to_string()).to_string()
 }
@@ -204,7 +206,7 @@ pub(super) fn path_option(flag: &str, path: &Path) -> std::ffi::OsString {
     option
 }
 
-/// The processes of this machine whose command line matches.
+/// The processes of this machine for whose arguments `matches` returns `true`.
 pub(super) fn find_processes(matches: impl Fn(&[&[u8]]) -> bool) -> Vec<Pid> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = all.filter_map(|it| it.file_name().to_str()?.parse::<i32>().ok());

@@ -1,6 +1,6 @@
-//! Several nodes on one machine. Each node has its own network namespace and its own containerd, hence its own
-//! ports and pods, and fails on its own. A cluster has one address range; everything else is named after its data
-//! directory, so that clusters do not collide and the leftovers of a killed one can be found.
+//! Several nodes on one machine. Each node has its own network namespace and its own containerd, hence its own ports
+//! and pods, and fails independently. Each cluster has its own address range. All other resources are named after the
+//! cluster's data directory, so that clusters do not collide, and the leftovers of a killed cluster can be found.
 //!
 //! prerequisites -> network -> containerd -> cleanup. Read in this order.
 
@@ -30,13 +30,14 @@ pub use self::prerequisites::{
 use crate::image::ImageError;
 use crate::volumes::mount_table;
 
-/// Maximum number of nodes of a cluster: each has one /24 of the cluster's /16, with space to spare.
+/// Maximum number of nodes of a cluster. Each node uses one /24 of the cluster's /16, which has space for more.
 pub const NODES_MAX: u16 = 200;
 
 /// File in the data directory that holds the cluster's address range.
 const RANGE_FILE: &str = "nodes/range";
 
-/// Directory of sockets and state that need not survive a reboot; short, because socket paths are limited.
+/// Directory of sockets and state that need not survive a reboot. The path is short because the length of socket paths
+/// is limited.
 const RUN_DIR: &str = "/run/muster";
 
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +61,7 @@ pub enum LocalNodeError {
     Image { node: String, source: ImageError },
 }
 
-/// A cluster of local nodes: its directory, ID and address range.
+/// A cluster of local nodes.
 #[derive(Debug, Clone)]
 pub struct LocalCluster {
     /// Absolute path of the data directory.
@@ -78,7 +79,7 @@ pub struct LocalNode {
     number: u16,
     id: String,
     range: u8,
-    /// Directory of everything the node persists.
+    /// Directory of all files that the node persists.
     dir: PathBuf,
 }
 
@@ -196,7 +197,7 @@ impl LocalNode {
         network::restore_routes(self).await
     }
 
-    /// Makes the root directory a shared mount, which mount propagation needs; `/` may be private.
+    /// Makes the agent's root directory a shared mount. Mount propagation needs it, and `/` may be a private mount.
     fn make_mounts_shared(&self) -> Result<(), LocalNodeError> {
         let root = self.agent_root();
         if !mount_table::is_mounted(&root).map_err(file_error(&root))? {
@@ -217,7 +218,8 @@ fn cluster_identity(data_dir: &Path) -> Result<(PathBuf, String), LocalNodeError
     Ok((dir, id))
 }
 
-/// The canonical path; for a directory that does not exist, that of its parent plus its name.
+/// The canonical path of a directory. If the directory does not exist, the canonical path of its parent is joined with
+/// its name.
 fn canonical_path(dir: &Path) -> io::Result<PathBuf> {
     match fs::canonicalize(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

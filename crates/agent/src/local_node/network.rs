@@ -13,11 +13,11 @@ use tokio::process::Command;
 use super::{LocalNode, LocalNodeError, RUN_DIR, file_error, prerequisites};
 use crate::volumes::mount_table;
 
-/// Second octets of cluster ranges, from `10.160.0.0/16` on: lower ones are used for Services and simulated nodes,
-/// higher ones by other tools.
+/// Second octets of the address ranges of clusters: `10.160.0.0/16` to `10.239.0.0/16`. Lower ranges are used for
+/// Services and simulated nodes, higher ranges by other tools.
 pub(super) const CLUSTER_RANGES: RangeInclusive<u8> = 160..=239;
 
-/// Third octet of node addresses; the other /24s are pod CIDRs.
+/// Third octet of node addresses. The other /24 networks of the range are pod CIDRs.
 const NODE_SUBNET: u8 = 255;
 
 /// Address of the machine on the cluster's bridge.
@@ -25,7 +25,7 @@ pub(super) fn bridge_address(range: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, range, NODE_SUBNET, 1)
 }
 
-/// Whether an address is that of the machine on a cluster's bridge: no other machine can reach it.
+/// Whether an address is this machine's address on the bridge of a cluster. No other machine can reach such an address.
 pub fn is_bridge_address(address: IpAddr) -> bool {
     matches!(address, IpAddr::V4(it) if CLUSTER_RANGES.contains(&it.octets()[1]) && it == bridge_address(it.octets()[1]))
 }
@@ -34,8 +34,8 @@ pub(super) fn node_address(range: u8, number: u16) -> Ipv4Addr {
     Ipv4Addr::new(10, range, NODE_SUBNET, u8::try_from(number + 1).expect("NODES_MAX is below 255"))
 }
 
-/// Rule: a cluster keeps its address range. A new cluster takes the first range that no route of this machine
-/// leads to, starting at one that depends on its ID.
+/// Rule: a cluster keeps its address range. A new cluster takes the first range into which this machine has no route.
+/// The search starts at a range that depends on the cluster's ID.
 pub(super) async fn create_bridge(range_file: &Path, id: &str) -> Result<u8, LocalNodeError> {
     // Two clusters that start simultaneously would take the same range.
     let lock_path = Path::new(RUN_DIR).join("lock");

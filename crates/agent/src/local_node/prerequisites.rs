@@ -20,7 +20,7 @@ const CNI_PLUGIN_DIRS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexe
 
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
-/// Directories of system programs, which are not on every user's PATH.
+/// Directories of system programs. Not every user has them on the PATH.
 const SYSTEM_DIRS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /// Programs and privileges that this machine lacks to run local nodes.
@@ -49,7 +49,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The programs and privileges that this machine lacks to run local nodes; `None` if it lacks none.
+/// The programs and privileges that this machine lacks to run local nodes. Returns `None` if nothing is missing.
 pub fn find_missing_tools() -> Option<MissingTools> {
     let is_root = is_root();
     let mut missing = MissingTools { is_root, programs: Vec::new(), packages: Vec::new() };
@@ -67,18 +67,18 @@ pub fn find_missing_tools() -> Option<MissingTools> {
     (!is_root || !missing.programs.is_empty()).then_some(missing)
 }
 
-/// Programs that a joining machine needs for any pod and lacks, each with its remedy. containerd, runc and the
-/// CNI plugins are the runtime's concern.
+/// The missing programs without which a joining machine can run no pod, each with its remedy. containerd, runc and the
+/// CNI plugins are not checked: they belong to the container runtime.
 pub fn missing_agent_tools() -> Vec<String> {
     let programs = REQUIRED_PROGRAMS.iter().filter(|(program, _)| ["ip", "nft"].contains(program));
     let missing = programs.filter(|(program, _)| find_program(program).is_none());
     let missing =
         missing.map(|(program, package)| format!("this machine has no {program}: apt-get install {package}"));
-    missing.chain(missing_cgroups(Path::new(CGROUP_ROOT))).collect()
+    missing.chain(missing_cgroup_controllers(Path::new(CGROUP_ROOT))).collect()
 }
 
 /// Rule: pods need the cgroup controllers `cpu` and `memory`, in cgroup v1 or v2.
-fn missing_cgroups(root: &Path) -> Option<String> {
+fn missing_cgroup_controllers(root: &Path) -> Option<String> {
     let at = root.display();
     let controllers = std::fs::read_to_string(root.join("cgroup.controllers"));
     let has = |name: &str| match &controllers {
@@ -95,8 +95,7 @@ fn missing_cgroups(root: &Path) -> Option<String> {
     }
 }
 
-/// Programs that a joining machine needs for some pods only and lacks (CNI plugins, iptables), each with its
-/// remedy.
+/// The missing programs that a joining machine needs for some pods only (CNI plugins, iptables), each with its remedy.
 pub fn missing_optional_tools() -> Vec<String> {
     let mut missing = Vec::new();
     if cni_plugin_dir().is_none() {
@@ -130,7 +129,7 @@ fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
 
-/// The PATH for containerd and its plugins: they call `iptables`, which may not be on our own PATH.
+/// The PATH for containerd and its plugins. They call `iptables`, which may not be on the PATH of this process.
 pub(super) fn search_path() -> std::ffi::OsString {
     let on_path = std::env::var_os("PATH").unwrap_or_default();
     let dirs: Vec<PathBuf> =
@@ -149,7 +148,8 @@ mod tests {
         let missing = |prepare: &dyn Fn(&Path)| {
             let root = tempfile::tempdir().unwrap();
             prepare(root.path());
-            let missing = missing_cgroups(root.path()).unwrap_or_else(|| "nothing is missing".to_owned());
+            let missing =
+                missing_cgroup_controllers(root.path()).unwrap_or_else(|| "nothing is missing".to_owned());
             missing.replace(&root.path().display().to_string(), "/sys/fs/cgroup")
         };
         let controllers = |text: &'static str| {

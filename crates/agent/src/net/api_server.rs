@@ -1,4 +1,4 @@
-//! Keeps the API server reachable: no rule for Services may cut the agent off.
+//! Keeps the API server reachable: no nftables rule for Services may cut the agent off.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -6,10 +6,10 @@ use http::Uri;
 
 use super::command;
 
-/// Chains of an earlier agent's nftables table that outgoing connections pass.
+/// Chains of the agent's nftables table that outgoing connections pass.
 const OUTPUT_CHAINS: [&str; 2] = ["nat-output", "filter-output"];
 
-/// IPv4 addresses and port of the API server; empty if its name cannot be resolved at the moment.
+/// IPv4 addresses and port of the API server. Empty if its host name cannot be resolved.
 pub(super) async fn ipv4_addresses(server: &str) -> Vec<(Ipv4Addr, u16)> {
     let found = resolve_server(server).await.into_iter();
     let mut addresses: Vec<(Ipv4Addr, u16)> = found
@@ -35,9 +35,9 @@ async fn resolve_server(server: &str) -> Vec<SocketAddr> {
     found.into_iter().flatten().collect()
 }
 
-/// Rule: a starting agent first accepts its own connections to the API server: the rules of an earlier agent may
-/// cut it off, and only the API server can correct them. The other rules stay until the new ones replace all of
-/// them in one transaction.
+/// Rule: a starting agent first inserts nftables rules that accept connections to the API server. The rules of an
+/// earlier agent may block these connections, and only the data of the API server can correct those rules. The earlier
+/// rules stay until new rules replace them in one transaction.
 pub async fn accept_api_server(server: &str) {
     for chain in OUTPUT_CHAINS {
         // Without a table of an earlier agent, nothing blocks the connection.

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::NetworkError;
 use crate::config::Config;
 
-/// Name of the CNI configuration; the runtime uses the first file in alphabetical order.
+/// File name of the CNI configuration. The runtime uses the first file in alphabetical order.
 const CONFLIST_FILE: &str = "10-muster.conflist";
 
 /// Writes a CNI configuration with a bridge and the node's pod CIDR, unless the directory has another

@@ -9,10 +9,10 @@ use tokio::time::timeout;
 
 use super::NetworkError;
 
-/// Directories of system programs, which are not on every user's PATH.
+/// Directories of system programs. Not every user has them on the PATH.
 const SYSTEM_DIRS: &str = "/usr/local/sbin:/usr/sbin:/sbin";
 
-/// Timeout of a program, after which it is killed.
+/// Maximum run time of a program, after which it is killed.
 const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs a program with `input` on stdin and returns its stdout.

@@ -1,4 +1,4 @@
-//! Conntrack entries of UDP flows, read and deleted over netlink: not every machine has the `conntrack` program.
+//! Reads and deletes conntrack entries of UDP flows over netlink. Not every machine has the `conntrack` program.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -11,10 +11,10 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, sendto, socket_with,
 };
 
-/// Timeout for a response of the kernel, which normally is immediate.
+/// Timeout for a response of the kernel, which normally responds immediately.
 const RECV_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Receive buffer: larger than any netlink datagram.
+/// Size of the receive buffer, larger than any netlink datagram.
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;
 
 // Constants of `netlink.h`, `nfnetlink.h` and `nfnetlink_conntrack.h`.
@@ -31,7 +31,7 @@ const NLA_F_NESTED: u16 = 0x8000;
 const IPPROTO_UDP: u8 = 17;
 const AF_INET: u8 = 2;
 
-/// Deletes the flows for which `is_stale` returns `true`, and returns their number.
+/// Deletes the entries of flows for which `is_stale` returns `true`. Returns the number of deleted entries.
 pub(super) fn delete_flows(is_stale: impl Fn(UdpFlow) -> bool) -> io::Result<usize> {
     let socket =
         socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::NETFILTER))?;
@@ -99,7 +99,7 @@ fn split_message(bytes: &[u8]) -> Option<(&[u8], u16, &[u8])> {
     Some((bytes.get(16..length)?, what, after))
 }
 
-/// Parses an error message; code 0 is an acknowledgement.
+/// Parses a message of type `NLMSG_ERROR`. The error code 0 is an acknowledgement.
 fn parse_error(message: &[u8]) -> io::Result<()> {
     let number = message.get(..4).and_then(|it| it.try_into().ok()).map_or(0, i32::from_ne_bytes);
     if number == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-number)) }

@@ -1,7 +1,7 @@
 //! The network of a node: Services, DNS, and routes to the pods of other nodes.
 //!
-//! service_cache -> service_rules, routes, dns: three watches fill the cache, the engine computes rules, routes
-//! and DNS records from it, and this module applies them.
+//! service_cache -> service_rules, routes, dns. Three watches fill the cache. The engine computes rules, routes and DNS
+//! records from the cache, and this module applies them.
 
 mod api_server;
 mod cni;
@@ -32,19 +32,19 @@ use crate::error_chain::format_error_chain;
 use crate::membership::ClusterMembership;
 pub use muster_engine::service_proxy::Range;
 
-/// Delay that collects changes into one reconciliation.
+/// Delay after a change of the cache, so that a burst of changes causes one reconciliation.
 const BATCH_DELAY: Duration = Duration::from_millis(50);
 
-/// Interval of checks that rules and routes are still in place: other programs may change them.
+/// Interval of checks that rules and routes still exist. Other programs may remove them.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Delay between a route change and the check, so that a burst of changes is checked once.
-const SETTLE_DELAY: Duration = Duration::from_secs(1);
+/// Delay between a route change and the check that it triggers, so that a burst of changes triggers one check.
+const ROUTE_CHECK_DELAY: Duration = Duration::from_secs(1);
 /// Minimum interval between two checks that route changes trigger.
-const CHECK_INTERVAL_MIN: Duration = Duration::from_secs(5);
+const ROUTE_CHECK_INTERVAL_MIN: Duration = Duration::from_secs(5);
 
-const RETRY_MIN: Duration = Duration::from_secs(1);
-const RETRY_MAX: Duration = Duration::from_secs(30);
+const RETRY_BACKOFF_MIN: Duration = Duration::from_secs(1);
+const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NetworkError {
@@ -67,8 +67,8 @@ pub(crate) enum NetworkError {
     Write { path: String, source: std::io::Error },
 }
 
-/// Reconciles the node's network until `stop`. Rules and routes stay, so that pods keep their network while no
-/// agent runs.
+/// Reconciles the node's network until `stop` is cancelled. Rules and routes are not removed then, so that pods keep
+/// their network while no agent runs.
 pub async fn run(
     config: Arc<Config>,
     client: Client,
@@ -89,12 +89,12 @@ pub async fn run(
     }
 }
 
-/// Applies rules and routes whenever the cache changes, and restores what other programs removed.
+/// Applies rules and routes whenever the cache changes, and restores those that other programs removed.
 async fn reconcile_loop(config: &Config, client: &Client, cache: &ServiceCache) {
     let mut services = service_rules::ServiceRules::new();
     let mut routes = routes::PodRoutes::new(config.address);
     let mut server = api_server::ipv4_addresses(&config.server_url).await;
-    let mut retry = RETRY_MIN;
+    let mut retry = RETRY_BACKOFF_MIN;
     let kernel = route_changes::RouteChanges::subscribe();
     let mut checked = Instant::now();
     let mut check_at = checked + CHECK_INTERVAL;
@@ -103,21 +103,22 @@ async fn reconcile_loop(config: &Config, client: &Client, cache: &ServiceCache) 
         let done = reconcile(config, client, cache, &server, &mut services, &mut routes).await;
         let wait = match done {
             Ok(()) => {
-                retry = RETRY_MIN;
+                retry = RETRY_BACKOFF_MIN;
                 check_at.saturating_duration_since(Instant::now())
             }
             Err(error) => {
                 let error = format_error_chain(&error);
                 tracing::warn!(error, "cannot reconcile the node's network, retrying");
-                retry = (retry * 2).min(RETRY_MAX);
-                retry
+                let wait = retry;
+                retry = (retry * 2).min(RETRY_BACKOFF_MAX);
+                wait
             }
         };
         tokio::select! {
             () = cache.wait_for_change() => sleep(BATCH_DELAY).await,
             () = kernel.wait_for_change() => {
                 // One change arrives as many messages, and the agent's own changes are among them.
-                check_at = check_at.min((Instant::now() + SETTLE_DELAY).max(checked + CHECK_INTERVAL_MIN));
+                check_at = check_at.min((Instant::now() + ROUTE_CHECK_DELAY).max(checked + ROUTE_CHECK_INTERVAL_MIN));
             }
             () = sleep(wait) => {}
         }
@@ -127,7 +128,7 @@ async fn reconcile_loop(config: &Config, client: &Client, cache: &ServiceCache) 
             // If the server's name cannot be resolved now, the previous addresses stay.
             let now = api_server::ipv4_addresses(&config.server_url).await;
             server = if now.is_empty() { server } else { now };
-            if !services.is_in_place().await {
+            if !services.table_exists().await {
                 tracing::warn!("the nftables rules for Services are missing; restoring them");
                 services = service_rules::ServiceRules::new();
             }
@@ -176,7 +177,7 @@ async fn reconcile(
     results.into_iter().collect()
 }
 
-/// Patches the Node, which makes the API server assign a pod CIDR to a Node that has none yet.
+/// Patches the Node. A patch makes the API server assign a pod CIDR to a Node without one.
 async fn request_pod_cidr(config: &Config, client: &Client) -> Result<(), NetworkError> {
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
     let spec = match &config.pod_cidr {

@@ -1,5 +1,5 @@
-//! Notifications of the kernel about changed routes and addresses: a restarted network service, or a link that
-//! goes down and up, also removes the agent's routes.
+//! Notifications of the kernel about changed routes and addresses. The agent's routes are removed when a network
+//! service is restarted, or when a link goes down and up.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,20 +7,21 @@ use std::os::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, netlink, socket_with};
 use tokio::net::UdpSocket;
 
-/// Multicast group of IPv4 addresses, from `rtnetlink.h`.
+/// Netlink multicast group for changes of IPv4 addresses, from `rtnetlink.h`.
 const RTMGRP_IPV4_IFADDR: u32 = 0x10;
-/// Multicast group of IPv4 routes. A link that comes up adds a route, so links need no group.
+/// Netlink multicast group for changes of IPv4 routes. A link that comes up adds a route, so the group for links is not
+/// needed.
 const RTMGRP_IPV4_ROUTE: u32 = 0x40;
 
-/// Receive buffer. Longer messages are truncated: only their arrival matters.
+/// Size of the receive buffer. Longer messages are truncated, because only their arrival matters.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// Subscription to changes of IPv4 routes and addresses. `None` if the kernel refuses it.
+/// Subscription to changes of IPv4 routes and addresses. It has no socket if the kernel refused the subscription.
 #[derive(Debug)]
 pub(super) struct RouteChanges(Option<UdpSocket>);
 
 impl RouteChanges {
-    /// Subscribes to the kernel's notifications. If that fails, the state is checked periodically only.
+    /// Subscribes to the kernel's notifications. If that fails, routes are only checked periodically.
     pub(super) fn subscribe() -> Self {
         let opened = open_socket();
         if let Err(error) = &opened {
@@ -29,7 +30,7 @@ impl RouteChanges {
         Self(opened.ok())
     }
 
-    /// Waits for a change since the last call.
+    /// Waits until there was a change since the last call.
     pub(super) async fn wait_for_change(&self) {
         let Some(socket) = &self.0 else { return std::future::pending().await };
         let mut piece = [0; MESSAGE_BYTES_MAX];

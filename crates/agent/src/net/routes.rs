@@ -4,33 +4,33 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use muster_engine::service_proxy::{Range, Routes as Wanted};
+use muster_engine::service_proxy::{Range, Routes};
 use serde::Deserialize;
 
 use super::{NetworkError, command};
 
-/// Protocol number that marks the agent's routes; no routing daemon uses it.
+/// Protocol number that marks the agent's routes in the kernel. No routing daemon uses this number.
 const ROUTE_PROTOCOL: &str = "77";
 
 const IP_FORWARD_PATH: &str = "/proc/sys/net/ipv4/ip_forward";
 const BRIDGE_NF_PATH: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
 
-/// The routes to other nodes' pods, as last applied.
+/// The applied routes to the pods of other nodes, and the host state that they depend on.
 #[derive(Debug)]
 pub(super) struct PodRoutes {
     address: IpAddr,
-    /// The network of the node's own address.
+    /// The network of the interface that has the node's address.
     network: Option<Range>,
     /// The node's IPv4 addresses.
     node_addresses: Vec<Ipv4Addr>,
     is_bridge_filtered: bool,
     is_prepared: bool,
-    applied: Wanted,
+    applied: Routes,
 }
 
 impl PodRoutes {
     pub(super) fn new(address: IpAddr) -> Self {
-        let (network, own, applied) = (None, Vec::new(), Wanted::new());
+        let (network, own, applied) = (None, Vec::new(), Routes::new());
         Self { address, network, node_addresses: own, is_bridge_filtered: false, is_prepared: false, applied }
     }
 
@@ -73,8 +73,8 @@ impl PodRoutes {
         Ok(())
     }
 
-    /// Compares the applied routes with the kernel's. The next `prepare_host` and `apply_routes` restore what is missing or
-    /// different: routes, the DNS address, and IP forwarding.
+    /// Compares the applied routes with the kernel's. The next `prepare_host` and `apply_routes` restore missing or
+    /// changed routes, the DNS address, and IP forwarding.
     pub(super) async fn check_routes(&mut self) {
         if !self.is_prepared {
             return;
@@ -94,7 +94,7 @@ impl PodRoutes {
         self.is_prepared = false;
     }
 
-    pub(super) async fn apply_routes(&mut self, desired: Wanted) -> Result<(), NetworkError> {
+    pub(super) async fn apply_routes(&mut self, desired: Routes) -> Result<(), NetworkError> {
         let mut commands = String::new();
         for range in self.applied.keys().filter(|it| !desired.contains_key(it)) {
             let _ = writeln!(commands, "route del {range} proto {ROUTE_PROTOCOL}");
@@ -146,7 +146,7 @@ fn network_of_address(links: &[Interface], address: IpAddr) -> Option<Range> {
     }
 }
 
-/// The machine's own IPv4 addresses, without those of Services: the cluster DNS address is on the loopback
+/// The machine's own IPv4 addresses. Addresses of Services are excluded: the cluster DNS address is on the loopback
 /// interface, and kube-proxy in IPVS mode has all cluster IPs on `kube-ipvs0`.
 fn machine_addresses(links: &[Interface]) -> Vec<Ipv4Addr> {
     let links = links.iter().filter(|it| !matches!(&*it.ifname, "lo" | "kube-ipvs0"));
@@ -160,7 +160,7 @@ fn machine_addresses(links: &[Interface]) -> Vec<Ipv4Addr> {
 }
 
 /// Reads the agent's routes from the kernel.
-async fn read_routes() -> Result<Wanted, NetworkError> {
+async fn read_routes() -> Result<Routes, NetworkError> {
     #[derive(Deserialize)]
     struct Route {
         dst: String,

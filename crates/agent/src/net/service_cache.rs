@@ -1,4 +1,4 @@
-//! The Services, EndpointSlices and nodes of the cluster, kept up to date by watches.
+//! The Services, EndpointSlices and Nodes of the cluster, kept up to date by watches.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -19,9 +19,9 @@ use crate::error_chain::format_error_chain;
 use crate::membership::ClusterMembership;
 
 /// Number of watched kinds: Services, EndpointSlices and Nodes.
-const KIND_COUNT: usize = 3;
+const WATCHED_KIND_COUNT: usize = 3;
 
-/// The Services, EndpointSlices and nodes that this node has received.
+/// The Services, EndpointSlices and Nodes that the watches of this node have received.
 #[derive(Debug)]
 pub struct ServiceCache {
     state: Mutex<ProxyState>,
@@ -41,25 +41,25 @@ impl ServiceCache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether every kind was listed. Before that, an object that is missing from the cache may exist.
+    /// Whether every watched kind was listed. Until then, an object that is not in the cache may exist.
     pub(crate) fn is_synced(&self) -> bool {
-        self.kinds_listed.load(Ordering::Acquire) == KIND_COUNT
+        self.kinds_listed.load(Ordering::Acquire) == WATCHED_KIND_COUNT
     }
 
-    /// Waits until every kind was listed.
+    /// Waits until every watched kind was listed.
     pub(super) async fn wait_until_synced(&self) {
         while !self.is_synced() {
             self.changed.notified().await;
         }
     }
 
-    /// Waits for the next change.
+    /// Waits for the next change of the cache.
     pub(super) async fn wait_for_change(&self) {
         self.changed.notified().await;
     }
 }
 
-/// Runs the watches that keep the cache up to date; never returns.
+/// Runs the watches that keep the cache up to date and never returns.
 pub(super) async fn run_watches(client: Client, cache: &ServiceCache, membership: &ClusterMembership) {
     let of_kind = async |kind| {
         let mut was_listed = false;
@@ -127,7 +127,7 @@ impl WatchedKind {
     }
 }
 
-/// Watches one kind while the API server is confirmed to be the node's cluster.
+/// Watches one kind while the API server is confirmed to belong to the node's cluster.
 async fn watch_kind(
     client: &Client,
     cache: &ServiceCache,

@@ -6,9 +6,10 @@ use muster_engine::service_proxy::NftTable;
 
 use super::{NetworkError, command, conntrack};
 
-/// The nftables table that was last applied; `None`: the kernel's state is unknown.
+/// Applies the nftables table of Services.
 #[derive(Debug)]
 pub(super) struct ServiceRules {
+    /// The table that was last applied. `None` if the kernel's state is unknown.
     applied: Option<Arc<NftTable>>,
 }
 
@@ -34,14 +35,14 @@ impl ServiceRules {
         Ok(())
     }
 
-    /// Whether the applied table still exists.
-    pub(super) async fn is_in_place(&self) -> bool {
+    /// Whether the table that was last applied still exists in the kernel.
+    pub(super) async fn table_exists(&self) -> bool {
         self.applied.is_none()
             || command::run_program("nft", &["list", "chain", "ip", "muster", "balance"], "").await.is_ok()
     }
 }
 
-/// Deletes conntrack entries of UDP flows to removed endpoints: new rules affect new flows only.
+/// Deletes the conntrack entries of UDP flows to removed endpoints, because new rules affect only new flows.
 async fn delete_stale_flows(before: Arc<NftTable>, now: Arc<NftTable>) -> Result<(), NetworkError> {
     if !now.changes_backends(&before) {
         return Ok(());

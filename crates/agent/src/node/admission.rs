@@ -1,4 +1,4 @@
-//! Admission of pods on the node, before anything is done for them. `engine::kubelet` has the rules.
+//! Admission of pods on the node, before their volumes and sandboxes are prepared. `engine::kubelet` has the rules.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::cgroup;
 use super::pod_manager::PodEntry;
 use crate::runtime::Runtime;
 
-/// Longest wait of a pod for preempted pods before admission is tried again.
+/// Maximum time a pod waits for preempted pods to terminate before its admission is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout for a response of the API server.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -79,8 +79,8 @@ pub(super) async fn admit_pod<R: Runtime>(
     }
 }
 
-/// The RuntimeClass of the pod, if it exists. Whether the runtime supports its handler is known only when the
-/// sandbox is run.
+/// The name of the pod's RuntimeClass, if the RuntimeClass exists. Whether the runtime supports its handler is known
+/// only when the sandbox is run.
 async fn runtime_classes<R: Runtime>(node: &Node<R>, spec: &PodSpec) -> BTreeSet<Text> {
     let Some(name) = spec.runtime_class_name.as_deref().filter(|it| !it.is_empty()) else {
         return BTreeSet::new();

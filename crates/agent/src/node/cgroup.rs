@@ -1,7 +1,7 @@
 //! The cgroup of a pod, the parent of its containers' cgroups.
 //!
-//! cgroup v1 has one hierarchy for each controller, v2 one for all. The runtime does not remove pod cgroups; the
-//! agent does.
+//! cgroup v1 has one hierarchy for each controller, and v2 has one hierarchy for all controllers. The runtime does not
+//! remove pod cgroups, so the agent does.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -45,18 +45,19 @@ fn parse_quantities(of: Option<&BTreeMap<String, resource::Quantity>>) -> Resour
     of.into_iter().flatten().filter_map(parsed).collect()
 }
 
+/// Resource limits of a container.
 fn container_limits(of: Option<&ResourceRequirements>) -> ResourceQuantities {
     parse_quantities(of.and_then(|it| it.limits.as_ref()))
 }
 
-/// Resource requests of a container; a missing request defaults to the limit.
+/// Resource requests of a container. A missing request defaults to the limit.
 fn container_requests(of: Option<&ResourceRequirements>) -> ResourceQuantities {
     let mut requests = container_limits(of);
     requests.extend(parse_quantities(of.and_then(|it| it.requests.as_ref())));
     requests
 }
 
-/// Path of a pod's cgroup below the root of each hierarchy.
+/// Path of a pod's cgroup, relative to the root of each cgroup hierarchy.
 pub(crate) fn pod_cgroup_path(parent: &str, qos: QosClass, uid: &str) -> String {
     let parent = parent.trim_end_matches('/');
     match qos {
@@ -66,7 +67,8 @@ pub(crate) fn pod_cgroup_path(parent: &str, qos: QosClass, uid: &str) -> String 
     }
 }
 
-/// All possible paths of a pod's cgroup: the QoS class is unknown once the pod object is gone.
+/// All possible paths of a pod's cgroup, one for each QoS class. The QoS class is unknown once the pod object is
+/// deleted.
 fn possible_cgroup_paths(parent: &str, uid: &str) -> [String; 3] {
     [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort]
         .map(|qos| pod_cgroup_path(parent, qos, uid))
@@ -112,7 +114,7 @@ fn cpu_shares(request: Option<Quantity>) -> i64 {
     (millis.saturating_mul(1024) / 1000).clamp(CPU_SHARES_MIN, CPU_SHARES_MAX)
 }
 
-/// CFS quota of a CPU limit; zero means no quota. Upstream: `MilliCPUToQuota`.
+/// CFS quota of a CPU limit. Zero means no quota. Upstream: `MilliCPUToQuota`.
 fn cpu_quota(limit: Quantity) -> i64 {
     match milli_units(limit) {
         0 => 0,
@@ -145,7 +147,7 @@ fn oom_score_adjust(spec: &PodSpec, container: &Container, is_sidecar: bool, nod
     i64::try_from(adjust.clamp(i128::from(1000 + GUARANTEED_SCORE), 999)).unwrap_or(999)
 }
 
-/// Limits of a pod's cgroup, which hold for all its containers together.
+/// Limits of a pod's cgroup. They apply to all its containers together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PodCgroupLimits {
     pub shares: i64,
@@ -154,7 +156,7 @@ pub(crate) struct PodCgroupLimits {
 }
 
 impl PodCgroupLimits {
-    /// Rule: a pod's cgroup has a limit if all of its containers have one, or if the pod has one itself.
+    /// Rule: a pod's cgroup has a limit if all of its containers have a limit, or if the pod has a limit at pod level.
     /// Upstream: `ResourceConfigForPod`.
     pub(crate) fn from_spec(spec: &PodSpec) -> Self {
         if qos_class(spec) == QosClass::BestEffort {
@@ -202,8 +204,8 @@ pub(crate) fn ensure_pod_cgroup(parent: &str, uid: &str, spec: &PodSpec) -> io::
     Ok(path)
 }
 
-/// Rule: the Burstable cgroup has CPU shares for the sum of its pods' requests, and the BestEffort cgroup has the
-/// minimum, however many pods there are. Upstream: `qosContainerManager`.
+/// Rule: the CPU shares of the Burstable cgroup are the sum of its pods' shares. The BestEffort cgroup always has the
+/// minimum. Upstream: `qosContainerManager`.
 pub(crate) fn set_qos_cpu_shares<'a>(
     parent: &str,
     pods: impl Iterator<Item = &'a PodSpec>,
@@ -291,7 +293,7 @@ fn error_with_path(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("cgroup {path}: {error}"))
 }
 
-/// Removes the pod's cgroup from every hierarchy. Fails while processes are in it.
+/// Removes the pod's cgroup from every hierarchy. Fails while the cgroup has processes.
 pub(crate) fn remove_pod_cgroup(parent: &str, uid: &str) -> io::Result<()> {
     let hierarchies = if is_cgroup_v2() {
         vec![PathBuf::from(CGROUP_ROOT)]
@@ -310,7 +312,8 @@ pub(crate) fn remove_pod_cgroup(parent: &str, uid: &str) -> io::Result<()> {
     outcome
 }
 
-/// Removes a cgroup and its children. Only empty directories can be removed in cgroupfs, so the deepest go first.
+/// Removes a cgroup and its children. In cgroupfs a directory can be removed only without children, so the deepest
+/// directories are removed first.
 fn remove_cgroup_tree(dir: &Path) -> io::Result<()> {
     let children = match std::fs::read_dir(dir) {
         Ok(children) => children,

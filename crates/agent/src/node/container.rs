@@ -30,12 +30,13 @@ const MASKED_PATHS: [&str; 10] = [
 ];
 const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// Longest termination message in bytes. Upstream: `MaxContainerTerminationMessageLength`.
+/// Maximum length of a termination message. Upstream: `MaxContainerTerminationMessageLength`.
 const TERMINATION_MESSAGE_BYTES_MAX: u64 = 4096;
-/// Longest termination message that is taken from the log, in bytes. Upstream:
+/// Maximum length of a termination message that is taken from the container's log. Upstream:
 /// `MaxContainerTerminationMessageLogLength`.
 const LOG_FALLBACK_BYTES_MAX: usize = 2048;
-/// Maximum number of log lines of a termination message. Upstream: `MaxContainerTerminationMessageLogLines`.
+/// Maximum number of log lines in a termination message that is taken from the container's log. Upstream:
+/// `MaxContainerTerminationMessageLogLines`.
 const LOG_FALLBACK_LINES_MAX: usize = 80;
 
 /// The inputs of a container's configuration.
@@ -47,10 +48,10 @@ pub(crate) struct ContainerConfigBuilder<'a> {
     pub hash: &'a str,
     pub image: &'a v1::Image,
     pub variables: &'a BTreeMap<String, String>,
-    /// Volume mounts of the container. Those of `/etc/hosts` and the termination message are added to them.
+    /// Volume mounts of the container. `build` adds the mounts of `/etc/hosts` and of the termination message file.
     pub mounts: Vec<v1::Mount>,
     pub node_memory: i64,
-    /// Container ID of an ephemeral container's target.
+    /// ID of the target container, if the container is an ephemeral container with a target.
     pub target_id: Option<String>,
 }
 
@@ -196,8 +197,8 @@ impl ContainerConfigBuilder<'_> {
     }
 }
 
-/// Rule: a container without a seccomp profile is unconfined, unless the node has a default. Upstream:
-/// `--seccomp-default`.
+/// Rule: a container without a seccomp profile is unconfined, unless the node runs such containers with
+/// `RuntimeDefault`. Upstream: `--seccomp-default`.
 fn seccomp_profile(
     config: &Config,
     profile: Option<SeccompProfile>,
@@ -298,7 +299,7 @@ pub(crate) fn termination_message(
     read_tail(&log, lines_at_most.max(16 << 10)).map(|text| message_from_log(&text)).unwrap_or_default()
 }
 
-/// Reads the end of a regular file; links are not followed.
+/// Reads the last `bytes_max` bytes of a regular file. Symbolic links are not followed.
 fn read_tail(path: &Path, bytes_max: u64) -> io::Result<String> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
@@ -313,7 +314,7 @@ fn read_tail(path: &Path, bytes_max: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The last lines of a CRI log, without time, stream and tag.
+/// The last lines of a CRI log, without timestamps, streams and tags.
 fn message_from_log(text: &str) -> String {
     let mut message = String::new();
     for line in text.lines().rev().take(LOG_FALLBACK_LINES_MAX) {

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::{container, sandbox};
 use crate::config::Config;
 
-/// The logs of one pod. Log shippers expect links to all container logs in `/var/log/containers`; the links are
+/// The logs of one pod. Log shippers expect links to all container logs in `/var/log/containers`. The links are
 /// relative, so that they work wherever `/var/log` is mounted.
 pub(super) struct ContainerLogs<'a> {
     pub config: &'a Config,
@@ -77,7 +77,7 @@ impl ContainerLogs<'_> {
     }
 }
 
-/// Removes the links into a directory of logs.
+/// Removes all links in `links` that point into the directory `logs`.
 fn remove_links(links: &Path, logs: &Path) -> io::Result<()> {
     let Some(name) = logs.file_name() else { return Ok(()) };
     let into = Path::new("../pods").join(name);

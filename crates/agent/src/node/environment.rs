@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::references::{ReferenceError, References};
 
-/// The sources of a container's environment variables, besides its spec.
+/// The sources of a container's environment variables, in addition to the container's spec.
 pub(crate) struct EnvironmentSource<'a> {
     pub references: &'a References,
     pub pod: &'a Pod,
@@ -20,8 +20,8 @@ pub(crate) struct EnvironmentSource<'a> {
 }
 
 impl EnvironmentSource<'_> {
-    /// Rule: a container gets the variables of `envFrom`, then those of `env`, which may refer to earlier ones,
-    /// then those of Services unless the name is already set. Upstream: `makeEnvironmentVariables`.
+    /// Rule: a container gets the variables of `envFrom`, then those of `env`, which may refer to earlier variables,
+    /// then those of Services whose names are not set yet. Upstream: `makeEnvironmentVariables`.
     pub(crate) async fn resolve_variables(
         &self,
         container: &Container,
@@ -103,7 +103,7 @@ impl EnvironmentReader<'_> {
         Ok(self.secrets.get(name))
     }
 
-    /// Resolves a `valueFrom`. `None` if it is optional and missing.
+    /// Resolves a `valueFrom`. Returns `None` if the reference is optional and its object or key is missing.
     async fn resolve_value_from(
         &mut self,
         container: &Container,

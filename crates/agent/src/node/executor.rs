@@ -31,21 +31,22 @@ use super::{Node, cgroup, environment, image, naming, sandbox};
 use crate::parsed_pod::{ParsedPod, PodContainer};
 use crate::runtime::{Runtime, RuntimeError};
 
-/// Timeout for a response of the API server, and for the sync of the service cache.
+/// Timeout for a response of the API server, and for the service cache to be synced.
 const API_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Poll interval while waiting for the service cache, which syncs soon after the agent's start.
 const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Minimum grace period of a container, however long its preStop hook took. Upstream:
+/// Minimum grace period of a container after its preStop hook, even if the hook took the whole grace period. Upstream:
 /// `minimumGracePeriodInSeconds`.
 const GRACE_PERIOD_MIN: Duration = Duration::from_secs(2);
 
-/// Maximum number of attempts to remove a pod's cgroup. The last processes of a pod may exit shortly after its sandbox.
-const CGROUP_REMOVE_ATTEMPTS: u32 = 20;
-const CGROUP_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// Maximum number of attempts to remove a pod's cgroup. The last processes of a pod may exit shortly after its sandbox
+/// has stopped.
+const CGROUP_REMOVAL_ATTEMPTS_MAX: u32 = 20;
+const CGROUP_REMOVAL_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Executes the actions of one pod, with the object and runtime state that they were decided on.
+/// Executes the actions of one pod, with the pod object and the runtime state from which the actions were decided.
 pub(super) struct Executor<R> {
     pub node: Arc<Node<R>>,
     pub entry: Arc<PodEntry>,
@@ -184,6 +185,7 @@ impl<R: Runtime> Executor<R> {
         }
     }
 
+    /// The handler of a RuntimeClass.
     async fn runtime_handler(&self, class: &str) -> Result<String, String> {
         let classes: Api<RuntimeClass> = Api::all(self.node.client.clone());
         match tokio::time::timeout(API_TIMEOUT, classes.get(class)).await {
@@ -418,10 +420,10 @@ impl<R: Runtime> Executor<R> {
         let mut tries = 0;
         while let Err(error) = cgroup::remove_pod_cgroup(&self.node.config.cgroup_parent, uid) {
             tries += 1;
-            if tries == CGROUP_REMOVE_ATTEMPTS {
+            if tries == CGROUP_REMOVAL_ATTEMPTS_MAX {
                 return failed_outcome("FailedCleanUp", format!("remove the pod's cgroup: {error}"));
             }
-            tokio::time::sleep(CGROUP_RETRY_DELAY).await;
+            tokio::time::sleep(CGROUP_REMOVAL_RETRY_DELAY).await;
         }
         if let Err(error) = self.node.volumes.clean_up(uid).await {
             return failed_outcome("FailedCleanUp", error.to_string());
@@ -437,7 +439,7 @@ pub(super) fn failed_outcome(reason: &str, message: impl Into<String>) -> Action
     ActionOutcome::Failed { reason: reason.into(), message: message.into().into() }
 }
 
-/// Outcome of a stop or removal. A container or sandbox that is already gone counts as removed.
+/// Outcome of a stop or removal. A container or sandbox that no longer exists counts as removed.
 fn removal_outcome(outcome: Result<(), RuntimeError>) -> ActionOutcome {
     match outcome {
         Ok(()) => ActionOutcome::Done,
@@ -446,7 +448,7 @@ fn removal_outcome(outcome: Result<(), RuntimeError>) -> ActionOutcome {
     }
 }
 
-/// Durations of the start of a pod: in total, and within the runtime.
+/// Measures the start of a pod, in total and within the runtime.
 #[derive(Debug, Default)]
 pub(super) struct StartTiming {
     in_runtime_us: AtomicU64,
@@ -455,6 +457,7 @@ pub(super) struct StartTiming {
 }
 
 impl StartTiming {
+    /// Awaits a call to the runtime and adds its duration.
     pub(super) async fn measure_call<T>(&self, call: impl Future<Output = T>) -> T {
         let began = Instant::now();
         let outcome = call.await;
@@ -463,8 +466,8 @@ impl StartTiming {
         outcome
     }
 
-    /// Returns the durations once, when the first container runs: the time since the pod was first seen, and the
-    /// part of it that was not spent in the runtime.
+    /// Returns the durations once, when the first container runs. The first duration is the time since `begun`, and the
+    /// second is the part of it that was not spent in the runtime.
     pub(super) fn record_pod_start(
         &self,
         state: &RuntimeState,

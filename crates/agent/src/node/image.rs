@@ -9,13 +9,13 @@ use crate::image::normalize_reference;
 use crate::references::References;
 use crate::runtime::v1::AuthConfig;
 
-/// Normalizes the image of a container. The error is the kubelet's message.
+/// Normalizes the image name of a container. The error is the kubelet's message.
 pub(crate) fn normalize_image_name(image: &str) -> Result<String, String> {
     normalize_reference(image).map_err(|why| format!("couldn't parse image name {image:?}: {why}"))
 }
 
-/// The credentials of a pod's imagePullSecrets for an image, the best match first. Missing secrets are skipped:
-/// the registry may allow anonymous pulls.
+/// The credentials of a pod's imagePullSecrets for an image, best match first. Missing Secrets are skipped, because the
+/// registry may allow anonymous pulls.
 pub(crate) async fn pull_credentials(references: &References, pod: &Pod, image: &str) -> Vec<AuthConfig> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
     let names = pod.spec.iter().flat_map(|it| it.image_pull_secrets.iter().flatten());
@@ -32,7 +32,7 @@ pub(crate) async fn pull_credentials(references: &References, pod: &Pod, image: 
     matching_credentials(logins, image)
 }
 
-/// The registry, as it is written in the secret, and its credentials.
+/// A registry, as it is written in the Secret, and its credentials.
 type RegistryLogin = (String, RegistryCredentials);
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -78,15 +78,15 @@ fn logins_from_secret(secret: &Secret) -> Vec<RegistryLogin> {
     auths.into_iter().collect()
 }
 
-/// Rule: a pull secret applies to the registry that it names, or to the repositories below its path; the longest
-/// match comes first. Upstream: `BasicDockerKeyring.Lookup`.
+/// Rule: a pull secret applies to the registry that it names, or to the repositories below the path that it names. The
+/// longest match comes first. Upstream: `BasicDockerKeyring.Lookup`.
 fn matching_credentials(logins: Vec<RegistryLogin>, image: &str) -> Vec<AuthConfig> {
     let full = normalize_image_name(image).unwrap_or_default();
     let mut fitting: Vec<(String, AuthConfig)> = logins
         .into_iter()
         .filter_map(|(name, login)| {
-            let place = normalize_registry(&name);
-            registry_matches(&place, &full).then(|| {
+            let registry = normalize_registry(&name);
+            registry_matches(&registry, &full).then(|| {
                 let auth = AuthConfig {
                     username: login.username,
                     password: login.password,
@@ -97,7 +97,7 @@ fn matching_credentials(logins: Vec<RegistryLogin>, image: &str) -> Vec<AuthConf
                     identity_token: login.identity_token,
                     registry_token: login.registry_token,
                 };
-                (place, auth)
+                (registry, auth)
             })
         })
         .collect();
@@ -115,8 +115,9 @@ fn normalize_registry(name: &str) -> String {
     }
 }
 
-fn registry_matches(place: &str, image: &str) -> bool {
-    let (host, path) = place.split_once('/').map_or((place, ""), |(host, path)| (host, path));
+/// Whether the credentials of a registry, which may contain `*` and a path, apply to an image.
+fn registry_matches(registry: &str, image: &str) -> bool {
+    let (host, path) = registry.split_once('/').map_or((registry, ""), |(host, path)| (host, path));
     let (image_host, image_path) = image.split_once('/').unwrap_or((image, ""));
     let (name, port) = host.split_once(':').map_or((host, None), |(name, port)| (name, Some(port)));
     let (image_name, image_port) =

@@ -1,9 +1,10 @@
-//! A real node: its pods run as containers.
+//! A real node, whose pods run as containers.
 //!
-//! `pod_manager` watches the pods of the API server, `static_pods` those from files, and `pleg` the containers of
-//! the runtime. Each pod has a `worker`, which has it admitted (`admission`), syncs it through
-//! `engine::kubelet::pod`, and runs the resulting actions in `executor`. The runtime's configuration of a pod is
-//! built in `sandbox`, `container`, `environment`, `naming` and `cgroup`. `host` is the node itself.
+//! `pod_manager` watches the pods of the API server, `static_pods` watches the manifests of static pods, and `pleg`
+//! watches the containers of the runtime. Each pod has a `worker`. The worker waits for the pod's `admission`, syncs
+//! the pod through `engine::kubelet::pod`, and runs the resulting actions in `executor`. The CRI configuration of a pod
+//! is built in `sandbox`, `container`, `environment`, `naming` and `cgroup`. `host` handles the Node object and the
+//! machine.
 
 mod admission;
 mod cgroup;
@@ -48,16 +49,16 @@ use crate::volumes::Volumes;
 /// Maximum number of concurrent image pulls. Upstream: `maxParallelImagePulls`, which is unlimited by default.
 const PARALLEL_PULLS_MAX: usize = 5;
 
-/// Source component of the Events; tools search for the kubelet's.
+/// Source component of the agent's Events. It is the kubelet's, because tools search for it.
 const EVENT_COMPONENT: &str = "kubelet";
 
-/// The recorder of a node's Events, and the future that writes them.
+/// Returns the recorder of a node's Events, and the future that writes the Events.
 pub fn event_recorder(client: Client, node: String) -> (EventRecorder, impl Future<Output = ()> + Send) {
     let source = EventSource { component: EVENT_COMPONENT, host: node };
     EventRecorder::new(client, source, Counter::default())
 }
 
-/// A node: the state that its components share.
+/// The state that all components of a node share.
 #[expect(missing_debug_implementations, reason = "the client has none")]
 pub struct Node<R> {
     pub client: Client,
@@ -76,9 +77,9 @@ pub struct Node<R> {
     pub service_cache: Arc<ServiceCache>,
     /// Resource usage of the node and its pods.
     pub stats: StatsProvider<R>,
-    /// Cancelled when the agent stops, which stops the workers.
+    /// Cancelled when the agent stops. The cancellation stops the workers.
     stopping: CancellationToken,
-    /// Name of the container runtime, read once.
+    /// Name of the container runtime, read once at the start.
     runtime_name: OnceLock<String>,
     pull_permits: Semaphore,
     /// Allocatable resources of the node.
@@ -115,7 +116,8 @@ impl<R: Runtime> Node<R> {
         })
     }
 
-    /// Registers the node and runs its pods until `stop`. The containers keep running; the next agent finds them.
+    /// Registers the node and runs its pods until `stop` is cancelled. The containers keep running after that, and the
+    /// next agent finds them.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let work = async {
             tokio::join!(

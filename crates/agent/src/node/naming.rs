@@ -7,16 +7,17 @@ use k8s_openapi::api::core::v1::{Pod, PodDNSConfig, PodSpec};
 use super::Config;
 use crate::runtime::v1::DnsConfig;
 
-/// Limits of DNS resolvers. Upstream: `MaxDNSNameservers`, `MaxDNSSearchPaths`, `MaxDNSSearchListChars`.
+/// Limits on the number of nameservers, the number of search paths, and the total length of search paths. Upstream:
+/// `MaxDNSNameservers`, `MaxDNSSearchPaths`, `MaxDNSSearchListChars`.
 const NAMESERVERS_MAX: usize = 3;
 const SEARCH_PATHS_MAX: usize = 32;
 const SEARCH_PATHS_CHARS_MAX: usize = 2048;
 
-/// Longest DNS label, and longest hostname of the Linux kernel.
+/// Maximum length of a DNS label, and of a hostname in the Linux kernel.
 const DNS_LABEL_CHARS_MAX: usize = 63;
 const KERNEL_HOSTNAME_CHARS_MAX: usize = 64;
 
-/// Hostname of a pod, and its domain if it has one.
+/// Hostname of a pod, and the DNS domain if the pod has a subdomain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PodHostname {
     pub host: String,
@@ -52,8 +53,8 @@ impl PodHostname {
         Ok(name)
     }
 
-    /// Content of the pod's `/etc/hosts`. For a hostNetwork pod it begins with the content of the node's own
-    /// file.
+    /// Content of the pod's `/etc/hosts`. For a hostNetwork pod, the content starts with the node's own `/etc/hosts`,
+    /// `of_node`.
     pub(crate) fn hosts_file(&self, spec: &PodSpec, addresses: &[String], of_node: Option<&str>) -> String {
         let mut text = match of_node {
             Some(of_node) => format!("# Kubernetes-managed hosts file (host network).\n{of_node}"),
@@ -93,8 +94,8 @@ pub(crate) fn pod_dns(config: &Config, pod: &Pod, spec: &PodSpec) -> DnsConfig {
     combine_dns(config, namespace, spec, of_node)
 }
 
-/// Rule: a pod uses the cluster DNS, unless it is a hostNetwork pod or its dnsPolicy differs; `dnsConfig` is added
-/// on top.
+/// Rule: a pod uses the cluster DNS, unless it is a hostNetwork pod or its dnsPolicy differs. Its `dnsConfig` is then
+/// added.
 /// Upstream: `GetPodDNS`.
 fn combine_dns(
     config: &Config,
@@ -170,7 +171,7 @@ fn parse_resolv_conf(text: &str) -> DnsConfig {
     dns
 }
 
-/// The node's own `/etc/hosts`, for hostNetwork pods.
+/// Content of the node's own `/etc/hosts`, for hostNetwork pods.
 pub(crate) fn node_hosts_file() -> String {
     std::fs::read_to_string(Path::new("/etc/hosts")).unwrap_or_default()
 }

@@ -7,8 +7,8 @@ use muster_api::meta::ObjectKey;
 
 use crate::config::Config;
 
-/// Pods that have a directory or logs on this node, by UID. A pod's name is known only from its logs. Logs of
-/// other agents in the same directory are ignored.
+/// Pods that have a directory or logs on this node, by UID. The name of a pod is empty if it has no logs, because only
+/// the log marker has the name. Logs of other agents in the same directory are ignored.
 pub(super) fn pods_on_disk(config: &Config) -> BTreeMap<String, ObjectKey> {
     let names = |dir: PathBuf| {
         let all = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
@@ -23,7 +23,7 @@ pub(super) fn pods_on_disk(config: &Config) -> BTreeMap<String, ObjectKey> {
     dirs.chain(logs).filter(|(uid, _)| is_path_safe_uid(uid)).collect()
 }
 
-/// Whether a UID can be part of a path.
+/// Whether a UID can safely be part of a path.
 pub(super) fn is_path_safe_uid(uid: &str) -> bool {
     !uid.is_empty() && uid.len() <= 128 && uid.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-')
 }

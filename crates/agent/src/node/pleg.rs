@@ -1,5 +1,5 @@
-//! Pod lifecycle event generator: wakes the worker of a pod when its sandbox or containers change in the runtime,
-//! by the runtime's events and by periodic relists. Upstream: PLEG.
+//! Pod lifecycle event generator. Wakes the worker of a pod when its sandbox or containers change in the runtime.
+//! Changes are detected by the runtime's events and by periodic relists. Upstream: PLEG.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -15,9 +15,9 @@ use super::pod_manager::PodEntry;
 use super::{Node, orphans};
 use crate::runtime::{Runtime, RuntimeError, label};
 
-/// Interval of relists, which find changes without an event, and orphans.
+/// Interval of relists. A relist finds changes that caused no event, and orphans.
 const RELIST_INTERVAL: Duration = Duration::from_secs(20);
-/// Delay before a broken event stream is opened again.
+/// Delay before a broken event stream is reopened.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 /// Wakes the worker of a pod as soon as one of its containers or its sandbox exits.
@@ -55,6 +55,7 @@ pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
     }
 }
 
+/// The pod that has the container or sandbox with this ID.
 fn find_owner<R: Runtime>(node: &Node<R>, id: &str) -> Option<Arc<PodEntry>> {
     let all = node.pods.all_pods();
     all.into_iter().find(|it| {
@@ -63,13 +64,15 @@ fn find_owner<R: Runtime>(node: &Node<R>, id: &str) -> Option<Arc<PodEntry>> {
     })
 }
 
+/// Makes all workers read the runtime state of their pods again.
 fn resync_all_pods<R: Runtime>(node: &Node<R>) {
     for entry in node.pods.all_pods() {
         entry.notify_worker(|update| update.runtime_changed = true);
     }
 }
 
-/// Relists the runtime periodically, with or without an API server.
+/// Relists the runtime periodically, even without an API server. `listed` is notified once the pods of the API server
+/// are known.
 pub(super) async fn relist<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     // Before the first list, an unknown pod may be one of the API server's.
     let mut pods_are_listed = false;

@@ -1,4 +1,5 @@
-//! The pods of the node, from the API server, from manifests and from the runtime, with a worker for each.
+//! The pods of the node, with a worker for each. Pods come from the API server, from manifests, and as orphans from the
+//! runtime.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
@@ -22,21 +23,21 @@ use super::{Node, pleg, sandbox};
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError};
 
-/// Maximum number of remembered exits: more than occur between two reads of a new pod's runtime state.
+/// Maximum number of remembered exits. Fewer exits occur between two reads of the runtime state of a new pod.
 const EXITS_REMEMBERED_MAX: usize = 256;
-/// Delay before a worker that panicked is restarted, because it may panic again.
+/// Delay before a worker that panicked is restarted. It may panic again.
 const WORKER_RESTART_DELAY: Duration = Duration::from_secs(10);
-/// Delay before a runtime that does not respond is tried again.
+/// Delay before a runtime that did not respond is called again.
 const RUNTIME_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Where a pod comes from.
+/// The source from which the agent knows a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodSource {
     /// The pod is from the API server.
     Api,
     /// The pod is from a manifest on the node's disk.
     Static,
-    /// The pod is known only to the runtime or from the disk: it no longer exists and is cleaned up.
+    /// The pod is known only from the runtime or the disk. It no longer exists and is cleaned up.
     Orphan,
 }
 
@@ -44,8 +45,8 @@ pub enum PodSource {
 #[derive(Debug, Default)]
 pub struct PodManager {
     entries: Mutex<BTreeMap<String, Arc<PodEntry>>>,
-    /// IDs of the containers and sandboxes that exited last. The runtime reports an exit a moment before it shows
-    /// the new state, and some exits before their pod is known.
+    /// IDs of the containers and sandboxes that exited most recently. The runtime reports an exit a moment before it
+    /// shows the new state. It may also report an exit before the agent knows the pod.
     exited_ids: Mutex<VecDeque<String>>,
     changed: Notify,
     mirrors: Mutex<MirrorPods>,
@@ -56,46 +57,48 @@ pub struct PodManager {
 #[derive(Debug, Default)]
 struct MirrorPods {
     all: BTreeMap<ObjectKey, Arc<ParsedPod>>,
-    /// Whether the API server's pods were listed: from then on, a mirror pod that is not in the map does not
-    /// exist.
+    /// Whether the API server's pods were listed. After that, a mirror pod that is not in the map does not exist.
     is_listed: bool,
 }
 
-/// A pod of the node: the input of its worker, and a snapshot of its state.
+/// A pod of the node, with the pending input of its worker and a snapshot of its state.
 #[derive(Debug)]
 pub struct PodEntry {
     pub source: PodSource,
     update: Mutex<WorkerUpdate>,
     update_notify: Notify,
     snapshot: Mutex<PodSnapshot>,
-    /// The pod as admission reads it; `None` for an orphan.
+    /// The pod as pod admission reads it. `None` for an orphan.
     pub(super) candidate: Option<AdmissionCandidate>,
     is_admitted: AtomicBool,
-    /// For an orphan: the pod that arrived under the same UID in the meantime. Its worker starts when the orphan
-    /// is cleaned up, because two workers would undo each other's actions.
+    /// For an orphan, the pod with the same UID that was added in the meantime. Its worker starts when the orphan is
+    /// cleaned up, because two workers would undo each other's actions.
     successor: Mutex<Option<(PodSource, Arc<ParsedPod>)>>,
 }
 
 /// Pending input of a worker. A newer value replaces an older one, so the input does not grow.
 #[derive(Debug, Default)]
 pub(super) struct WorkerUpdate {
+    /// The new pod object, if it changed.
     pub object: Option<Arc<ParsedPod>>,
+    /// Whether the pod no longer exists on the API server or as a manifest.
     pub is_gone: bool,
-    pub ending: Option<PodTermination>,
+    /// Why the node terminates the pod, if it does.
+    pub termination: Option<PodTermination>,
     /// Whether the pod's sandbox or containers may have changed in the runtime.
     pub runtime_changed: bool,
 }
 
-/// State of a pod, as the other components of the agent read it.
+/// State of a pod that other components of the agent read.
 #[derive(Debug, Clone)]
 pub struct PodSnapshot {
     pub object: Arc<ParsedPod>,
     pub runtime_state: pod::RuntimeState,
     /// The pod status that the agent last reported.
     pub status: serde_json::Value,
-    /// Whether the pod has ended: no container runs, and none will be started again.
+    /// Whether the pod has terminated: no container runs, and no container will be started again.
     pub has_ended: bool,
-    /// For a static pod: the UID of its mirror pod.
+    /// UID of the mirror pod, if the pod is a static pod.
     pub mirror_uid: Option<String>,
 }
 
@@ -120,7 +123,7 @@ impl PodEntry {
         }
     }
 
-    /// Marks the pod as admitted: its resources count in the admission of others.
+    /// Marks the pod as admitted. Its resources then count in the admission of other pods.
     pub(super) fn set_admitted(&self) {
         self.is_admitted.store(true, Ordering::Relaxed);
     }
@@ -129,11 +132,11 @@ impl PodEntry {
         self.is_admitted.load(Ordering::Relaxed)
     }
 
-    /// Whether the pod is to end before it has started.
+    /// Whether the pod was deleted or terminated while it waits for admission.
     pub(super) fn should_stop(&self) -> bool {
         let update = lock(&self.update);
         let is_deleted = update.object.as_ref().is_some_and(|it| it.metadata.deletion_timestamp.is_some());
-        update.is_gone || update.ending.is_some() || is_deleted
+        update.is_gone || update.termination.is_some() || is_deleted
     }
 
     /// Returns a snapshot of the pod's current state.
@@ -145,12 +148,12 @@ impl PodEntry {
         change(&mut lock(&self.snapshot));
     }
 
-    /// Ends the pod, because it is evicted or preempted or because the node shuts down.
-    pub fn terminate(&self, ending: PodTermination) {
-        self.notify_worker(|update| update.ending = Some(ending));
+    /// Terminates the pod because it is evicted or preempted, or because the node shuts down.
+    pub fn terminate(&self, termination: PodTermination) {
+        self.notify_worker(|update| update.termination = Some(termination));
     }
 
-    /// Sets the mirror pod of a static pod; the mirror's status counts as the one that was last reported.
+    /// Sets the mirror pod of a static pod. The status of the mirror pod counts as the last reported status.
     pub(super) fn set_mirror(&self, mirror: Option<&ParsedPod>) {
         let uid = mirror.and_then(|it| it.metadata.uid.clone());
         let mut snapshot = lock(&self.snapshot);
@@ -254,7 +257,7 @@ impl PodManager {
         spawn_worker(node, uid, entry, worker);
     }
 
-    /// Calls `decide` with the admitted pods that have not ended, one caller at a time.
+    /// Calls `decide` with the admitted pods that have not terminated. Only one caller at a time runs `decide`.
     pub(super) fn with_admitted<T>(&self, decide: impl FnOnce(&[&AdmissionCandidate]) -> T) -> T {
         let entries = lock(&self.entries);
         let is_in = |it: &&Arc<PodEntry>| it.is_admitted() && !lock(&it.snapshot).has_ended;
@@ -298,7 +301,7 @@ impl PodManager {
         self.notify_change();
     }
 
-    /// Removes the pods of the API server whose UIDs are not in `listed`.
+    /// Removes the pods from the API server whose UIDs are not in `listed`.
     fn retain_listed(&self, listed: &BTreeSet<String>) {
         for (uid, entry) in lock(&self.entries).iter() {
             if listed.contains(uid) {
@@ -347,7 +350,7 @@ fn spawn_worker<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<PodEntr
     });
 }
 
-/// Watches the API server and the runtime; never returns.
+/// Watches the API server and the runtime and never returns.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     // No pod can be synced before the runtime responds.
     while let Err(error) = read_runtime_name(node).await {
@@ -376,7 +379,7 @@ async fn watch_pods<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     }
 }
 
-/// Lists and watches the node's pods while the API server is confirmed to be the node's cluster.
+/// Lists and watches the node's pods while the API server is confirmed to belong to the node's cluster.
 async fn list_and_watch_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<ParsedPod>, listed: &Notify) {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.config.name));
     let mut events = pin!(watcher(pods, config).default_backoff());
@@ -411,7 +414,7 @@ async fn list_and_watch_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<ParsedPo
     }
 }
 
-/// Applies a complete list of the node's pods: pods of the API server that are not in it are removed.
+/// Applies a complete list of the node's pods. Pods from the API server that are not in the list are removed.
 fn apply_list<R: Runtime>(node: &Arc<Node<R>>, pods: Vec<ParsedPod>) {
     let listed: BTreeSet<String> = pods.iter().filter_map(|it| it.metadata.uid.clone()).collect();
     for pod in pods {
@@ -426,7 +429,7 @@ fn apply_list<R: Runtime>(node: &Arc<Node<R>>, pods: Vec<ParsedPod>) {
 
 fn is_mirror_pod(pod: &ParsedPod) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
-    annotations.is_some_and(|it| it.contains_key(static_pod::MIRROR))
+    annotations.is_some_and(|it| it.contains_key(static_pod::MIRROR_ANNOTATION))
 }
 
 fn apply_pod<R: Runtime>(node: &Arc<Node<R>>, pod: ParsedPod) {

@@ -28,17 +28,18 @@ mod health {
     tonic::include_proto!("grpc.health.v1");
 }
 
-/// Longest response or output that is read. Upstream: `maxRespBodyLength`.
+/// Maximum number of bytes that are read of a response or output. Upstream: `maxRespBodyLength`.
 const RESPONSE_BYTES_MAX: usize = 10 << 10;
 const REDIRECTS_MAX: usize = 10;
-/// Timeout of a hook. A hook normally ends with its container; the timeout bounds one that does not.
+/// Timeout of a hook. Normally a hook ends at the latest when its container ends. The timeout limits a hook that does
+/// not.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// Result of a probe. A probe that could not be run is an error instead.
+/// Result of a probe that was run. A probe that could not be run is an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProbeResult {
     pub passed: bool,
-    /// Why the probe failed, or a warning of a probe that passed.
+    /// Why the probe failed, or a warning if the probe passed.
     pub message: String,
 }
 
@@ -58,7 +59,7 @@ pub(crate) struct ContainerProber<'a, R> {
     pub runtime: &'a R,
     pub container: &'a Container,
     pub id: &'a str,
-    /// The pod's IP address; empty while unknown.
+    /// The pod's IP address. Empty while the address is unknown.
     pub address: &'a str,
 }
 
@@ -290,7 +291,7 @@ fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Describes a connection error in the kubelet's words.
+/// Formats a connection error like the kubelet.
 pub(crate) fn dial_error(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
@@ -384,7 +385,7 @@ async fn send_request(
     }
 }
 
-/// TLS configuration that accepts any certificate, for probes and for requests proxied by the API server.
+/// TLS configuration that accepts any certificate, for probes and for requests that the API server proxies to pods.
 pub(crate) fn insecure_tls_config() -> ClientConfig {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone());

@@ -9,7 +9,7 @@ use crate::clock::from_runtime_nanos;
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 
-/// Reads the runtime state of a pod. Values that cannot change any more are cached.
+/// Reads the runtime state of a pod. Values that can no longer change are cached.
 #[derive(Debug, Default)]
 pub(super) struct RuntimeStatusReader {
     containers: BTreeMap<String, Container>,

@@ -8,7 +8,7 @@ use super::naming::{self, PodHostname};
 use super::{Config, cgroup};
 use crate::runtime::{label, v1};
 
-/// The CRI configuration of a pod's sandbox, which is also passed with each container.
+/// The CRI configuration of a pod's sandbox. It is also passed when each container is created.
 pub(crate) fn sandbox_config(
     config: &Config,
     pod: &Pod,
@@ -126,7 +126,7 @@ pub(crate) fn is_privileged(container: &Container) -> bool {
     container.security_context.as_ref().and_then(|it| it.privileged) == Some(true)
 }
 
-/// Which namespaces the pod shares with the node, and its containers with each other.
+/// The Linux namespaces that the pod shares with the node, and those that its containers share with each other.
 pub(crate) fn namespace_options(spec: &PodSpec) -> v1::NamespaceOption {
     use v1::NamespaceMode::{Container, Node, Pod};
     let on_node = |it: Option<bool>| if it == Some(true) { Node } else { Pod };

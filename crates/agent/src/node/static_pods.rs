@@ -1,5 +1,5 @@
-//! Static pods, from manifests on the node's disk. They run independently of the API server; each has a mirror
-//! pod there.
+//! Static pods, from manifests on the node's disk. They run independently of the API server. Each static pod has a
+//! mirror pod on the API server.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,35 +24,36 @@ use crate::clock::now;
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::Runtime;
 
-/// Interval at which the directory is checked even without inotify events, which some filesystems lack. Upstream:
+/// Interval at which the manifest directory is read even without inotify events, which some filesystems lack. Upstream:
 /// `fileCheckFrequency`.
 const CHECK_INTERVAL: Duration = Duration::from_secs(20);
 
-/// Delay after a change, so that several files, or one file written in steps, are read once.
-const SETTLE_DELAY: Duration = Duration::from_millis(100);
+/// Delay between an inotify event and the read of the directory, so that several changes cause one read.
+const RELOAD_DELAY: Duration = Duration::from_millis(100);
 
-/// Largest manifest, in bytes.
+/// Maximum size of a manifest.
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 /// Maximum number of manifests that are read.
 const MANIFESTS_MAX: usize = 1000;
 
 /// Interval at which failed writes of mirror pods are retried.
-const MIRROR_INTERVAL: Duration = Duration::from_secs(30);
+const MIRROR_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The manifest files, with the pod of each.
+/// The manifest files, and the pod of each file.
 #[derive(Default)]
 struct ManifestFiles {
     by_path: BTreeMap<PathBuf, ManifestFile>,
 }
 
+/// A manifest file.
 struct ManifestFile {
     hash: String,
-    /// The pod of the last valid content. The pod stays if the file becomes invalid.
+    /// The pod of the last valid content of the file. The pod stays if the file becomes invalid.
     pod: Option<Arc<ParsedPod>>,
 }
 
-/// Watches the directory of manifests; never returns. The directory is read once before the first await.
+/// Watches the manifest directory and never returns. The directory is read once before the first await.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     let Some(dir) = node.config.static_pod_dir.clone() else { return };
     // Created, so that it can be watched.
@@ -79,7 +80,7 @@ async fn watch_manifests<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
             };
             tokio::select! {
                 () = changed => {
-                    sleep(SETTLE_DELAY).await;
+                    sleep(RELOAD_DELAY).await;
                     break;
                 }
                 () = node.pods.wait_for_change(), if is_waiting => {}
@@ -89,8 +90,8 @@ async fn watch_manifests<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
     }
 }
 
-/// Starts the pods of new manifests and removes those without a manifest. Returns whether a pod has to wait for
-/// its predecessor of the same name, from an older version of the file, to end.
+/// Starts the pods of new manifests and removes pods without a manifest. Returns whether a pod must wait for a pod with
+/// the same name, from an older version of the manifest, to terminate.
 fn reconcile_pods<R: Runtime>(node: &Arc<Node<R>>, files: &ManifestFiles) -> bool {
     let desired: BTreeMap<String, &Arc<ParsedPod>> = files
         .by_path
@@ -195,7 +196,7 @@ fn read_manifest(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Hash of a manifest, its path and the node name, with the same length as the kubelet's.
+/// Hash of a manifest, its path and the node name. It has the length of the kubelet's hash.
 fn manifest_hash(text: &[u8], path: &Path, node: &str) -> String {
     let mut hasher = ring::digest::Context::new(&ring::digest::SHA256);
     for part in [text, path.as_os_str().as_encoded_bytes(), node.as_bytes()] {
@@ -212,7 +213,7 @@ fn parse_manifest(text: &[u8], node: &str, hash: &str) -> Result<Arc<ParsedPod>,
     ParsedPod::new(pod).map(Arc::new).map_err(|it| it.to_string())
 }
 
-/// Watches a directory with inotify; events are read like from a pipe.
+/// Watches a directory with inotify. The events are read like bytes from a pipe.
 fn watch_dir(dir: &Path) -> io::Result<Receiver> {
     let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
     let what = WatchFlags::CLOSE_WRITE | WatchFlags::MOVE | WatchFlags::DELETE | WatchFlags::CREATE;
@@ -228,7 +229,7 @@ async fn wait_for_change(watch: &Receiver) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps the mirror pods up to date; never returns.
+/// Keeps the mirror pods up to date and never returns.
 async fn run_mirrors<R: Runtime>(node: &Arc<Node<R>>) {
     let mut own = node.state.watch_node();
     let mut logged = BTreeMap::new();
@@ -243,7 +244,7 @@ async fn run_mirrors<R: Runtime>(node: &Arc<Node<R>>) {
             () = node.pods.wait_for_mirror_change() => {}
             () = node.pods.wait_for_change() => {}
             _ = own.changed() => {}
-            () = sleep(MIRROR_INTERVAL) => {}
+            () = sleep(MIRROR_RETRY_INTERVAL) => {}
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Writes to the API server for one pod: its status, and its deletion at the end.
+//! Writes of one pod to the API server: its status, and finally its deletion.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(super) struct StatusWriter<'a> {
 }
 
 impl StatusWriter<'_> {
-    /// Patches the status of the pod, or of its mirror pod.
+    /// Patches the status of the pod. For a static pod, patches the status of its mirror pod.
     pub(super) async fn patch_status(&self, mut patch: Value) -> ActionOutcome {
         let (name, namespace, uid) = sandbox::pod_ids(self.pod);
         let uid = match self.entry.source {
@@ -55,7 +55,7 @@ impl StatusWriter<'_> {
         self.send_request(request.body(options.to_string().into_bytes())).await
     }
 
-    /// Sends a request. A 404 on deleting a pod counts as success.
+    /// Sends a request. Status 404 for the deletion of a pod counts as success.
     async fn send_request(&self, request: http::Result<Request<Vec<u8>>>) -> ActionOutcome {
         let request = match request {
             Ok(request) => request,

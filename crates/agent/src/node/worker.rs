@@ -1,5 +1,5 @@
-//! The worker of one pod: reads its runtime state, syncs it through `engine::kubelet::pod`, runs the actions and
-//! passes back their outcomes.
+//! The worker of one pod. It reads the pod's runtime state, syncs the pod through `engine::kubelet::pod`, runs the
+//! resulting actions and passes their outcomes back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,18 +19,19 @@ use crate::clock::now;
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::Runtime;
 
-/// Delay before a runtime that does not respond is tried again.
+/// Delay before a runtime that did not respond is called again.
 const RUNTIME_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Delays of repeated reads after an exit event: the runtime reports an exit a moment before it shows the new
-/// state.
+/// Delays between repeated reads of the runtime state after an exit event. The runtime reports an exit a moment before
+/// it shows the new state.
 const EXIT_RECHECK_DELAYS_MS: [u64; 14] =
     [10, 20, 30, 50, 50, 100, 100, 200, 300, 500, 1000, 2000, 4000, 4000];
 
-/// Delay between the preparation of a pod's volumes and their first refresh; later refreshes follow at twice this
+/// Delay between the preparation of a pod's volumes and their first refresh. Later refreshes follow at twice this
 /// interval.
 const VOLUME_REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 
+/// The worker of one pod.
 pub(super) struct Worker<R> {
     node: Arc<Node<R>>,
     entry: Arc<PodEntry>,
@@ -40,7 +41,8 @@ pub(super) struct Worker<R> {
     runtime_state: RuntimeState,
     actions: JoinSet<ActionOutcome>,
     in_flight: HashMap<Id, Action>,
-    /// When the volumes are refreshed next. `None` until they are prepared.
+    /// When the volumes are refreshed next. `None` before the volumes are prepared, and when no further refresh is
+    /// needed.
     refresh_at: Option<Instant>,
     first_seen: Instant,
     start_timing: Arc<StartTiming>,
@@ -132,7 +134,7 @@ impl<R: Runtime> Worker<R> {
         let state = figures.measure_call(reading).await?;
         if let Some((all, own)) = self.start_timing.record_pod_start(&state, self.first_seen, self.pod.key())
         {
-            self.node.metrics.observe_start(all, own);
+            self.node.metrics.observe_pod_start(all, own);
         }
         self.entry.update_snapshot(|snapshot| snapshot.runtime_state = state.clone());
         self.runtime_state = state.clone();
@@ -161,11 +163,11 @@ impl<R: Runtime> Worker<R> {
             self.entry.update_snapshot(|snapshot| snapshot.object = object.clone());
             self.object = object;
         }
-        if let Some(ending) = update.ending {
-            self.pod.terminate(ending, now);
+        if let Some(termination) = update.termination {
+            self.pod.terminate(termination, now);
         }
         if update.is_gone {
-            self.pod.removed_from_api(now);
+            self.pod.mark_removed_from_api(now);
         }
     }
 
@@ -243,12 +245,12 @@ impl<R: Runtime> Worker<R> {
         self.pod.done(&action, outcome, now());
     }
 
-    /// Refreshes the volumes if they are due.
+    /// Starts a refresh of the volumes if it is due.
     fn refresh_volumes(&mut self) {
         if self.refresh_at.is_none_or(|at| Instant::now() < at) {
             return;
         }
-        let are_settled = self.node.volumes.are_volumes_settled(self.pod.uid());
+        let are_settled = self.node.volumes.are_volumes_final(self.pod.uid());
         if self.pod.has_terminated() || are_settled || self.object.metadata.deletion_timestamp.is_some() {
             self.refresh_at = None;
             return;

@@ -1,4 +1,4 @@
-//! A container runtime over CRI v1, through a Unix socket.
+//! Client of a container runtime, over CRI v1 through a Unix socket.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,9 +21,10 @@ use crate::metrics::RuntimeCalls;
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 /// Timeout for starting or stopping a sandbox, including its network.
 const SANDBOX_TIMEOUT: Duration = Duration::from_secs(240);
-/// Timeout of an image pull, so that queued pulls proceed.
+/// Timeout of an image pull. Without it, a pull that hangs would block queued pulls.
 const PULL_TIMEOUT: Duration = Duration::from_secs(3600);
-/// Largest message: a list of all containers, or the output of a probe. Upstream: `maxMsgSize`.
+/// Maximum size of a message. The largest messages are lists of all containers and outputs of probes. Upstream:
+/// `maxMsgSize`.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Client of a CRI runtime. It reconnects when the runtime restarts.
@@ -35,7 +36,8 @@ pub struct Cri {
 }
 
 impl Cri {
-    /// Creates a client without connecting: a missing runtime is an `Unreachable` error of the first call.
+    /// Creates a client without connecting. If the runtime is not running, the first call returns an `Unreachable`
+    /// error.
     pub fn connect(socket: &Path) -> Self {
         let path = socket.to_owned();
         // The address is not used: the connector opens the socket.
@@ -47,7 +49,7 @@ impl Cri {
         Self { socket: socket.to_owned(), channel, calls: RuntimeCalls::default() }
     }
 
-    /// Returns the client with metrics in which each call is recorded.
+    /// Returns the client with metrics that record each call.
     #[must_use]
     pub fn with_metrics(self, calls: RuntimeCalls) -> Self {
         Self { calls, ..self }
@@ -62,7 +64,8 @@ impl Cri {
         self.channel.clone()
     }
 
-    /// Makes a call with a timeout, and records it under the kubelet's name for the operation.
+    /// Makes a call with a timeout. `operation` is the kubelet's name for the operation, which the metrics use. `tried`
+    /// describes the operation in errors.
     async fn call<T>(
         &self,
         limit: Duration,
@@ -84,7 +87,8 @@ impl Cri {
         answered
     }
 
-    /// The configured sandbox image. `None` if the runtime does not report it; only containerd does.
+    /// The configured sandbox image. Returns `None` if the runtime does not report the image. Only containerd reports
+    /// it.
     pub async fn sandbox_image(&self) -> Result<Option<String>, RuntimeError> {
         let request = v1::StatusRequest { verbose: true };
         let mut runtime = self.runtime_service();
@@ -463,7 +467,7 @@ impl Cri {
             .boxed())
     }
 
-    /// Streams exits from containerd's own events: containerd 1.6 has no CRI events.
+    /// Streams exits from containerd's own events, because containerd 1.6 has no CRI events.
     async fn watch_containerd_exits(&self) -> Result<ExitStream, RuntimeError> {
         const OPERATION: &str = "watch containerd events";
         let filters = vec![r#"topic=="/tasks/exit",namespace=="k8s.io""#.to_owned()];
@@ -480,7 +484,7 @@ impl Cri {
     }
 }
 
-/// Rounds up to whole seconds, so that a short grace period does not become zero.
+/// Rounds a grace period up to whole seconds, so that a short one does not become zero.
 fn ceil_seconds(grace: Duration) -> i64 {
     i64::try_from(grace.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i64::MAX)
 }

@@ -3,8 +3,8 @@
 //! | annotation of a pod | value | effect |
 //! |---|---|---|
 //! | `sim.muster.dev/start-delay` | `30s` | time that each container takes to start |
-//! | `sim.muster.dev/stop-delay` | `5s`, `never` | stop time, at most the grace period; `never` stays Terminating |
-//! | `sim.muster.dev/exit-after` | `10s` | its containers exit this long after their start … |
+//! | `sim.muster.dev/stop-delay` | `5s`, `never` | stop time of each container; with `never` a pod stays Terminating |
+//! | `sim.muster.dev/exit-after` | `10s` | its containers exit this long after their start, … |
 //! | `sim.muster.dev/exit-code` | `1` | … with this code, by default 0 |
 //! | `sim.muster.dev/exit-reason` | `OOMKilled` | … and this reason |
 //! | `sim.muster.dev/never-ready` | `true` | its readiness probes never pass |
@@ -15,7 +15,7 @@
 //! | `sim.muster.dev/fail` | comma-separated names of `NodeFault`s | the node has these faults |
 //! | `sim.muster.dev/start-delay`, `sim.muster.dev/stop-delay` | `30s` | default for the pods of the node |
 //!
-//! A container behaves likewise if its image name contains one of `IMAGE_NAME_BEHAVIOURS`.
+//! Words in the image name of a container, listed in `IMAGE_NAME_BEHAVIOURS`, have similar effects on that container.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,10 +33,10 @@ const EXIT_REASON_ANNOTATION: &str = "sim.muster.dev/exit-reason";
 const NEVER_READY_ANNOTATION: &str = "sim.muster.dev/never-ready";
 const IMAGE_MISSING_ANNOTATION: &str = "sim.muster.dev/image-missing";
 
-/// Label with the name of the fleet that a node belongs to; one process simulates all nodes of a fleet.
+/// Label with the name of the fleet that a node belongs to. One process simulates all nodes of a fleet.
 pub const FLEET_LABEL: &str = "sim.muster.dev/fleet";
 
-/// Words in image names, and the effect on their containers.
+/// Words in image names, and their effect on containers with such an image.
 pub const IMAGE_NAME_BEHAVIOURS: [(&str, &str); 6] = [
     ("non-existent", "the image cannot be pulled"),
     ("crash-loop", "exits with code 1 after a second"),
@@ -46,13 +46,15 @@ pub const IMAGE_NAME_BEHAVIOURS: [(&str, &str); 6] = [
     ("hangs", "never stops, and stays Terminating"),
 ];
 
+/// Delay between the start and the exit of a container that exits on its own, unless an annotation sets the delay.
 const CRASH_DELAY: Duration = Duration::from_secs(1);
+/// Start delay of containers whose node has the fault `slow-start`, or whose image name contains `slow-start`.
 const SLOW_START_DELAY: Duration = Duration::from_secs(30);
 
 /// Exit code of a container that was killed with SIGKILL.
 pub(super) const EXIT_CODE_SIGKILL: i32 = 137;
 
-/// Longest duration that is parsed; it can be added to any timestamp without overflow.
+/// Maximum duration that is parsed. It can be added to any timestamp without overflow.
 const DURATION_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// A fault of a simulated node.
@@ -63,11 +65,11 @@ pub enum NodeFault {
     MemoryPressure,
     DiskPressure,
     PidPressure,
-    /// The condition NetworkUnavailable is True, as before a CNI agent has set up the node; the node is Ready.
+    /// The condition NetworkUnavailable is True, as before a CNI agent has set up the node. The node is still Ready.
     NetworkUnavailable,
     /// The node sends neither heartbeats nor pod statuses.
     Silent,
-    /// The Node object is deleted, as if the machine were gone for good.
+    /// The Node object is deleted, as if the machine were removed permanently.
     Vanish,
     /// Containers take half a minute to start.
     SlowStart,
@@ -120,13 +122,13 @@ pub struct ContainerTimings {
 }
 
 impl Default for ContainerTimings {
-    /// The defaults are long enough that starts and stops can be observed.
+    /// The defaults are long enough for users to observe starts and stops.
     fn default() -> Self {
         Self { start: Duration::from_millis(300), stop: Duration::from_millis(300) }
     }
 }
 
-/// Behaviour of a node, from its annotations.
+/// Behaviour of a simulated node, from the annotations of its Node object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NodeBehaviour {
     faults: Vec<NodeFault>,
@@ -135,8 +137,8 @@ pub(super) struct NodeBehaviour {
 }
 
 impl NodeBehaviour {
-    /// Reads the behaviour of a node from its annotations. `on_invalid` is called for each invalid annotation,
-    /// which is ignored.
+    /// Reads the behaviour of a node from its annotations. Each invalid annotation is passed to `on_invalid` and
+    /// ignored.
     pub(super) fn read(annotations: &BTreeMap<String, String>, on_invalid: &mut dyn FnMut(String)) -> Self {
         let mut reader = AnnotationReader { annotations, on_invalid };
         let fail = reader.annotations.get(FAULTS_ANNOTATION).map(String::as_str).unwrap_or_default();
@@ -158,13 +160,13 @@ impl NodeBehaviour {
         self.faults.contains(&fault)
     }
 
-    /// Rule: a node that is NotReady, silent or deleted starts and stops no containers; with any other fault it
-    /// does.
+    /// Rule: a node that is NotReady, silent or deleted starts and stops no containers. Other faults do not prevent
+    /// that.
     pub(super) fn runs_containers(&self) -> bool {
         ![NodeFault::NotReady, NodeFault::Silent, NodeFault::Vanish].into_iter().any(|it| self.has_fault(it))
     }
 
-    /// Rule: a node that is silent or deleted makes no API calls; with any other fault it does.
+    /// Rule: a node that is silent or deleted makes no API calls. Other faults do not prevent API calls.
     pub(super) fn is_connected(&self) -> bool {
         ![NodeFault::Silent, NodeFault::Vanish].into_iter().any(|it| self.has_fault(it))
     }
@@ -178,12 +180,14 @@ impl NodeBehaviour {
     }
 }
 
+/// How long a container takes to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StopBehaviour {
     After(Duration),
     Never,
 }
 
+/// When and how a container exits on its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ExitBehaviour {
     pub(super) after: Duration,
@@ -202,8 +206,8 @@ pub(super) struct ContainerBehaviour {
 }
 
 impl ContainerBehaviour {
-    /// Reads the behaviour of a pod's containers from its annotations. `on_invalid` is called for each invalid
-    /// annotation, which is ignored.
+    /// Reads the behaviour of a pod's containers from the pod's annotations. Each invalid annotation is passed to
+    /// `on_invalid` and ignored.
     pub(super) fn read(annotations: &BTreeMap<String, String>, on_invalid: &mut dyn FnMut(String)) -> Self {
         // Fast path: most pods have no such annotation.
         if !annotations.keys().any(|it| it.starts_with("sim.muster.dev/")) {
@@ -239,7 +243,7 @@ impl ContainerBehaviour {
         }
     }
 
-    /// The behaviour of one container: the pod's annotations, extended by words in the image name.
+    /// The behaviour of one container, from the pod's annotations and from words in the container's image name.
     pub(super) fn for_container(&self, role: Role, image: &str) -> Self {
         let own = match role {
             Role::Main => self.clone(),
@@ -251,7 +255,7 @@ impl ContainerBehaviour {
         own.with_behaviour_of_image(image)
     }
 
-    /// How the container exits by itself: an init container completes, the others keep running.
+    /// How the container exits on its own. By default an init container completes, and other containers keep running.
     pub(super) fn exit_behaviour(self, role: Role, timings: ContainerTimings) -> Option<ExitBehaviour> {
         let complete = || ExitBehaviour { after: timings.start, code: 0, reason: exit_reason(0).into() };
         self.exit.or_else(|| (role == Role::Init).then(complete))
@@ -278,7 +282,7 @@ impl ContainerBehaviour {
     }
 }
 
-/// The kubelet's reason for an exit code.
+/// The reason that the kubelet reports for an exit code.
 pub(super) fn exit_reason(code: i32) -> &'static str {
     if code == 0 { "Completed" } else { "Error" }
 }

@@ -1,4 +1,4 @@
-//! The fleet's clock. Timestamps in objects are wall-clock times; waits must not depend on changes of the wall
+//! The fleet's clock. Timestamps in objects are wall-clock times, but waits must not depend on changes of the wall
 //! clock.
 
 use std::sync::Arc;
@@ -6,10 +6,11 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// Smallest difference of the two clocks that counts as a clock change; smaller ones are drift.
+/// Minimum difference between wall clock and monotonic clock that counts as a change of the wall clock. A smaller
+/// difference is drift.
 const CLOCK_STEP_MIN: SignedDuration = SignedDuration::from_secs(1);
 
-/// The wall clock, with detection of clock changes by the monotonic clock.
+/// The wall clock. Changes of the wall clock are detected by comparison with the monotonic clock.
 #[derive(Clone)]
 pub(super) struct FleetClock {
     wall: Arc<dyn Fn() -> Timestamp + Send + Sync>,
@@ -38,7 +39,7 @@ impl FleetClock {
     }
 }
 
-/// Shifts a timestamp by a clock change.
+/// Shifts a timestamp by a change of the wall clock.
 pub(super) fn shift_timestamp(at: Timestamp, by: SignedDuration) -> Timestamp {
     let end = if by.is_negative() { Timestamp::MIN } else { Timestamp::MAX };
     at.checked_add(by).unwrap_or(end)

@@ -1,6 +1,7 @@
-//! Runs a fleet of simulated nodes: two watches, timers, and a bounded number of concurrent API calls.
+//! Runs a fleet of simulated nodes with two watches, timers, and a limited number of concurrent API calls.
 //!
-//! A node belongs to the fleet if it has the fleet's label: nodes that other clients add later are simulated too.
+//! A node belongs to the fleet if it has the fleet's label. Nodes with this label that other clients add later are
+//! simulated too.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::pin::pin;
@@ -26,17 +27,17 @@ use super::pod::{PodCall, SimulatedHost, SimulatedPod};
 use super::wire;
 use crate::error_chain::format_error_chain;
 
-/// Heartbeat interval. As with the kubelet, four heartbeats may be missed.
+/// Interval of heartbeats. Like the kubelet, a node may miss four heartbeats before its lease expires.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 const LEASE_DURATION_S: u64 = 40;
-/// Interval of node status reports without a change.
+/// Interval of node status reports while the status does not change.
 const REPORT_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Delay before a call is retried that failed temporarily, for example because the connection was lost.
+/// Delay before the retry of a call that failed temporarily, for example because the connection was lost.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Maximum number of concurrent API calls: enough to saturate a server that batches its disk writes.
-const CALLS_MAX: usize = 64;
+/// Maximum number of concurrent API calls. It is large enough to saturate a server that batches its disk writes.
+const CONCURRENT_CALLS_MAX: usize = 64;
 
 const NODES_PATH: &str = "/api/v1/nodes";
 const LEASES_PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
@@ -53,7 +54,7 @@ pub struct FleetOptions {
     pub count: u16,
     pub prefix: String,
     pub timings: ContainerTimings,
-    /// Number of zones that the nodes are spread over; 0 for none.
+    /// Number of zones over which the nodes are spread. With 0, nodes have no zone.
     pub zones: u16,
 }
 
@@ -77,7 +78,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Registers the nodes; they are Ready unless their annotations name a fault.
+    /// Registers the nodes. They are Ready unless their annotations name a fault.
     pub async fn register(client: Client, options: FleetOptions) -> kube::Result<Self> {
         let now = Timestamp::now();
         let mut calls = Vec::new();
@@ -128,13 +129,13 @@ impl FleetOptions {
     }
 }
 
-/// Registers one more node, which the process of its fleet then simulates.
+/// Registers an additional node, which the process of the node's fleet then simulates.
 pub async fn add_node(client: &Client, new: &NewNode) -> kube::Result<()> {
     send_request(client, create_node_request(new, Timestamp::now())).await.map(drop)
 }
 
 /// Node numbers that no fleet uses, in ascending order.
-pub async fn free_numbers(client: &Client) -> kube::Result<impl Iterator<Item = u16>> {
+pub async fn free_node_numbers(client: &Client) -> kube::Result<impl Iterator<Item = u16>> {
     let nodes: Api<wire::Node> = Api::all(client.clone());
     let nodes = nodes.list(&ListParams::default().labels(FLEET_LABEL)).await?;
     let used: BTreeSet<u16> = nodes.iter().filter_map(node::node_number).collect();
@@ -155,11 +156,11 @@ async fn list_nodes(client: &Client, fleet: &str) -> kube::Result<Vec<wire::Node
     Ok(nodes.list(&ListParams::default().labels(&format!("{FLEET_LABEL}={fleet}"))).await?.items)
 }
 
-/// Sends requests concurrently, until one fails.
+/// Sends requests concurrently and stops when a request fails.
 async fn send_all(client: &Client, calls: Vec<Request<Vec<u8>>>) -> kube::Result<()> {
     let mut in_flight = JoinSet::new();
     for call in calls {
-        if CALLS_MAX <= in_flight.len()
+        if CONCURRENT_CALLS_MAX <= in_flight.len()
             && let Some(done) = in_flight.join_next().await
         {
             done.expect("no call panics")?;
@@ -197,23 +198,25 @@ fn status_request(node: &str, status: &Value) -> Request<Vec<u8>> {
     )
 }
 
-/// Runs a fleet: nodes, pods, timers and calls.
+/// Runs the nodes, pods, timers and API calls of a fleet.
 pub(super) struct FleetRunner {
     client: Client,
     options: FleetOptions,
     clock: FleetClock,
     nodes: HashMap<Arc<str>, SimulatedNode>,
     pods: HashMap<Arc<str>, SimulatedPodEntry>,
-    /// Timers in order of time, at most one for each subject.
+    /// Timers in chronological order, at most one for each subject.
     timers: BTreeSet<(Timestamp, TimerSubject)>,
-    /// Heartbeats and other calls alternate, so that neither starves on a slow server.
+    /// Queue of heartbeats and node status reports. Calls are taken alternately from this queue and from `call_queue`,
+    /// so that neither starves on a slow server.
     heartbeat_queue: VecDeque<QueuedCall>,
+    /// Queue of all other calls.
     call_queue: VecDeque<QueuedCall>,
     is_heartbeat_turn: bool,
     calls: JoinSet<CompletedCall>,
-    /// Nodes seen so far by a list in progress.
+    /// Names of the nodes that a list in progress has returned so far.
     listed_nodes: HashSet<Arc<str>>,
-    /// Pods seen so far by a list in progress.
+    /// UIDs of the pods that a list in progress has returned so far.
     listed_pods: HashSet<Arc<str>>,
 }
 
@@ -224,10 +227,11 @@ struct SimulatedNode {
     behaviour: NodeBehaviour,
     conditions: Vec<wire::WireCondition>,
     has_lease: bool,
-    /// Time of the last status report, finished or in flight.
+    /// Time at which the last status report was sent.
     reported: Option<Timestamp>,
     pods: BTreeSet<Arc<str>>,
     addresses: PodAddressPool,
+    /// Due times of the heartbeat timer and of the report timer.
     timers: [Option<Timestamp>; 2],
 }
 
@@ -248,11 +252,14 @@ struct SimulatedPodEntry {
     timer: Option<Timestamp>,
 }
 
-/// The node or pod that a timer is for.
+/// The kind of a timer, with the UID of its pod or the name of its node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum TimerSubject {
+    /// The next step of a pod.
     Pod(Arc<str>),
+    /// The next heartbeat of a node.
     Heartbeat(Arc<str>),
+    /// The next status report of a node.
     Report(Arc<str>),
 }
 
@@ -262,15 +269,19 @@ struct QueuedCall {
     request: Request<Vec<u8>>,
 }
 
-/// The node or pod that an API call is about, with the kind of call.
+/// The kind of an API call, with the UID of its pod or the name of its node.
 #[derive(Debug, Clone)]
 enum CallSubject {
+    /// Report the status of a pod, or delete the pod.
     Pod(Arc<str>),
-    Renewal(Arc<str>),
-    Lease(Arc<str>),
-    Report(Arc<str>),
-    Adoption(Arc<str>),
-    Deletion(Arc<str>),
+    LeaseRenewal(Arc<str>),
+    LeaseCreation(Arc<str>),
+    /// Report the status of a node.
+    NodeReport(Arc<str>),
+    /// Assign a number and addresses to a node that another client created.
+    NodeAdoption(Arc<str>),
+    NodeDeletion(Arc<str>),
+    /// List the pods of a node.
     PodList(Arc<str>),
 }
 
@@ -282,6 +293,7 @@ struct CompletedCall {
 
 /// The response to an API call.
 enum CallResponse {
+    /// The resourceVersion of the written object.
     Written(u64),
     Pods(Vec<wire::Pod>),
 }
@@ -358,7 +370,7 @@ impl FleetRunner {
     }
 
     fn start_calls(&mut self) {
-        while self.calls.len() < CALLS_MAX {
+        while self.calls.len() < CONCURRENT_CALLS_MAX {
             let Some(task) = self.next_call() else { return };
             let client = self.client.clone();
             self.calls.spawn(async move {
@@ -370,7 +382,7 @@ impl FleetRunner {
                         list.map(|it| CallResponse::Pods(it.items))
                     }
                     // The response to a delete is the object or a Status.
-                    CallSubject::Deletion(_) => {
+                    CallSubject::NodeDeletion(_) => {
                         client.request::<IgnoredAny>(request).await.map(|_| CallResponse::Written(0))
                     }
                     _ => send_request(&client, request).await.map(CallResponse::Written),
@@ -389,7 +401,7 @@ impl FleetRunner {
         one.pop_front().or_else(|| other.pop_front())
     }
 
-    /// The current time. If the wall clock was changed, all timers are shifted with it.
+    /// The current time. If the wall clock was changed, all timers are shifted by the same amount.
     fn now(&mut self) -> Timestamp {
         let (now, by) = self.clock.read_and_detect_step();
         if !by.is_zero() {
@@ -402,8 +414,8 @@ impl FleetRunner {
         now
     }
 
-    /// Rule: a change of the wall clock neither delays nor hastens heartbeats, reports or pods: waits follow the
-    /// monotonic clock.
+    /// Rule: a change of the wall clock neither delays nor advances heartbeats, reports or pods, because waits follow
+    /// the monotonic clock.
     fn shift_timers(&mut self, by: SignedDuration) {
         let timers = std::mem::take(&mut self.timers);
         self.timers = timers.into_iter().map(|(at, subject)| (shift_timestamp(at, by), subject)).collect();
@@ -531,7 +543,7 @@ impl FleetRunner {
         }
     }
 
-    /// Assigns a number, from which the addresses are derived, to a node that another client created.
+    /// Assigns a number to a node that another client created. The node's addresses are derived from the number.
     fn assign_number(&mut self, name: &Arc<str>) -> u16 {
         let used: HashSet<u16> = self.nodes.values().map(|it| it.number).collect();
         let number = (1..node::NODES_MAX).find(|it| !used.contains(it)).unwrap_or(node::NODES_MAX);
@@ -548,7 +560,7 @@ impl FleetRunner {
         });
         let request =
             api_request(Method::PATCH, format!("{NODES_PATH}/{name}"), MERGE_PATCH_MEDIA_TYPE, &patch);
-        self.call_queue.push_back(QueuedCall { subject: CallSubject::Adoption(name.clone()), request });
+        self.call_queue.push_back(QueuedCall { subject: CallSubject::NodeAdoption(name.clone()), request });
         number
     }
 
@@ -564,7 +576,8 @@ impl FleetRunner {
         if node.behaviour.has_fault(NodeFault::Vanish) {
             let request =
                 api_request(Method::DELETE, format!("{NODES_PATH}/{name}"), JSON_MEDIA_TYPE, &json!({}));
-            self.call_queue.push_back(QueuedCall { subject: CallSubject::Deletion(name.clone()), request });
+            self.call_queue
+                .push_back(QueuedCall { subject: CallSubject::NodeDeletion(name.clone()), request });
             return;
         }
         if node.behaviour.is_connected() {
@@ -591,7 +604,7 @@ impl FleetRunner {
             let status = node::node_status(name, node.number, &node.behaviour, &node.conditions, now);
             let request = status_request(name, &status);
             self.heartbeat_queue
-                .push_back(QueuedCall { subject: CallSubject::Report(name.clone()), request });
+                .push_back(QueuedCall { subject: CallSubject::NodeReport(name.clone()), request });
         }
         self.set_node_timer(name, REPORT_TIMER, add_duration(now, REPORT_INTERVAL));
     }
@@ -645,7 +658,7 @@ impl FleetRunner {
                 tracing::warn!(pod = name, error, "ignoring an invalid part of a pod");
             });
             let Some(mut pod) = pod else { return };
-            if !pod.on_host {
+            if !pod.on_host_network {
                 pod.address = Some(node.addresses.allocate_address(pod.address));
             }
             node.pods.insert(uid.clone());
@@ -691,7 +704,8 @@ impl FleetRunner {
         Some(entry)
     }
 
-    /// Starts to renew a lease that now exists. Nodes renew at different offsets within the interval.
+    /// Starts the renewal of a lease that was created. Nodes renew their leases at different offsets within the
+    /// interval.
     fn start_lease_renewal(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.has_lease = true;
@@ -720,8 +734,8 @@ impl FleetRunner {
                 }
                 self.step_pod(uid, now);
             }
-            (CallSubject::Lease(name), Ok(_)) => self.start_lease_renewal(name, now),
-            (CallSubject::Renewal(name), Ok(_)) => {
+            (CallSubject::LeaseCreation(name), Ok(_)) => self.start_lease_renewal(name, now),
+            (CallSubject::LeaseRenewal(name), Ok(_)) => {
                 self.set_node_timer(name, HEARTBEAT_TIMER, add_duration(now, HEARTBEAT_INTERVAL))
             }
             (_, Ok(_)) => {}
@@ -729,16 +743,16 @@ impl FleetRunner {
         }
     }
 
-    /// Handles a failed call. `code` is 0 for temporary failures.
+    /// Handles a failed call. `code` is the HTTP status code, or 0 for a temporary failure.
     fn handle_call_failure(&mut self, subject: CallSubject, code: u16, error: &kube::Error, now: Timestamp) {
         let error = format_error_chain(error);
         match (subject, code) {
             // The object is gone or was replaced; the watch will show it.
             (
                 CallSubject::Pod(_)
-                | CallSubject::Report(_)
-                | CallSubject::Deletion(_)
-                | CallSubject::Adoption(_),
+                | CallSubject::NodeReport(_)
+                | CallSubject::NodeDeletion(_)
+                | CallSubject::NodeAdoption(_),
                 404 | 409,
             ) => {}
             (CallSubject::Pod(uid), code) => {
@@ -755,18 +769,18 @@ impl FleetRunner {
                 self.timers.insert((at, TimerSubject::Pod(uid)));
             }
             // The lease of an earlier process exists.
-            (CallSubject::Lease(name), 409) => self.start_lease_renewal(&name, now),
-            (CallSubject::Renewal(name), 404) => {
+            (CallSubject::LeaseCreation(name), 409) => self.start_lease_renewal(&name, now),
+            (CallSubject::LeaseRenewal(name), 404) => {
                 if let Some(node) = self.nodes.get_mut(&name) {
                     node.has_lease = false;
                 }
                 self.set_node_timer(&name, HEARTBEAT_TIMER, now);
             }
-            (CallSubject::Renewal(name) | CallSubject::Lease(name), _) => {
+            (CallSubject::LeaseRenewal(name) | CallSubject::LeaseCreation(name), _) => {
                 tracing::warn!(node = &*name, %error, "a heartbeat failed, retrying");
                 self.set_node_timer(&name, HEARTBEAT_TIMER, add_duration(now, RETRY_DELAY));
             }
-            (CallSubject::Report(name), _) => {
+            (CallSubject::NodeReport(name), _) => {
                 tracing::warn!(node = &*name, %error, "cannot write the status of a node, retrying");
                 self.set_node_timer(&name, REPORT_TIMER, add_duration(now, RETRY_DELAY));
             }
@@ -774,18 +788,20 @@ impl FleetRunner {
                 tracing::warn!(node = &*name, %error, "cannot list the pods of a node, retrying");
                 self.call_queue.push_back(pod_list_call(&name));
             }
-            (CallSubject::Deletion(name) | CallSubject::Adoption(name), _) => {
+            (CallSubject::NodeDeletion(name) | CallSubject::NodeAdoption(name), _) => {
                 tracing::warn!(node = &*name, %error, "cannot update or delete a node");
             }
         }
     }
 }
 
+/// Index of the heartbeat timer in `SimulatedNode::timers`.
 const HEARTBEAT_TIMER: usize = 0;
+/// Index of the report timer in `SimulatedNode::timers`.
 const REPORT_TIMER: usize = 1;
 
-/// Offset of a node within an interval, from 0 to 1: multiples of the golden ratio are evenly spread, however many
-/// there are.
+/// Offset of a node within an interval, from 0 to 1. Multiples of the golden ratio are evenly spread for any number of
+/// nodes.
 fn interval_offset(number: u16) -> f64 {
     (f64::from(number) * 0.618_033_988_749_895).fract()
 }
@@ -796,7 +812,7 @@ fn heartbeat_call(name: &Arc<str>, node: &SimulatedNode, now: Timestamp) -> Queu
         let patch = json!({"spec": {"renewTime": at}});
         let request =
             api_request(Method::PATCH, format!("{LEASES_PATH}/{name}"), MERGE_PATCH_MEDIA_TYPE, &patch);
-        return QueuedCall { subject: CallSubject::Renewal(name.clone()), request };
+        return QueuedCall { subject: CallSubject::LeaseRenewal(name.clone()), request };
     }
     // The lease is garbage collected with its node.
     let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.uid});
@@ -807,10 +823,10 @@ fn heartbeat_call(name: &Arc<str>, node: &SimulatedNode, now: Timestamp) -> Queu
         "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": at},
     });
     let request = api_request(Method::POST, LEASES_PATH.to_owned(), JSON_MEDIA_TYPE, &lease);
-    QueuedCall { subject: CallSubject::Lease(name.clone()), request }
+    QueuedCall { subject: CallSubject::LeaseCreation(name.clone()), request }
 }
 
-/// Adds a duration to a timestamp, saturating.
+/// Adds a duration to a timestamp. The sum saturates at the maximum timestamp.
 fn add_duration(at: Timestamp, span: Duration) -> Timestamp {
     let span = SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
     at.checked_add(span).unwrap_or(Timestamp::MAX)

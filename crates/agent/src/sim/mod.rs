@@ -1,10 +1,11 @@
-//! Simulated nodes: any number in one process, with one watch of nodes and one of pods.
+//! Simulated nodes. One process simulates any number of nodes, with one watch of nodes and one watch of pods.
 //!
-//! `behaviour` lists the configurable behaviour; `wire` decodes watch events; `pod` drives the kubelet rules of
-//! the engine over the fake `runtime`; `node` builds the Node object; `fleet` makes the API calls, timed by
-//! `clock`.
+//! `behaviour` reads the behaviour that annotations and image names configure. `wire` decodes watch events. `pod`
+//! drives the kubelet rules of the engine with the fake `runtime`. `node` builds the Node object. `fleet` makes the API
+//! calls, timed by `clock`.
 //!
-//! A pod's state can be restored from its status, so a restarted process continues where the last one stopped.
+//! The state of a pod can be restored from its status, so a restarted process continues where the previous process
+//! stopped.
 
 mod behaviour;
 mod clock;
@@ -22,5 +23,5 @@ mod tests;
 pub use behaviour::{
     ContainerTimings, FAULTS_ANNOTATION, FLEET_LABEL, IMAGE_NAME_BEHAVIOURS, NodeFault, parse_duration,
 };
-pub use fleet::{Fleet, FleetOptions, add_node, free_numbers, remove_fleet};
+pub use fleet::{Fleet, FleetOptions, add_node, free_node_numbers, remove_fleet};
 pub use node::{NODES_MAX, NewNode};

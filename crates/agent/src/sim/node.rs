@@ -1,4 +1,5 @@
-//! The Node object of a simulated node: registration and status. Pure: reads no clock and makes no calls.
+//! Builds the Node object of a simulated node, for registration and for status reports. It reads no clock and makes no
+//! API calls.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -14,8 +15,8 @@ use super::behaviour::{FLEET_LABEL, NodeBehaviour, NodeFault};
 use super::wire;
 use crate::architecture;
 
-/// Maximum number of simulated nodes: two bytes of an address distinguish them, and some ranges are used for
-/// other purposes.
+/// Maximum number of simulated nodes. Two bytes of an address identify a node, and some ranges are used for other
+/// purposes.
 pub const NODES_MAX: u16 = 40_000;
 
 /// A node to register.
@@ -25,7 +26,7 @@ pub struct NewNode {
     /// Number of the node, from which its addresses are derived.
     pub number: u16,
     pub fleet: String,
-    /// Additional labels besides those that the kubelet sets.
+    /// Labels in addition to those that the kubelet sets.
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Value>,
 }
@@ -64,7 +65,7 @@ pub(super) fn node_number(node: &wire::Node) -> Option<u16> {
     (pod_address(number, 0) == range && number <= NODES_MAX).then_some(number)
 }
 
-/// Allocated pod addresses of a node: one bit for each address of its pod CIDR.
+/// Pool of the pod addresses of a node, with one bit for each address of its pod CIDR.
 #[derive(Debug)]
 pub(super) struct PodAddressPool {
     number: u16,
@@ -77,8 +78,8 @@ impl PodAddressPool {
         Self { number, allocated: [1, 1 << 127] }
     }
 
-    /// Allocates the requested address if it is free, otherwise the lowest free one. When all are allocated, the
-    /// last one is shared.
+    /// Allocates the requested address if it is free, otherwise the lowest free address. If no address is free, the
+    /// last address is shared.
     pub(super) fn allocate_address(&mut self, requested: Option<Ipv4Addr>) -> Ipv4Addr {
         let last = match (requested, self.allocated) {
             (Some(requested), _) => u32::from(requested.octets()[3]),
@@ -102,7 +103,7 @@ pub(super) fn host_address(number: u16) -> Ipv4Addr {
     Ipv4Addr::new(10, 200, high, low)
 }
 
-/// The whole Node status as a strategic merge patch, which keeps the conditions of other clients.
+/// The complete Node status as a strategic merge patch. Conditions that other clients set are kept.
 pub(super) fn node_status(
     name: &str,
     number: u16,
@@ -159,7 +160,7 @@ pub(super) fn pod_address(node: u16, number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, high, low, number)
 }
 
-/// Whether the API server already has the node's current conditions.
+/// Whether the conditions in the API server, `shown`, are the node's current conditions.
 pub(super) fn is_status_current(behaviour: &NodeBehaviour, shown: &[wire::WireCondition]) -> bool {
     let current = current_conditions(behaviour, shown);
     current
@@ -167,6 +168,7 @@ pub(super) fn is_status_current(behaviour: &NodeBehaviour, shown: &[wire::WireCo
         .all(|it| shown.iter().any(|shown| *shown.r#type == *it.kind && *shown.status == *it.status()))
 }
 
+/// A condition of a simulated node.
 struct SimulatedCondition {
     kind: &'static str,
     is_true: bool,

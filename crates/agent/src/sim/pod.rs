@@ -1,7 +1,8 @@
-//! A simulated pod: the kubelet rules of the engine over a fake runtime. Pure: reads no clock and makes no calls.
+//! A simulated pod, driven by the kubelet rules of the engine with a fake runtime. It reads no clock and makes no API
+//! calls.
 //!
-//! A pod at rest needs no state machine: it is dropped, and rebuilt from the API object and the runtime state when
-//! the object changes. That saves memory with thousands of pods in one process.
+//! An idle pod needs no state machine. The state machine is dropped, and rebuilt from the API object and the runtime
+//! state when the object changes. This saves memory with thousands of pods in one process.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -27,19 +28,19 @@ pub(super) struct SimulatedPod {
     pub(super) name: Box<str>,
     pub(super) uid: Arc<str>,
     pub(super) node: Arc<str>,
-    pub(super) on_host: bool,
+    pub(super) on_host_network: bool,
     pub(super) address: Option<Ipv4Addr>,
     behaviour: ContainerBehaviour,
     runtime: FakeRuntime,
-    /// The pod's state machine; `None` while the pod is at rest.
+    /// The pod's state machine. `None` while the pod is idle.
     active: Option<Box<ActivePod>>,
-    /// The resource version of the last write.
+    /// The resourceVersion of the pod after the last successful API call.
     version: u64,
     /// Metadata of the last applied event.
     last_change: ChangeMarker,
 }
 
-/// The metadata that changes when another client modifies the spec or deletes the pod.
+/// Metadata that changes when another client changes the spec or deletes the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ChangeMarker {
     generation: Option<i64>,
@@ -63,32 +64,33 @@ impl ChangeMarker {
 struct ActivePod {
     kubelet: kubelet::Pod,
     object: Arc<Object>,
-    /// Actions in progress, with the time at which each completes; `None` means never.
+    /// Actions in progress, with the time at which each completes. `None` means that the action never completes.
     in_flight: Vec<(Option<Time>, Action)>,
-    /// Probes that have passed; they are not run again.
+    /// Probes that have passed, by container ID. They are not run again.
     passed: BTreeSet<(Text, ProbeKind)>,
     /// The status report or deletion that is in flight.
     call_in_flight: Option<Action>,
     /// The last watch event that arrived while a call was in flight.
     deferred_event: Option<wire::Pod>,
-    /// By how much the wall clock was changed since the pod became active; the pod's own time continues unchanged.
+    /// Total change of the wall clock since the pod became active. The pod's own time does not include this change.
     skew: SignedDuration,
 }
 
-/// The result of a step: an API call, and when to step again.
+/// The result of a step: the API call to make, and the time of the next step.
 #[derive(Debug)]
 pub(super) struct PodStep {
     pub(super) call: Option<PodCall>,
     pub(super) wake_at: Option<Timestamp>,
 }
 
-/// Node address and container timings, which a pod takes from its node.
+/// Address and container timings of the node that runs a pod.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SimulatedHost {
     pub(super) address: Ipv4Addr,
     pub(super) timings: ContainerTimings,
 }
 
+/// An API call that a pod needs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum PodCall {
     /// Report the status, with a strategic merge patch.
@@ -98,7 +100,7 @@ pub(super) enum PodCall {
 }
 
 impl SimulatedPod {
-    /// Restores the pod from its status: the containers of a restarted node are still running.
+    /// Restores the pod from its status, because the containers of a restarted node are still running.
     pub(super) fn new(
         event: &wire::Pod,
         host: SimulatedHost,
@@ -122,7 +124,7 @@ impl SimulatedPod {
             name: (*object.key.name).into(),
             uid: (*object.uid).into(),
             node: event.node_name.as_deref().unwrap_or_default().into(),
-            on_host: object.spec.on_host_network,
+            on_host_network: object.spec.on_host_network,
             address: object.status["podIP"].as_str().and_then(|it| it.parse().ok()),
             behaviour,
             runtime,
@@ -192,14 +194,14 @@ impl SimulatedPod {
         }
     }
 
-    /// Shifts the deadlines of the pod by a step of the wall clock, so that no wait becomes longer or shorter.
+    /// Shifts the deadlines of the pod by a change of the wall clock, so that no wait becomes longer or shorter.
     pub(super) fn adjust_clock(&mut self, by: SignedDuration) {
         if let Some(active) = &mut self.active {
             active.skew = active.skew.saturating_add(by);
         }
     }
 
-    /// Handles the success of the call in flight, which produced this resourceVersion.
+    /// Handles the success of the call in flight. `version` is the resourceVersion of the written object.
     pub(super) fn handle_call_success(&mut self, version: u64, host: SimulatedHost, now: Timestamp) {
         self.version = self.version.max(version);
         self.handle_call_outcome(ActionOutcome::Done, host, now);
@@ -223,12 +225,12 @@ impl SimulatedPod {
         }
     }
 
-    /// Executes all actions that take no time, then reports their effects in one status patch.
+    /// Executes all actions that take no time, then returns one status report with all their effects.
     pub(super) fn step(&mut self, SimulatedHost { timings, .. }: SimulatedHost, now: Timestamp) -> PodStep {
         let Self { active: active_pod, runtime, behaviour, address, .. } = self;
         let Some(active) = active_pod else { return PodStep { call: None, wake_at: None } };
         let at = active.pod_time(now);
-        let address = address.filter(|_| !self.on_host);
+        let address = address.filter(|_| !self.on_host_network);
         let mut call = None;
         loop {
             active.complete_due_operations(runtime, behaviour, timings, at);
@@ -269,7 +271,7 @@ impl SimulatedPod {
     }
 }
 
-/// A readiness probe that never passes, for a container without a probe that must never become ready.
+/// A readiness probe for containers that have no readiness probe but must never become ready.
 const NEVER_PASSING_PROBE: Probe = Probe {
     initial_delay: Duration::ZERO,
     period: Duration::from_secs(10),
@@ -294,7 +296,7 @@ impl ActivePod {
         shift_timestamp(Timestamp::from_microsecond(at.as_micros()).unwrap_or(Timestamp::MAX), self.skew)
     }
 
-    /// Starts an action. Most actions take no time.
+    /// Starts an action. Most actions take no time and complete immediately.
     fn start_action(
         &mut self,
         action: Action,

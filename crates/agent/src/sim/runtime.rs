@@ -1,4 +1,4 @@
-//! A container runtime that runs nothing: containers start, exit and stop as the simulation schedules.
+//! A fake container runtime. Containers start, exit and stop as the simulation schedules.
 
 use std::net::Ipv4Addr;
 
@@ -20,7 +20,7 @@ pub(super) struct FakeRuntime {
 
 impl FakeRuntime {
     /// Restores the runtime state from the pod's status, so that a restarted process finds the containers of the
-    /// previous one.
+    /// previous process.
     pub(super) fn restore(object: &Object, now: Time) -> Self {
         let status = &object.status;
         let mut runtime = Self::default();
@@ -182,7 +182,7 @@ fn container_id(uid: &str, name: &str, attempt: u32) -> Text {
     format!("{uid}/{name}/{attempt}").into()
 }
 
-/// A sandbox ID that is unique within the pod, which is all that the state machine needs.
+/// A sandbox ID that is unique within the pod. The state machine needs no more.
 fn sandbox_id(attempt: u32) -> Text {
     format!("sandbox-{attempt}").into()
 }

@@ -1,4 +1,4 @@
-//! Pods and nodes of watch events, decoded only as far as simulated nodes need.
+//! Decodes the fields of pods and nodes in watch events that simulated nodes need.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// A pod of a watch event. Only its metadata is decoded; the rest is parsed on demand.
+/// A pod in a watch event. Only its metadata and node name are decoded. The other fields are parsed on demand.
 #[derive(Debug, Clone)]
 pub(super) struct Pod {
     pub(super) metadata: ObjectMeta,
@@ -51,6 +51,7 @@ impl<'de> Deserialize<'de> for Pod {
     }
 }
 
+/// A condition in the status of a node.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct WireCondition {
@@ -59,6 +60,7 @@ pub(super) struct WireCondition {
     pub(super) last_transition_time: Option<Timestamp>,
 }
 
+/// A node in a watch event.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Node {
     #[serde(deserialize_with = "deserialize_metadata")]
@@ -89,7 +91,7 @@ pub(super) struct WriteResponse {
     pub(super) metadata: ObjectMeta,
 }
 
-/// Decodes metadata without `managedFields`, which are half of a pod's size.
+/// Decodes metadata without `managedFields`, which make up half of the size of a pod.
 fn deserialize_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
@@ -117,7 +119,7 @@ fn deserialize_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ob
     })
 }
 
-/// The resourceVersion as a number, which only increases on one server.
+/// The resourceVersion as a number. On one server, it only increases.
 pub(super) fn resource_version(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|it| it.parse().ok()).unwrap_or_default()
 }

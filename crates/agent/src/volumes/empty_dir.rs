@@ -1,4 +1,4 @@
-//! emptyDir volumes, which live as long as their pod.
+//! emptyDir volumes, which exist as long as their pod.
 
 use std::ffi::CString;
 use std::fs::{self, Permissions};
@@ -20,6 +20,7 @@ pub(super) struct EmptyDir {
     pub(super) is_shared: bool,
 }
 
+/// Where the files of an emptyDir volume are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EmptyDirMedium {
     Disk,
@@ -27,8 +28,8 @@ pub(super) enum EmptyDirMedium {
 }
 
 impl EmptyDir {
-    /// Creates the directory, unless the marker file `ready` shows that it exists: later changes belong to the
-    /// pod.
+    /// Creates the directory of the volume, unless the marker file `ready` shows that it was created before and its
+    /// mount still exists. Later changes of the directory belong to the pod.
     pub(super) fn create(&self, dir: &Path, ready: &Path) -> io::Result<()> {
         let mounts = mount_table::read_mounts()?;
         let is_mounted = mounts.iter().any(|it| it.mount_point == dir);
@@ -63,7 +64,7 @@ impl EmptyDir {
     }
 }
 
-/// Mounts a tmpfs, without swap where the kernel supports that.
+/// Mounts a tmpfs. Swap is disabled for it if the kernel supports that.
 fn mount_tmpfs(dir: &Path, bytes_max: Option<u64>) -> io::Result<()> {
     let size = bytes_max.map(|it| format!("size={it}"));
     let options = |is_noswap: bool| {

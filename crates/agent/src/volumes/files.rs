@@ -1,8 +1,7 @@
 //! Writes the files of a volume atomically.
 //!
-//! The layout is the kubelet's: `..data` links to a directory with the current files, and each visible name links
-//! into `..data`. A container that reads through the links sees either the old files or the new ones, never a
-//! mixture.
+//! The layout is the kubelet's: `..data` links to a directory with the current files, and each visible name links into
+//! `..data`. A container that reads through the links sees either all old files or all new files, never a mixture.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
@@ -22,8 +21,7 @@ const FS_GROUP_FILE_MODE: u32 = 0o440;
 /// Mode bits that are set on the directories of a read-only volume with an fsGroup.
 const FS_GROUP_DIR_MODE: u32 = 0o2550;
 
-/// Rule: the files of a volume are replaced together, and only if one of them has changed. Upstream:
-/// `AtomicWriter.Write`.
+/// Rule: the files of a volume are replaced together, and only if a file has changed. Upstream: `AtomicWriter.Write`.
 pub(super) fn write_files(
     volume: &Path,
     files: &BTreeMap<String, VolumeFile>,
@@ -96,7 +94,7 @@ fn replace_data_dir(
     Ok(name)
 }
 
-/// Whether a directory has exactly these files.
+/// Whether a directory has exactly these files, with the same content, mode and owner.
 fn has_exactly_files(
     dir: &Path,
     files: &BTreeMap<String, VolumeFile>,
@@ -131,7 +129,7 @@ fn has_exactly_files(
     Ok(found == files.len())
 }
 
-/// Creates the visible link of a file.
+/// Creates the visible link to a file or directory in `..data`.
 fn link_file(volume: &Path, name: &str, group: Option<u32>) -> io::Result<()> {
     let (link, target) = (volume.join(name), Path::new(DATA_LINK).join(name));
     match fs::read_link(&link) {

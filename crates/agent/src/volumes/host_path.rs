@@ -12,15 +12,15 @@ use tokio::time::timeout;
 
 use super::{VolumeError, lock, run_blocking};
 
-/// Runs checks of host paths. Any path may be on a disk or file server that does not respond.
+/// Runs checks of host paths with a timeout. A path may be on a disk or file server that does not respond.
 #[derive(Debug, Default)]
 pub(super) struct HostPathChecks {
     path_locks: Mutex<BTreeMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl HostPathChecks {
-    /// Rule: a host path that does not respond is reported and blocks nothing else: at most one check of a path
-    /// runs at a time, however often it is retried.
+    /// Rule: a host path that does not respond is reported and does not block other paths. At most one check of a path
+    /// runs at a time, even if the check is retried.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         path: &Path,
@@ -47,8 +47,8 @@ impl HostPathChecks {
     }
 }
 
-/// Rule: a hostPath must have its declared type, or the pod waits; the two `OrCreate` types create a missing file
-/// or directory. Upstream: `hostpath.checkType`.
+/// Rule: a hostPath must have its declared type, or the pod waits. The two `OrCreate` types create a missing file or
+/// directory. Upstream: `hostpath.checkType`.
 ///
 /// Without a type nothing is checked, and the runtime creates a missing directory.
 pub(super) fn check_type(path: &Path, kind: &str) -> Result<(), VolumeError> {

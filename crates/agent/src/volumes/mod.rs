@@ -1,8 +1,8 @@
-//! The volumes of a node's pods: set up before the sandbox is run, mounted at each start of a container, and
-//! removed with the pod.
+//! The volumes of a node's pods. A volume is set up before the sandbox is run, mounted at each start of a container,
+//! and removed with the pod.
 //!
-//! Each volume is in the pod's own directory, laid out as the kubelet does. Reading order: payload, files,
-//! empty_dir, host_path, sub_path, mount_table, removal.
+//! Each volume is in the pod's own directory, in the kubelet's layout. Reading order: payload, files, empty_dir,
+//! host_path, sub_path, mount_table, removal.
 
 mod empty_dir;
 mod files;
@@ -39,10 +39,10 @@ use crate::runtime::v1::{Mount, MountPropagation};
 pub struct Volumes {
     config: Arc<Config>,
     references: References,
-    /// One lock for each pod: operations on its volumes are serialized.
+    /// One lock for each pod, which serializes operations on the pod's volumes.
     pod_locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    /// UIDs of pods whose volumes are set up and will not change any more.
-    settled_pods: Mutex<BTreeSet<String>>,
+    /// UIDs of pods whose volumes are set up and need no refresh.
+    pods_with_final_volumes: Mutex<BTreeSet<String>>,
     host_path_checks: host_path::HostPathChecks,
 }
 
@@ -78,8 +78,8 @@ pub enum VolumeError {
     Io { what: &'static str, path: PathBuf, cause: io::Error },
     #[error("hostPath {path} does not respond: its disk or file server may be gone", path = path.display())]
     HostPathTimeout { path: PathBuf },
-    /// A subPath cannot be mounted. The message reveals nothing about the machine, because the author of the pod
-    /// can read it.
+    /// A subPath cannot be mounted. The message reveals nothing about the machine, because the creator of the pod can
+    /// read it.
     #[error("failed to prepare subPath: it does not exist, or leads out of its volume")]
     SubPath,
 }
@@ -104,13 +104,13 @@ impl Volumes {
             config,
             references,
             pod_locks: Mutex::default(),
-            settled_pods: Mutex::default(),
+            pods_with_final_volumes: Mutex::default(),
             host_path_checks: host_path::HostPathChecks::default(),
         }
     }
 
-    /// Sets up all volumes of a pod, or updates them; idempotent. `tree` is the pod object with its current
-    /// addresses.
+    /// Sets up or updates all volumes of a pod. `tree` is the pod object with its current addresses. The method is
+    /// idempotent.
     pub async fn prepare_volumes(
         &self,
         pod: &Pod,
@@ -130,17 +130,18 @@ impl Volumes {
             may_change |= made.map_err(|why| why.with_volume(&volume.name))?;
         }
         if !may_change {
-            lock(&self.settled_pods).insert(uid.to_owned());
+            lock(&self.pods_with_final_volumes).insert(uid.to_owned());
         }
         Ok(())
     }
 
-    /// Whether the volumes of the pod are set up and only its own containers can still change them.
-    pub fn are_volumes_settled(&self, uid: &str) -> bool {
-        lock(&self.settled_pods).contains(uid)
+    /// Whether the volumes of the pod are set up and need no refresh: only the pod's own containers can change their
+    /// content.
+    pub fn are_volumes_final(&self, uid: &str) -> bool {
+        lock(&self.pods_with_final_volumes).contains(uid)
     }
 
-    /// Path of an emptyDir volume of a pod; `None` if the name is invalid.
+    /// Path of an emptyDir volume of a pod. Returns `None` if the name of the volume is invalid.
     pub fn empty_dir(&self, uid: &str, volume: &str) -> Option<PathBuf> {
         Some(pod_volume_dir(&self.pod_dir(uid).ok()?, "empty-dir", validate_path_component(volume).ok()?))
     }
@@ -191,8 +192,8 @@ impl Volumes {
         Ok(may_change)
     }
 
-    /// The mounts of a container, resolved at each of its starts. `recursive_read_only` is whether the runtime
-    /// supports recursive read-only mounts.
+    /// The mounts of a container. They are resolved at each start of the container. `recursive_read_only` must be true
+    /// if the runtime supports recursive read-only mounts.
     pub async fn container_mounts(
         &self,
         pod: &Pod,
@@ -286,8 +287,8 @@ impl Volumes {
         Ok(mounts)
     }
 
-    /// Unmounts the volumes of a pod that is gone, and deletes its directory. Idempotent: it continues where an
-    /// earlier agent stopped.
+    /// Unmounts the volumes of a removed pod and deletes its directory. The method is idempotent and continues a
+    /// cleanup that an earlier agent started.
     pub async fn clean_up(&self, uid: &str) -> Result<(), VolumeError> {
         let dir = self.pod_dir(uid)?;
         let turn = self.pod_lock(uid);
@@ -304,7 +305,7 @@ impl Volumes {
         })
         .await?;
         lock(&self.pod_locks).remove(uid);
-        lock(&self.settled_pods).remove(uid);
+        lock(&self.pods_with_final_volumes).remove(uid);
         Ok(())
     }
 
@@ -352,7 +353,7 @@ impl fmt::Debug for Volumes {
     }
 }
 
-/// Whether a path is that of an emptyDir volume.
+/// Whether a path is the path of an emptyDir volume.
 pub(crate) fn is_empty_dir_path(path: &Path) -> bool {
     path.parent().is_some_and(|it| it.ends_with("volumes/kubernetes.io~empty-dir"))
 }
@@ -361,16 +362,17 @@ fn pod_volume_dir(pod_dir: &Path, kind: &str, name: &str) -> PathBuf {
     pod_dir.join("volumes").join(format!("kubernetes.io~{kind}")).join(name)
 }
 
+/// Where the content of a volume is on the machine.
 enum VolumeLocation<'a> {
     Host { path: PathBuf, kind: &'a str },
     PodDir(PathBuf),
 }
 
-/// A volume mount with its path on the machine resolved.
+/// A volume mount with its resolved path on the machine.
 struct ResolvedMount {
     host_path: PathBuf,
     propagation: MountPropagation,
-    /// Paths below the mount that are mapped to the node's own directories, and those directories.
+    /// Paths below the mount that `host_path_mappings` maps to the node's own directories, and these directories.
     mapped_below: Vec<(PathBuf, PathBuf)>,
 }
 
@@ -382,8 +384,8 @@ struct MountRequest<'a> {
     recursive_read_only: bool,
 }
 
-/// Rule: a name of the spec that becomes a file name is a single path component: no separator, no `.` or `..`, at
-/// most 253 bytes.
+/// Rule: a name from the spec that becomes a file name must be a single path component. It has no separator, is not `.`
+/// or `..`, and has at most 253 bytes.
 fn validate_path_component(text: &str) -> Result<&str, VolumeError> {
     let mut parts = Path::new(text).components();
     let is_one = matches!((parts.next(), parts.next()), (Some(Component::Normal(it)), None) if it == text);
@@ -403,7 +405,7 @@ fn mount_sub_path(volume: &Path, sub_path: &Path, target: PathBuf) -> Result<Pat
     Ok(target)
 }
 
-/// The mapped host paths below a mount, each with the node's own directory that is to be mounted over it.
+/// The mapped host paths below a mount, each with the node's own directory that must be mounted over it.
 fn mapped_paths_below(own_paths: &[(PathBuf, PathBuf)], place: &Path) -> Vec<(PathBuf, PathBuf)> {
     let hidden = own_paths.iter().filter_map(|(from, to)| {
         let rest = from.strip_prefix(place).ok().filter(|it| !it.as_os_str().is_empty())?;
@@ -414,7 +416,7 @@ fn mapped_paths_below(own_paths: &[(PathBuf, PathBuf)], place: &Path) -> Vec<(Pa
     hidden.collect()
 }
 
-/// Creates a pod's directory, which other users of the machine cannot read.
+/// Creates the directory of a pod so that other users of the machine cannot read it.
 fn create_private_dir(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o750))
@@ -491,12 +493,11 @@ fn resolve_recursive_read_only(mount: &VolumeMount, is_able: bool) -> Result<boo
     }
 }
 
-/// Rule: mounts propagate between the machine and a container only if the machine's mount is shared or, towards
-/// the container, a slave. A container with HostToContainer is started even on a private mount, from which nothing
-/// propagates.
+/// Rule: Bidirectional propagation needs a shared mount on the machine. HostToContainer propagation needs a shared or
+/// slave mount. A container with HostToContainer is started even on a private mount, but then nothing propagates.
 ///
-/// Also returns the path for the runtime with symbolic links resolved: the runtime checks the mount of the path as
-/// written, and a link may lead to another mount.
+/// Also returns the path for the runtime. Symbolic links in the path are resolved, because the runtime checks the mount
+/// of the literal path, and a link may lead to another mount.
 fn resolve_propagation(
     mode: Option<&str>,
     path: PathBuf,
@@ -534,8 +535,8 @@ fn is_bidirectional(pod: &Pod, volume: &str) -> bool {
     })
 }
 
-/// Mount points of other volumes within a read-only volume, where the runtime could not create them. Upstream:
-/// `MakeNestedMountpoints`.
+/// Mount points of other volumes within a read-only volume. They are created beforehand, because the runtime cannot
+/// create them there. Upstream: `MakeNestedMountpoints`.
 fn nested_mount_points(pod: &Pod, volume: &str) -> Vec<PathBuf> {
     let within = |of_one: &[VolumeMount]| {
         let mut points = Vec::new();
@@ -554,7 +555,7 @@ fn nested_mount_points(pod: &Pod, volume: &str) -> Vec<PathBuf> {
     all_mounts(pod).flat_map(within).collect()
 }
 
-/// The volume mounts of each container of a pod.
+/// The volume mounts of a pod, one slice for each container.
 fn all_mounts(pod: &Pod) -> impl Iterator<Item = &[VolumeMount]> {
     let spec = pod.spec.iter();
     spec.flat_map(|spec| {

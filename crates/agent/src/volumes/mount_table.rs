@@ -1,4 +1,4 @@
-//! The mount table, and unmounting.
+//! Reads the mount table and unmounts mounts.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,9 +13,9 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MountInfo {
     pub(super) mount_point: PathBuf,
-    /// Whether the mount is shared: mounts below it propagate to its peer group.
+    /// Whether the mount is shared. Mounts below a shared mount propagate to its peer group.
     pub(super) is_shared: bool,
-    /// Whether the mount is a slave: mounts of its master propagate to it.
+    /// Whether the mount is a slave. Mounts below its master propagate to it.
     pub(super) is_slave: bool,
     pub(super) filesystem_type: String,
 }
@@ -41,7 +41,7 @@ fn parse_mountinfo(text: &str) -> Vec<MountInfo> {
     text.lines().filter_map(of_line).collect()
 }
 
-/// Unescapes octal codes such as `\040` for a space.
+/// Decodes octal escapes such as `\040` for a space.
 fn unescape_octal(text: &str) -> PathBuf {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
@@ -55,7 +55,7 @@ fn unescape_octal(text: &str) -> PathBuf {
     OsString::from_vec(plain).into()
 }
 
-/// The mount that a path is on. Of two mounts at one point, the later one is on top.
+/// The mount that contains a path. If two mounts have the same mount point, the later one is on top.
 pub(super) fn mount_of_path<'a>(mounts: &'a [MountInfo], path: &Path) -> Option<&'a MountInfo> {
     let above = mounts.iter().filter(|it| path.starts_with(&it.mount_point));
     above.max_by_key(|it| it.mount_point.components().count())
@@ -66,9 +66,9 @@ pub(crate) fn is_mounted(path: &Path) -> io::Result<bool> {
     Ok(read_mounts()?.iter().any(|it| it.mount_point == path))
 }
 
-/// Rule: everything that is mounted below a directory of the agent is unmounted before files are deleted there,
-/// the deepest mount first. Each mount is made private before that, because an unmount in a shared mount
-/// propagates to its peers. If one unmount fails, the others are still unmounted.
+/// Rule: before files in a directory of the agent are deleted, all mounts below the directory are unmounted, deepest
+/// first. Each mount is made private first, because an unmount in a shared mount propagates to its peers. If one
+/// unmount fails, the other mounts are still unmounted.
 pub(crate) fn unmount_below(dir: &Path) -> io::Result<()> {
     let mut last_error = None;
     // Twice: a mount below another one shows when the upper one is gone.
@@ -91,7 +91,7 @@ pub(crate) fn unmount_below(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Unmounts one mount point; a busy one is detached immediately and disappears with its last user.
+/// Unmounts one mount point. A busy mount is detached immediately and disappears with its last user.
 pub(super) fn unmount_point(point: &Path) -> io::Result<()> {
     match mount_change(point, MountPropagationFlags::PRIVATE | MountPropagationFlags::REC) {
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
@@ -104,7 +104,7 @@ pub(super) fn unmount_point(point: &Path) -> io::Result<()> {
     }
 }
 
-/// The mount points at the path or below it, in mount order.
+/// The mount points at or below the directory, in mount order.
 pub(crate) fn mounts_below(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(read_mounts()?.into_iter().map(|it| it.mount_point).filter(|it| it.starts_with(dir)).collect())
 }

@@ -13,18 +13,18 @@ use serde_json::Value;
 use super::VolumeError;
 use crate::references::{ReferenceError, References};
 
-/// Maximum total size of a volume's files: sixteen full ConfigMaps. They are held in memory that no container is
-/// charged for.
+/// Maximum total size of a volume's files, which is the size of sixteen full ConfigMaps. The agent holds the files in
+/// memory that no container is charged for.
 const VOLUME_BYTES_MAX: usize = 16 << 20;
 
-/// Longest file name of the kernel, in bytes.
+/// Maximum length of a file name in the kernel, in bytes.
 const NAME_BYTES_MAX: usize = 255;
-/// Longest path of the kernel, in bytes.
+/// Maximum length of a path in the kernel, in bytes.
 const PATH_BYTES_MAX: usize = 4096;
 
 const DEFAULT_FILE_MODE: i32 = 0o644;
 
-/// The files of one volume, by their paths in the volume.
+/// The files of one volume, by their paths relative to the volume.
 #[derive(Debug, Default)]
 pub(super) struct VolumePayload {
     pub(super) files: BTreeMap<String, VolumeFile>,
@@ -37,11 +37,11 @@ pub(super) struct VolumePayload {
 pub(super) struct VolumeFile {
     pub(super) data: Vec<u8>,
     pub(super) mode: u32,
-    /// Owner of the file, if it is not root.
+    /// UID of the file's owner, if the owner is not root.
     pub(super) user: Option<u32>,
 }
 
-/// The pod whose volumes are set up, and the inputs of the downward API.
+/// The pod whose volumes are set up, and the values that the downward API needs.
 pub(super) struct PodContext<'a> {
     pub(super) pod: &'a Pod,
     pub(super) pod_json: &'a Value,
@@ -49,7 +49,7 @@ pub(super) struct PodContext<'a> {
 }
 
 impl VolumePayload {
-    /// Collects the files of a volume; `None` for a volume that does not consist of files.
+    /// Collects the files of a volume. Returns `None` for a volume that does not consist of files.
     pub(super) async fn collect_files(
         volume: &Volume,
         subject: &PodContext<'_>,
@@ -231,8 +231,8 @@ impl VolumePayload {
     }
 }
 
-/// Rule: a file stays within its volume: its path is relative, has no `..`, and does not begin with `..`, which is
-/// reserved for the volume's own names. Upstream: `validatePath` of the atomic writer.
+/// Rule: a file stays within its volume. Its path is relative, has no component `..`, and does not start with `..`,
+/// which is reserved for the volume's own links. Upstream: `validatePath` of the atomic writer.
 fn validate_file_path(path: &str) -> Result<String, VolumeError> {
     let refuse = |why| Err(VolumeError::Path { path: path.chars().take(NAME_BYTES_MAX).collect(), why });
     if path.is_empty() || path.contains('\0') {
@@ -264,7 +264,7 @@ pub(super) fn fs_group(pod: &Pod) -> Option<u32> {
     u32::try_from(group).ok()
 }
 
-/// The user that all containers run as, if it is the same for all. Upstream: `FsUserFrom`.
+/// The user as which all containers run, if all run as the same user. Upstream: `FsUserFrom`.
 fn common_user(pod: &Pod) -> Option<u32> {
     let spec = pod.spec.as_ref()?;
     let of_pod = spec.security_context.as_ref().and_then(|it| it.run_as_user);

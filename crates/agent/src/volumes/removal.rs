@@ -7,8 +7,8 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2, renameat, unlinkat};
 use rustix::io::Errno;
 
-/// Maximum number of directories that are open simultaneously. Deeper directories are first moved up, so that any
-/// depth can be deleted.
+/// Maximum number of directories that are open simultaneously. Deeper directories are first moved up, so that trees of
+/// any depth can be deleted.
 const OPEN_DEPTH_MAX: u32 = 32;
 
 /// Rule: when a pod's directory is deleted, no symbolic link is followed and no mount is entered. A missing
@@ -32,8 +32,8 @@ pub(super) fn remove_pod_dir(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Deletes the content of a directory. Returns whether an entry was moved to the top directory, which then is not
-/// empty yet.
+/// Deletes the content of a directory. Returns whether an entry was moved to the top directory, so that the top
+/// directory is not empty yet.
 fn remove_children(dir: &OwnedFd, top: &OwnedFd, depth: u32, moved: &mut u64) -> io::Result<bool> {
     let mut has_moved = false;
     for entry in Dir::read_from(dir)? {

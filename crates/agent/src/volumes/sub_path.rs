@@ -1,7 +1,7 @@
 //! subPath mounts.
 //!
-//! Containers can change a volume while a subPath is resolved, so a path is never checked and then used: the
-//! kernel resolves it in one step that cannot leave the volume, and the opened file is what is mounted.
+//! Containers can change a volume while a subPath is resolved. Therefore a path is never checked first and used later.
+//! The kernel resolves the path in one step that cannot leave the volume, and the opened file is mounted.
 
 use std::fs;
 use std::io;
@@ -17,8 +17,8 @@ use rustix::mount::mount_bind;
 
 use super::{VolumeError, mount_table};
 
-/// Maximum number of attempts to resolve a path: the kernel gives up when directories are moved meanwhile.
-const RESOLVE_ATTEMPTS: u32 = 16;
+/// Maximum number of attempts to resolve a path. The kernel gives up when directories are moved during the resolution.
+const RESOLVE_ATTEMPTS_MAX: u32 = 16;
 
 /// Rule: a subPath is relative and has no `..`. Upstream: `makeMounts`.
 pub(super) fn parse_sub_path(sub_path: &str) -> Result<PathBuf, VolumeError> {
@@ -33,8 +33,8 @@ pub(super) fn parse_sub_path(sub_path: &str) -> Result<PathBuf, VolumeError> {
     Ok(path.components().filter(|it| *it != Component::CurDir).collect())
 }
 
-/// Rule: a subPath stays in its volume whatever symbolic links a container creates; missing directories are
-/// created with the volume's own mode. Upstream: `PrepareSafeSubpath`, `SafeMakeDir`.
+/// Rule: a subPath stays in its volume, even if a container creates symbolic links. Missing directories are created
+/// with the mode of the volume's directory. Upstream: `PrepareSafeSubpath`, `SafeMakeDir`.
 pub(super) fn open_sub_path(volume: &Path, sub_path: &Path) -> io::Result<OwnedFd> {
     let base = openat(CWD, volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     if sub_path.as_os_str().is_empty() {
@@ -88,14 +88,14 @@ fn open_beneath(base: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, 
     loop {
         tries += 1;
         match openat2(base.as_fd(), path, flags | OFlags::CLOEXEC, Mode::empty(), within) {
-            Err(Errno::AGAIN | Errno::INTR) if tries < RESOLVE_ATTEMPTS => {}
+            Err(Errno::AGAIN | Errno::INTR) if tries < RESOLVE_ATTEMPTS_MAX => {}
             other => return other,
         }
     }
 }
 
-/// Bind-mounts an opened file at a path in the pod's directory, which no container can change. An existing mount
-/// of the same file stays.
+/// Bind-mounts an opened file at a path in the pod's directory, which containers cannot change. An existing mount of
+/// the same file stays.
 pub(super) fn bind_mount(opened: &OwnedFd, target: &Path) -> io::Result<()> {
     let opened_stat = fstat(opened)?;
     if mount_table::is_mounted(target)? {

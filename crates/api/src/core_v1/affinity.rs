@@ -77,7 +77,7 @@ impl NodeSelectorRequirement<'_> {
         self.operator.as_deref().unwrap_or_default()
     }
 
-    /// Parses the requirement on a label of the node. The error is a message.
+    /// Parses this requirement as a requirement on a label of the node. The error is a message.
     pub fn to_label_requirement(&self) -> Result<LabelRequirement, String> {
         let values = self.values.iter().flatten().map(|it| Text::from(&**it)).collect();
         LabelRequirement::parse_for_node(self.key(), self.operator(), values)

@@ -1,4 +1,4 @@
-//! Values of status fields.
+//! Enumerated values of status fields: condition statuses and pod phases.
 
 /// Status of a condition. Upstream: `v1.ConditionStatus`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -9,7 +9,7 @@ pub enum ConditionStatus {
 }
 
 impl ConditionStatus {
-    /// Parses the status of a condition; an invalid text is `Unknown`.
+    /// Parses the status of a condition. An invalid text is `Unknown`.
     pub fn parse(text: &str) -> Self {
         match text {
             "True" => Self::True,
@@ -37,7 +37,7 @@ pub enum PodPhase {
 }
 
 impl PodPhase {
-    /// Parses the phase of a pod; an invalid text is `Pending`.
+    /// Parses the phase of a pod. An invalid text is `Pending`.
     pub fn parse(text: &str) -> Self {
         match text {
             "Running" => Self::Running,
@@ -47,7 +47,7 @@ impl PodPhase {
         }
     }
 
-    /// Whether the pod has ended. Upstream: `IsPodPhaseTerminal`.
+    /// Whether the phase is Succeeded or Failed. Upstream: `IsPodPhaseTerminal`.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }

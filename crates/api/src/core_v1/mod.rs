@@ -1,7 +1,7 @@
 //! `v1`, the core group: pods, nodes, Services and Endpoints.
 //!
-//! The structs have the fields that rules read; all others are skipped. As in Go, `null` is the same as an absent
-//! field.
+//! The structs have only the fields that rules read. All other fields are skipped. As in Go, `null` is the same as an
+//! absent field.
 
 mod affinity;
 mod enums;

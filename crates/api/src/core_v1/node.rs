@@ -48,6 +48,7 @@ pub struct Taint<'a> {
 }
 
 impl Taint<'_> {
+    /// Converts the taint into the type that rules use, with interned strings.
     pub fn intern(&self, interner: &mut Interner) -> taints::Taint {
         taints::Taint {
             key: interner.intern_text(self.key.as_deref().unwrap_or_default()),

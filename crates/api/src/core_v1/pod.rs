@@ -12,8 +12,8 @@ use crate::meta_v1::ObjectMeta;
 use crate::resources::ResourceQuantities;
 use crate::taints;
 
-/// Upstream: `v1.Pod`. The types of its containers and of their statuses are parameters: they are most of a pod, and
-/// [`IgnoredAny`] skips them.
+/// Upstream: `v1.Pod`. The types of the containers and of the container statuses are parameters, because they are the
+/// largest part of a pod. [`IgnoredAny`] skips them.
 #[derive(Deserialize, Clone, Debug)]
 pub struct Pod<'a, C = Container<'a>, S = ContainerStatus<'a>> {
     #[serde(borrow, default)]
@@ -93,6 +93,7 @@ pub struct Toleration<'a> {
 }
 
 impl Toleration<'_> {
+    /// Converts the toleration into the type that rules use, with interned strings.
     pub fn intern(&self, interner: &mut Interner) -> taints::Toleration {
         let key = interner.intern_text(self.key.as_deref().unwrap_or_default());
         let value = || interner.intern_text(self.value.as_deref().unwrap_or_default());
@@ -130,7 +131,7 @@ pub struct ResourceRequirements<'a> {
     pub requests: Option<ResourceList<'a>>,
 }
 
-/// Parses the quantities of a resource list; an invalid quantity is zero.
+/// Parses the quantities of a resource list. An invalid quantity is zero.
 pub fn quantities(list: Option<&ResourceList<'_>>) -> ResourceQuantities {
     let entries = list.into_iter().flat_map(StrMap::iter);
     entries.map(|(name, amount)| (name.into(), amount.quantity())).collect()

@@ -51,7 +51,7 @@ pub enum Accept {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Priority {
     Normal,
-    /// The priority of status writes: they only report state, so all other writes are sent before them.
+    /// The priority of status writes. Status writes only report state, so all other writes are sent before them.
     Low,
 }
 
@@ -84,7 +84,7 @@ impl Verb {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Patch {
     Merge,
-    /// A strategic merge patch: lists are merged by key, so that one of several owner references can be added or
+    /// A strategic merge patch. Lists are merged by key, so that one of several owner references can be added or
     /// removed.
     Strategic,
     /// A server-side apply patch.
@@ -104,12 +104,13 @@ impl Patch {
 /// The outcome of an API call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The call succeeded; holds the body of the response, usually an object.
+    /// The call succeeded. Holds the body of the response, usually an object.
     Done(Vec<u8>),
+    /// The call failed.
     Refused(CallError),
 }
 
-/// Why an API call failed, classified by what the caller does next.
+/// The error of a failed API call, classified by what the caller does next.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CallError {
     NotFound,
@@ -124,18 +125,18 @@ pub enum CallError {
     TooManyRequests {
         retry_after: Option<Duration>,
     },
-    /// Status 5xx: the write may or may not have been applied.
+    /// Status 5xx. A write may or may not have been applied.
     Server(String),
-    /// No response was received: the write may or may not have been applied.
+    /// No response was received. A write may or may not have been applied.
     NoAnswer,
     NamespaceTerminating,
 }
 
-/// Longest delay in a `Retry-After` header that the client respects.
+/// Maximum delay that the client waits because of a `Retry-After` header.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 impl CallError {
-    /// The delay before the next attempt that the server asks for, at most [`RETRY_AFTER_MAX`].
+    /// The delay before the next attempt that the API server requested, at most [`RETRY_AFTER_MAX`].
     pub(crate) fn retry_after(&self) -> Duration {
         match self {
             Self::TooManyRequests { retry_after } => retry_after.unwrap_or_default().min(RETRY_AFTER_MAX),

@@ -13,13 +13,15 @@ use serde_json::{Value, json};
 
 use crate::controller::{EventRecord, KubeEvent, ObjectReference, Patch, Verb};
 
-/// An Event to write: it is created if `count` is one, else patched with the new count.
+/// An Event to write. It is created if `count` is one. Otherwise the existing Event is patched with the new count.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EmittedEvent {
     name: String,
     message: String,
     count: u32,
+    /// The `firstTimestamp`.
     first: Time,
+    /// The `lastTimestamp`.
     last: Time,
 }
 
@@ -78,14 +80,16 @@ impl EmittedEvent {
 pub struct EventWrite<'a> {
     emitted: &'a EmittedEvent,
     record: &'a EventRecord,
-    /// Whether the Event exists and is patched; else it is created.
+    /// Whether the Event exists and is patched. Otherwise it is created.
     is_patch: bool,
+    /// Number of failed attempts.
     tries: u32,
 }
 
-/// Maximum number of attempts to write one Event, and the delay between two attempts. Other Events wait meanwhile.
-const WRITE_TRIES_MAX: u32 = 3;
-const WRITE_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Maximum number of attempts to write one Event.
+const EVENT_WRITE_ATTEMPTS_MAX: u32 = 3;
+/// Delay between two attempts to write one Event. Other Events wait meanwhile.
+const EVENT_WRITE_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 impl<'a> EventWrite<'a> {
     pub fn new(emitted: &'a EmittedEvent, record: &'a EventRecord) -> Self {
@@ -102,9 +106,9 @@ impl<'a> EventWrite<'a> {
         (verb, path, body)
     }
 
-    /// Returns the delay before the next attempt, or `None` if the Event is dropped. `code` is the status code of the
-    /// failed request, `None` if there was no response.
-    pub fn failed(&mut self, code: Option<u16>) -> Option<Duration> {
+    /// Records that the request failed. Returns the delay before the next attempt, or `None` if the Event is dropped.
+    /// `code` is the HTTP status code of the response, `None` if there was no response.
+    pub fn record_failure(&mut self, code: Option<u16>) -> Option<Duration> {
         match code {
             // The server deletes Events after their TTL: create it again.
             Some(404) if self.is_patch => {
@@ -116,14 +120,14 @@ impl<'a> EventWrite<'a> {
             _ => {}
         }
         self.tries += 1;
-        (self.tries < WRITE_TRIES_MAX).then_some(WRITE_RETRY_DELAY)
+        (self.tries < EVENT_WRITE_ATTEMPTS_MAX).then_some(EVENT_WRITE_RETRY_DELAY)
     }
 }
 
-/// Maximum number of events in the queue; further events are dropped. Upstream: `maxQueuedEvents`.
+/// Maximum number of events in the queue. Further events are dropped. Upstream: `maxQueuedEvents`.
 pub const QUEUED_EVENTS_MAX: usize = 1000;
 
-/// The namespace of an Event: that of its object, or `default` for a cluster-scoped object.
+/// The namespace of an Event: the namespace of its object, or `default` for a cluster-scoped object.
 fn event_namespace(about: &ObjectReference) -> &str {
     if about.key.namespace.is_empty() { "default" } else { &about.key.namespace }
 }
@@ -132,38 +136,48 @@ fn event_namespace(about: &ObjectReference) -> &str {
 #[derive(Debug, Default)]
 pub struct EventCorrelator {
     objects: BTreeMap<Text, ObjectEvents>,
-    /// The timestamp in the name of the last Event. Each Event gets a later one, so that names are unique.
+    /// The timestamp in the name of the last Event. Each Event gets a later timestamp, so that names are unique.
     last_name: Time,
 }
 
-/// Maximum number of objects whose events are remembered. Above it, the half with the oldest last event is forgotten.
+/// Maximum number of objects whose events are remembered. Above this number, the half of the objects whose last event
+/// is oldest is forgotten.
 const REMEMBERED_OBJECTS_MAX: usize = 4096;
-/// Maximum number of remembered events per object. Above it, the oldest event is forgotten.
+/// Maximum number of remembered events per object. Above this number, the oldest event is forgotten.
 const REMEMBERED_EVENTS_MAX: usize = 64;
 
-/// Number of different messages with one reason, within this interval, from which on events are aggregated into one.
-/// Upstream: `defaultAggregateMaxEvents`, `defaultAggregateIntervalInSeconds`.
+/// Number of different messages with the same reason at which the events with that reason are aggregated into one
+/// Event.
+/// Upstream: `defaultAggregateMaxEvents`.
 const SIMILAR_EVENTS_MAX: usize = 10;
+/// Time without an event of one reason after which the aggregation of that reason ends.
+/// Upstream: `defaultAggregateIntervalInSeconds`.
 const SIMILAR_EVENTS_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Size of the token bucket that limits an object's events, and the time after which it gains one token. Warnings and
-/// normal events have separate buckets. Upstream: `defaultSpamBurst`, `defaultSpamQPS`.
+/// Size of the token bucket that limits the events about one object. Warnings and normal events have separate buckets.
+/// Upstream: `defaultSpamBurst`.
 const EVENT_BURST: u32 = 25;
+/// Time after which the token bucket of an object gains one token. This is the inverse of upstream's rate
+/// `defaultSpamQPS`.
 const EVENT_TOKEN_INTERVAL: Duration = Duration::from_secs(300);
 
+/// The remembered events about one object.
 #[derive(Debug, Default)]
 struct ObjectEvents {
+    /// Time of the last event.
     last: Time,
+    /// Recent messages by type (warning or normal) and reason.
     similar: BTreeMap<(bool, &'static str), SimilarEvents>,
     emitted: BTreeMap<EventKey, EmittedEvent>,
     /// The times at which the token buckets for normal events and for warnings will be full again.
     full_at: [Time; 2],
 }
 
-/// Identifies events that are counted as one Event: warning or normal, reason, and message; without message once the
-/// events are aggregated.
+/// Identifies events that are counted as one Event: type (warning or normal), reason and message. The message is `None`
+/// once the events are aggregated.
 type EventKey = (bool, &'static str, Option<String>);
 
+/// The recent events about one object with the same type and reason.
 #[derive(Debug, Default)]
 struct SimilarEvents {
     messages: Vec<String>,
@@ -171,10 +185,11 @@ struct SimilarEvents {
 }
 
 impl EventCorrelator {
-    /// Returns the Event to write, or `None` if the rate limit drops it.
+    /// Returns the Event to write, or `None` if the rate limit drops the event.
     ///
-    /// Rule: a repeated event raises the count of the first; from the tenth message of one reason within ten minutes on,
-    /// the events are aggregated into one; the rate per object is limited.
+    /// Rule: a repeated event increments the count of the existing Event. Once an object has ten different messages
+    /// with the same reason, without a pause of ten minutes, further events with that reason are aggregated into one.
+    /// The rate of events per object is limited.
     pub fn correlate(
         &mut self,
         EventRecord { about, event }: &EventRecord,
@@ -213,13 +228,15 @@ impl EventCorrelator {
     }
 }
 
-/// Shortens an object's name so that it is still a valid name with a timestamp appended.
+/// Shortens an object's name so that the name plus a timestamp is a valid name of an Event.
 fn name_prefix(name: &str) -> &str {
+    /// Maximum length of the object's name in the name of an Event.
     const PREFIX_MAX: usize = 230;
     name.get(..PREFIX_MAX).unwrap_or(name).trim_end_matches(['-', '.'])
 }
 
 impl ObjectEvents {
+    /// Records the message of an event. Returns whether the event is aggregated with others of the same reason.
     fn is_aggregated(&mut self, event: &KubeEvent, now: Time) -> bool {
         let similar = self.similar.entry((event.warning, event.reason)).or_default();
         if SIMILAR_EVENTS_INTERVAL < now.since(similar.last) {
@@ -242,6 +259,7 @@ impl ObjectEvents {
         self.emitted.insert(key, emitted);
     }
 
+    /// Takes a token from the bucket for warnings or for normal events. Returns whether the bucket had one.
     fn take_token(&mut self, warning: bool, now: Time) -> bool {
         let full_at = &mut self.full_at[usize::from(warning)];
         // If the clock was set back, the wait must not become longer than one refill of the bucket.
@@ -307,7 +325,7 @@ mod tests {
             let mut writing = EventWrite::new(emitted, &record);
             lines.push(ask(&writing));
             for code in codes {
-                let after = writing.failed(*code);
+                let after = writing.record_failure(*code);
                 lines.push(format!("  {code:?}: {after:?}, {}", ask(&writing)));
             }
         }

@@ -1,7 +1,7 @@
 //! Leader election: reads a Lease and decides whether to acquire, renew or wait.
 //!
-//! There are two clocks. The timestamps in the Lease are wall-clock time, for people to read; no decision depends on
-//! them. Decisions use a monotonic clock: a `Duration` here is the time since the process started.
+//! There are two clocks. The timestamps in the Lease are wall-clock time for people to read. No decision depends on
+//! them. Decisions use a monotonic clock: a `Duration` is the time since the process started.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,11 +15,12 @@ use serde_json::{Map, Value};
 /// Settings of leader election. The defaults are upstream's (`LeaderElectionConfig`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaderElectionConfig {
-    /// A lease that has not been renewed for this long may be acquired by another replica.
+    /// Time without a renewal after which another replica may acquire the lease. Upstream: `LeaseDuration`.
     pub duration: Duration,
-    /// A leader that has not renewed for this long stops writing.
+    /// Time without a successful renewal after which the leader stops writing. Upstream: `RenewDeadline`.
     pub renew_deadline: Duration,
-    /// How often the leader renews, and how soon a failed call is retried.
+    /// Interval at which the leader renews the lease, and delay before a failed call is retried. Upstream:
+    /// `RetryPeriod`.
     pub retry_period: Duration,
 }
 
@@ -52,7 +53,8 @@ impl LeaderElectionConfig {
     }
 
     /// Rule: a write that begins just before the renew deadline must end before another replica can acquire the lease.
-    /// It may take four fifths of the time between the two; the last fifth is for clocks that run at different speeds.
+    /// The write may take four fifths of the time between the two. The last fifth is reserved for clocks that run at
+    /// different speeds.
     pub fn write_timeout(&self) -> Duration {
         self.duration.saturating_sub(self.renew_deadline) * 4 / 5
     }
@@ -61,16 +63,20 @@ impl LeaderElectionConfig {
 /// The `spec` of a Lease. Upstream: `LeaderElectionRecord`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LeaseRecord {
-    /// Identity of the replica that holds the lease; empty if none does.
+    /// The `holderIdentity`: identity of the replica that holds the lease. Empty if no replica holds it.
     pub holder: Text,
+    /// The `leaseDurationSeconds`.
     pub duration_s: u32,
+    /// The `acquireTime`.
     pub acquired: Option<Time>,
+    /// The `renewTime`.
     pub renewed: Option<Time>,
+    /// The `leaseTransitions`.
     pub transitions: i64,
 }
 
 impl LeaseRecord {
-    /// Reads the `spec` of a Lease. Missing and malformed fields are empty.
+    /// Reads the record from the `spec` of a Lease. Missing and malformed fields are empty.
     pub fn read(spec: &Value) -> Self {
         let time = |name: &str| spec[name].as_str().and_then(Time::parse);
         Self {
@@ -82,7 +88,7 @@ impl LeaseRecord {
         }
     }
 
-    /// Writes the record into the `spec` of a Lease and leaves its other fields.
+    /// Writes the record into the `spec` of a Lease. Other fields of the `spec` stay.
     pub fn write(&self, spec: &mut Map<String, Value>) {
         let time = |it: Option<Time>| it.map_or(Value::Null, |it| it.to_rfc3339_micros().into());
         let fields: [(&str, Value); 5] = [
@@ -109,7 +115,7 @@ pub enum LeaseAction {
     Write(LeaseRecord),
     /// Another replica leads. Decide again at this time, or when the lease changes.
     Wait { until: Duration },
-    /// This replica led and lost the lease: it must exit.
+    /// This replica was the leader and lost the lease. It must exit.
     Exit(LostLease),
 }
 
@@ -134,29 +140,29 @@ impl fmt::Display for LostLease {
     }
 }
 
-/// One replica's state in leader election: the lease as it last read it, and its own last renewal.
+/// The state of one replica in leader election: the lease record that it last read, and the time of its last renewal.
 #[derive(Clone, Debug)]
 pub struct Election {
     identity: Text,
-    terms: LeaderElectionConfig,
+    config: LeaderElectionConfig,
     /// The lease record that was last read, and the time since which it has not changed.
     observed: Option<(LeaseRecord, Duration)>,
-    /// Start time of this replica's last successful renewal; `None` if it has never led.
+    /// Start time of this replica's last successful renewal. `None` if this replica has never been the leader.
     renewed: Option<Duration>,
 }
 
 impl Election {
-    pub fn new(identity: impl Into<Text>, terms: LeaderElectionConfig) -> Self {
-        Self { identity: identity.into(), terms, observed: None, renewed: None }
+    pub fn new(identity: impl Into<Text>, config: LeaderElectionConfig) -> Self {
+        Self { identity: identity.into(), config, observed: None, renewed: None }
     }
 
     /// Decides what to do after the lease was read. `found` is `None` if the lease does not exist. `clock` is
     /// wall-clock time, which is only written into the record.
     ///
-    /// Rule: a lease may be acquired if it has no holder, or if it has not changed for its duration since this replica
-    /// first read it. A leader exits if it is past the renew deadline, or if the lease has another holder, none, or was
-    /// deleted. Upstream: `tryAcquireOrRenew`.
-    pub fn read(&mut self, found: Option<&LeaseRecord>, now: Duration, clock: Time) -> LeaseAction {
+    /// Rule: a lease may be acquired if it does not exist, has no holder, or has not changed for its duration since
+    /// this replica first read it. A leader exits if it is past the renew deadline, or if the lease was deleted, has
+    /// another holder or has no holder. Upstream: `tryAcquireOrRenew`.
+    pub fn decide(&mut self, found: Option<&LeaseRecord>, now: Duration, clock: Time) -> LeaseAction {
         let led = self.renewed.is_some();
         if self.leads_until().is_some_and(|until| until <= now) {
             return LeaseAction::Exit(LostLease::RenewDeadlineExceeded);
@@ -192,19 +198,22 @@ impl Election {
         }
     }
 
-    /// Records that this replica wrote the lease, with a call that began at this time.
-    pub fn wrote(&mut self, began: Duration) {
+    /// Records that this replica has written the lease. `began` is the time at which the call began.
+    pub fn record_write(&mut self, began: Duration) {
         self.renewed = Some(began);
     }
 
+    /// The time until which this replica is the leader. `None` if it has never been the leader.
+    ///
     /// Rule: a leader may write until the renew deadline, counted from the start of the last successful renewal.
     pub fn leads_until(&self) -> Option<Duration> {
-        self.renewed.map(|it| it.saturating_add(self.terms.renew_deadline))
+        self.renewed.map(|it| it.saturating_add(self.config.renew_deadline))
     }
 
-    /// The record that a leader writes when it stops, so that the next leader need not wait for the lease to expire.
+    /// The lease record that a leader writes when it stops, so that the next leader need not wait for the lease to
+    /// expire.
     /// Upstream: `release`.
-    pub fn released(&self, found: &LeaseRecord, clock: Time) -> LeaseRecord {
+    pub fn release_record(&self, found: &LeaseRecord, clock: Time) -> LeaseRecord {
         LeaseRecord {
             holder: "".into(),
             duration_s: 1,
@@ -214,6 +223,7 @@ impl Election {
         }
     }
 
+    /// The lease record with which this replica acquires the lease.
     fn acquire(&self, from: Option<&LeaseRecord>, clock: Time) -> LeaseRecord {
         LeaseRecord {
             holder: self.identity.clone(),
@@ -225,7 +235,7 @@ impl Election {
     }
 
     fn duration_s(&self) -> u32 {
-        self.terms.duration.as_secs().try_into().unwrap_or(u32::MAX)
+        self.config.duration.as_secs().try_into().unwrap_or(u32::MAX)
     }
 }
 
@@ -254,10 +264,10 @@ mod tests {
                 transitions: 3,
             });
             let clock = Time::from_secs(1_000_000);
-            let next = election.read(found.as_ref(), now, clock);
+            let next = election.decide(found.as_ref(), now, clock);
             let follows = match &next {
                 LeaseAction::Write(record) => {
-                    election.wrote(now);
+                    election.record_write(now);
                     format!("writes {} transitions={}", record.holder, record.transitions)
                 }
                 LeaseAction::Wait { until } => format!("waits until {}", until.as_secs()),
@@ -314,9 +324,9 @@ mod tests {
     fn a_write_whose_response_was_lost_is_renewed() {
         // The first write succeeded, but its response was lost.
         let mut election = Election::new("a", LeaderElectionConfig::default());
-        let none = election.read(None, Duration::ZERO, Time::from_secs(0));
+        let none = election.decide(None, Duration::ZERO, Time::from_secs(0));
         let LeaseAction::Write(record) = none else { panic!("{none:?}") };
-        let next = election.read(Some(&record), Duration::from_secs(2), Time::from_secs(2));
+        let next = election.decide(Some(&record), Duration::from_secs(2), Time::from_secs(2));
         assert_eq!(next, LeaseAction::Write(LeaseRecord { renewed: Some(Time::from_secs(2)), ..record }));
     }
 
@@ -363,7 +373,7 @@ mod tests {
     fn a_leader_writes_until_the_renew_deadline() {
         let mut election = Election::new("a", LeaderElectionConfig::default());
         assert_eq!(election.leads_until(), None);
-        election.wrote(Duration::from_secs(3));
+        election.record_write(Duration::from_secs(3));
         assert_eq!(election.leads_until(), Some(Duration::from_secs(13)));
         assert_eq!(LeaderElectionConfig::default().write_timeout(), Duration::from_secs(4));
     }

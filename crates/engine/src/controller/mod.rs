@@ -1,11 +1,13 @@
-//! What all controllers share: facts in, keys to reconcile, API calls out.
+//! The interface and the parts that all controllers have in common. A controller keeps facts (the fields of API objects
+//! that it reads, decoded), and returns keys to reconcile and API calls to make.
 //!
-//! A [`Controller`] decides; a [`WorkQueue`] holds the keys to reconcile. Neither does IO. A runner, which has a clock and
-//! an API client or is the simulator, drives them:
+//! A [`Controller`] decides; a [`WorkQueue`] holds the keys to reconcile. Neither does IO. A runner drives them. The
+//! runner is either a task with a clock and an API client, or the simulator:
 //!
-//! 1. it lists and watches the kinds of [`Controller::watches`], and passes each event to [`WorkQueue::apply`];
-//! 2. it calls [`WorkQueue::next`], makes the calls that it returns and records the events;
-//! 3. it passes each call's outcome to [`WorkQueue::done`] and repeats 2: at once, and no later than `wake_at`.
+//! 1. The runner lists and watches the kinds of [`Controller::watches`], and passes each event to [`WorkQueue::apply`].
+//! 2. It calls [`WorkQueue::next`], makes the API calls that this function returns, and records the events.
+//! 3. It passes the outcome of each API call to [`WorkQueue::done`], and continues with 2. It also continues with 2
+//!    after each event, and at `wake_at`.
 
 mod call;
 pub mod events;
@@ -27,44 +29,46 @@ use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
-pub use watch_event::{Malformed, WatchEventType, watch_event};
+pub(crate) use watch_event::decode_watch_line;
+pub use watch_event::{Malformed, WatchEvent};
 pub use work_queue::WorkQueue;
 
-/// Watches some kinds, keeps facts about their objects, and returns for a key which calls to make. Upstream: a controller
-/// of kube-controller-manager; `Reconciler` in controller-runtime.
+/// Watches some kinds, keeps facts about their objects, and returns the API calls to make for a key. Upstream: a
+/// controller of kube-controller-manager, or `Reconciler` in controller-runtime.
 pub trait Controller {
     /// The fields of an object that the controller keeps in memory.
     type Fact: Fact;
-    /// The key of an item in the work queue, usually the name of an object.
+    /// The key of an entry in the work queue, usually namespace and name of an object.
     type Key: Ord + Clone;
     /// An API call that a reconcile returns. `Display` is for logs and tests.
     type Call: Clone + fmt::Display;
 
+    /// The kinds to list and watch.
     fn watches(&self) -> Vec<Watch>;
 
     /// Decodes one object of a watched kind.
     fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Self::Fact, Malformed>;
 
-    /// Decodes the last state of a deleted object.
+    /// Decodes the last state of a deleted object of a watched kind.
     fn decode_deleted(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Self::Fact, Malformed> {
         Self::decode(watch, object, shared)
     }
 
-    /// Updates the facts and returns the keys to reconcile. Nothing is reconciled before every kind is listed.
+    /// Updates the facts and returns the keys to reconcile. Nothing is reconciled before every watched kind was listed.
     fn apply(&mut self, event: Event<Self::Fact>, now: Time) -> Vec<Self::Key>;
 
-    /// Applies a bookmark: the watch of a kind has delivered all events up to this resource version. Returns the keys
-    /// to reconcile.
+    /// Applies a bookmark, which shows that the watch of a kind has delivered all events up to this resource version.
+    /// Returns the keys to reconcile.
     fn bookmark(&mut self, _kind: usize, _resource_version: u64) -> Vec<Self::Key> {
         Vec::new()
     }
 
-    /// Whether a key may be reconciled now; if not, it stays in the queue.
+    /// Whether a key may be reconciled now. If not, the key stays in the queue.
     fn may_reconcile(&self, _key: &Self::Key) -> bool {
         true
     }
 
-    /// Whether calls of an earlier reconcile of the key are still to be made. They are made before the key is
+    /// Whether calls of an earlier reconcile of the key are still to be made. These calls are made before the key is
     /// reconciled again.
     fn is_executing(&self, _key: &Self::Key) -> bool {
         false
@@ -85,13 +89,13 @@ pub trait Controller {
     /// Applies the outcome of a call and returns the keys to reconcile.
     fn done(&mut self, call: &Self::Call, outcome: Outcome, now: Time) -> Requeue<Self::Key>;
 
-    /// The key whose reconcile made a call, if the controller can recover from a panic of one key.
+    /// The key whose reconcile returned a call. `None` if the controller cannot recover from a panic.
     fn key_of(_call: &Self::Call) -> Option<Self::Key> {
         None
     }
 
     /// Recovers from a panic while a key was reconciled, or while the outcome of one of its calls was applied. Returns
-    /// when to reconcile the key again; `None` if the state of the controller cannot be trusted any more.
+    /// the time at which to reconcile the key again. `None` if the controller cannot recover.
     fn recover(&mut self, _key: &Self::Key, _now: Time) -> Option<Time> {
         None
     }
@@ -99,11 +103,11 @@ pub trait Controller {
 
 /// The fields of an object that a controller keeps in memory.
 pub trait Fact {
-    /// Namespace and name of the object; the namespace is empty for a cluster-scoped kind.
+    /// Namespace and name of the object. The namespace is empty for a cluster-scoped kind.
     fn key(&self) -> ObjectKey;
     fn resource_version(&self) -> u64;
 
-    /// Whether the controller keeps the object in memory. Objects that are not relevant are removed from lists.
+    /// Whether the controller keeps the object in memory. The runner removes objects that are not relevant from lists.
     fn is_relevant(&self) -> bool {
         true
     }
@@ -129,7 +133,7 @@ impl Resource {
         }
     }
 
-    /// Whether `api_version`, of an owner reference, is the group and version of this resource.
+    /// Whether `api_version` of an owner reference is the group and version of this resource.
     pub(crate) fn has_api_version(&self, api_version: &str) -> bool {
         match api_version.split_once('/') {
             Some((group, version)) => *self.group == *group && *self.version == *version,
@@ -137,7 +141,7 @@ impl Resource {
         }
     }
 
-    /// The URL path of the collection in one namespace, or in all namespaces if `None`.
+    /// The URL path of the collection of objects in one namespace, or in all namespaces if `namespace` is `None`.
     pub fn collection(&self, namespace: Option<&str>) -> String {
         let (group, version, plural) = (&self.group, &self.version, &self.plural);
         let mut path =
@@ -154,7 +158,8 @@ impl Resource {
     }
 }
 
-/// Percent-encodes a name as a segment of a URL path: the name in an owner reference may be any text.
+/// Percent-encodes a name as a segment of a URL path. This is needed because the name in an owner reference may be any
+/// text.
 fn encode_path_segment(name: &str) -> String {
     let mut text = String::new();
     for byte in name.bytes() {
@@ -177,7 +182,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn whole(group: &str, version: &str, kind: &str, plural: &str, namespaced: bool) -> Self {
+    /// A watch that delivers whole objects.
+    pub fn whole_objects(group: &str, version: &str, kind: &str, plural: &str, namespaced: bool) -> Self {
         let resource = Resource {
             group: group.into(),
             version: version.into(),
@@ -188,19 +194,20 @@ impl Watch {
         Self { resource: Arc::new(resource), metadata_only: false }
     }
 
+    /// A watch that delivers only the metadata of objects.
     pub fn metadata(group: &str, version: &str, kind: &str, plural: &str, namespaced: bool) -> Self {
-        Self { metadata_only: true, ..Self::whole(group, version, kind, plural, namespaced) }
+        Self { metadata_only: true, ..Self::whole_objects(group, version, kind, plural, namespaced) }
     }
 }
 
-/// A result of a list or watch, decoded. `kind` is an index into [`Controller::watches`].
+/// A decoded result of a list or watch. `kind` is an index into [`Controller::watches`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event<F> {
-    /// All objects of a kind were listed; an object that is not in the list does not exist.
+    /// All objects of a kind were listed. An object that is not in the list does not exist.
     Listed { kind: usize, facts: Vec<F>, resource_version: u64 },
     /// The object was added or modified.
     Applied { kind: usize, fact: F },
-    /// The object was deleted; holds its last state.
+    /// The object was deleted. Holds the last state of the object.
     Deleted { kind: usize, fact: F },
 }
 
@@ -210,9 +217,11 @@ pub enum Event<F> {
 pub struct Reconcile<C> {
     pub calls: Vec<C>,
     pub events: Vec<EventRecord>,
-    /// Time at which to reconcile the key again even without an event. Replaces the time of the previous reconcile.
+    /// Time at which to reconcile the key again even without an event. It replaces the time that the previous reconcile
+    /// returned.
     pub wake_at: Option<Time>,
-    /// Whether to list every kind again, because the watches have not shown the controller's own writes for too long.
+    /// Whether to list every kind again, because the watches have not delivered the controller's own writes for too
+    /// long.
     pub relist: bool,
 }
 
@@ -271,40 +280,11 @@ impl KubeEvent {
 pub struct ObjectReference {
     pub api_version: Text,
     pub kind: Text,
-    /// Namespace and name of the object; the namespace is empty for a cluster-scoped kind.
+    /// Namespace and name of the object. The namespace is empty for a cluster-scoped kind.
     pub key: ObjectKey,
     pub uid: Text,
     /// The `resourceVersion` of the object; zero if unknown.
     pub resource_version: u64,
-}
-
-/// An event of a watch, with its object decoded.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum WatchEvent<F> {
-    /// The object was added or modified.
-    Applied(F),
-    Deleted(F),
-    Bookmark {
-        resource_version: u64,
-        /// Whether all objects that existed when the watch began have been sent (`k8s.io/initial-events-end`).
-        ends_list: bool,
-    },
-    /// The server ended the watch with an error. Code 410 means that the history was compacted and a new list is
-    /// needed.
-    Error {
-        code: i64,
-        message: String,
-    },
-}
-
-impl<F> WatchEvent<F> {
-    /// The object of the event; `None` for a bookmark or an error.
-    pub fn into_fact(self) -> Option<F> {
-        match self {
-            Self::Applied(fact) | Self::Deleted(fact) => Some(fact),
-            Self::Bookmark { .. } | Self::Error { .. } => None,
-        }
-    }
 }
 
 /// Decodes one line of a controller's watch: `{"type":…,"object":…}`.
@@ -316,23 +296,5 @@ pub fn decode_watch_event<C: Controller>(
     decode_watch_line(&watch.resource.plural, line, |is_deleted, object| {
         let decode = if is_deleted { C::decode_deleted } else { C::decode };
         decode(watch, object, shared)
-    })
-}
-
-/// Decodes one line of a watch. `decode` gets the JSON of the object and whether the object was deleted.
-pub(crate) fn decode_watch_line<F>(
-    kind: &str,
-    line: &[u8],
-    mut decode: impl FnMut(bool, &[u8]) -> Result<F, Malformed>,
-) -> Result<WatchEvent<F>, Malformed> {
-    watch_event(kind, line, |event, object| {
-        Ok(match event {
-            WatchEventType::Applied => WatchEvent::Applied(decode(false, object)?),
-            WatchEventType::Deleted => WatchEvent::Deleted(decode(true, object)?),
-            WatchEventType::Bookmark { resource_version, ends_list } => {
-                WatchEvent::Bookmark { resource_version, ends_list }
-            }
-            WatchEventType::Error { code, message } => WatchEvent::Error { code, message },
-        })
     })
 }

@@ -1,4 +1,4 @@
-//! At most one call in flight per object, and exponential backoff after a failure.
+//! [`Attempt`]: at most one call about an object is in flight, and a failed call is retried with exponential backoff.
 
 use alloc::borrow::Cow;
 use core::time::Duration;
@@ -8,12 +8,13 @@ use serde::Deserialize;
 
 use crate::controller::{CallError, Outcome};
 
-/// Longest delay until the watch shows a write. After that the write is attempted again; the second write changes
-/// nothing if the first one was applied.
+/// Maximum time to wait for the watch to deliver a write. After this time the write is made again. The second write
+/// changes nothing if the first one was applied.
 pub(crate) const WATCH_DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// Backoff after the first failure, and the maximum backoff. The backoff doubles with each failure.
+/// Backoff after the first failure of a call. The backoff doubles with each further failure.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
+/// Maximum backoff after a failure of a call.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
 /// The state of the last call about an object.
@@ -24,7 +25,7 @@ pub(crate) enum Attempt {
     InFlight {
         failures: u32,
     },
-    /// The call succeeded and wrote `version`, which the watch may not have shown yet.
+    /// The call succeeded and wrote resource version `version`, which the watch may not have delivered yet.
     Done {
         version: u64,
         retry_at: Time,
@@ -35,18 +36,19 @@ pub(crate) enum Attempt {
     },
 }
 
-/// The time at which the next call about an object may be made.
+/// When the next call about an object may be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NextAttempt {
     Now,
-    /// A call is in flight: the next one may be made after its outcome.
+    /// After the outcome of the call that is in flight.
     AfterOutcome,
     At(Time),
 }
 
 impl Attempt {
-    /// Returns when the next call may be made. `version` is the `resourceVersion` that the watch shows. If the
-    /// remaining wait exceeds the maximum backoff, the clock was set back, and the call may be made now.
+    /// Returns when the next call may be made. `version` is the resource version of the object that the watch last
+    /// delivered. If the remaining wait exceeds the maximum backoff, the clock was set back, and the call may be made
+    /// now.
     pub(crate) fn next(self, version: u64, now: Time) -> NextAttempt {
         let waits = |until: Time| now < until && until <= now + BACKOFF_MAX;
         match self {
@@ -59,30 +61,33 @@ impl Attempt {
         }
     }
 
+    /// Records that a call is made.
     pub(crate) fn begin(&mut self) {
         let failures = if let Self::Failed { failures, .. } = self { *failures } else { 0 };
         *self = Self::InFlight { failures };
     }
 
-    /// Applies the outcome of a write whose precondition was `version`. After a success, or NotFound, no further call
-    /// is made until the watch has shown a newer version.
-    pub(crate) fn wrote(&mut self, version: u64, outcome: &Outcome, now: Time) {
+    /// Applies the outcome of a write to resource version `version` of an object. After a success, or NotFound, no
+    /// further call is made until the watch has delivered a newer version.
+    pub(crate) fn apply_outcome(&mut self, version: u64, outcome: &Outcome, now: Time) {
         match outcome {
             Outcome::Done(answer) => {
                 self.expect_version(resource_version_of(answer).unwrap_or(version.saturating_add(1)), now)
             }
             Outcome::Refused(CallError::NotFound) => self.expect_version(version.saturating_add(1), now),
-            Outcome::Refused(refusal) => self.fail(refusal, now),
+            Outcome::Refused(refusal) => self.record_failure(refusal, now),
         }
     }
 
-    /// Records that a write succeeded, and that the watch will show it as `version`.
+    /// Records that a write succeeded, and that the watch will deliver it as resource version `version`.
     pub(crate) fn expect_version(&mut self, version: u64, now: Time) {
         *self = Self::Done { version, retry_at: now + WATCH_DELAY_MAX };
     }
 
-    /// Rule: a failed call is made again after a backoff that doubles each time.
-    pub(crate) fn fail(&mut self, refusal: &CallError, now: Time) {
+    /// Records that a call failed.
+    ///
+    /// Rule: a failed call is retried after a backoff that doubles with each failure.
+    pub(crate) fn record_failure(&mut self, refusal: &CallError, now: Time) {
         let before = match self {
             Self::InFlight { failures } | Self::Failed { failures, .. } => *failures,
             Self::None | Self::Done { .. } => 0,
@@ -93,7 +98,7 @@ impl Attempt {
     }
 }
 
-/// The `resourceVersion` of the object in a response, if it is an object.
+/// The `resourceVersion` of the object in a response. `None` if the response is not an object.
 fn resource_version_of(answer: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
     struct ResponseObject<'a> {
@@ -118,7 +123,7 @@ mod tests {
     fn a_clock_set_back_makes_no_backoff_longer() {
         let (now, hour) = (Time::from_secs(1_000_000), Duration::from_secs(3600));
         let mut refused = Attempt::default();
-        refused.fail(&CallError::NoAnswer, now);
+        refused.record_failure(&CallError::NoAnswer, now);
         let mut done = Attempt::default();
         done.expect_version(5, now);
         for (attempt, until) in [(refused, now + BACKOFF_MIN), (done, now + WATCH_DELAY_MAX)] {

@@ -1,4 +1,4 @@
-//! Parses one line of a watch into the type of the event and the JSON of its object.
+//! Decodes the lines of a watch.
 
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
@@ -10,8 +10,8 @@ use muster_api::well_known::ANNOTATION_INITIAL_EVENTS_END;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Error: an object does not have the structure of its kind. The API server refuses such objects. A malformed object
-/// that is received nevertheless is logged and skipped.
+/// The error for an object that does not have the structure of its kind. The API server refuses such objects. A
+/// malformed object that is received nevertheless is logged and skipped.
 #[derive(Debug)]
 pub struct Malformed {
     kind: Text,
@@ -32,29 +32,42 @@ impl fmt::Display for Malformed {
 
 impl core::error::Error for Malformed {}
 
-/// The type of a watch event.
+/// An event of a watch, with its object decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum WatchEventType {
+pub enum WatchEvent<F> {
     /// The object was added or modified.
-    Applied,
-    Deleted,
+    Applied(F),
+    Deleted(F),
     Bookmark {
         resource_version: u64,
         /// Whether all objects that existed when the watch began have been sent (`k8s.io/initial-events-end`).
         ends_list: bool,
     },
+    /// The server ended the watch with an error. Code 410 means that the history was compacted and a new list is
+    /// needed.
     Error {
         code: i64,
         message: String,
     },
 }
 
-/// Parses one line, `{"type":…,"object":…}`, and passes the type of the event and the JSON of the object to `read`.
-pub fn watch_event<T>(
+impl<F> WatchEvent<F> {
+    /// The object of the event. `None` for a bookmark or an error.
+    pub fn into_fact(self) -> Option<F> {
+        match self {
+            Self::Applied(fact) | Self::Deleted(fact) => Some(fact),
+            Self::Bookmark { .. } | Self::Error { .. } => None,
+        }
+    }
+}
+
+/// Decodes one line of a watch, `{"type":…,"object":…}`. `decode` gets the JSON of the object and whether the object was
+/// deleted.
+pub(crate) fn decode_watch_line<F>(
     kind: &str,
     line: &[u8],
-    mut read: impl FnMut(WatchEventType, &[u8]) -> Result<T, Malformed>,
-) -> Result<T, Malformed> {
+    mut decode: impl FnMut(bool, &[u8]) -> Result<F, Malformed>,
+) -> Result<WatchEvent<F>, Malformed> {
     #[derive(Deserialize)]
     struct WatchLine<'a> {
         #[serde(borrow, rename = "type")]
@@ -63,18 +76,16 @@ pub fn watch_event<T>(
         object: &'a RawValue,
     }
     if let Some((event, object)) = split_line(line)
-        && let Ok(event) = event_type(kind, event, object)
-        && let Ok(read) = read(event, object)
+        && let Ok(event) = decode_event(kind, event, object, &mut decode)
     {
-        return Ok(read);
+        return Ok(event);
     }
     let line: WatchLine<'_> = parse_json(kind, line)?;
-    let object = line.object.get().as_bytes();
-    read(event_type(kind, line.event.as_ref(), object)?, object)
+    decode_event(kind, line.event.as_ref(), line.object.get().as_bytes(), &mut decode)
 }
 
-/// Splits a line of a watch into event type and object without parsing it, if it has the exact form that API servers
-/// write. `None` for any other form; such a line is parsed as JSON, which is slower.
+/// Splits a line of a watch into event type and object without parsing JSON, if the line has the exact form that API
+/// servers write. `None` for any other form. Such a line is parsed as JSON, which is slower.
 fn split_line(line: &[u8]) -> Option<(&str, &[u8])> {
     let rest = line.strip_prefix(br#"{"type":""#)?;
     let (event, rest) = rest.split_at_checked(rest.iter().position(|it| *it == b'"')?)?;
@@ -82,7 +93,14 @@ fn split_line(line: &[u8]) -> Option<(&str, &[u8])> {
     Some((core::str::from_utf8(event).ok()?, object.trim_ascii_end().strip_suffix(b"}")?))
 }
 
-fn event_type(kind: &str, event: &str, object: &[u8]) -> Result<WatchEventType, Malformed> {
+/// Parses the type of a watch event. The resource version of a bookmark, and the message of an error, are read from the
+/// object.
+fn decode_event<F>(
+    kind: &str,
+    event: &str,
+    object: &[u8],
+    decode: &mut impl FnMut(bool, &[u8]) -> Result<F, Malformed>,
+) -> Result<WatchEvent<F>, Malformed> {
     #[derive(Deserialize)]
     struct Bookmark<'a> {
         #[serde(borrow, default)]
@@ -104,22 +122,22 @@ fn event_type(kind: &str, event: &str, object: &[u8]) -> Result<WatchEventType, 
         message: String,
     }
     Ok(match event {
-        "DELETED" => WatchEventType::Deleted,
+        "DELETED" => WatchEvent::Deleted(decode(true, object)?),
         "BOOKMARK" => {
             let meta = parse_json::<Bookmark<'_>>(kind, object)?.metadata;
             let annotations = meta.annotations.as_ref();
             let ends_list =
                 annotations.is_some_and(|it| it.get(LIST_END_ANNOTATION).is_some_and(|it| it == "true"));
-            WatchEventType::Bookmark {
+            WatchEvent::Bookmark {
                 resource_version: meta.resource_version.parse().unwrap_or_default(),
                 ends_list,
             }
         }
         "ERROR" => {
             let failure: StatusError = parse_json(kind, object)?;
-            WatchEventType::Error { code: failure.code, message: failure.message }
+            WatchEvent::Error { code: failure.code, message: failure.message }
         }
-        _ => WatchEventType::Applied,
+        _ => WatchEvent::Applied(decode(false, object)?),
     })
 }
 

@@ -13,26 +13,31 @@ pub struct WorkQueue<C: Controller> {
     controller: C,
     /// Watched kinds whose objects have not been listed yet.
     missing: BTreeSet<usize>,
-    /// Keys to reconcile, with the time at which they were queued.
+    /// Keys to reconcile, each with the time at which it was queued.
     queue: BTreeMap<C::Key, Time>,
-    /// Keys that the controller may not reconcile yet, oldest first, and the time at which they were queued.
+    /// Keys that the controller may not reconcile yet, oldest first.
     deferred: VecDeque<C::Key>,
+    /// The times at which the deferred keys were queued.
     deferred_since: BTreeMap<C::Key, Time>,
-    /// Keys to reconcile at a later time even without an event, indexed by key and by time.
+    /// The times at which keys are reconciled even without an event, by key.
     wakes: BTreeMap<C::Key, Time>,
+    /// The entries of `wakes`, the earliest time first.
     due: BTreeSet<(Time, C::Key)>,
     /// The time of the last call of `enqueue_due`.
     last_now: Time,
     /// Calls to make as soon as fewer are in flight.
     ready: VecDeque<C::Call>,
     in_flight: usize,
+    /// Maximum number of calls in flight.
     calls_max: usize,
+    /// Events to record.
     events: Vec<EventRecord>,
+    /// Whether to list every kind again.
     relist: bool,
 }
 
 impl<C: Controller> WorkQueue<C> {
-    /// Creates a work queue that returns at most `calls_max` calls at a time.
+    /// Creates a work queue that allows at most `calls_max` calls in flight.
     pub fn new(controller: C, calls_max: usize) -> Self {
         assert!(0 < calls_max, "a controller must be allowed at least one call");
         Self {
@@ -56,6 +61,7 @@ impl<C: Controller> WorkQueue<C> {
         &self.controller
     }
 
+    /// Whether every watched kind was listed.
     pub fn is_synced(&self) -> bool {
         self.missing.is_empty()
     }
@@ -79,11 +85,12 @@ impl<C: Controller> WorkQueue<C> {
         self.wakes.get(key).copied()
     }
 
-    /// Number of calls that were returned and whose outcome is not known yet.
+    /// Number of calls that were returned to the runner and whose outcome is not known yet.
     pub fn calls_in_flight(&self) -> usize {
         self.in_flight
     }
 
+    /// Passes an event to the controller, and enqueues the keys to reconcile.
     pub fn apply(&mut self, event: Event<C::Fact>, now: Time) {
         if let Event::Listed { kind, .. } = &event {
             self.missing.remove(kind);
@@ -92,13 +99,14 @@ impl<C: Controller> WorkQueue<C> {
         self.enqueue(keys, now);
     }
 
+    /// Passes a bookmark of a watch to the controller, and enqueues the keys to reconcile.
     pub fn bookmark(&mut self, kind: usize, resource_version: u64, now: Time) {
         let keys = self.controller.bookmark(kind, resource_version);
         self.enqueue(keys, now);
     }
 
-    /// Reconciles every key that is due. Returns the calls to make now, the events to record, and when to call `next`
-    /// again.
+    /// Reconciles every key that is due. Returns the calls to make now, the events to record, and the time at which to
+    /// call [`WorkQueue::next`] again.
     pub fn next(&mut self, now: Time) -> Reconcile<C::Call> {
         self.enqueue_due(now);
         while let Some((key, _)) = self.next_key(now) {
@@ -109,7 +117,7 @@ impl<C: Controller> WorkQueue<C> {
 
     /// Enqueues the keys whose time to be reconciled has come.
     ///
-    /// Rule: when the clock was set back, every waiting key is reconciled, so that no wait becomes longer.
+    /// Rule: after the clock was set back, every waiting key is reconciled, so that no wait becomes longer.
     pub fn enqueue_due(&mut self, now: Time) {
         if !self.is_synced() {
             return;
@@ -125,7 +133,7 @@ impl<C: Controller> WorkQueue<C> {
         }
     }
 
-    /// Removes the next key to reconcile from the queue, and returns it with the time at which it was queued.
+    /// Removes the next key to reconcile from the queue. Returns the key and the time at which it was queued.
     pub fn next_key(&mut self, now: Time) -> Option<(C::Key, Time)> {
         if !self.is_synced() {
             return None;
@@ -146,7 +154,7 @@ impl<C: Controller> WorkQueue<C> {
         None
     }
 
-    /// Reconciles a key; its calls and events are part of the next [`WorkQueue::take_step`].
+    /// Reconciles a key. The next [`WorkQueue::take_step`] returns its calls and events.
     pub fn reconcile(&mut self, key: &C::Key, now: Time) {
         let reconcile = self.controller.reconcile(key, now);
         self.events.extend(reconcile.events);
@@ -155,7 +163,7 @@ impl<C: Controller> WorkQueue<C> {
         self.wake(key.clone(), reconcile.wake_at);
     }
 
-    /// Returns the calls that may be made now, and the events to record, without reconciling further keys.
+    /// Returns the calls that may be made now and the events to record. Reconciles no further keys.
     pub fn take_step(&mut self) -> Reconcile<C::Call> {
         let allowed = self.calls_max.saturating_sub(self.in_flight).min(self.ready.len());
         self.in_flight += allowed;
@@ -167,6 +175,7 @@ impl<C: Controller> WorkQueue<C> {
         }
     }
 
+    /// Passes the outcome of a call to the controller, and enqueues the keys to reconcile.
     pub fn done(&mut self, call: &C::Call, outcome: Outcome, now: Time) {
         self.in_flight = self.in_flight.saturating_sub(1);
         let requeue = self.controller.done(call, outcome, now);
@@ -174,7 +183,8 @@ impl<C: Controller> WorkQueue<C> {
         self.enqueue(requeue.keys, now);
     }
 
-    /// Recovers from a panic in [`WorkQueue::reconcile`] or [`WorkQueue::done`]; `false` if the controller cannot.
+    /// Recovers from a panic in [`WorkQueue::reconcile`] or [`WorkQueue::done`]. Returns whether the controller
+    /// recovered.
     pub fn recover(&mut self, key: &C::Key, now: Time) -> bool {
         let Some(at) = self.controller.recover(key, now) else { return false };
         self.wake(key.clone(), Some(at));
@@ -189,6 +199,7 @@ impl<C: Controller> WorkQueue<C> {
         }
     }
 
+    /// Sets the time at which a key is reconciled even without an event.
     fn wake(&mut self, key: C::Key, at: Option<Time>) {
         if let Some(before) = self.wakes.remove(&key) {
             self.due.remove(&(before, key.clone()));
@@ -246,7 +257,7 @@ mod tests {
 
         fn watches(&self) -> Vec<Watch> {
             [
-                Watch::whole("", "v1", "ConfigMap", "configmaps", true),
+                Watch::whole_objects("", "v1", "ConfigMap", "configmaps", true),
                 Watch::metadata("", "v1", "Node", "nodes", false),
             ]
             .into()

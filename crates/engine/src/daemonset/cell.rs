@@ -1,8 +1,8 @@
-//! A cell: the state of one DaemonSet on one node, with the writes it needs and its contribution to the DaemonSet's
-//! totals.
+//! A cell is the state of one DaemonSet on one node: the verdict, the writes that the node needs, and what the node
+//! adds to the totals of the DaemonSet.
 //!
-//! A cell is computed from its node and the pods on it alone. So an event costs as much as the cells it changes: the
-//! old contribution of a cell is subtracted from the totals and the new one added.
+//! A cell depends only on its node and on the DaemonSet's pods on that node. So an event recomputes only the cells that
+//! it changes: the counts of the old cell are subtracted from the totals, and those of the new cell are added.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -19,46 +19,50 @@ use crate::daemonset::facts::{Node, Pod, Set, StatusCounts};
 use crate::daemonset::placement::{self, Verdict};
 use crate::daemonset::why::Why;
 
-/// State of one DaemonSet on one node, and the writes that follow from it.
+/// State of one DaemonSet on one node, and the writes that this state needs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Cell {
     /// Whether a pod may run on the node. `None` if the node was deleted and only its pods are left.
     pub(crate) verdict: Option<Verdict>,
+    /// Why a pod is created on the node; `None` if no pod is created.
     pub(crate) create: Option<Why>,
+    /// Pods to delete on the node, each with the reason.
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
-    /// Action of the rolling update here, executed when the budget allows it.
+    /// Action of the rolling update on the node. It is executed when the rollout budget allows it.
     pub(crate) action: Option<RolloutAction>,
-    pub(crate) share: ShareOfTotals,
-    /// The pod that the status counts, and its state: for `muster explain`.
+    pub(crate) counts: CellCounts,
+    /// The pod of the node that the DaemonSet's status counts, and the state of this pod for `muster explain`.
     pub(crate) pod: Option<(Arc<Pod>, Why)>,
     /// Why a needed write is not made yet.
     pub(crate) waiting: Option<Why>,
+    /// Why a pod on the node does not start or why it failed, as Kubernetes names it (`CrashLoopBackOff`).
     pub(crate) problem: Option<Text>,
-    /// The time at which this cell changes without an event.
+    /// The time at which this cell must be computed again even without an event.
     pub(crate) recheck_at: Option<Time>,
 }
 
-/// The controller's in-memory state about one node, which no API object has.
+/// The controller's in-memory state of one DaemonSet on one node. No API object contains this state.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NodeMemory<'a> {
     pub(crate) backoff: Option<FailedPodBackoff>,
     pub(crate) rollout_deletion: Option<&'a RolloutDeletion>,
 }
 
-/// Contribution of one node to the totals of a DaemonSet.
+/// What one cell adds to the [`Totals`] of its DaemonSet: one node for each field that is true.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct ShareOfTotals {
+pub(crate) struct CellCounts {
     pub(crate) desired: bool,
     pub(crate) current: bool,
     pub(crate) ready: bool,
     pub(crate) updated: bool,
     pub(crate) available: bool,
     pub(crate) misscheduled: bool,
-    pub(crate) old: bool,
+    /// Whether the node has an outdated pod that the rollout must still replace or delete.
+    pub(crate) old_pod: bool,
     pub(crate) budget_use: BudgetUse,
 }
 
-/// Sums over all cells of a DaemonSet, updated with each cell.
+/// Sums of the counts of all cells of a DaemonSet. They are updated whenever a cell changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Totals {
     desired: i64,
@@ -67,13 +71,13 @@ pub(crate) struct Totals {
     updated: i64,
     available: i64,
     misscheduled: i64,
-    /// Nodes with an outdated pod that the rollout must still replace or delete.
+    /// Number of nodes with an outdated pod that the rollout must still replace or delete.
     pub(crate) old_pods: i64,
-    /// Nodes that count against the budget.
+    /// Number of nodes that count against the rollout budget (`maxUnavailable` or `maxSurge`).
     pub(crate) charged: i64,
-    /// Eligible nodes with an available pod, and nodes whose available pod the rollout is to delete.
+    /// Number of eligible nodes with an available pod, and of nodes whose available pod the rollout is to delete.
     pub(crate) available_or_leaving: i64,
-    /// Number of nodes by the reason why they wait.
+    /// Number of eligible nodes that wait for a write, by the reason of the wait.
     pub(crate) waiting: BTreeMap<Text, i64>,
     /// Number of nodes by the problem of their pod, as Kubernetes names it (`CrashLoopBackOff`).
     pub(crate) problem: BTreeMap<Text, i64>,
@@ -94,37 +98,38 @@ impl Totals {
 
     /// Rule: a rollout is complete when every eligible node has an available, up-to-date pod and the rollout has no
     /// outdated pod left to replace or delete.
-    pub(crate) fn complete(&self) -> bool {
+    pub(crate) fn is_rollout_complete(&self) -> bool {
         self.updated == self.desired && self.available == self.desired && self.old_pods == 0
     }
 
     pub(crate) fn add(&mut self, cell: &Cell) {
-        self.change(cell, 1);
+        self.add_multiple(cell, 1);
     }
 
     pub(crate) fn subtract(&mut self, cell: &Cell) {
-        self.change(cell, -1);
+        self.add_multiple(cell, -1);
     }
 
-    fn change(&mut self, cell: &Cell, by: i64) {
-        let share = &cell.share;
+    /// Adds the counts of a cell (`by` is 1), or subtracts them (`by` is -1).
+    fn add_multiple(&mut self, cell: &Cell, by: i64) {
+        let counts = &cell.counts;
         let counted = [
-            (share.desired, &mut self.desired),
-            (share.current, &mut self.current),
-            (share.ready, &mut self.ready),
-            (share.updated, &mut self.updated),
-            (share.available, &mut self.available),
-            (share.misscheduled, &mut self.misscheduled),
-            (share.old, &mut self.old_pods),
-            (share.budget_use.charged, &mut self.charged),
-            (share.budget_use.available, &mut self.available_or_leaving),
+            (counts.desired, &mut self.desired),
+            (counts.current, &mut self.current),
+            (counts.ready, &mut self.ready),
+            (counts.updated, &mut self.updated),
+            (counts.available, &mut self.available),
+            (counts.misscheduled, &mut self.misscheduled),
+            (counts.old_pod, &mut self.old_pods),
+            (counts.budget_use.charged, &mut self.charged),
+            (counts.budget_use.available, &mut self.available_or_leaving),
         ];
         for (is_counted, total) in counted {
             if is_counted {
                 *total += by;
             }
         }
-        if let Some(why) = cell.waiting.as_ref().filter(|_| share.desired) {
+        if let Some(why) = cell.waiting.as_ref().filter(|_| counts.desired) {
             add_to_count(&mut self.waiting, why.label(), by);
         }
         if let Some(problem) = &cell.problem {
@@ -144,7 +149,7 @@ fn add_to_count(counts: &mut BTreeMap<Text, i64>, reason: &str, by: i64) {
     }
 }
 
-/// Computes the cell of one node: verdict, roster, rollout state and counts.
+/// Computes the cell of one DaemonSet on one node: verdict, roster, rollout state and counts.
 pub(crate) fn compute_cell(
     set: &Set,
     current: &CurrentRevision,
@@ -159,8 +164,8 @@ pub(crate) fn compute_cell(
     let node_rollout =
         rollout::node_rollout(set, current, node.zip(verdict.as_ref()), pods, &roster, charged_until, now);
     let runs = verdict == Some(Verdict::Run);
-    let counts = counted_pod(set, current, pods, now);
-    let availability_of_pod = counts.map(|pod| check_availability(set, pod, now));
+    let counted = counted_pod(set, current, pods, now);
+    let availability_of_pod = counted.map(|pod| check_availability(set, pod, now));
     let recheck_at = earliest(roster.recheck_at, node_rollout.recheck_at);
     let recheck_at =
         pods.iter().fold(recheck_at, |recheck_at, pod| match check_availability(set, pod, now) {
@@ -185,18 +190,18 @@ pub(crate) fn compute_cell(
         create: roster.vacancy.or(node_rollout.create),
         delete,
         action: node_rollout.action,
-        share: ShareOfTotals {
+        counts: CellCounts {
             desired: runs,
-            current: runs && counts.is_some(),
-            ready: runs && counts.is_some_and(|it| it.is_ready()),
-            updated: runs && counts.is_some_and(|it| current.is_up_to_date(it)),
+            current: runs && counted.is_some(),
+            ready: runs && counted.is_some_and(|it| it.is_ready()),
+            updated: runs && counted.is_some_and(|it| current.is_up_to_date(it)),
             available: runs && availability_of_pod == Some(Ok(())),
-            misscheduled: node.is_some() && !runs && counts.is_some(),
-            old: has_old,
+            misscheduled: node.is_some() && !runs && counted.is_some(),
+            old_pod: has_old,
             budget_use: node_rollout.budget_use,
         },
         problem: pods.iter().filter(|it| !it.is_ready() && !it.is_gone()).find_map(|it| it.problem.clone()),
-        pod: counts.map(|it| {
+        pod: counted.map(|it| {
             let why = match availability_of_pod {
                 Some(Err(why)) => why,
                 _ if current.is_up_to_date(it) => Why::UpToDate,

@@ -1,4 +1,4 @@
-//! The DaemonSet controller: plans, and the execution of several plans at a time.
+//! [`DaemonSetController`]: makes the plans of DaemonSets, and executes several plans concurrently.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -22,13 +22,14 @@ use crate::daemonset::manifest::{self, Binding, EncodedPod};
 use crate::daemonset::plan::{Plan, Settings};
 use crate::daemonset::planner::Planner;
 
-/// Maximum number of calls of one plan in flight: half of the client's limit, so that a large DaemonSet does not block
-/// the others.
+/// Maximum number of calls of one plan that are in flight at a time. It is half of the client's limit, so that a large
+/// DaemonSet does not block the others.
 const CALLS_PER_PLAN_MAX: usize = 32;
 
-/// Minimum and maximum delay after a DaemonSet made the controller panic; the delay doubles each time.
-const PANIC_RETRY_MIN: Duration = Duration::from_secs(1);
-const PANIC_RETRY_MAX: Duration = Duration::from_secs(300);
+/// Delay before a DaemonSet is reconciled again after its first panic. The delay doubles with each panic.
+const PANIC_RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
+/// Maximum delay before a DaemonSet is reconciled again after a panic.
+const PANIC_RETRY_DELAY_MAX: Duration = Duration::from_secs(300);
 
 /// Reconciles DaemonSets. At most one plan of each DaemonSet is executed at a time.
 #[derive(Debug)]
@@ -37,21 +38,22 @@ pub struct DaemonSetController {
     /// Maximum number of plans that are executed at a time.
     workers: usize,
     executions: BTreeMap<ObjectKey, RunningPlan>,
-    /// Number of executions so far; identifies the execution that a call belongs to.
+    /// Number of executions started so far. The number of the last one is stored in its calls, so that a late outcome
+    /// is not applied to a newer execution.
     started: u64,
     /// Number of reconciles that made a plan or were delayed by backoff.
     reconciles: u64,
-    /// The last plan of each set.
+    /// The last plan of each DaemonSet.
     plans: BTreeMap<ObjectKey, Arc<Plan>>,
     panics: BTreeMap<ObjectKey, PanicBackoff>,
 }
 
-/// A plan in execution.
+/// A plan that is being executed.
 #[derive(Debug)]
 struct RunningPlan {
     number: u64,
     execution: Execution,
-    /// The pod to create, encoded once for all nodes.
+    /// The JSON of the pods to create, encoded once for all nodes. `None` if the plan creates no pod.
     encoded_pod: Option<Arc<EncodedPod>>,
 }
 
@@ -78,7 +80,7 @@ impl SetCall {
         Self { set, call, execution: 0, binding, encoded_pod: None }
     }
 
-    /// The request body in Go's JSON encoding: upstream compares the bytes of a revision.
+    /// The request body in Go's JSON encoding, because upstream compares revisions byte by byte.
     fn body(&self) -> Option<String> {
         if let (Call::CreatePod { node, .. }, Some(encoded_pod)) = (&self.call, &self.encoded_pod)
             && let Some(pod) = encoded_pod.for_node(node)
@@ -116,27 +118,29 @@ impl DaemonSetController {
         &self.planner
     }
 
-    /// The plan of the last reconcile of a set; `None` if there is no such set.
+    /// The plan of the last reconcile of a DaemonSet. `None` if that DaemonSet does not exist.
     pub fn last_plan(&self, key: &ObjectKey) -> Option<&Arc<Plan>> {
         self.plans.get(key)
     }
 
-    /// Number of reconciles so far that began a plan, not those that continued one.
+    /// Number of reconciles so far, without those that only continued the execution of a plan.
     pub fn reconciles(&self) -> u64 {
         self.reconciles
     }
 
     /// Number of plans that are executed now.
-    pub fn executing(&self) -> usize {
+    pub fn executing_plans(&self) -> usize {
         self.executions.len()
     }
 
-    /// The end of the backoff of a DaemonSet that made the controller panic; the DaemonSet is not reconciled before it.
+    /// The end of the backoff of a DaemonSet whose reconcile panicked. The DaemonSet is not reconciled before that
+    /// time.
     pub fn panic_backoff_until(&self, key: &ObjectKey) -> Option<Time> {
         self.panics.get(key).map(|it| it.until)
     }
 
-    fn start(&mut self, plan: Arc<Plan>, now: Time) -> Reconcile<SetCall> {
+    /// Starts the execution of a plan, and returns its first calls.
+    fn start_execution(&mut self, plan: Arc<Plan>, now: Time) -> Reconcile<SetCall> {
         let mut reconcile = Reconcile { wake_at: plan.wake_at, relist: plan.relist, ..Reconcile::default() };
         if plan.is_idle() {
             return reconcile;
@@ -159,7 +163,7 @@ impl DaemonSetController {
         reconcile
     }
 
-    /// The calls of an execution that may be sent now.
+    /// Returns the calls that the execution of a DaemonSet's plan may send now.
     fn next_calls(&mut self, key: &ObjectKey) -> Vec<SetCall> {
         let binding = self.planner.settings().binding;
         let Some(RunningPlan { number, execution, encoded_pod }) = self.executions.get_mut(key) else {
@@ -170,7 +174,7 @@ impl DaemonSetController {
             let NextStep::Call(call) = execution.next() else { break };
             let set = execution.set().clone();
             if manifest::call_path(&set, &call).is_none() {
-                execution.outcome(&call, Response::Pods(Vec::new()));
+                execution.apply_response(&call, Response::Pods(Vec::new()));
                 continue;
             }
             let encoded_pod = encoded_pod.clone().filter(|_| matches!(call, Call::CreatePod { .. }));
@@ -179,7 +183,8 @@ impl DaemonSetController {
         calls
     }
 
-    /// Ends the execution of a set if all its calls are done.
+    /// Ends the execution of a DaemonSet's plan if all its calls are done. Returns whether it ended, and the events to
+    /// record.
     fn finish_if_done(&mut self, key: &ObjectKey, now: Time) -> (bool, Vec<EventRecord>) {
         if !self.executions.get_mut(key).is_some_and(|it| it.execution.is_finished()) {
             return (false, Vec::new());
@@ -194,7 +199,7 @@ impl DaemonSetController {
     }
 }
 
-/// The record of a Kubernetes Event about a DaemonSet.
+/// Creates the record of a Kubernetes Event about a DaemonSet.
 pub fn event_about(set: &Set, event: KubeEvent) -> EventRecord {
     let about = ObjectReference {
         api_version: "apps/v1".into(),
@@ -231,8 +236,8 @@ impl Controller for DaemonSetController {
         self.planner.bookmark(Kind::ALL[kind], resource_version)
     }
 
-    /// Rule: at most one plan of a DaemonSet is executed at a time, and at most `workers` plans in all. A plan in
-    /// execution may always continue.
+    /// Rule: at most one plan of a DaemonSet is executed at a time, and at most `workers` plans in all. A plan that is
+    /// being executed may always continue.
     fn may_reconcile(&self, key: &ObjectKey) -> bool {
         match self.executions.get(key) {
             Some(RunningPlan { execution, .. }) => {
@@ -263,7 +268,7 @@ impl Controller for DaemonSetController {
         self.plans.remove(key);
         let Some(plan) = plan else { return Reconcile::default() };
         self.plans.insert(key.clone(), plan.clone());
-        self.start(plan, now)
+        self.start_execution(plan, now)
     }
 
     fn request(call: &SetCall) -> Request {
@@ -298,7 +303,7 @@ impl Controller for DaemonSetController {
         let Some(running) = self.executions.get_mut(&key).filter(|it| it.number == call.execution) else {
             return Requeue::default();
         };
-        running.execution.outcome(&call.call, Response::read(&call.call, outcome));
+        running.execution.apply_response(&call.call, Response::decode(&call.call, outcome));
         let (_, events) = self.finish_if_done(&key, now);
         Requeue { keys: [key].into(), events }
     }
@@ -307,16 +312,16 @@ impl Controller for DaemonSetController {
         Some(call.set.key.clone())
     }
 
-    /// Rule: a DaemonSet that makes the controller panic is not reconciled until a delay has passed, which doubles with
-    /// each panic; other DaemonSets continue. All cells are recomputed, because the panic may have left them
-    /// inconsistent.
+    /// Rule: a DaemonSet whose reconcile panicked is not reconciled until a delay has passed, which doubles with each
+    /// panic. Other DaemonSets continue. The cells of all DaemonSets are recomputed, because the panic may have left
+    /// them inconsistent.
     fn recover(&mut self, key: &ObjectKey, now: Time) -> Option<Time> {
         self.planner = self.planner.from_scratch();
         if let Some(RunningPlan { execution, .. }) = self.executions.remove(key) {
             self.planner.done(key, &ExecutionReport::unknown(execution.set()), now);
         }
         let count = self.panics.get(key).map_or(0, |it| it.count);
-        let until = now + PANIC_RETRY_MIN.saturating_mul(1 << count.min(16)).min(PANIC_RETRY_MAX);
+        let until = now + PANIC_RETRY_DELAY_MIN.saturating_mul(1 << count.min(16)).min(PANIC_RETRY_DELAY_MAX);
         self.panics.insert(key.clone(), PanicBackoff { count: count.saturating_add(1), until });
         let idle = self.planner.set_of(key).map(|set| Arc::new(Plan::idle(set.clone())));
         self.plans.remove(key);

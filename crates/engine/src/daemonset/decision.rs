@@ -1,4 +1,5 @@
-//! Makes the plan of one DaemonSet from its cells: claims, revisions, pods, status, events.
+//! Makes the plan of one DaemonSet from its cells. A cell is the state of the DaemonSet on one node. The plan contains
+//! the claims, the writes of revisions, pods and status, and the events.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -20,18 +21,20 @@ use crate::daemonset::plan::{Claim, Plan, Settings};
 use crate::daemonset::why::Why;
 use crate::hash_ordered_map::HashOrderedMap;
 
-/// The cells of one DaemonSet, their totals, and indexes of the cells that need a write. Updated cell by cell.
+/// The cells of one DaemonSet by node, their totals, and indexes of the cells that need a write. All are updated cell
+/// by cell.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SetState {
     pub(crate) history: RevisionHistory,
     pub(crate) cells: HashOrderedMap<Text, Cell>,
     pub(crate) totals: Totals,
-    /// Cells with a create or delete that uses no budget.
+    /// Nodes whose cell has a create or delete that uses no rollout budget, in update order.
     writes: BTreeSet<(u64, Text)>,
-    /// Cells with a rollout action that uses budget.
+    /// Nodes whose cell has a rollout action that uses rollout budget, in update order.
     candidates: BTreeSet<(u64, Text)>,
+    /// Nodes whose cell has a [`RolloutAction::Remove`], in update order.
     removals: BTreeSet<(u64, Text)>,
-    /// The times at which cells change without an event.
+    /// Nodes whose cell must be computed again at a time even without an event, the earliest time first.
     pub(crate) timers: BTreeSet<(Time, Text)>,
 }
 
@@ -110,7 +113,7 @@ impl SetState {
     }
 }
 
-/// The indexes of a [`SetState`] that contain one cell.
+/// Which indexes of [`SetState`] contain a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct CellFlags {
     writes: bool,
@@ -130,15 +133,19 @@ impl CellFlags {
     }
 }
 
-/// The progress of a rollout so far, and the time of its last progress.
+/// How far a rollout has come, and when it last made progress.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RolloutProgress {
+    /// The revision hash label of the pods that the rollout creates.
     pub(crate) hash: Text,
+    /// The generation of the DaemonSet.
     pub(crate) generation: i64,
-    /// The highest numbers of updated and of available nodes so far.
+    /// The highest number of nodes with an up-to-date pod so far.
     pub(crate) updated: i64,
+    /// The highest number of nodes with an available pod so far.
     pub(crate) available: i64,
     pub(crate) complete: bool,
+    /// The time of the last progress.
     pub(crate) at: Time,
 }
 
@@ -152,8 +159,10 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) set_state: &'a SetState,
     /// Number of pods by revision hash label, finished pods included.
     pub(crate) pods_by_hash: &'a BTreeMap<Text, usize>,
+    /// Returns the pods with a revision hash label.
     pub(crate) pods_with_hash: &'a dyn Fn(&Text) -> Vec<Arc<Pod>>,
     pub(crate) rollout_progress: Option<&'a RolloutProgress>,
+    /// Result of the most recent pod creates.
     pub(crate) creates: &'a CreateResult,
     /// Whether the events about an invalid spec or selector were already recorded for this generation.
     pub(crate) events_recorded: bool,
@@ -200,7 +209,7 @@ pub(crate) fn decide(input: &DecisionInput<'_>, settings: &Settings, now: Time) 
 }
 
 /// Rule: nothing is written for a DaemonSet whose selector is empty, cannot be parsed or does not match its own
-/// template; an event reports the problem.
+/// template. An event reports the problem.
 fn check_selector(set: &Set) -> Result<(), Option<KubeEvent>> {
     let unlike = || {
         KubeEvent::warning(
@@ -243,9 +252,9 @@ fn add_roster_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Sett
     }
 }
 
-/// Rule: old pods that are up are replaced only within the budget; nodes that are already unavailable use it first.
-/// With surge, pods on nodes that are no longer eligible are deleted only while more pods are available than desired.
-/// Returns the budget as a number of nodes.
+/// Rule: outdated pods that are up are replaced only within the rollout budget. Nodes that are already unavailable are
+/// charged to the budget first. With surge, pods on nodes that are no longer eligible are deleted only while more pods
+/// are available than desired. Returns the budget as a number of nodes.
 fn advance_rollout(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settings) -> usize {
     let (set, set_state) = (input.set, input.set_state);
     let desired = set_state.totals.counts().desired;
@@ -288,10 +297,10 @@ fn advance_rollout(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settin
     allowed
 }
 
-/// Rule: pods with the hash label of a byte-equal duplicate revision are relabelled; a duplicate without pods is
-/// deleted. Revisions beyond `revisionHistoryLimit` are deleted, lowest number first, but never one whose hash label a
-/// pod still has, not even a finished pod that only a finalizer holds. Of several equivalent revisions with the same
-/// hash label only the current one is protected by pods.
+/// Rule: pods with the hash label of a byte-equal duplicate revision are relabelled. A duplicate without pods is
+/// deleted. Revisions beyond `revisionHistoryLimit` are deleted, lowest number first, but never a revision whose hash
+/// label a pod still has, not even a failed or succeeded pod that only a finalizer holds. Of several equivalent
+/// revisions with the same hash label, pods protect only the current revision.
 fn dedup_and_prune_revisions(plan: &mut Plan, input: &DecisionInput<'_>) {
     let history = &input.set_state.history;
     let is_carried = |hash: Option<&Text>| hash.is_some_and(|it| input.pods_by_hash.contains_key(it));
@@ -311,7 +320,8 @@ fn dedup_and_prune_revisions(plan: &mut Plan, input: &DecisionInput<'_>) {
     plan.prune.extend(free.take(history.excess).cloned());
 }
 
-/// Rule: a failed or succeeded pod that is deleted, and an invalid field of the spec, are reported as events with upstream's reasons.
+/// Rule: an event with upstream's reason reports each failed or succeeded pod that is deleted, and each invalid field
+/// of the spec.
 fn add_events(plan: &mut Plan, input: &DecisionInput<'_>) {
     for (pod, why) in &plan.delete {
         let (key, node) = (&pod.key, pod.target.as_deref().unwrap_or_default());
@@ -334,14 +344,15 @@ fn add_events(plan: &mut Plan, input: &DecisionInput<'_>) {
     }
 }
 
-/// Rule: a plan has a wake-up time while the state can change without an event. It is at most one wait interval away,
-/// so that a clock that was set forward is noticed.
+/// Rule: a plan has a wake-up time if its DaemonSet must be reconciled again even without an event. A cell that changes
+/// with time is checked again after `minReadySeconds` or 30 seconds at the latest, whichever is longer, so that the
+/// controller notices a clock that was set forward.
 fn next_wake_up(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Option<Time> {
     let min_ready = input.set.min_ready + Duration::from_secs(1);
     let cells = input.set_state.timers.first().map(|(at, _)| *at);
     let by_facts = earliest(cells, input.set_state.history.recheck_at);
     let by_facts = by_facts.map(|at| at.min(now + min_ready.max(Duration::from_secs(30))));
     let stall = input.rollout_progress.map(|it| it.at + ROLLOUT_STALLED_AFTER).filter(|at| now < *at);
-    let stall = stall.filter(|_| settings.conditions && !input.set_state.totals.complete());
+    let stall = stall.filter(|_| settings.conditions && !input.set_state.totals.is_rollout_complete());
     earliest(by_facts, stall)
 }

@@ -1,7 +1,8 @@
-//! Executes a plan call by call: the plan and the responses so far determine the next call.
+//! Executes a plan call by call. The plan and the responses so far determine the next call.
 //!
-//! Slow start, the handling of each error, and reads before writes are decided here, so the simulator tests them like
-//! every other rule. [`Execution::next`] returns the calls; [`Execution::outcome`] applies the responses.
+//! This module decides about slow start, about the handling of each error, and about reads before writes, so that the
+//! simulator tests them like every other rule. [`Execution::next`] returns the calls; [`Execution::apply_response`]
+//! applies the responses.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -25,16 +26,18 @@ use crate::daemonset::why::Why;
 /// One call to the API server. The module `manifest` builds its request body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// GET of the set, not from a cache.
+    /// Reads the DaemonSet from the API server, not from a cache.
     ReadSet,
-    /// LIST of the set's pods by its selector, not from a cache.
+    /// Lists the pods that the DaemonSet's selector matches from the API server, not from a cache.
     ListPods,
-    /// GET of a revision by name, not from a cache.
+    /// Reads a ControllerRevision by name from the API server, not from a cache.
     ReadRevision {
         name: Text,
     },
+    /// Adopts or releases a pod or a ControllerRevision.
     Claim(Claim),
     WriteRevision(RevisionWrite),
+    /// Sets the revision hash label of a pod.
     RelabelPod {
         pod: Arc<Pod>,
         hash: Text,
@@ -51,7 +54,7 @@ pub enum Call {
     DeleteRevision {
         revision: Arc<Revision>,
     },
-    /// PUT of the status, computed from this version of the set.
+    /// Writes the status of the DaemonSet. `of` is the version of the DaemonSet that the status was computed from.
     PutStatus {
         of: Arc<Set>,
         status: Status,
@@ -61,22 +64,24 @@ pub enum Call {
 /// The response of the API server to a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
+    /// An object was created or changed.
     Wrote {
         name: Text,
         resource_version: u64,
     },
     Deleted,
     Set(Arc<Set>),
-    /// The revision that was read. `None` if another controller owns the object with that name.
+    /// The ControllerRevision that was read. `None` if an object of another kind controls it.
     Revision(Option<Arc<Revision>>),
     /// The pods that were listed: UID, resource version, and whether the pod is being deleted.
     Pods(Vec<(Text, u64, bool)>),
+    /// The call failed.
     Refused(CallError),
 }
 
 impl Response {
-    /// Decodes the response to a call. A response that cannot be decoded counts as no response.
-    pub fn read(call: &Call, outcome: Outcome) -> Self {
+    /// Decodes the response to a call. A response that cannot be decoded is treated like a missing response.
+    pub fn decode(call: &Call, outcome: Outcome) -> Self {
         match outcome {
             Outcome::Done(body) => Self::parse(call, &body).unwrap_or(Self::Refused(CallError::NoAnswer)),
             Outcome::Refused(error) => Self::Refused(error),
@@ -147,9 +152,9 @@ pub enum CreateResult {
 
 impl CreateResult {
     /// Rule: a create that policy refuses (missing service account, quota, priority class, Pod Security) stays refused
-    /// until somebody changes an object, so its reason is kept for the conditions. A create without a response, or one
-    /// that was throttled, says nothing about the pod.
-    fn of(error: &CallError) -> Self {
+    /// until a user changes an object, so the reason is kept for the conditions. A create that got no response, or that
+    /// was throttled, does not show whether the pod is acceptable.
+    fn from_error(error: &CallError) -> Self {
         match error {
             CallError::Forbidden(_) | CallError::Invalid(_) | CallError::NotFound => {
                 Self::Refused(refusal_reason(error))
@@ -164,16 +169,16 @@ impl CreateResult {
     }
 }
 
-/// Maximum length of a refusal reason in bytes, so that the condition message stays short.
-const REASON_BYTES_MAX: usize = 512;
+/// Maximum length in bytes of the reason why a create was refused, so that the condition message stays short.
+const REFUSAL_REASON_BYTES_MAX: usize = 512;
 
-/// The error message without the pod name, which differs for each create.
+/// The error message of a refused create, without the name of the pod, which differs for each create.
 fn refusal_reason(error: &CallError) -> Text {
     let message = format!("{error}");
     let from = ["\" is forbidden: ", "\" is invalid: "];
     let from = from.iter().filter_map(|it| Some(message.find(it)? + it.len())).min().unwrap_or(0);
     let reason = &message[from..];
-    let mut until = reason.len().min(REASON_BYTES_MAX);
+    let mut until = reason.len().min(REFUSAL_REASON_BYTES_MAX);
     while !reason.is_char_boundary(until) {
         until -= 1;
     }
@@ -183,65 +188,90 @@ fn refusal_reason(error: &CallError) -> Text {
 /// The next step of an execution.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NextStep {
-    /// Send this call; more calls may follow before its response.
+    /// Send this call. More calls may be sent before its response is received.
     Call(Call),
     /// Wait for the response to a call in flight.
     Wait,
+    /// The execution has ended.
     Done,
 }
 
-/// Execution of one plan.
+/// The execution of one plan.
 #[derive(Debug)]
 pub struct Execution {
     plan: Arc<Plan>,
     stage: ExecutionStage,
+    /// Calls of the current stage that have not been sent yet.
     ready: VecDeque<Call>,
     in_flight: usize,
-    /// Size of the next batch of creates, and its start index in the plan.
+    /// Size of the next batch of creates.
     batch: usize,
+    /// Index in [`Plan::create`] at which the next batch starts.
     at: usize,
+    /// Whether a create of the last batch failed.
     batch_failed: bool,
+    /// Whether any call failed.
     failed: bool,
-    /// A call that the pod writes depend on failed: the later stages are skipped.
+    /// Whether a call failed that the pod writes depend on. The later stages are skipped.
     stopped: bool,
+    /// Number of failed attempts to write the status.
     status_tries: u8,
     report: ExecutionReport,
 }
 
+/// The stages of an execution, in order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum ExecutionStage {
+    /// Lists the pods, if it is unknown whether an earlier write was applied.
     Confirm,
+    /// Reads the DaemonSet before the first adoption.
     Recheck,
+    /// Adopts and releases objects.
     Claim,
+    /// Writes revisions.
     Steps,
+    /// Sets the revision hash labels of pods.
     Relabel,
+    /// Deletes pods.
     Delete,
+    /// Creates pods.
     Create,
+    /// Deletes revisions.
     Prune,
+    /// Writes the status of the DaemonSet.
     Status,
     Done,
 }
 
-/// The result of an execution: input of expectations and backoff, and events to record.
+/// The result of an execution. It updates the expectations and the backoff of the DaemonSet, and contains the events to
+/// record.
 #[derive(Debug, Default)]
 pub struct ExecutionReport {
+    /// UID of the DaemonSet.
     pub(crate) uid: Text,
+    /// Kind and resource version of each write that the watch will deliver.
     wrote: Vec<(Kind, u64)>,
+    /// Pods that were deleted.
     deleted: Vec<Arc<Pod>>,
+    /// Revisions that were deleted.
     pruned: Vec<Arc<Revision>>,
+    /// Whether a create may have been applied although its response was lost.
     uncertain_create: bool,
+    /// Pods whose delete may have been applied although its response was lost.
     uncertain_deletes: Vec<Arc<Pod>>,
+    /// The pods that were listed, if they were: UID, resource version, and whether the pod is being deleted.
     confirmed: Option<Vec<(Text, u64, bool)>>,
-    /// Nodes whose finished pod was deleted: the failed-pod backoff there grows.
+    /// Nodes on which a failed or succeeded pod was deleted. The failed-pod backoff of these nodes grows.
     pub(crate) failed_on: Vec<Text>,
-    /// The minimum delay before the DaemonSet is reconciled again; `None` if no retry is needed.
+    /// The minimum delay before the DaemonSet is reconciled again. `None` if no retry is needed.
     pub(crate) retry: Option<Duration>,
+    /// Result of the pod creates.
     pub(crate) creates: CreateResult,
     pub events: Vec<KubeEvent>,
 }
 
 impl ExecutionReport {
-    /// Report of an execution that panicked: any of its calls may have been applied.
+    /// The report of an execution that panicked. Any of its calls may have been applied.
     pub fn unknown(set: &Set) -> Self {
         Self { uid: set.uid.clone(), uncertain_create: true, retry: Some(Duration::ZERO), ..Self::default() }
     }
@@ -257,7 +287,7 @@ impl ExecutionReport {
         self.pruned.iter().for_each(|revision| expectations.expect_revision_delete(revision));
         self.uncertain_deletes.iter().for_each(|pod| expectations.expect_uncertain_delete(pod));
         if self.uncertain_create {
-            expectations.mark_uncertain();
+            expectations.expect_uncertain_create();
         }
     }
 
@@ -271,17 +301,19 @@ impl ExecutionReport {
     }
 
     /// Whether the execution listed the pods of the DaemonSet from the API server.
-    pub(crate) fn confirms(&self) -> bool {
+    pub(crate) fn has_listed_pods(&self) -> bool {
         self.confirmed.is_some()
     }
 
+    /// Requests a retry after at least this delay.
     fn retry(&mut self, after: Duration) {
         self.retry = Some(self.retry.unwrap_or_default().max(after));
     }
 }
 
-/// Delay after a create failed because the namespace is terminating: usually the DaemonSet is deleted with it.
-const NAMESPACE_TERMINATING_RETRY: Duration = Duration::from_secs(60);
+/// Delay before the next plan after a create failed because the namespace is terminating. Usually the DaemonSet is
+/// deleted together with the namespace.
+const NAMESPACE_TERMINATING_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 impl Execution {
     pub fn new(plan: impl Into<Arc<Plan>>) -> Self {
@@ -337,7 +369,7 @@ impl Execution {
         !self.ready.is_empty()
     }
 
-    /// Whether all calls are done. Enters the next stage that has calls if none is in flight.
+    /// Whether all calls are done. If no call is in flight, the execution first enters the next stage that has calls.
     pub(super) fn is_finished(&mut self) -> bool {
         while self.ready.is_empty() && self.in_flight == 0 && self.stage != ExecutionStage::Done {
             self.advance_stage();
@@ -358,7 +390,7 @@ impl Execution {
         self
     }
 
-    /// Enqueues the next batch of this stage, or enters the next stage.
+    /// Enqueues the next batch of creates, or enters the next stage.
     fn advance_stage(&mut self) {
         let more = self.at < self.plan.create.len() && !self.batch_failed && !self.stopped;
         if self.stage == ExecutionStage::Create && more {
@@ -378,8 +410,8 @@ impl Execution {
         self.enqueue_stage();
     }
 
-    /// Rule: the stages of a plan in order: list pods, adopt and release, write revisions, write pods, write the
-    /// status. If a stage before the pod writes fails, the later ones are skipped; if pod writes fail, the status is
+    /// Rule: a plan is executed in stages: list pods, adopt and release objects, write revisions, write pods, write the
+    /// status. If a stage before the pod writes fails, the later stages are skipped. If pod writes fail, the status is
     /// still written.
     fn enqueue_stage(&mut self) {
         let plan = &self.plan;
@@ -417,7 +449,7 @@ impl Execution {
         }
     }
 
-    /// Rule: creates are sent in batches of 1, 2, 4 …, and stop after the first batch with a failure: a quota or an
+    /// Rule: creates are sent in batches of 1, 2, 4 …, and stop after the first batch with a failure. So a quota or an
     /// invalid template costs one refused call, not one per node. Upstream: `slowStartBatch`.
     fn enqueue_batch(&mut self) {
         let left = self.plan.create.len() - self.at;
@@ -432,16 +464,16 @@ impl Execution {
     }
 
     /// Applies the API server's response to a call.
-    pub fn outcome(&mut self, call: &Call, outcome: Response) {
+    pub fn apply_response(&mut self, call: &Call, response: Response) {
         self.in_flight -= 1;
-        match outcome {
+        match response {
             Response::Refused(error) => self.on_error(call, &error),
-            outcome => self.on_success(call, outcome),
+            response => self.on_success(call, response),
         }
     }
 
-    fn on_success(&mut self, call: &Call, outcome: Response) {
-        match (call, outcome) {
+    fn on_success(&mut self, call: &Call, response: Response) {
+        match (call, response) {
             (Call::ListPods, Response::Pods(pods)) => self.report.confirmed = Some(pods),
             (Call::ReadSet, Response::Set(set)) => self.on_set_read(&set),
             (Call::ReadRevision { .. }, Response::Revision(revision)) => {
@@ -481,9 +513,9 @@ impl Execution {
         }
     }
 
-    /// Rule: the handling of each error. NotFound on a delete counts as deleted. Conflict: reconcile again.
-    /// AlreadyExists on a revision: read the existing revision. A write without a response: list pods before the next
-    /// plan. Any other error: retry with backoff.
+    /// Rule: NotFound on a delete means that the object is deleted. After a Conflict the DaemonSet is reconciled again.
+    /// After AlreadyExists on a revision the existing revision is read. After a write without a response the pods are
+    /// listed before the next plan. After any other error the plan is retried with backoff.
     fn on_error(&mut self, call: &Call, error: &CallError) {
         if let Call::PutStatus { .. } = call {
             return self.on_status_error(error);
@@ -515,15 +547,15 @@ impl Execution {
             }
             (Call::CreatePod { .. }, CallError::NamespaceTerminating) => {
                 self.batch_failed = true;
-                self.report.creates = CreateResult::of(error);
-                return self.report.retry(NAMESPACE_TERMINATING_RETRY);
+                self.report.creates = CreateResult::from_error(error);
+                return self.report.retry(NAMESPACE_TERMINATING_RETRY_DELAY);
             }
             _ => {}
         }
         self.mark_failed();
         if let Call::CreatePod { .. } = call {
             self.batch_failed = true;
-            let creates = CreateResult::of(error);
+            let creates = CreateResult::from_error(error);
             if creates != CreateResult::Unknown {
                 self.report.creates = creates;
             }
@@ -577,10 +609,10 @@ impl Execution {
         }
     }
 
-    /// Rule: if a create of a revision fails because its name is taken, the existing revision is read. If it has the same
-    /// data, and this DaemonSet owns it or can adopt it, it is used. Otherwise the name collides: the `collisionCount` of
-    /// the DaemonSet is incremented, which changes the name of the new revision. In both cases the execution ends, and
-    /// the next plan is made when the watch has delivered the change.
+    /// Rule: if a create of a revision fails because its name is taken, the existing revision is read. The existing
+    /// revision is used if it has the same data, and this DaemonSet owns it or can adopt it. Otherwise the name
+    /// collides, and the `collisionCount` of the DaemonSet is incremented, which changes the name of the new revision.
+    /// In both cases the execution ends, and the next plan is made when the watch has delivered the change.
     fn on_revision_read(&mut self, found: Option<&Revision>) {
         let set = &self.plan.set;
         let ours = |it: &&Revision| {
@@ -597,8 +629,7 @@ impl Execution {
         }
     }
 
-    /// Rule: `collisionCount` is incremented only if the DaemonSet still has the count that the colliding name was
-    /// computed from.
+    /// Rule: `collisionCount` is incremented only if it is still the value from which the colliding name was computed.
     fn increment_collision_count(&mut self, fresh: &Arc<Set>) {
         self.mark_failed();
         self.report.retry(Duration::ZERO);

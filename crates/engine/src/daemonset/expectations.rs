@@ -1,4 +1,5 @@
-//! Prevents a new plan for a DaemonSet until the watches have delivered the controller's own writes.
+//! Expectations: no new plan is made for a DaemonSet until the watches have delivered the controller's own writes for
+//! it.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -11,17 +12,19 @@ use crate::daemonset::facts::{Kind, Pod, Revision};
 
 /// The writes for one DaemonSet that the watches have not delivered yet. Upstream: `ControllerExpectations`.
 ///
-/// Creates, patches and status writes are expected by resource version, deletes by UID. A write that no watch will
-/// deliver (it failed, or changed nothing) is not expected. Every wait has a timeout.
+/// Creates, patches and status writes are expected by resource version, deletes by UID. A write that failed or changed
+/// nothing is not expected, because no watch will deliver it. Every wait has a timeout.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Expectations {
     /// Highest resource version written, by kind.
     wrote: BTreeMap<Kind, u64>,
     /// Deletes that the index does not show yet, by UID of the pod or revision.
     deletes: BTreeMap<Text, (Kind, ObjectKey)>,
-    /// The response to a create or delete of a pod was lost: a list must show whether the write was applied.
+    /// Whether the response to a create or delete of a pod was lost. Only a list shows whether the write was applied.
     uncertain: bool,
+    /// Time since which some expectation has been unmet.
     unmet_since: Option<Time>,
+    /// Time of the last list of the pods from the API server.
     confirmed_at: Option<Time>,
 }
 
@@ -30,14 +33,17 @@ const CONFIRM_AFTER: Duration = Duration::from_secs(10);
 /// Time after which unmet expectations cause a relist of every kind.
 pub(crate) const RELIST_AFTER: Duration = Duration::from_secs(30);
 
-/// What a plan does while the expectations of its DaemonSet are unmet.
+/// What the plan of a DaemonSet does while expectations of the DaemonSet are unmet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UnmetExpectations {
+    /// The plan waits for this number of writes.
     Wait { writes: usize, recheck_at: Time },
+    /// The plan lists the pods of the DaemonSet and, if `relist`, requests a new list of every kind.
     Confirm { relist: bool, recheck_at: Time },
 }
 
 impl Expectations {
+    /// Expects the watch of a kind to deliver this resource version.
     pub(crate) fn expect_version(&mut self, kind: Kind, resource_version: u64) {
         let highest = self.wrote.entry(kind).or_default();
         *highest = (*highest).max(resource_version);
@@ -54,7 +60,7 @@ impl Expectations {
     }
 
     /// Records that a create may have been applied although its response was lost.
-    pub(crate) fn mark_uncertain(&mut self) {
+    pub(crate) fn expect_uncertain_create(&mut self) {
         self.uncertain = true;
     }
 
@@ -64,7 +70,8 @@ impl Expectations {
         self.uncertain = true;
     }
 
-    /// Applies a list of the set's pods from the API server: `(uid, resource version, deleting)`.
+    /// Applies a list of the DaemonSet's pods from the API server: UID, resource version, and whether the pod is being
+    /// deleted.
     pub(crate) fn apply_pod_list(&mut self, pods: &[(Text, u64, bool)], now: Time) {
         for (_, resource_version, _) in pods {
             self.expect_version(Kind::Pods, *resource_version);
@@ -79,9 +86,10 @@ impl Expectations {
         self.confirmed_at = Some(now);
     }
 
-    /// Rule: a plan is made only from an index that shows all of the controller's own writes for the DaemonSet. `seen`
-    /// is the newest resource version that the watch of a kind has delivered, `is_alive` whether the index shows the
-    /// object of that UID alive. Returns `None` if all expectations are met.
+    /// Rule: a plan is made only from an index that contains all of the controller's own writes for the DaemonSet.
+    /// `seen` returns the newest resource version that the watch of a kind has delivered. `is_alive` returns whether
+    /// the index contains the object with that UID and the object is not terminating. Returns `None` if all
+    /// expectations are met.
     pub(crate) fn check(
         &mut self,
         seen: impl Fn(Kind) -> u64,
@@ -108,7 +116,7 @@ impl Expectations {
         Some(UnmetExpectations::Wait { writes, recheck_at: asked + CONFIRM_AFTER })
     }
 
-    /// Whether all expectations are met; checked after every event.
+    /// Whether all expectations are met. This is checked after every event.
     pub(crate) fn are_met(
         &self,
         seen: impl Fn(Kind) -> u64,
@@ -119,7 +127,8 @@ impl Expectations {
             && self.deletes.iter().all(|(uid, (kind, key))| !is_alive(*kind, uid, key))
     }
 
-    /// Number of expected writes (version expectations count once per kind); a lost response counts as one.
+    /// Number of expected writes: one for each kind with an expected resource version, and one for each delete. At
+    /// least one if a response was lost.
     pub(crate) fn pending_count(&self) -> usize {
         (self.wrote.len() + self.deletes.len()).max(usize::from(self.uncertain))
     }

@@ -1,8 +1,9 @@
-//! Index of all objects that concern DaemonSets, by key, owner, node and label. It applies watch events and returns the
-//! keys of the DaemonSets to reconcile.
+//! Index of the facts about all objects that concern DaemonSets, by key, owner, node and label. Facts are the fields of
+//! API objects that rules read, decoded. The index applies watch events and returns the keys of the DaemonSets to
+//! reconcile.
 //!
-//! The cost of an event is that of the cells it changes: a pod changes one cell of one DaemonSet, a node one cell of
-//! each DaemonSet, a heartbeat none.
+//! An event recomputes only the cells that it changes. A cell is the state of one DaemonSet on one node, so a pod
+//! changes one cell of one DaemonSet, a node changes one cell of each DaemonSet, and a heartbeat changes no cell.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -23,28 +24,32 @@ use crate::hash_ordered_map::HashOrderedMap;
 /// The facts about all objects, and the state of each DaemonSet.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// The newest resource version that the watch of each kind has delivered; a kind has no entry before its first list.
+    /// The newest resource version that the watch of each kind has delivered. A kind has no entry before its first
+    /// list.
     pub(super) seen: BTreeMap<Kind, u64>,
-    /// The newest resource version of each kind ever delivered. A list from an API server that lags behind may be older.
+    /// The newest resource version of each kind ever delivered. A list from an API server that lags behind may be
+    /// older.
     pub(super) newest: BTreeMap<Kind, u64>,
     pub(super) objects: Objects,
     pub(super) entries: BTreeMap<ObjectKey, SetEntry>,
+    /// Keys of the DaemonSets by UID.
     by_uid: BTreeMap<Text, ObjectKey>,
 }
 
-/// One DaemonSet: its pods, its cells, and the controller's in-memory state about it. The in-memory state belongs to
-/// the UID: a DaemonSet that was deleted and created again starts with an empty state.
+/// One DaemonSet with its pods, its cells, and the controller's in-memory state about it. The in-memory state belongs
+/// to the UID, so a DaemonSet that was deleted and created again starts with an empty state.
 #[derive(Debug)]
 pub(super) struct SetEntry {
     pub(super) set: Arc<Set>,
     /// Pods of the DaemonSet by target node.
     pub(super) pods: HashOrderedMap<Text, Vec<Arc<Pod>>>,
-    /// Number of pods by revision label.
+    /// Number of pods by revision hash label.
     pub(super) pods_by_hash: BTreeMap<Text, usize>,
     /// Objects to adopt or to release.
     pub(super) claims: BTreeMap<(Kind, Text), Claim>,
     pub(super) set_state: SetState,
     pub(super) dirty: DirtyCells,
+    /// Time of the last reconcile.
     pub(super) reconciled_at: Option<Time>,
     pub(super) memory: Memory,
 }
@@ -65,9 +70,9 @@ impl DirtyCells {
 }
 
 impl Index {
-    /// Rule: no plan is made before all four kinds have been listed, because an empty cache is not an empty cluster,
-    /// nor while a list is older than what the watch has already delivered.
-    pub(super) fn synced(&self) -> bool {
+    /// Rule: no plan is made before all four kinds have been listed, because an empty cache is not an empty cluster. No
+    /// plan is made either while the list of a kind is older than what the watch of that kind has already delivered.
+    pub(super) fn is_synced(&self) -> bool {
         let listed = |kind: &Kind| {
             let newest = self.newest.get(kind).copied().unwrap_or(0);
             self.seen.get(kind).is_some_and(|seen| newest <= *seen)
@@ -75,7 +80,7 @@ impl Index {
         Kind::ALL.iter().all(listed)
     }
 
-    /// Applies an event and returns the keys of the sets that it concerns.
+    /// Applies an event and returns the keys of the DaemonSets that the event concerns.
     pub(super) fn apply(&mut self, event: Event<Fact>) -> BTreeSet<ObjectKey> {
         let mut keys = BTreeSet::new();
         match event {
@@ -100,6 +105,7 @@ impl Index {
         keys
     }
 
+    /// Records that the watch of a kind has delivered a resource version.
     pub(super) fn advance_watch(&mut self, kind: Kind, resource_version: u64) {
         // Before the first list of a kind its watch has delivered nothing, whatever version arrives.
         if let Some(seen) = self.seen.get_mut(&kind) {
@@ -109,8 +115,8 @@ impl Index {
         }
     }
 
-    /// Rule: an event that is not newer than the newest one of its kind is already in the index. Applying it again
-    /// would restore an old state, and could discard the in-memory state of a DaemonSet created since.
+    /// Rule: an event that is not newer than the newest event of its kind is already in the index. To apply the event
+    /// again would restore an old state, and could discard the in-memory state of a DaemonSet that was created since.
     fn is_stale(&self, kind: Kind, resource_version: u64) -> bool {
         resource_version <= self.newest.get(&kind).copied().unwrap_or(0)
     }
@@ -146,12 +152,12 @@ impl Index {
         }
     }
 
-    /// An index with the same facts and memory, and every cell still to be computed.
+    /// Returns an index with the same facts and in-memory state, in which every cell is yet to be computed.
     pub(super) fn with_all_cells_dirty(&self) -> Self {
         let mut scratch = Self { seen: self.seen.clone(), ..Self::default() };
         let mut ignored = BTreeSet::new();
         let sets = self.entries.values().map(|it| Fact::Set(it.set.clone()));
-        for fact in self.objects.all().into_iter().chain(sets) {
+        for fact in self.objects.all_facts().into_iter().chain(sets) {
             scratch.apply_fact(fact, &mut ignored);
         }
         scratch.seen = self.seen.clone();
@@ -243,7 +249,8 @@ impl Index {
         }
     }
 
-    /// Replaces a pod in place if its owner, node and labels are unchanged, as in most events. Returns whether it did.
+    /// Replaces a pod in place if its owner, node and labels are unchanged, as in most events. Returns whether the pod
+    /// was replaced.
     fn replace_pod_in_place(
         &mut self,
         before: &Arc<Pod>,
@@ -270,8 +277,8 @@ impl Index {
         }
     }
 
-    /// Rule: an object with a controller concerns only the DaemonSet with that UID in the same namespace; an orphan
-    /// concerns all DaemonSets of its namespace.
+    /// Rule: an object with a controller concerns only the DaemonSet with the controller's UID in the same namespace.
+    /// An object without a controller concerns all DaemonSets of its namespace.
     fn concerned_sets(&self, owner: Option<&Text>, namespace: &Text) -> Vec<ObjectKey> {
         match owner {
             Some(uid) => {
@@ -344,8 +351,8 @@ impl Index {
     }
 }
 
-/// Whether both versions of a DaemonSet have the same cells and history. `collisionCount` is compared because it is
-/// part of the next revision's name: otherwise a colliding name would be tried again and again.
+/// Whether two versions of a DaemonSet have the same cells and revision history. `collisionCount` is compared because
+/// the name of the next revision depends on it. Otherwise a colliding name would be tried again and again.
 fn has_same_cells(a: &Set, b: &Set) -> bool {
     a.generation == b.generation
         && a.selector == b.selector
@@ -387,7 +394,8 @@ impl SetEntry {
     }
 
     /// Rule: a pod belongs to the DaemonSet that is its controller, by UID. A pod that the selector no longer matches
-    /// is released; a matching orphan is adopted unless it is terminating. Upstream: `ClaimPods`.
+    /// is released. A matching pod without a controller is adopted unless the pod is terminating. Returns whether the
+    /// pod concerns the DaemonSet. Upstream: `ClaimPods`.
     fn add_pod(&mut self, pod: &Arc<Pod>) -> bool {
         let matches = self.set.selector.matches(&pod.labels);
         let stray = match &pod.owner {
@@ -413,6 +421,7 @@ impl SetEntry {
         true
     }
 
+    /// Removes a pod. Returns whether the pod concerned the DaemonSet.
     fn remove_pod(&mut self, pod: &Arc<Pod>) -> bool {
         let was_stray = self.claims.remove(&(Kind::Pods, pod.key.name.clone())).is_some();
         if was_stray || pod.owner.as_ref() != Some(&self.set.uid) || !self.set.selector.matches(&pod.labels) {
@@ -438,7 +447,8 @@ impl SetEntry {
         true
     }
 
-    /// Updates whether a revision is to be adopted or released, by the same rule as for pods.
+    /// Updates whether a revision is to be adopted or released, by the same rule as for pods. Returns whether the
+    /// revision is to be adopted or released, or was before.
     fn update_revision_claim(&mut self, objects: &Objects, name: &Text) -> bool {
         let place = (Kind::Revisions, name.clone());
         let was_stray = self.claims.remove(&place).is_some();

@@ -1,5 +1,5 @@
-//! Builds the API objects and patches of the DaemonSet controller: pods, revisions, owner references. Templates stay
-//! JSON, so that fields which only a newer cluster knows are copied from the DaemonSet to its pods.
+//! Builds the API objects and patches that the DaemonSet controller writes: pods, revisions, owner references.
+//! Templates stay JSON, so that fields which only a newer API server knows are copied from the DaemonSet to its pods.
 mod call;
 
 use alloc::{
@@ -22,11 +22,11 @@ pub use call::{
 
 /// Label with the revision hash of a pod or ControllerRevision.
 pub const HASH_LABEL: &str = LABEL_CONTROLLER_REVISION_HASH;
-/// Label with the template generation, used before ControllerRevisions existed; kept for DaemonSets that still have the
-/// annotation.
+/// Label with the template generation, which Kubernetes used before ControllerRevisions existed. Pods of DaemonSets
+/// that still have the annotation get this label.
 pub const GENERATION_LABEL: &str = LABEL_POD_TEMPLATE_GENERATION;
-/// `schedulerName` of pods that the controller binds itself.
-pub const DIRECT_SCHEDULER: &str = "kubernetes.io/daemonset-controller";
+/// `schedulerName` of pods that the DaemonSet controller binds itself.
+pub const DIRECT_BINDING_SCHEDULER_NAME: &str = "kubernetes.io/daemonset-controller";
 
 /// The DaemonSet that owns the objects built here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,14 +39,14 @@ pub struct Owner<'a> {
 /// The component that binds a daemon pod to its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binding {
-    /// The scheduler: the pod's node affinity allows one node only.
+    /// The scheduler binds the pod. The pod's node affinity allows one node only.
     Scheduler,
-    /// The controller, by `spec.nodeName`.
+    /// The DaemonSet controller sets `spec.nodeName` when it creates the pod.
     Direct,
 }
 
 /// Rule: a daemon pod is the template plus the revision hash label, the owner reference, the automatic tolerations and
-/// its node; every other field is copied from the template without being parsed.
+/// its node. Every other field is copied from the template without being parsed.
 /// Upstream: `CreatePodTemplate`, `GetPodFromTemplate`.
 pub fn daemon_pod(
     owner: Owner<'_>,
@@ -81,7 +81,7 @@ pub fn daemon_pod(
         Binding::Scheduler => pin_to_node(&mut spec, node),
         Binding::Direct => {
             spec.insert("nodeName".to_string(), node.into());
-            spec.insert("schedulerName".to_string(), DIRECT_SCHEDULER.into());
+            spec.insert("schedulerName".to_string(), DIRECT_BINDING_SCHEDULER_NAME.into());
         }
     }
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
@@ -94,7 +94,8 @@ pub struct AutomaticToleration {
     pub effect: &'static str,
 }
 
-/// Tolerations of node problems that must neither evict daemon pods nor prevent new ones, in upstream's order.
+/// Tolerations for the taints of node problems that must neither evict daemon pods nor prevent new ones, in upstream's
+/// order.
 pub const AUTOMATIC_TOLERATIONS: [AutomaticToleration; 6] = [
     AutomaticToleration { key: TAINT_NODE_NOT_READY, effect: "NoExecute" },
     AutomaticToleration { key: TAINT_NODE_UNREACHABLE, effect: "NoExecute" },
@@ -104,12 +105,12 @@ pub const AUTOMATIC_TOLERATIONS: [AutomaticToleration; 6] = [
     AutomaticToleration { key: TAINT_NODE_UNSCHEDULABLE, effect: "NoSchedule" },
 ];
 
-/// Toleration for pods with `hostNetwork` only: they often set up the node's network.
+/// Toleration that only pods with `hostNetwork` get, because such pods often set up the node's network.
 pub const HOST_NETWORK_TOLERATION: AutomaticToleration =
     AutomaticToleration { key: TAINT_NODE_NETWORK_UNAVAILABLE, effect: "NoSchedule" };
 
-/// Rule: the tolerations that every daemon pod gets. Placement and pod creation use the same list: with two lists, one
-/// side could evict forever what the other side recreates.
+/// Rule: every daemon pod gets these tolerations. Placement and pod creation use the same list. With two lists,
+/// placement could delete forever the pods that pod creation creates again.
 /// Upstream: `AddOrUpdateDaemonPodTolerations`.
 pub fn automatic_tolerations(host_network: bool) -> impl Iterator<Item = AutomaticToleration> {
     AUTOMATIC_TOLERATIONS.into_iter().chain(host_network.then_some(HOST_NETWORK_TOLERATION))
@@ -118,8 +119,8 @@ pub fn automatic_tolerations(host_network: bool) -> impl Iterator<Item = Automat
 /// Rule: a ControllerRevision is named after the DaemonSet and the template hash, has the labels of its pods, and has
 /// the DaemonSet's annotations, from which `kubectl rollout history` reads the change cause.
 ///
-/// Encode it with `go_json::to_string`: the API server stores the bytes of `data` as received, and upstream compares
-/// those bytes. Upstream: `snapshot`.
+/// Encode the result with `go_json::to_string`, because the API server stores the bytes of `data` as received, and
+/// upstream compares those bytes. Upstream: `snapshot`.
 pub fn controller_revision(
     owner: Owner<'_>,
     annotations: &Value,
@@ -152,11 +153,11 @@ pub fn revision_data(template: &Value) -> String {
     go_json::to_string(&revision_patch(template))
 }
 
-/// Rule: the hash of a revision is a short name for its template; `collisionCount` changes it when another template has
-/// the same hash. It never decides whether two templates are equal.
+/// Rule: the hash of a revision is a short name for its template. `collisionCount` changes the hash when another
+/// template has the same hash. The hash never decides whether two templates are equal.
 ///
-/// Upstream hashes a dump of a Go struct, we hash the JSON: the hashes differ, and nothing may rely on them. Upstream:
-/// `ComputeHash`.
+/// Upstream hashes a dump of a Go struct, but this function hashes the JSON. So the hashes differ, and nothing may rely
+/// on them. Upstream: `ComputeHash`.
 pub fn revision_hash(template: &Value, collisions: Option<i32>) -> String {
     let text = go_json::to_string(template);
     // Upstream writes the 32-bit collision count into an eight-byte buffer.
@@ -165,9 +166,9 @@ pub fn revision_hash(template: &Value, collisions: Option<i32>) -> String {
     safe_encode(&sum.to_string())
 }
 
-/// Rule: the adoption patch adds the DaemonSet's owner reference and keeps the others. The UID makes it fail on another
-/// object with the same name, the resource version on an object that changed since it was read. A strategic merge
-/// patch.
+/// Rule: the adoption patch, a strategic merge patch, adds the DaemonSet's owner reference and keeps the others. The
+/// UID makes the patch fail on another object with the same name. The resource version makes the patch fail on an
+/// object that changed since it was read.
 /// Upstream: `ownerRefControllerPatch`.
 pub fn adopt_patch(owner: Owner<'_>, uid: &str, resource_version: &str) -> Value {
     let mut patch = precondition_metadata(uid, resource_version);
@@ -175,7 +176,7 @@ pub fn adopt_patch(owner: Owner<'_>, uid: &str, resource_version: &str) -> Value
     json!({"metadata": patch})
 }
 
-/// Rule: the release patch removes the DaemonSet's owner reference and keeps the others. A strategic merge patch.
+/// Rule: the release patch, a strategic merge patch, removes the DaemonSet's owner reference and keeps the others.
 /// Upstream: `GenerateDeleteOwnerRefStrategicMergeBytes`.
 pub fn release_patch(owner_uid: &str, uid: &str, resource_version: &str) -> Value {
     let mut patch = precondition_metadata(uid, resource_version);
@@ -183,7 +184,7 @@ pub fn release_patch(owner_uid: &str, uid: &str, resource_version: &str) -> Valu
     json!({"metadata": patch})
 }
 
-/// Rule: pods of a deduplicated revision get the hash label of the revision that is kept. A merge patch.
+/// Rule: pods of a duplicate revision get the hash label of the revision that is kept, by a merge patch.
 /// Upstream: `dedupCurHistories`.
 pub fn relabel_patch(hash: &str, uid: &str, resource_version: &str) -> Value {
     let mut patch = precondition_metadata(uid, resource_version);
@@ -191,20 +192,22 @@ pub fn relabel_patch(hash: &str, uid: &str, resource_version: &str) -> Value {
     json!({"metadata": patch})
 }
 
-/// Rule: a revision that becomes current again gets the next revision number. A merge patch.
+/// Rule: a revision that becomes current again gets the next revision number, by a merge patch.
 /// Upstream: `constructHistory`.
 pub fn renumber_patch(revision: i64, uid: &str, resource_version: &str) -> Value {
     json!({"metadata": precondition_metadata(uid, resource_version), "revision": revision})
 }
 
-/// Rule: a revision without a hash label gets its own name as hash, which no other revision can have. A merge patch.
+/// Rule: a revision without a hash label gets its own name as hash label, by a merge patch. No other revision can have
+/// that label.
 /// Upstream: `constructHistory`.
 pub fn label_revision_patch(name: &str, uid: &str, resource_version: &str) -> Value {
     relabel_patch(name, uid, resource_version)
 }
 
-/// Rule: an automatic toleration replaces the template's toleration with the same key, effect, operator and value
-/// (which may have a time limit), or else is appended. The order is kept.
+/// Rule: an automatic toleration replaces the template's toleration with the same key, effect, operator and value,
+/// which may have a time limit. If the template has no such toleration, the automatic toleration is appended. The order
+/// of the tolerations is kept.
 /// Upstream: `AddOrUpdateTolerationInPodSpec`.
 pub(crate) fn add_automatic_tolerations(spec: &mut Map<String, Value>) {
     let host_network = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
@@ -233,8 +236,8 @@ pub(crate) fn add_automatic_tolerations(spec: &mut Map<String, Value>) {
     spec.insert("tolerations".to_string(), tolerations.into());
 }
 
-/// Rule: a term for the target node replaces the template's required node affinity, which placement has already
-/// checked. Preferred node affinity and pod affinity stay.
+/// Rule: a term that matches only the target node replaces the template's required node affinity, which placement has
+/// already checked. Preferred node affinity and pod affinity stay.
 /// Upstream: `ReplaceDaemonSetPodNodeNameNodeAffinity`.
 fn pin_to_node(spec: &mut Map<String, Value>, node: &str) {
     const REQUIRED_AFFINITY_FIELD: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -252,7 +255,7 @@ pub(crate) fn node_name_term(node: &str) -> Value {
     json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]})
 }
 
-/// Removes and returns the object at `key`; an empty object if there is none.
+/// Removes and returns the object at `key`. Returns an empty object if there is none.
 fn remove_object(fields: &mut Map<String, Value>, key: &str) -> Map<String, Value> {
     match fields.remove(key) {
         Some(Value::Object(inner)) => inner,
@@ -264,7 +267,8 @@ fn template_labels(template: &Value) -> Map<String, Value> {
     template["metadata"]["labels"].as_object().cloned().unwrap_or_default()
 }
 
-/// Rule: the DaemonSet is the controller of every object that it creates, and its foreground deletion waits for them.
+/// Rule: the DaemonSet is the controller of every object that it creates, and its foreground deletion waits until these
+/// objects are deleted.
 fn owner_reference(owner: Owner<'_>) -> Value {
     json!({
         "apiVersion": "apps/v1",
@@ -276,13 +280,15 @@ fn owner_reference(owner: Owner<'_>) -> Value {
     })
 }
 
+/// The patch that restores a template, as in the `data` of a ControllerRevision.
 fn revision_patch(template: &Value) -> Value {
     let mut template = template.as_object().cloned().unwrap_or_default();
     template.insert("$patch".to_string(), "replace".into());
     json!({"spec": {"template": template}})
 }
 
-/// Patch metadata with UID and resource version as preconditions: the patch fails on any other object or version.
+/// The metadata of a patch with UID and resource version as preconditions, so that the patch fails on any other object
+/// or version.
 fn precondition_metadata(uid: &str, resource_version: &str) -> Map<String, Value> {
     let mut metadata = Map::new();
     metadata.insert("uid".to_string(), uid.into());
@@ -294,7 +300,8 @@ fn fnv1a_32(bytes: impl Iterator<Item = u8>) -> u32 {
     bytes.fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Rule: a hash is encoded in an alphabet without vowels and characters that resemble them, so that it spells no word.
+/// Rule: a hash is encoded in an alphabet without vowels and without characters that resemble vowels, so that the hash
+/// spells no word.
 /// Upstream: `rand.SafeEncodeString`.
 fn safe_encode(text: &str) -> String {
     const SAFE_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";

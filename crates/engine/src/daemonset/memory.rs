@@ -1,5 +1,7 @@
-//! The controller's in-memory state about a DaemonSet, and how its cells are computed from facts and memory. A restart
-//! loses this state without harm.
+//! The controller's in-memory state about a DaemonSet. A restart loses this state without harm.
+//!
+//! This module also computes the cells of a DaemonSet (a cell is the state of the DaemonSet on one node) from that
+//! state and from facts (the fields of API objects that rules read, decoded).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -20,18 +22,21 @@ use crate::daemonset::revision::{self, CurrentRevision};
 use crate::daemonset::status::REASON_STALLED;
 use crate::daemonset::{FailedPodBackoff, ROLLOUT_STALLED_AFTER, RolloutDeletion, RolloutProgress, SetState};
 
-/// In-memory state of one DaemonSet.
+/// The controller's in-memory state about one DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Memory {
     pub(super) expectations: Expectations,
     /// Failed-pod backoff by node, for the current generation.
     pub(super) backoffs: BTreeMap<Text, FailedPodBackoff>,
-    /// Nodes whose pod the rollout deleted, with the revision and the time.
+    /// The last pod deletion on each node, with the revision and the time.
     pub(super) rollout_deletions: BTreeMap<Text, RolloutDeletion>,
+    /// The generation of the DaemonSet that `backoffs`, `failures` and `retry_at` belong to.
     pub(super) generation: i64,
     /// Number of consecutive plans with a failed call.
     pub(super) failures: u32,
+    /// Time before which no new plan is made after a failed call.
     pub(super) retry_at: Option<Time>,
+    /// Result of the most recent pod creates.
     pub(super) creates: CreateResult,
     pub(super) rollout_progress: Option<RolloutProgress>,
     /// The generation whose events about an invalid spec or selector were recorded.
@@ -44,17 +49,18 @@ pub(super) struct Memory {
 /// write, and more than four status writes per second help no reader.
 const STATUS_WRITE_INTERVAL_MIN: Duration = Duration::from_millis(250);
 
-/// Minimum and maximum delay after a failed call; the delay doubles each time.
+/// Delay before the next plan after the first plan with a failed call. The delay doubles with each such plan.
 const CALL_RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
+/// Maximum delay before the next plan after a plan with a failed call.
 const CALL_RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 
-/// Number of consecutive failed plans, which take about three seconds, after which the Degraded condition reports that
-/// API calls fail.
-const FAILURES_REPORTED_AFTER: u32 = 5;
+/// Number of consecutive plans with a failed call after which the Degraded condition reports server errors of pod
+/// creates. With the retry delays this takes about three seconds.
+const FAILED_PLANS_BEFORE_DEGRADED: u32 = 5;
 
 impl SetEntry {
-    /// Handles a clock that was set back since the last reconcile, and a new generation of the DaemonSet. After a clock
-    /// was set back, all cells are recomputed, and no delay becomes longer than it was.
+    /// Handles a clock that was set back since the last reconcile, and a new generation of the DaemonSet. After the
+    /// clock was set back, all cells are recomputed, and no delay becomes longer than before.
     pub(super) fn check_clock_and_generation(&mut self, now: Time) {
         if self.reconciled_at.is_some_and(|it| now < it) {
             self.dirty = DirtyCells::All;
@@ -80,6 +86,7 @@ impl SetEntry {
         }
     }
 
+    /// Computes again the cells that are dirty or due.
     pub(super) fn refresh_cells(&mut self, objects: &Objects, now: Time) {
         let due = |set_state: &SetState| -> Option<Text> {
             let first = set_state.timers.first().filter(|(at, _)| *at <= now);
@@ -147,8 +154,8 @@ impl SetEntry {
         self.set_state.put_cell(current, name, cell);
     }
 
-    /// Rule: status writes that change counts only are limited to four a second. A new generation, a changed condition
-    /// and the completion of a rollout are written at once.
+    /// Rule: status writes that change only counts are limited to four per second. A new generation, a changed
+    /// condition and the completion of a rollout are written at once.
     pub(super) fn throttle_status(&self, plan: &mut Plan, now: Time) {
         let Some(until) =
             self.memory.status_at.map(|it| it + STATUS_WRITE_INTERVAL_MIN).filter(|it| now < *it)
@@ -164,16 +171,17 @@ impl SetEntry {
                 && it.conditions.len() == before.conditions.len()
                 && !it.conditions.iter().zip(&before.conditions).any(|(a, b)| turned(a, b))
         };
-        if plan.status.as_ref().is_some_and(counts_alone) && !self.set_state.totals.complete() {
+        if plan.status.as_ref().is_some_and(counts_alone) && !self.set_state.totals.is_rollout_complete() {
             plan.status = None;
             plan.wake_at = earliest(plan.wake_at, Some(until));
         }
     }
 
+    /// Records whether the rollout has made progress since the last reconcile.
     pub(super) fn record_progress(&mut self, now: Time) {
         let Some(current) = &self.set_state.history.current else { return };
         let counts = self.set_state.totals.counts();
-        let complete = self.set_state.totals.complete();
+        let complete = self.set_state.totals.is_rollout_complete();
         let (hash, generation) = (current.hash.clone(), self.set.generation);
         let mut next = RolloutProgress {
             hash,
@@ -199,7 +207,8 @@ impl SetEntry {
         self.memory.rollout_progress = Some(next);
     }
 
-    /// Rule: after a restart the controller keeps the stored Stalled condition as long as the counts are the same.
+    /// Rule: after a restart the controller keeps the reason `Stalled` of the stored `Progressing` condition as long as
+    /// the counts are the same.
     fn was_stalled_before_restart(&self, counts: &StatusCounts) -> bool {
         let status = &self.set.status;
         let stalled =
@@ -211,7 +220,7 @@ impl SetEntry {
 }
 
 impl Memory {
-    /// The in-memory state of one node.
+    /// The in-memory state of the DaemonSet on one node.
     fn node_memory(&self, node: &Text) -> NodeMemory<'_> {
         NodeMemory {
             backoff: self.backoffs.get(node).copied(),
@@ -219,6 +228,7 @@ impl Memory {
         }
     }
 
+    /// Applies the report of an execution.
     pub(super) fn apply_report(&mut self, report: &ExecutionReport, now: Time) {
         report.update_expectations(&mut self.expectations, now);
         if report.wrote_status() {
@@ -226,14 +236,14 @@ impl Memory {
         }
         match &report.creates {
             CreateResult::Unknown => {}
-            CreateResult::Failed(_) if self.failures < FAILURES_REPORTED_AFTER => {}
+            CreateResult::Failed(_) if self.failures < FAILED_PLANS_BEFORE_DEGRADED => {}
             CreateResult::Refused(_) | CreateResult::Failed(_)
                 if self.creates == CreateResult::NamespaceTerminating => {}
             creates => self.creates = creates.clone(),
         }
         match report.retry {
             // A plan that only lists pods does not reset the failure count.
-            None if report.confirms() => self.retry_at = None,
+            None if report.has_listed_pods() => self.retry_at = None,
             None => (self.failures, self.retry_at) = (0, None),
             Some(asked) => {
                 let wait = CALL_RETRY_DELAY_MIN

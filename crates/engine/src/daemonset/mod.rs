@@ -1,4 +1,4 @@
-//! The DaemonSet controller: which node gets a pod, of which revision, and when.
+//! The DaemonSet controller: decides which node gets a pod, of which revision, and when.
 //!
 //! ```text
 //! API objects -> facts -> index -> decision -> plan -> execution -> manifest -> API objects
@@ -7,22 +7,23 @@
 //!                           +------ expectations <---------+
 //! ```
 //!
-//! - [`facts`]: API objects, parsed once into small values;
-//! - `index`: the facts by key, owner, node and label; applies events and returns the keys to reconcile;
+//! - [`facts`]: the fields of API objects that rules read, decoded once;
+//! - `index`: stores the facts by key, owner, node and label, applies events and returns the keys to reconcile;
 //! - [`placement`]: whether a node should run, keep or lose a pod;
-//! - `decision`: makes the plan of one DaemonSet from its cells (one per node);
+//! - `cell`: the state of one DaemonSet on one node;
+//! - `decision`: makes the plan of one DaemonSet from its cells;
 //! - [`plan`]: all writes for one DaemonSet, as a value;
-//! - [`planner`]: the plan of a DaemonSet, from index and memory;
-//! - [`execution`]: the next call, given a plan and the responses so far;
-//! - `expectations`: no new plan before the watches have delivered the controller's own writes;
-//! - `memory`: in-memory state that no object has: backoff, retries, status throttling, progress of the rollout;
-//! - [`manifest`]: request bodies;
-//! - [`why`]: all reasons that the engine gives;
+//! - [`planner`]: applies events and makes plans from the index and the in-memory state;
+//! - [`execution`]: returns the next call, given a plan and the responses so far;
+//! - `expectations`: prevents a new plan until the watches have delivered the controller's own writes;
+//! - `memory`: the state that is in no API object: backoff, retries, status throttling, progress of the rollout;
+//! - [`manifest`]: builds request bodies;
+//! - [`why`]: all reasons that verdicts, plans and explanations give;
 //! - `controller`: implements [`Controller`](crate::controller::Controller) with these modules.
 //!
-//! Lists are consistent reads, never from the API server's watch cache: a new leader must see what the last leader
-//! wrote. Watches request bookmarks, which show that a write that changed nothing will not be delivered. A leader that
-//! finds another holder in its lease exits, even if that holder is gone again.
+//! Lists are consistent reads, never from the API server's watch cache, because a new leader must see what the last
+//! leader wrote. Watches request bookmarks. A bookmark shows that a write which changed nothing will not be delivered.
+//! A leader that finds another holder in its lease exits, even if that holder no longer exists.
 
 pub mod facts;
 

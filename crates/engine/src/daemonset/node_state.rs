@@ -1,4 +1,5 @@
-//! State of one DaemonSet on every node as of the last reconcile, for `muster explain`.
+//! The state of one DaemonSet on every node as of the last reconcile, for `muster explain`. It is read from the
+//! DaemonSet's cells. A cell is the state of one DaemonSet on one node, with the writes that the node needs.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -18,7 +19,7 @@ use crate::daemonset::plan::RevisionWrite;
 use crate::daemonset::why::Why;
 use crate::daemonset::{self, FailedPodBackoff, RolloutDeletion};
 
-/// State of one DaemonSet on one node, with the reason.
+/// State of one DaemonSet on one node, with the reason of this state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeExplanation {
     pub node: Text,
@@ -30,24 +31,31 @@ pub struct NodeExplanation {
     pub why: Why,
     /// Whether the node counts against `maxUnavailable` or `maxSurge`.
     pub charged: bool,
+    /// The time at which this state must be computed again even without an event.
     pub wakes_at: Option<Time>,
 }
 
-/// State of one DaemonSet on one node. In the first six states the node should run a pod; in the next three states it
-/// should not; in the last state the node no longer exists.
+/// State of one DaemonSet on one node. In the first six states the node should run a pod. In the next three states it
+/// should not. In the last state the node no longer exists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum NodeState {
+    /// The pod is available and up to date.
     UpToDate,
+    /// The pod is Ready and outdated.
     Outdated,
-    /// The node has a pod that is not available.
+    /// The pod is not Ready, or not yet available.
     NotReady,
-    /// The node has a pod that is not bound yet.
+    /// The pod is not bound yet.
     Pending,
+    /// The pod is being deleted.
     Terminating,
+    /// The node has no pod of the DaemonSet.
     Missing,
-    /// The node is not eligible for a new pod and keeps the one it has.
+    /// The node is not eligible for a new pod and keeps the existing pod.
     Kept,
+    /// The pod is being deleted, or is to be deleted.
     Leaving,
+    /// The node has no pod of the DaemonSet.
     Excluded,
     /// The node was deleted.
     Gone,
@@ -75,8 +83,8 @@ impl NodeState {
             (Some(Verdict::Run), None) => Self::Missing,
             (Some(Verdict::Run), Some(pod)) if pod.deleting => Self::Terminating,
             (Some(Verdict::Run), Some(pod)) if !pod.bound => Self::Pending,
-            (Some(Verdict::Run), Some(_)) if cell.share.available && cell.share.updated => Self::UpToDate,
-            (Some(Verdict::Run), Some(pod)) if pod.is_ready() && !cell.share.updated => Self::Outdated,
+            (Some(Verdict::Run), Some(_)) if cell.counts.available && cell.counts.updated => Self::UpToDate,
+            (Some(Verdict::Run), Some(pod)) if pod.is_ready() && !cell.counts.updated => Self::Outdated,
             (Some(Verdict::Run), Some(_)) => Self::NotReady,
             (Some(Verdict::Keep(_)), Some(pod)) if pod.bound && !pod.deleting => Self::Kept,
             (Some(_), Some(_)) => Self::Leaving,
@@ -84,6 +92,7 @@ impl NodeState {
         }
     }
 
+    /// Whether the node should run a pod of the DaemonSet.
     pub fn should_run(self) -> bool {
         self <= Self::Missing
     }
@@ -108,30 +117,32 @@ impl NodeState {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutState {
     pub counts: StatusCounts,
-    /// The rollout budget (`maxUnavailable` or `maxSurge`) as a number of nodes; `charged` is the used part.
+    /// The rollout budget (`maxUnavailable` or `maxSurge`) as a number of nodes.
     pub budget: usize,
+    /// Number of nodes that count against the rollout budget.
     pub charged: usize,
-    /// Nodes with an outdated pod that is up, in update order.
+    /// Nodes that wait for the rollout budget, in update order. Their outdated pod is up.
     pub next: Vec<Text>,
     pub complete: bool,
-    /// Revision hash label of new pods; `None` until a revision records the template.
+    /// Revision hash label of new pods. `None` until a revision records the template.
     pub hash: Option<Text>,
-    /// Writes to the revision history that precede the writes of pods.
+    /// Writes of revisions, which precede the writes of pods.
     pub steps: Vec<RevisionWrite>,
 }
 
-/// In-memory state of a DaemonSet, which only the running controller has.
+/// The in-memory state of the running controller about one DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SetMemory {
     pub generation: i64,
     /// Failed-pod backoff by node.
     pub backoffs: BTreeMap<Text, FailedPodBackoff>,
-    /// Nodes whose pod the rollout deleted.
+    /// The last pod deletion on each node.
     pub rollout_deletions: BTreeMap<Text, RolloutDeletion>,
     /// Number of the controller's writes that no watch has delivered yet.
     pub unseen_writes: usize,
-    /// Number of consecutive failed calls, and the time of the next attempt.
+    /// Number of consecutive plans with a failed call.
     pub failures: u32,
+    /// Time before which no new plan is made after a failed call.
     pub retry_at: Option<Time>,
     /// Time of the rollout's last progress.
     pub advanced_at: Option<Time>,
@@ -140,7 +151,7 @@ pub struct SetMemory {
 }
 
 impl Planner {
-    /// The state of each node for a DaemonSet, sorted by node name, as of the last reconcile.
+    /// The state of a DaemonSet on each node as of the last reconcile, sorted by node name.
     pub fn explain(&self, key: &ObjectKey) -> Vec<NodeExplanation> {
         let cells = self.index.entries.get(key).into_iter().flat_map(|it| it.set_state.cells.iter());
         let mut lines: Vec<NodeExplanation> = cells.map(|(node, cell)| explain_cell(node, cell)).collect();
@@ -156,13 +167,13 @@ impl Planner {
             budget: daemonset::rollout_budget(&entry.set, totals.counts().desired),
             charged: usize::try_from(totals.charged).unwrap_or(0),
             next: set_state.waiting_nodes().cloned().collect(),
-            complete: set_state.history.current.is_some() && totals.complete(),
+            complete: set_state.history.current.is_some() && totals.is_rollout_complete(),
             hash: set_state.history.current.as_ref().map(|it| it.hash.clone()),
             steps: set_state.history.steps.clone(),
         })
     }
 
-    /// The in-memory state of a DaemonSet.
+    /// The in-memory state about a DaemonSet, for [`Planner::import_memory`] of another planner.
     pub fn set_memory(&self, key: &ObjectKey) -> Option<SetMemory> {
         let entry = self.index.entries.get(key)?;
         let (set, memory) = (&entry.set, &entry.memory);
@@ -178,7 +189,8 @@ impl Planner {
         })
     }
 
-    /// Imports the in-memory state of the running controller, so that this planner makes the same decisions.
+    /// Imports the in-memory state about a DaemonSet from the running controller, so that this planner makes the same
+    /// decisions.
     pub fn import_memory(&mut self, key: &ObjectKey, imported: &SetMemory) {
         if let Some(entry) = self.index.entries.get_mut(key)
             && entry.set.generation == imported.generation
@@ -190,7 +202,7 @@ impl Planner {
         }
     }
 
-    /// Why pods of a DaemonSet cannot be created; `None` if they can.
+    /// Why pods of a DaemonSet cannot be created. `None` if they can.
     pub fn refused_creates(&self, key: &ObjectKey) -> Option<String> {
         let entry = self.index.entries.get(key)?;
         let (set, memory) = (&entry.set, &entry.memory);
@@ -222,7 +234,7 @@ fn explain_cell(node: &Text, cell: &Cell) -> NodeExplanation {
         state: NodeState::of(cell),
         pod: cell.pod.as_ref().map(|(pod, _)| pod.key.name.clone()),
         why,
-        charged: cell.share.budget_use.charged,
+        charged: cell.counts.budget_use.charged,
         wakes_at: cell.recheck_at,
     }
 }

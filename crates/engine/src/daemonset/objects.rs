@@ -1,4 +1,5 @@
-//! Nodes, pods and revisions by key and by owner.
+//! The facts about nodes, pods and revisions, by key and by owner. Facts are the fields of API objects that rules read,
+//! decoded.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -10,6 +11,7 @@ use muster_api::text::Text;
 use crate::daemonset::facts::{Fact, Kind, Node, Pod, Revision};
 use crate::hash_ordered_map::HashOrderedMap;
 
+/// Nodes, pods and revisions, with indexes of pods and revisions by owner.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     nodes: HashOrderedMap<Text, Arc<Node>>,
@@ -17,7 +19,7 @@ pub(super) struct Objects {
     revisions: BTreeMap<ObjectKey, Arc<Revision>>,
     /// Keys of pods and revisions by kind and UID of their DaemonSet.
     owned: BTreeMap<(Kind, Text), HashOrderedMap<ObjectKey, ()>>,
-    /// Keys of pods and revisions without a controller, by kind and namespace: a DaemonSet may adopt them.
+    /// Keys of pods and revisions without a controller, by kind and namespace. A DaemonSet may adopt these objects.
     orphans: BTreeMap<(Kind, Text), HashOrderedMap<ObjectKey, ()>>,
 }
 
@@ -47,16 +49,16 @@ impl Objects {
         self.revisions.get(key)
     }
 
-    /// The pods of a DaemonSet, and the orphans of its namespace.
+    /// The pods of the DaemonSet with this UID, and the pods of the namespace that have no controller.
     pub(super) fn pods_for(&self, uid: &Text, namespace: &Text) -> impl Iterator<Item = Arc<Pod>> {
-        self.names_for(Kind::Pods, uid, namespace).filter_map(|key| self.pods.get(key).cloned())
+        self.keys_for(Kind::Pods, uid, namespace).filter_map(|key| self.pods.get(key).cloned())
     }
 
     pub(super) fn revisions_for(&self, uid: &Text, namespace: &Text) -> impl Iterator<Item = Arc<Revision>> {
-        self.names_for(Kind::Revisions, uid, namespace).filter_map(|key| self.revisions.get(key).cloned())
+        self.keys_for(Kind::Revisions, uid, namespace).filter_map(|key| self.revisions.get(key).cloned())
     }
 
-    fn names_for(&self, kind: Kind, uid: &Text, namespace: &Text) -> impl Iterator<Item = &ObjectKey> {
+    fn keys_for(&self, kind: Kind, uid: &Text, namespace: &Text) -> impl Iterator<Item = &ObjectKey> {
         let owned = self.owned.get(&(kind, uid.clone()));
         let orphans = self.orphans.get(&(kind, namespace.clone()));
         let namespace = namespace.clone();
@@ -157,7 +159,7 @@ impl Objects {
         }
     }
 
-    pub(super) fn all(&self) -> Vec<Fact> {
+    pub(super) fn all_facts(&self) -> Vec<Fact> {
         let nodes = self.nodes.values().map(|it| Fact::Node(it.clone()));
         let pods = self.pods.values().map(|it| Fact::Pod(it.clone()));
         let revisions = self.revisions.values().map(|it| Fact::Revision(it.clone()));

@@ -1,4 +1,5 @@
-//! The plan of one DaemonSet: all writes to make now, as a value that leaves no decision to its execution.
+//! The plan of one DaemonSet: all writes to make now, as a value. The execution of a plan adds only the handling of
+//! errors.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -23,14 +24,14 @@ pub struct Settings {
     pub binding: Binding,
 }
 
-/// Default of [`Settings::burst`]: pods on 5,000 nodes are created by 20 plans, so a bad image causes only 250 failing
-/// pulls at once.
+/// Default of [`Settings::burst`]. Pods on 5,000 nodes are created by 20 plans, so a bad image causes at most 250
+/// failing pulls at a time.
 /// Upstream: `BurstReplicas`.
-const BURST: usize = 250;
+const BURST_DEFAULT: usize = 250;
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { burst: BURST, conditions: true, binding: Binding::Scheduler }
+        Self { burst: BURST_DEFAULT, conditions: true, binding: Binding::Scheduler }
     }
 }
 
@@ -39,27 +40,35 @@ impl Default for Settings {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     pub set: Arc<Set>,
-    /// Whether to list the pods from the API server first, because it is unknown if an earlier write was applied.
+    /// Whether to list the pods from the API server first, because it is unknown whether an earlier write was applied.
     pub confirm: bool,
+    /// Objects to adopt and to release.
     pub claims: Vec<Claim>,
+    /// Writes of revisions, which precede the writes of pods.
     pub steps: Vec<RevisionWrite>,
+    /// Pods whose revision hash label changes, with the new label.
     pub relabel: Vec<(Arc<Pod>, Text)>,
+    /// Pods to delete, with the reasons.
     pub delete: Vec<(Arc<Pod>, Why)>,
+    /// Nodes on which to create a pod, with the reasons.
     pub create: Vec<(Text, Why)>,
-    /// The revision label of the pods to create.
+    /// The revision hash label of the pods to create.
     pub hash: Text,
+    /// Revisions to delete.
     pub prune: Vec<Arc<Revision>>,
     pub status: Option<Status>,
     pub events: Vec<KubeEvent>,
     /// Why needed writes are not planned yet.
     pub waiting: Option<Why>,
-    /// Whether to list every kind again, because the watches have not delivered the controller's own writes for too long.
+    /// Whether to list every kind again, because the watches have not delivered the controller's own writes for too
+    /// long.
     pub relist: bool,
     /// The time at which to reconcile the DaemonSet again, even without an event.
     pub wake_at: Option<Time>,
 }
 
 impl Plan {
+    /// Creates a plan without writes.
     pub fn idle(set: Arc<Set>) -> Self {
         Self {
             set,
@@ -79,7 +88,7 @@ impl Plan {
         }
     }
 
-    /// Whether the plan has no call, and no event to record.
+    /// Whether the plan has no call to make and no event to record.
     pub fn is_idle(&self) -> bool {
         !self.confirm
             && self.claims.is_empty()

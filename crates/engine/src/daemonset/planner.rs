@@ -1,4 +1,5 @@
-//! Makes the plan of a DaemonSet from the index and the in-memory state.
+//! [`Planner`]: makes the plan of a DaemonSet from the index of facts (the fields of API objects that rules read,
+//! decoded) and from the in-memory state.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -33,11 +34,11 @@ impl Planner {
     }
 
     /// Whether every kind has been listed, and no list is older than what its watch had already delivered.
-    pub fn synced(&self) -> bool {
-        self.index.synced()
+    pub fn is_synced(&self) -> bool {
+        self.index.is_synced()
     }
 
-    /// The newest resource version that the watch of a kind has delivered; 0 before its first list.
+    /// The newest resource version that the watch of a kind has delivered, or 0 before the first list of that kind.
     pub fn seen(&self, kind: Kind) -> u64 {
         self.index.seen.get(&kind).copied().unwrap_or(0)
     }
@@ -48,10 +49,10 @@ impl Planner {
 
     /// Applies an event and returns the keys to reconcile.
     pub fn apply(&mut self, event: Event<Fact>) -> Vec<ObjectKey> {
-        let was_synced = self.synced();
+        let was_synced = self.is_synced();
         let mut keys = self.index.apply(event);
         self.waiting.retain(|key| self.index.entries.contains_key(key));
-        if !self.synced() {
+        if !self.is_synced() {
             return Vec::new();
         }
         if !was_synced {
@@ -61,20 +62,20 @@ impl Planner {
         keys.into_iter().collect()
     }
 
-    /// Applies a watch bookmark, and returns the keys to reconcile.
+    /// Applies a bookmark of a watch and returns the keys to reconcile.
     pub fn bookmark(&mut self, kind: Kind, resource_version: u64) -> Vec<ObjectKey> {
-        let was_synced = self.synced();
+        let was_synced = self.is_synced();
         self.index.advance_watch(kind, resource_version);
-        if !was_synced && self.synced() {
+        if !was_synced && self.is_synced() {
             return self.keys().cloned().collect();
         }
         self.newly_unblocked()
     }
 
-    /// Makes the plan of a DaemonSet. Call it for every key that `apply` returned, at the plan's `wake_at`, and after
-    /// the execution of a plan was reported with [`Planner::done`].
+    /// Makes the plan of a DaemonSet. Call this function for every key that [`Planner::apply`] returned, at the
+    /// [`Plan::wake_at`] of the last plan, and after each [`Planner::done`].
     pub fn reconcile(&mut self, key: &ObjectKey, now: Time) -> Option<Plan> {
-        if !self.index.synced() {
+        if !self.index.is_synced() {
             return None;
         }
         let unmet = self.check_expectations(key, now);
@@ -121,7 +122,7 @@ impl Planner {
         Some(plan)
     }
 
-    /// Applies the report of an execution. The DaemonSet must be reconciled again right after.
+    /// Applies the report of an execution. Afterwards the DaemonSet must be reconciled again.
     pub fn done(&mut self, key: &ObjectKey, report: &ExecutionReport, now: Time) {
         let Some(entry) = self.index.entries.get_mut(key).filter(|it| it.set.uid == report.uid) else {
             return;
@@ -164,8 +165,8 @@ impl Planner {
         self.index.entries.keys()
     }
 
-    /// Returns a planner with the same facts and in-memory state that computes every cell again. Tests compare it with
-    /// the incrementally updated planner.
+    /// Returns a planner with the same facts and in-memory state that computes every cell (the state of one DaemonSet
+    /// on one node) again. Tests compare it with the planner that is updated event by event.
     pub fn from_scratch(&self) -> Self {
         Self {
             settings: self.settings,
@@ -200,7 +201,7 @@ impl Planner {
         unmet
     }
 
-    /// The DaemonSets that waited for their expectations, and whose expectations are now met.
+    /// The DaemonSets that waited for the watches to deliver the controller's own writes, and need not wait any longer.
     fn newly_unblocked(&self) -> Vec<ObjectKey> {
         if self.waiting.is_empty() {
             return Vec::new();
@@ -220,8 +221,9 @@ impl Planner {
     }
 }
 
-/// Rule: a delete is observed when the object with that UID is terminating or gone, or another object has its name. A
-/// pod that was relabelled or adopted by another controller no longer counts either.
+/// Rule: a delete is observed when the object with that UID is terminating or gone, or when another object has its
+/// name. It is also observed when the pod no longer belongs to the DaemonSet, because its labels or its controller
+/// changed.
 fn is_alive_in_index(objects: &Objects, set: &Set, kind: Kind, uid: &Text, key: &ObjectKey) -> bool {
     match kind {
         Kind::Pods => objects.pod(key).is_some_and(|it| {
@@ -233,7 +235,7 @@ fn is_alive_in_index(objects: &Objects, set: &Set, kind: Kind, uid: &Text, key: 
     }
 }
 
-/// The plan of a DaemonSet whose expectations are unmet: it waits, lists the pods or lists every kind.
+/// The plan of a DaemonSet whose expectations are unmet. The plan waits, lists the pods, or lists every kind again.
 fn waiting_plan(set: &Arc<Set>, unmet: UnmetExpectations) -> Plan {
     let mut plan = Plan::idle(set.clone());
     match unmet {

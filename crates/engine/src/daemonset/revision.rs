@@ -13,13 +13,15 @@ use crate::daemonset::facts::{GENERATION_LABEL, Pod, Revision, Set};
 use crate::daemonset::manifest;
 use crate::hash_ordered_map;
 
-/// The current revision of a DaemonSet: decides which pods are up to date.
+/// The current revision of a DaemonSet. It decides which pods are up to date.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct CurrentRevision {
     /// Value of the `controller-revision-hash` label on new pods.
     pub(crate) hash: Text,
-    /// `controller-revision-hash` values of all revisions whose template is equivalent: their pods are up to date too.
+    /// `controller-revision-hash` values of all revisions with an equivalent template. Pods of these revisions are up
+    /// to date too.
     equivalent: BTreeSet<Text>,
+    /// The value of the DaemonSet's template generation annotation.
     generation: Option<Text>,
     /// Creation time of the DaemonSet.
     set_created: Time,
@@ -29,35 +31,37 @@ pub(crate) struct CurrentRevision {
 
 impl CurrentRevision {
     /// Rule: a pod is up to date if the template of its revision is equivalent to the DaemonSet's template, or if its
-    /// template generation label equals the DaemonSet's template generation annotation (the API server increments it
-    /// with every change of the template). The generation label of a pod that is older than the DaemonSet is ignored:
-    /// another DaemonSet created that pod. Upstream: `IsPodUpdated`.
+    /// template generation label equals the DaemonSet's template generation annotation. The API server increments the
+    /// annotation with every change of the template. The generation label of a pod that is older than the DaemonSet is
+    /// ignored, because another DaemonSet created that pod. Upstream: `IsPodUpdated`.
     pub(crate) fn is_up_to_date(&self, pod: &Pod) -> bool {
         pod.hash().is_some_and(|it| self.equivalent.contains(it))
             || self.set_created <= pod.created
                 && self.generation.as_ref().is_some_and(|it| pod.labels.get(GENERATION_LABEL) == Some(it))
     }
 
-    /// Rule: a rolling update visits nodes in ascending order of the hash of revision and node. The order is stable for
-    /// one revision and differs between revisions, so updates spread over racks and zones and do not always begin with
-    /// the same nodes.
+    /// Rule: a rolling update visits nodes in ascending order of a hash of revision and node name. The order is the
+    /// same throughout one revision and differs between revisions. So updates spread over racks and zones, and do not
+    /// always begin with the same nodes.
     pub(crate) fn update_order(&self, node: &str) -> u64 {
         hash_ordered_map::hash_pair(&self.hash, node)
     }
 }
 
-/// The revision history of a DaemonSet, and the writes that it needs.
+/// The revision history of a DaemonSet, and the writes of revisions that are needed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RevisionHistory {
+    /// Writes of revisions, which precede the writes of pods.
     pub(crate) steps: Vec<RevisionWrite>,
-    /// `None` until a revision records the template; pods are created only after that.
+    /// The current revision. `None` until a revision records the template. Pods are created only after that.
     pub(crate) current: Option<CurrentRevision>,
     /// Revisions that may be deleted unless a pod still has their hash label, lowest revision number first.
     pub(crate) prunable: Vec<Arc<Revision>>,
     /// Number of `prunable` revisions beyond `revisionHistoryLimit`.
     pub(crate) excess: usize,
-    /// Byte-equal duplicates of the current revision: their pods are relabelled, then the duplicates are deleted.
+    /// Byte-equal duplicates of the current revision. Their pods are relabelled, then the duplicates are deleted.
     pub(crate) duplicates: Vec<Arc<Revision>>,
+    /// The time at which the next duplicate is old enough to be deleted.
     pub(crate) recheck_at: Option<Time>,
 }
 
@@ -66,20 +70,20 @@ pub(crate) struct RevisionHistory {
 pub enum RevisionWrite {
     /// Create a ControllerRevision for the template.
     Create { name: Text, hash: Text, number: i64 },
-    /// The template was rolled back to this revision: give it the highest revision number.
+    /// Give a revision the highest revision number, because the template was rolled back to that revision.
     Renumber { revision: Arc<Revision>, number: i64 },
     /// Set the missing hash label of a revision to the revision's name, as upstream does.
     Label { revision: Arc<Revision> },
 }
 
-/// Minimum age of the younger of two byte-equal revisions before they are deduplicated. A user who created one by hand
-/// may be about to delete the other; the Kubernetes conformance tests do this.
-const DEDUP_AFTER: Duration = Duration::from_secs(60);
+/// Minimum age of the younger of two byte-equal revisions before one of them is deleted. A user who created one by hand
+/// may be about to delete the other, as the Kubernetes conformance tests do.
+const DEDUP_AGE_MIN: Duration = Duration::from_secs(60);
 
-/// Rule: the current revision is the one whose template is equivalent to the DaemonSet's template. A byte-equal
-/// revision wins over an equivalent one, a higher revision number over a lower one. If there is none, one is created.
-/// The current revision always gets the highest number.
-/// Upstream: `constructHistory`. Upstream compares bytes; we compare normalized templates, so that a field defaulted by
+/// Rule: the current revision is the revision whose template is equivalent to the DaemonSet's template. A byte-equal
+/// revision wins over an equivalent revision, a higher revision number over a lower one. If there is no such revision,
+/// it is created. The current revision always gets the highest number.
+/// Upstream: `constructHistory`. Upstream compares bytes. We compare normalized templates, so that a field defaulted by
 /// a newer API server restarts no pod.
 pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) -> RevisionHistory {
     let present: Vec<&Arc<Revision>> = owned.iter().filter(|it| !it.deleting).collect();
@@ -125,7 +129,7 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
     };
     let duplicate_since = |it: &Revision| it.created.max(current.created);
     let (duplicates, young): (Vec<_>, Vec<_>) =
-        duplicates.into_iter().partition(|it| duplicate_since(it) + DEDUP_AFTER <= now);
+        duplicates.into_iter().partition(|it| duplicate_since(it) + DEDUP_AGE_MIN <= now);
     let equivalent_hashes = owned.iter().filter(|it| is_equivalent(it)).filter_map(|it| it.hash().cloned());
     RevisionHistory {
         steps: step.into_iter().collect(),
@@ -139,7 +143,7 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
         excess: old.len().saturating_sub(set.history_max),
         prunable: old,
         duplicates,
-        recheck_at: young.iter().fold(None, |at, it| earliest(at, Some(duplicate_since(it) + DEDUP_AFTER))),
+        recheck_at: young.iter().fold(None, |at, it| earliest(at, Some(duplicate_since(it) + DEDUP_AGE_MIN))),
     }
 }
 
@@ -148,18 +152,18 @@ fn next_revision_number<'a>(others: impl Iterator<Item = &'a Arc<Revision>>) -> 
     others.map(|it| it.number).max().unwrap_or(0).max(0).saturating_add(1)
 }
 
-/// Rule: a template that was edited into an equivalent one is recorded as a new revision with the hash label of the
-/// revision it is equivalent to. Its pods stay up to date, both here and for upstream's controller, which compares
-/// bytes and would restart all pods when it takes over. The template generation shows whether it was edited: an API
-/// server that only sets more defaults does not increment it, and upstream then takes the pods as up to date by that
-/// generation.
+/// Rule: a template that was edited into an equivalent template is recorded as a new revision with the hash label of
+/// the equivalent revision. So the pods stay up to date, both for this controller and for upstream's controller, which
+/// compares bytes and would otherwise restart all pods when it takes over. The template generation shows whether the
+/// template was edited. An API server that only sets more defaults does not increment the template generation, and then
+/// upstream's controller takes the pods as up to date by their template generation.
 fn is_edited_equivalent(set: &Set, current: &Revision) -> bool {
     let generations = set.template_generation.zip(current.template_generation);
     current.data != set.template.data && generations.is_some_and(|(now, then)| now != then)
 }
 
-/// Creates a revision for the template. Its hash label is `label`, the hash of an equivalent revision that has pods, or
-/// else its own hash.
+/// The write that creates a revision for the template. The hash label of the revision is `label`, which is the hash
+/// label of an equivalent revision, or else its own hash.
 fn create_revision(set: &Set, owned: &[Arc<Revision>], label: Option<&Text>) -> RevisionWrite {
     let template = serde_json::from_str(&set.template.raw).unwrap_or_default();
     let hash = manifest::revision_hash(&template, set.status.collisions);

@@ -1,5 +1,5 @@
-//! The rolling update on one node: what may be deleted or created there, and whether the node counts against
-//! `maxUnavailable` or `maxSurge`.
+//! The rolling update of one DaemonSet on one node: which pods may be deleted or created, and whether the node counts
+//! against `maxUnavailable` or `maxSurge`.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,24 +12,24 @@ use muster_api::time::Time;
 use super::revision::CurrentRevision;
 use super::roster::{self, Roster};
 use super::status::{check_availability, is_pod_up};
-use crate::daemonset::facts::{Node, Pod, Ready, Set, Truth, UpdateStrategy};
+use crate::daemonset::facts::{ConditionStatus, Node, Pod, Ready, Set, UpdateStrategy};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::placement::taints::is_node_ready_taint;
 use crate::daemonset::why::Why;
 
-/// How one node counts against the rollout budget and in the number of available pods.
+/// Whether one node counts against the rollout budget, and whether it counts as a node with an available pod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct BudgetUse {
-    /// The node counts against `maxUnavailable` (drain) or `maxSurge` (surge).
+    /// Whether the node counts against `maxUnavailable` (drain) or `maxSurge` (surge).
     pub(crate) charged: bool,
-    /// The node has an available pod, and either the node is eligible or the rollout is to delete that pod.
+    /// Whether the node has an available pod, and either the node is eligible or the rollout is to delete that pod.
     pub(crate) available: bool,
 }
 
-/// Action of the rollout on one node, executed when the budget allows it.
+/// Action of the rollout on one node. It is executed when the rollout budget allows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RolloutAction {
-    /// Delete the old pod; the node has no available pod until its replacement is available.
+    /// Delete the old pod. The node has no available pod until the new pod is available.
     Replace(Arc<Pod>, Why),
     /// Create the new pod while the old one still runs.
     Surge,
@@ -37,20 +37,22 @@ pub(crate) enum RolloutAction {
     Remove(Arc<Pod>, Why),
 }
 
+/// What the rollout of one DaemonSet does on one node.
 #[derive(Debug, Default)]
 pub(crate) struct NodeRollout {
     pub(crate) budget_use: BudgetUse,
     pub(crate) action: Option<RolloutAction>,
-    /// Old pods to delete that are not up, which uses no budget.
+    /// Old pods to delete that are not up. Their deletion uses no rollout budget.
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
-    /// Why a new pod is created beside an old one that is not up, which uses no budget.
+    /// Why a new pod is created beside an old pod that is not up. This uses no rollout budget.
     pub(crate) create: Option<Why>,
+    /// Why the rollout does not update the node yet.
     pub(crate) waiting: Option<Why>,
-    /// The time at which this state changes without an event.
+    /// The time at which this state must be computed again even without an event.
     pub(crate) recheck_at: Option<Time>,
 }
 
-/// The rollout budget: `maxUnavailable` or `maxSurge` as a number of nodes; 0 with `OnDelete`.
+/// The rollout budget: `maxUnavailable` or `maxSurge` as a number of nodes, or 0 with `OnDelete`.
 pub(crate) fn rollout_budget(set: &Set, desired: i64) -> usize {
     let desired = usize::try_from(desired).unwrap_or(0);
     match set.rollout {
@@ -63,19 +65,21 @@ pub(crate) fn rollout_budget(set: &Set, desired: i64) -> usize {
     }
 }
 
-/// Whether a node may get a new pod, and if not, why.
+/// Whether a node may get a new pod and, if not, why.
 enum Eligibility<'a> {
     /// The node is eligible.
     Eligible,
-    /// The only untolerated taints report that the node is not ready or unreachable.
+    /// The node is not eligible, and its only untolerated taints are `not-ready` and `unreachable`. Holds the first
+    /// one.
     NotReady(&'a Taint),
-    /// Untolerated `NoSchedule` taints, without those that report that the node is not ready or unreachable.
+    /// The node is not eligible because of these untolerated `NoSchedule` taints, other than `not-ready` and
+    /// `unreachable`.
     Tainted(Vec<&'a Taint>),
-    /// The node does not exist, or its verdict deletes all pods of the DaemonSet: the rollout has nothing to do.
+    /// The node does not exist, or its verdict deletes all pods of the DaemonSet. The rollout has nothing to do.
     Excluded,
 }
 
-/// Computes the rollout state of one node.
+/// Computes what the rollout does on one node.
 pub(crate) fn node_rollout(
     set: &Set,
     current: &CurrentRevision,
@@ -174,8 +178,8 @@ pub(crate) fn node_rollout(
     node_rollout
 }
 
-/// Rule: an old pod on a node that cannot get a new pod yet is deleted within the budget; with surge once enough other
-/// pods are available; at once if the old pod is not up.
+/// Rule: an old pod on a node that cannot get a new pod yet is deleted within the rollout budget, or with surge once
+/// enough other pods are available. If the old pod is not up, it is deleted at once.
 fn remove_old_pod(
     node_rollout: &mut NodeRollout,
     old: &Arc<Pod>,
@@ -193,12 +197,12 @@ fn remove_old_pod(
     }
 }
 
-/// Rule: which nodes count against the rollout budget.
-/// A node that has pods of the current revision, none of them available, always counts, whatever its taints, readiness
-/// or verdict. So a revision that breaks its nodes stops when the budget is used up.
-/// With surge no other node counts. With drain two more do: an eligible node with no pod that is up, and a node whose
-/// old pod is terminating because the template dropped a toleration. A node that was lost or not ready before the
-/// revision, and a node that only keeps its old pod, do not count.
+/// Rule: a node that has pods of the current revision, none of which is available, counts against the rollout budget,
+/// whatever its taints, readiness or verdict. So a rollout that breaks nodes stops when the budget is used up. With
+/// surge no other node counts. With drain two more kinds of nodes count: a node with no pod that is up, which is
+/// eligible or only not ready, and a node whose old pod is terminating because the template dropped a toleration. A
+/// node that was lost or not ready before the revision was created, and a node that only keeps its old pod, do not
+/// count.
 fn is_charged(
     set: &Set,
     current: &CurrentRevision,
@@ -251,43 +255,45 @@ fn rollout_eligibility<'a>(set: &Set, here: Option<(&'a Node, &Verdict)>) -> Eli
     }
 }
 
-/// Rule: an old pod that tolerates every taint which the new template does not tolerate is deleted: the user moved the
-/// DaemonSet off such nodes. An old pod that does not tolerate the taints either was there before the taint, and is
-/// kept.
+/// Rule: an old pod that tolerates every taint which the new template does not tolerate is deleted, because the user
+/// moved the DaemonSet off such nodes. An old pod that does not tolerate these taints either is kept, because it was
+/// created before the node got the taint.
 fn toleration_was_dropped(old: &Pod, taints: &[&Taint]) -> bool {
     taints.iter().all(|it| any_tolerates(&old.tolerations, it))
 }
 
-/// Rule: a node is lost if its Ready condition has been Unknown since before the current revision was created. If that
-/// cannot be shown, the node is not lost. Nodes with Ready=False follow the ordinary rules.
+/// Rule: a node is lost if its Ready condition has been Unknown since before the current revision was created. If one
+/// of the two times is not known, the node is not lost. Nodes with Ready=False follow the ordinary rules.
 fn node_lost_since(node: &Node, current: &CurrentRevision) -> Option<Time> {
     let since = node_unreachable_since(node)?;
     let current_since = current.created?;
     (since < current_since).then_some(since)
 }
 
-/// Rule: the rollout does not wait for a node without a pod that has been not ready since before the current revision
-/// was created. The node gets its pod once it is ready.
+/// Rule: the rollout does not wait for a node that has no pod and has been not ready since before the current revision
+/// was created. Such a node gets its pod once it is ready.
 fn was_not_ready_before_revision(node: &Node, current: &CurrentRevision, pods: &[Arc<Pod>]) -> bool {
     let before = node.ready.since.zip(current.created).is_some_and(|(since, created)| since < created);
-    node.ready.status != Truth::True && before && pods.iter().all(|it| it.is_gone())
+    node.ready.status != ConditionStatus::True && before && pods.iter().all(|it| it.is_gone())
 }
 
-/// Record of a pod that the rollout deleted: for which revision, and when.
+/// The last deletion of a DaemonSet's pod on one node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutDeletion {
+    /// Hash label of the revision that was current at the time of the deletion.
     pub hash: Text,
+    /// Time of the deletion.
     pub at: Time,
 }
 
-/// Time for which a deletion by the rollout is remembered: longer than the watch of nodes can lag behind before it is
-/// restarted.
+/// Time for which a deletion by the rollout is remembered. It is longer than the watch of nodes can lag behind before
+/// the watch is restarted.
 const ROLLOUT_DELETION_TTL: Duration = Duration::from_secs(5 * 60);
 
 impl RolloutDeletion {
-    /// Rule: a node whose pod the rollout deleted counts against the budget until its new pod is available, even if the
-    /// node seems lost: the node state may come from a watch that lags behind. After five minutes the watched state is
-    /// trusted.
+    /// Rule: a node whose pod the rollout deleted counts against the rollout budget until its new pod is available,
+    /// even if the node seems lost, because the watch that shows the node may lag behind. After five minutes the state
+    /// that the watch shows is trusted.
     pub(crate) fn charged_until(
         &self,
         set: &Set,
@@ -302,7 +308,8 @@ impl RolloutDeletion {
     }
 }
 
+/// Time since which the Ready condition of a node has been Unknown. `None` if it is not Unknown.
 fn node_unreachable_since(node: &Node) -> Option<Time> {
-    let Ready { status: Truth::Unknown, since } = node.ready else { return None };
+    let Ready { status: ConditionStatus::Unknown, since } = node.ready else { return None };
     since
 }

@@ -1,4 +1,5 @@
-//! Sorts the pods of one DaemonSet on one node into pods to keep and pods to delete, and decides whether to create one.
+//! Sorts the pods of one DaemonSet on one node into pods to keep and pods to delete, and decides whether to create a
+//! pod.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,28 +13,34 @@ use crate::daemonset::facts::{Phase, Pod, Set, UpdateStrategy};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::why::Why;
 
-/// The pods of one DaemonSet on one node, sorted without regard to the rolling update.
+/// The pods of one DaemonSet on one node, sorted into pods to keep and pods to delete. The rolling update is not
+/// considered.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
+    /// Pods to delete, with the reasons.
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
     /// Live pods that remain after the deletes.
     pub(crate) kept: Vec<Arc<Pod>>,
+    /// Why a pod is to be created. `None` if no pod is to be created.
     pub(crate) vacancy: Option<Why>,
-    /// Why an eligible node without a pod gets none yet.
+    /// Why an eligible node that needs a pod does not get one yet.
     pub(crate) blocked: Option<Why>,
-    /// The time at which this roster changes without an event.
+    /// The time at which this roster must be computed again even without an event.
     pub(crate) recheck_at: Option<Time>,
 }
 
-/// Backoff of failed pods on one node: when the last one was deleted, and the delay before the next one is deleted.
+/// Delay before the next failed pod of a DaemonSet on one node is deleted. Upstream: `failedPodsBackoff`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FailedPodBackoff {
+    /// Time at which the last failed pod was deleted.
     pub last: Time,
+    /// Delay from then until the next failed pod is deleted.
     pub delay: Duration,
 }
 
-/// Minimum and maximum delay of the failed-pod backoff. Upstream: `NewBackOff(1s, 15min)`.
+/// Minimum delay of the failed-pod backoff. Upstream: `NewBackOff(1s, 15min)`.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
+/// Maximum delay of the failed-pod backoff. Upstream: `NewBackOff(1s, 15min)`.
 const BACKOFF_MAX: Duration = Duration::from_secs(15 * 60);
 
 impl FailedPodBackoff {
@@ -53,8 +60,9 @@ impl FailedPodBackoff {
     }
 }
 
-/// Rule: one pod per eligible node. Pods on a node with verdict `Leave` are deleted; finished pods are replaced, with
-/// backoff if that happened on this node before; of several pods, one is kept. Upstream: `podsShouldBeOnNode`.
+/// Rule: each eligible node has one pod. Pods on a node with verdict `Leave` are deleted. Failed and succeeded pods are
+/// replaced, with backoff if that happened on this node before. Of several pods, one is kept. Upstream:
+/// `podsShouldBeOnNode`.
 pub(crate) fn build_roster(
     set: &Set,
     current: &CurrentRevision,
@@ -95,8 +103,8 @@ pub(crate) fn build_roster(
     roster
 }
 
-/// Rule: a pending pod whose node was deleted can never start and is deleted; a bound pod is left to the garbage
-/// collector.
+/// Rule: a pod that was not bound to its node before the node was deleted can never start and is deleted. The garbage
+/// collector deletes the bound pods of a deleted node.
 fn roster_of_deleted_node(pods: &[Arc<Pod>]) -> Roster {
     let pending = pods.iter().filter(|it| !it.bound && !it.deleting);
     Roster {
@@ -106,8 +114,8 @@ fn roster_of_deleted_node(pods: &[Arc<Pod>]) -> Roster {
     }
 }
 
-/// Rule: failed and succeeded pods are deleted so that a replacement can be created, but not before the node's backoff
-/// has ended, with and without surge. So a kubelet that rejects every pod gets new ones ever less often.
+/// Rule: failed and succeeded pods are deleted so that a new pod can be created, but not before the failed-pod backoff
+/// of the node has ended. So a kubelet that rejects every pod gets new pods less and less often.
 fn replace_finished_pods<'a>(
     roster: &mut Roster,
     finished: impl Iterator<Item = &'a Arc<Pod>>,
@@ -132,13 +140,14 @@ fn finished_reason(pod: &Pod) -> Why {
     }
 }
 
-/// Rule: of several pods on a node one is kept: bound before unbound, then the oldest, then the first by name.
+/// Rule: of several pods on a node the first in this order is kept: bound pods before unbound pods, then older pods
+/// before younger ones, then by name.
 /// Upstream: `podByCreationTimestampAndPhase`.
 fn retention_order(pod: &Pod) -> (bool, Time, &str) {
     (!pod.bound, pod.created, &pod.key.name)
 }
 
-/// Rule: without surge, all pods of the node but the oldest bound one are surplus.
+/// Rule: without surge, one pod of the node is kept, and all others are surplus.
 fn keep_one_pod(roster: &mut Roster, mut running: Vec<Arc<Pod>>) {
     let Some(first) = running.first() else { return };
     let kept = first.key.name.clone();
@@ -146,8 +155,8 @@ fn keep_one_pod(roster: &mut Roster, mut running: Vec<Arc<Pod>>) {
     roster.kept = running;
 }
 
-/// Rule: with surge a node may have one outdated and one up-to-date pod, as long as the outdated one is Ready and the
-/// up-to-date one is not available yet.
+/// Rule: with surge a node may have one outdated and one up-to-date pod, as long as the outdated pod is Ready and the
+/// up-to-date pod is not available yet.
 fn keep_old_and_new_pod(
     roster: &mut Roster,
     set: &Set,
@@ -185,8 +194,9 @@ fn keep_old_and_new_pod(
     roster.kept.extend([new, old].into_iter().flatten());
 }
 
-/// Rule: an eligible node gets a pod when it has none of the DaemonSet. A terminating pod still counts, because its
-/// containers may still run; a terminating pod that has finished does not. With surge a terminating pod does not count.
+/// Rule: an eligible node gets a pod when it has no pod of the DaemonSet. A terminating pod still counts, because its
+/// containers may still run, unless the pod has failed or succeeded. With surge no terminating pod counts. Returns why
+/// the pod is created, or why it is not created yet.
 fn create_reason(
     set: &Set,
     current: &CurrentRevision,
@@ -211,8 +221,8 @@ fn create_reason(
     }
 }
 
-/// Rule: with surge, a node gets no new pod while a finished pod on it is yet to be deleted, or while two pods of the
-/// current revision are terminating on it.
+/// Rule: with surge, a node gets no new pod while a failed or succeeded pod on the node is yet to be deleted, or while
+/// two pods of the current revision are terminating on the node.
 pub(super) fn may_create_new_pod(
     current: &CurrentRevision,
     pods: &[Arc<Pod>],

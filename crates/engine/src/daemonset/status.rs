@@ -1,4 +1,5 @@
-//! Availability of a pod, the pod that the status counts on a node, the status counts, and the conditions.
+//! The status of a DaemonSet: the availability of a pod, the pod that is counted on each node, the counts, and the
+//! conditions.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -13,12 +14,13 @@ use super::cell::Totals;
 use super::revision::CurrentRevision;
 use crate::daemonset::execution::CreateResult;
 use crate::daemonset::facts::{
-    Condition, ConditionType, Pod, Set, Status, StatusCounts, Truth, UpdateStrategy,
+    Condition, ConditionStatus, ConditionType, Pod, Set, Status, StatusCounts, UpdateStrategy,
 };
 use crate::daemonset::why::Why;
 
-/// Rule: a pod is available once it has been Ready for `minReadySeconds`. If the Ready time is in the future (the
-/// kubelet's clock is ahead), the wait starts when our clock reaches it.
+/// Rule: a pod is available once it has been Ready for `minReadySeconds`. If the transition time of the Ready condition
+/// is in the future, because the kubelet's clock is ahead, the wait starts when the controller's clock reaches that
+/// time.
 pub fn check_availability(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
     let not_ready = || Why::NotReady { reason: pod.problem.clone() };
     let ready_since = pod.ready_since.filter(|_| pod.is_live()).ok_or_else(not_ready)?;
@@ -29,14 +31,14 @@ pub fn check_availability(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
     Err(Why::StillSettling { until })
 }
 
-/// Rule: an up-to-date pod counts as up when it is available; an outdated one as soon as it is Ready, so that a second
-/// update within `minReadySeconds` does not replace all young pods at once.
+/// Rule: an up-to-date pod counts as up when it is available. An outdated pod counts as up as soon as it is Ready, so
+/// that a second update within `minReadySeconds` does not replace all young pods at once.
 pub(crate) fn is_pod_up(set: &Set, current: &CurrentRevision, pod: &Pod, now: Time) -> bool {
     if current.is_up_to_date(pod) { check_availability(set, pod, now).is_ok() } else { pod.is_ready() }
 }
 
-/// Rule: all status counts of a node come from one pod: an available pod of the current revision, else an available
-/// outdated pod, else a Ready pod, else the newest.
+/// Rule: all status counts of a node come from one pod: an available up-to-date pod, else an available outdated pod,
+/// else a Ready pod, else a pod that is not terminating. Of several such pods the newest is counted.
 pub(crate) fn counted_pod<'a>(
     set: &Set,
     current: &CurrentRevision,
@@ -56,20 +58,21 @@ pub(crate) fn counted_pod<'a>(
     present.max_by(|a, b| (rank(a), a.created, &b.key.name).cmp(&(rank(b), b.created, &a.key.name)))
 }
 
-/// Input of the conditions of a DaemonSet, besides its totals.
+/// The values, besides the totals, from which the conditions of a DaemonSet are computed.
 #[derive(Debug)]
 pub(crate) struct ConditionInput {
     /// `maxUnavailable` or `maxSurge` as a number of nodes.
     pub(crate) budget: usize,
     /// Number of eligible nodes that may be without an available pod.
     pub(crate) allowed: usize,
+    /// Time of the rollout's last progress, if the rollout is stalled.
     pub(crate) stalled_since: Option<Time>,
-    /// Why the API server refuses to create pods; `None` if it does not.
+    /// Why the API server refuses to create pods. `None` if it does not refuse.
     pub(crate) refused: Option<String>,
 }
 
-/// Rule: the status reports the current state. Counts come from the totals; a condition keeps its last transition time;
-/// fields and conditions of other writers stay. `None` if the stored status is already correct.
+/// Rule: the counts of the status come from the totals. A condition whose status is unchanged keeps its last transition
+/// time. Fields and conditions of other writers stay. `None` if the stored status is already correct.
 pub(crate) fn updated_status(
     set: &Set,
     totals: &Totals,
@@ -98,7 +101,7 @@ pub(crate) fn updated_status(
     })
 }
 
-/// Rule: before the conditions are computed for the first time they are Unknown, and no other field of the status
+/// Rule: until the conditions are computed for the first time, their status is Unknown. No other field of the status
 /// changes.
 pub(crate) fn initial_status(set: &Set, conditions: bool, now: Time) -> Option<Status> {
     if !conditions || !set.status.conditions.is_empty() {
@@ -106,7 +109,7 @@ pub(crate) fn initial_status(set: &Set, conditions: bool, now: Time) -> Option<S
     }
     let unknown = |kind| Condition {
         kind,
-        status: Truth::Unknown,
+        status: ConditionStatus::Unknown,
         reason: "NotYetKnown".into(),
         message: "the template is being recorded as a revision first".into(),
         since: Some(now),
@@ -139,39 +142,39 @@ fn compute_conditions(set: &Set, totals: &Totals, progress: &ConditionInput, now
 }
 
 /// Type, status, reason and message of a condition.
-type ConditionValue = (ConditionType, Truth, &'static str, String);
+type ConditionValue = (ConditionType, ConditionStatus, &'static str, String);
 
-/// Rule: Available is False when more eligible nodes are without an available pod than the budget allows.
+/// Rule: Available is False when more eligible nodes are without an available pod than the rollout budget allows.
 fn available_condition(totals: &Totals, progress: &ConditionInput) -> ConditionValue {
     let StatusCounts { desired, unavailable, available, .. } = totals.counts();
     let message =
         format!("{available} of {desired} nodes have an available pod{}", reason_list(&totals.waiting));
     let enough = unavailable <= i64::try_from(progress.allowed).unwrap_or(i64::MAX);
     if enough {
-        (ConditionType::Available, Truth::True, "EnoughAvailable", message)
+        (ConditionType::Available, ConditionStatus::True, "EnoughAvailable", message)
     } else {
-        (ConditionType::Available, Truth::False, "TooFewAvailable", message)
+        (ConditionType::Available, ConditionStatus::False, "TooFewAvailable", message)
     }
 }
 
 /// Reason of the `Progressing` condition when a rollout makes no progress.
 pub(crate) const REASON_STALLED: &str = "Stalled";
 
-/// Rule: Progressing is True while a rollout makes progress; False when it is complete, when it waits for deletes
-/// (`OnDelete`), or when it made no progress for ten minutes.
+/// Rule: Progressing is True while a rollout makes progress. It is False when the rollout is complete, waits for a user
+/// to delete pods (`OnDelete`), or has made no progress for ten minutes.
 fn progressing_condition(set: &Set, totals: &Totals, progress: &ConditionInput) -> ConditionValue {
     let StatusCounts { desired, updated, available, .. } = totals.counts();
     let message = format!("{updated} of {desired} nodes are up to date");
-    let complete = totals.complete();
+    let complete = totals.is_rollout_complete();
     let waits = set.rollout == UpdateStrategy::OnDelete && updated < desired && available == desired;
     let (status, reason) = if complete {
-        (Truth::False, "Complete")
+        (ConditionStatus::False, "Complete")
     } else if waits {
-        (Truth::False, "WaitingForDeletes")
+        (ConditionStatus::False, "WaitingForDeletes")
     } else if progress.stalled_since.is_some() {
-        (Truth::False, REASON_STALLED)
+        (ConditionStatus::False, REASON_STALLED)
     } else {
-        (Truth::True, "RollingOut")
+        (ConditionStatus::True, "RollingOut")
     };
     let detail = if complete { String::new() } else { reason_list(&totals.waiting) };
     let spent = match usize::try_from(totals.charged) {
@@ -188,24 +191,25 @@ fn progressing_condition(set: &Set, totals: &Totals, progress: &ConditionInput) 
     (ConditionType::Progressing, status, reason, format!("{message}{detail}{spent}"))
 }
 
-/// Reason of the `Degraded` condition when pods cannot be created, and the prefix of its message.
+/// Reason of the `Degraded` condition when pods cannot be created.
 const REASON_FAILED_CREATE: &str = "FailedCreate";
-const FAILED_CREATE_PREFIX: &str = "pods cannot be created: ";
+/// Prefix of the message of the `Degraded` condition when pods cannot be created.
+const FAILED_CREATE_MESSAGE_PREFIX: &str = "pods cannot be created: ";
 
 /// Rule: the reason why pods cannot be created is the API server's response to the last create. A controller that has
-/// not tried one since its start takes the reason from the stored condition, so that Degraded does not turn False after
-/// every restart.
+/// tried no create since its start takes the reason from the stored condition, so that Degraded does not turn False
+/// after every restart.
 pub(crate) fn refused_creates(set: &Set, creates: &CreateResult) -> Option<String> {
     match creates {
         CreateResult::Refused(reason) | CreateResult::Failed(reason) => {
-            Some(format!("{FAILED_CREATE_PREFIX}{reason}"))
+            Some(format!("{FAILED_CREATE_MESSAGE_PREFIX}{reason}"))
         }
         CreateResult::Succeeded | CreateResult::NamespaceTerminating => None,
         CreateResult::Unknown => {
             let is_reported =
                 |it: &&Condition| it.kind == ConditionType::Degraded && &*it.reason == REASON_FAILED_CREATE;
             let reported = set.status.conditions.iter().find(is_reported)?;
-            let at = reported.message.find(FAILED_CREATE_PREFIX)?;
+            let at = reported.message.find(FAILED_CREATE_MESSAGE_PREFIX)?;
             Some(reported.message[at..].into())
         }
     }
@@ -232,11 +236,17 @@ fn degraded_condition(set: &Set, totals: &Totals, progress: &ConditionInput) -> 
     } else if 0 < misplaced {
         "Misplaced"
     } else {
-        return (ConditionType::Degraded, Truth::False, "AsExpected", "no pod fails or is misplaced".into());
+        return (
+            ConditionType::Degraded,
+            ConditionStatus::False,
+            "AsExpected",
+            "no pod fails or is misplaced".into(),
+        );
     };
-    (ConditionType::Degraded, Truth::True, reason, parts.join("; "))
+    (ConditionType::Degraded, ConditionStatus::True, reason, parts.join("; "))
 }
 
+/// The noun `node` or `nodes` for a count.
 fn node_noun(count: i64) -> &'static str {
     if count == 1 { "node" } else { "nodes" }
 }

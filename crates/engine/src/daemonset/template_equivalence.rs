@@ -12,18 +12,18 @@ use muster_api::go_json;
 use muster_api::well_known::DEFAULT_SCHEDULER_NAME;
 use serde_json::{Map, Value};
 
-/// Hash of a normalized pod template: equal for templates that create the same pods.
+/// Hash of a normalized pod template. Templates that create the same pods have the same hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TemplateIdentity(u128);
 
-/// Rule: two templates are equivalent if they differ only in nulls, in fields that have the API's default, or in
-/// notations that the API treats as equal. Unknown fields are compared as they are.
+/// Rule: two templates are equivalent if they differ only in nulls, in fields that have the default of the API, or in
+/// notations that the API treats as equal, such as `1000m` and `1`. Unknown fields are compared as they are.
 pub fn template_identity(template: &Value) -> TemplateIdentity {
     TemplateIdentity(fnv1a_128(&go_json::to_string(&normalize(template))))
 }
 
-/// The identity of the template in the data of a ControllerRevision. `None` unless the data is a patch that replaces the
-/// whole template.
+/// The identity of the template in the data of a ControllerRevision. `None` unless the data is a patch that replaces
+/// the whole template.
 pub fn revision_identity(data: &Value) -> Option<TemplateIdentity> {
     let only =
         |value: &Value, key: &str| Some(value.as_object().filter(|it| it.len() == 1)?.get(key)?.clone());
@@ -38,7 +38,7 @@ enum AbsentValue {
     Text(&'static str),
     /// This number, or 0.
     Count(i64),
-    /// This number, but not 0, which has a meaning of its own.
+    /// This number. The number 0 is not equivalent to absence.
     Number(i64),
     /// The value `false`.
     False,
@@ -49,12 +49,12 @@ enum AbsentValue {
 }
 use AbsentValue::{Count, Empty, False, Number, Text, True};
 
-/// Fields with the values that are equivalent to absence: defaults that kube-apiserver sets, defaults of the API
-/// documentation, and values that Go's `omitempty` does not write.
+/// Fields with the values that are equivalent to an absent field: defaults that kube-apiserver sets, defaults of the
+/// API documentation, and values that Go's `omitempty` does not write.
 ///
-/// `[]` is any item, `**` any path prefix (followed by at least two names, or it would match a user's label of that
-/// name); names in capitals are defined in `FIELD_GROUPS`. `labelSelector` and `namespaceSelector` are never listed: `{}`
-/// selects everything, an absent selector nothing.
+/// In a path, `[]` stands for any item of a list and `**` for any prefix. At least two names follow `**`, because a
+/// single name could also be a label of a user. Names in capitals are defined in [`FIELD_GROUPS`]. `labelSelector` and
+/// `namespaceSelector` are never listed, because `{}` selects everything and an absent selector selects nothing.
 #[rustfmt::skip]
 const ABSENT_VALUES: &[(&str, AbsentValue)] = &[
     ("metadata", Empty),
@@ -250,7 +250,7 @@ const FIELD_GROUPS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The normalized template: the shortest of all equivalent templates.
+/// Returns the shortest of all templates that are equivalent to this one.
 fn normalize(template: &Value) -> Value {
     let mut out = without_absent_values(template, &mut Vec::new());
     if let Some(template) = out.as_object_mut() {
@@ -274,7 +274,7 @@ fn without_absent_values<'a>(value: &'a Value, path: &mut Vec<&'a str>) -> Value
                 let value = without_absent_values(value, path);
                 if !ABSENT_VALUES
                     .iter()
-                    .any(|(pattern, absent)| absent.is(&value) && path_matches(pattern, path))
+                    .any(|(pattern, absent)| absent.matches(&value) && path_matches(pattern, path))
                 {
                     out.insert(key.clone(), value);
                 }
@@ -316,7 +316,8 @@ fn remove_dependent_defaults(spec: &mut Map<String, Value>) {
     }
 }
 
-/// Rule: `serviceAccount` is the deprecated alias of `serviceAccountName`; if both are set, `serviceAccountName` wins.
+/// Rule: `serviceAccount` is the deprecated alias of `serviceAccountName`. If both are set, `serviceAccountName` is
+/// used.
 fn merge_service_account(spec: &mut Map<String, Value>) {
     if let Some(old) = spec.remove("serviceAccount")
         && !spec.contains_key("serviceAccountName")
@@ -351,7 +352,7 @@ fn remove_default_requests(container: &mut Map<String, Value>) {
 }
 
 impl AbsentValue {
-    fn is(self, value: &Value) -> bool {
+    fn matches(self, value: &Value) -> bool {
         let is_number = |wanted: i64| value.as_i64() == Some(wanted);
         match self {
             Text(text) => value.as_str().is_some_and(|it| it == text || it.is_empty()),
@@ -386,8 +387,8 @@ fn path_matches(pattern: &str, path: &[&str]) -> bool {
     keys.next().is_none()
 }
 
-/// Rule: quantities are compared by value, whatever their unit: `1000m` is `1`, `1Gi` is `1024Mi`. A value that is not
-/// a quantity stays as it is.
+/// Rule: quantities are compared by value, whatever their unit. `1000m` equals `1`, and `1Gi` equals `1024Mi`. A value
+/// that is not a quantity stays as it is.
 fn canonical_quantity(value: &Value, in_thousandths: bool) -> Value {
     let text = match value {
         Value::String(text) => text.clone(),
@@ -448,7 +449,7 @@ fn div_away_from_zero(value: i128, by: i128) -> i128 {
     value / by + rest.signum()
 }
 
-/// The objects in a list field; other list items are skipped.
+/// The JSON objects in a list field. Other list items are skipped.
 fn objects_in_list<'a>(
     fields: &'a mut Map<String, Value>,
     list: &str,

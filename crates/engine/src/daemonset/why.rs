@@ -1,7 +1,7 @@
-//! All reasons that `muster explain`, plans and conditions give: an index of the rules.
+//! [`Why`]: all reasons that `muster explain`, plans and conditions give.
 //!
-//! To find the rule behind a reason, search for the `Why` variant: one function builds it, and its doc comment states
-//! the rule.
+//! To find the rule behind a reason, search for the function that builds the variant of [`Why`]. The doc comment of
+//! that function states the rule.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -10,61 +10,99 @@ use muster_api::taints::Taint;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-/// The reason of a verdict, write or wait. Small, because every cell has several: large values are behind an `Arc`.
+/// The reason of a verdict, a write or a wait. The type is small, because every cell (the state of one DaemonSet on one
+/// node) contains several reasons. Large values are behind an `Arc`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Why {
     // placement: why a node gets no pod
+    /// The template has the `nodeName` of another node.
     AnotherNodeIsNamed { named: Text },
+    /// The node does not have a label of the node selector.
     SelectorAsksForLabel { label: Text },
+    /// The node matches no term of the required node affinity.
     AffinityMatchesNotThisNode,
+    /// A term of the required node affinity cannot be parsed.
     AffinityCannotBeRead { problem: Text },
+    /// The node has an untolerated `NoSchedule` taint. It gets no new pod, but an existing pod is kept.
     TaintKeepsAway { taint: Arc<Taint> },
+    /// The node has an untolerated `NoExecute` taint. It gets no new pod, and an existing pod is deleted.
     TaintSendsOff { taint: Arc<Taint> },
 
     // roster: one pod per node
+    /// The node has no pod of the DaemonSet.
     NoPodHere,
+    /// With surge, all pods of the DaemonSet on the node are terminating.
     OldPodIsLeaving,
+    /// The pod failed.
     Failed { reason: Option<Text> },
+    /// The pod succeeded, so it is replaced.
     Succeeded,
+    /// The node has more pods of the DaemonSet than it needs, and pod `kept` is kept.
     SurplusPod { kept: Text },
+    /// The pod's node was deleted.
     NodeIsGone,
+    /// A pod failed on the node, and the failed-pod backoff lasts until `retry_at`.
     FailedRecently { retry_at: Time },
+    /// A pod of the DaemonSet on the node is still terminating.
     StillLeaving { pod: Text },
+    /// With surge, too many pods of the current revision are still terminating on the node.
     TooManyStillLeaving { count: usize },
+    /// A pod on the node is about to be replaced.
     BeingReplaced,
 
     // rollout: outdated pods are replaced
+    /// The pod is outdated.
     OutOfDate,
+    /// The pod is outdated and not up, so it is replaced without regard to the rollout budget.
     OutOfDateAndNotReady,
+    /// With surge, the old pod is deleted because pod `new` is available.
     NewPodIsAvailable { new: Text },
+    /// With surge, the old pod is deleted because it is not Ready and pod `new` exists.
     NewPodBesideNotReadyOld { new: Text },
+    /// The outdated pod tolerates the node's taint, but the new template does not.
     TolerationDropped { taint: Arc<Taint> },
+    /// The outdated pod is on a node with the taint `not-ready` or `unreachable`.
     NodeInTrouble { taint: Arc<Taint> },
+    /// The outdated pod is on a node whose Ready condition has been Unknown since before the current revision.
     NodeIsLost { since: Time },
+    /// The outdated pod is not up, and its node's Ready condition is Unknown.
     NodeIsSilent { since: Time },
+    /// The outdated pod is kept, because no new pod could run on the node with this taint.
     KeptByTaint { taint: Arc<Taint> },
+    /// With `OnDelete`, the outdated pod is replaced when a user deletes it.
     UpdatesWaitForDeletion,
 
     // availability
+    /// The pod is not Ready.
     NotReady { reason: Option<Text> },
+    /// The pod is Ready, but not yet for `minReadySeconds`.
     StillSettling { until: Time },
+    /// The pod is available and up to date.
     UpToDate,
 
     // expectations and execution
+    /// The watches have not delivered this number of the controller's own writes yet.
     WaitingForOwnWrites { writes: usize },
+    /// A call failed. The next plan is made after a delay.
     RetryLater { at: Time },
 
     // garbage collector
+    /// Owners of the object no longer exist.
     OwnersAreGone,
+    /// An owner of the object is being deleted in the foreground and waits for the object.
     OwnerIsLeaving,
+    /// An owner of the object is being deleted and orphans its dependents.
     OwnerLetsGo,
+    /// The pod is being deleted and was never bound.
     NeverBound,
+    /// The pod is being deleted on a node that is out of service.
     NodeOutOfService,
+    /// The pod has ended, and too many other pods have ended since.
     TooManyEnded,
 }
 
 impl Why {
-    /// The `reason` in the JSON of `muster explain` and `muster plan`. Clients compare it: it does not change when a
+    /// The `reason` in the JSON of `muster explain` and `muster plan`. Clients compare it, so it does not change when a
     /// variant is renamed.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -108,7 +146,7 @@ impl Why {
         }
     }
 
-    /// Short text of the reason without its details; nodes are grouped and counted by it.
+    /// Short text of the reason without its details. Conditions and explanations count nodes by this text.
     pub fn label(&self) -> &'static str {
         match self {
             Self::AnotherNodeIsNamed { .. } => "another node is named",

@@ -15,6 +15,7 @@ use super::Subject;
 use super::decode::{BudgetStatus, Pod, PodDisruptionBudget};
 use crate::controller::{Patch, Request, Verb};
 
+/// A call of the disruption controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
     WriteStatus {
@@ -29,6 +30,7 @@ pub enum Call {
 }
 
 impl Call {
+    /// The work queue key of the object that the call writes.
     pub(super) fn subject(&self) -> Subject {
         match self {
             Self::WriteStatus { budget, .. } => Subject::Budget(budget.key.clone()),
@@ -36,6 +38,7 @@ impl Call {
         }
     }
 
+    /// The resource version of the object from which the call was computed.
     pub(super) fn base_version(&self) -> u64 {
         match self {
             Self::WriteStatus { budget, .. } => budget.resource_version,
@@ -93,7 +96,7 @@ pub(super) fn request(call: &Call) -> Request {
     }
 }
 
-/// Formats the value on one line, for tests and logs.
+/// Formats the call on one line, for logs and tests.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

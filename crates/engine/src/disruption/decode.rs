@@ -1,4 +1,5 @@
-//! Decodes PodDisruptionBudgets and pods into facts. Fields that no rule reads are skipped.
+//! Decodes PodDisruptionBudgets and pods into facts: the fields that rules of the disruption controller read. All other
+//! fields are skipped.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -18,10 +19,10 @@ use muster_api::well_known::{DISRUPTION_TARGET, POD_READY};
 use serde_json::Value;
 
 use crate::controller::{self, Malformed, ObjectReference, Watch};
-use crate::daemonset::facts::Share;
-use crate::daemonset::facts::decode::share;
+use crate::daemonset::facts::IntOrPercent;
+use crate::daemonset::facts::decode::parse_int_or_percent;
 
-/// An object of one of the kinds that the disruption controller watches.
+/// A decoded object of one of the kinds that the disruption controller watches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact {
     Budget(Arc<PodDisruptionBudget>),
@@ -63,11 +64,12 @@ pub enum AvailabilityTarget {
     /// The number of pods in `minAvailable`.
     MinAvailable(i64),
     /// The percentage of the expected pods in `minAvailable`.
-    MinAvailablePercent(Share),
+    MinAvailablePercent(IntOrPercent),
     /// The number, or percentage of the expected pods, in `maxUnavailable`.
-    MaxUnavailable(Share),
+    MaxUnavailable(IntOrPercent),
+    /// The spec has neither field.
     Unset,
-    /// The spec is invalid; the text is the error message.
+    /// The spec is invalid. Holds the error message.
     Malformed(Text),
 }
 
@@ -75,11 +77,15 @@ pub enum AvailabilityTarget {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BudgetStatus {
     pub observed_generation: i64,
+    /// The `disruptionsAllowed`.
     pub allowed: i64,
+    /// The `currentHealthy`.
     pub healthy: i64,
+    /// The `desiredHealthy`.
     pub desired: i64,
+    /// The `expectedPods`.
     pub expected: i64,
-    /// `disruptedPods`: pods that an eviction is about to delete, with the time of the eviction.
+    /// The `disruptedPods`: names of pods that an eviction is about to delete, with the time of the eviction.
     pub disrupted: BTreeMap<Text, Time>,
     /// All conditions as JSON, so that those of other writers are preserved.
     pub conditions: Vec<Value>,
@@ -95,6 +101,7 @@ impl PodDisruptionBudget {
     }
 }
 
+/// The fields of a pod that budgets depend on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
     pub key: ObjectKey,
@@ -104,7 +111,7 @@ pub struct Pod {
     pub controller: Option<PodController>,
     pub deleting: bool,
     pub ready: bool,
-    /// Transition time of the condition `DisruptionTarget`, if the pod is neither terminated nor being deleted.
+    /// Transition time of the condition `DisruptionTarget`. `None` if the pod is terminated or being deleted.
     pub disrupted_since: Option<Time>,
 }
 
@@ -120,7 +127,7 @@ impl Pod {
         self.ready && !self.deleting
     }
 
-    /// Whether the pods are equal in all fields that budgets depend on.
+    /// Whether two versions of a pod are equal in all fields that budgets depend on.
     pub(super) fn is_equivalent(&self, other: &Self) -> bool {
         self.uid == other.uid
             && self.labels == other.labels
@@ -197,11 +204,10 @@ fn availability_target(spec: &PodDisruptionBudgetSpec<'_>) -> AvailabilityTarget
         AvailabilityTarget::Malformed(format!("{field}: {value} is neither a number nor a percentage").into())
     };
     match (&spec.max_unavailable, &spec.min_available) {
-        (Some(value), _) => {
-            share(value).map_or_else(|| invalid("maxUnavailable", value), AvailabilityTarget::MaxUnavailable)
-        }
-        (None, Some(value)) => match share(value) {
-            Some(Share::Count(count)) => AvailabilityTarget::MinAvailable(i64::from(count)),
+        (Some(value), _) => parse_int_or_percent(value)
+            .map_or_else(|| invalid("maxUnavailable", value), AvailabilityTarget::MaxUnavailable),
+        (None, Some(value)) => match parse_int_or_percent(value) {
+            Some(IntOrPercent::Count(count)) => AvailabilityTarget::MinAvailable(i64::from(count)),
             Some(share) => AvailabilityTarget::MinAvailablePercent(share),
             None => invalid("minAvailable", value),
         },

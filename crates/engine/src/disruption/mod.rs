@@ -1,9 +1,10 @@
-//! The disruption controller: keeps the status of PodDisruptionBudgets, from which the eviction subresource reads how
-//! many pods may be evicted now.
+//! The disruption controller: updates the status of PodDisruptionBudgets. The eviction subresource reads from the
+//! status how many pods may be evicted now.
 //!
-//! A budget keeps running totals of the pods that it selects, so the cost of an event does not depend on the number of
-//! pods. The eviction subresource charges the status itself, and records in `disruptedPods` which pods it is about to
-//! delete. Until the watch shows their deletion, they count as unhealthy. Upstream: `pkg/controller/disruption`.
+//! The controller keeps running totals of the pods that each budget selects, so the cost of an event does not depend on
+//! the number of pods. The eviction subresource decrements `disruptionsAllowed` itself, and records in `disruptedPods`
+//! which pods it is about to delete. Until the watch shows the deletion of these pods, they count as unhealthy.
+//! Upstream: `pkg/controller/disruption`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -34,7 +35,7 @@ mod status;
 const DISRUPTION_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Minimum time between two writes of a budget's status. A status that allows fewer disruptions is written at once.
-const STATUS_WRITE_INTERVAL: Duration = Duration::from_millis(250);
+const STATUS_WRITE_INTERVAL_MIN: Duration = Duration::from_millis(250);
 
 /// The disruption controller: all PodDisruptionBudgets and pods, and the writes in flight.
 #[derive(Debug, Default)]
@@ -44,28 +45,31 @@ pub struct DisruptionController {
     attempts: BTreeMap<Subject, Attempt>,
 }
 
-/// The key of an item in the work queue: a PodDisruptionBudget or a pod.
+/// The key of an entry in the work queue: a PodDisruptionBudget or a pod.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Subject {
     Budget(ObjectKey),
-    /// A pod with the condition `DisruptionTarget`, or with more than one budget.
+    /// A pod that has the condition `DisruptionTarget`, or that more than one budget selects.
     Pod(ObjectKey),
 }
 
+/// A PodDisruptionBudget, with the totals of the pods that it selects.
 #[derive(Debug)]
 struct BudgetState {
     budget: Arc<PodDisruptionBudget>,
     selected: SelectedPods,
+    /// Time of the last write of the status.
     written_at: Option<Time>,
 }
 
-/// The pods that a budget selects.
+/// Counts and names of the pods that a budget selects.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SelectedPods {
     pub(crate) pods: i64,
     pub(crate) healthy: i64,
-    /// Names of the pods with a controller, and of those without.
+    /// Names of the pods with a controller.
     pub(crate) controlled: BTreeSet<Text>,
+    /// Names of the pods without a controller.
     pub(crate) unmanaged: BTreeSet<Text>,
 }
 
@@ -82,6 +86,7 @@ impl SelectedPods {
         self.names_of_same_kind(pod).remove(&pod.key.name);
     }
 
+    /// The names of the pods that, like `pod`, have or do not have a controller.
     fn names_of_same_kind(&mut self, pod: &Pod) -> &mut BTreeSet<Text> {
         if pod.controller.is_some() { &mut self.controlled } else { &mut self.unmanaged }
     }
@@ -94,8 +99,8 @@ impl Controller for DisruptionController {
 
     fn watches(&self) -> Vec<Watch> {
         [
-            Watch::whole("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
-            Watch::whole("", "v1", "Pod", "pods", true),
+            Watch::whole_objects("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
+            Watch::whole_objects("", "v1", "Pod", "pods", true),
         ]
         .into()
     }
@@ -110,7 +115,7 @@ impl Controller for DisruptionController {
             Event::Applied { fact, .. } => self.put(fact, &mut subjects),
             Event::Deleted { fact, .. } => self.remove(&fact, &mut subjects),
             Event::Listed { kind, facts, .. } => {
-                for gone in self.unlisted(kind, &facts) {
+                for gone in self.known_facts_not_listed(kind, &facts) {
                     self.remove(&gone, &mut subjects);
                 }
                 facts.into_iter().for_each(|it| self.put(it, &mut subjects));
@@ -134,14 +139,15 @@ impl Controller for DisruptionController {
         let subject = call.subject();
         // There is no attempt if the object was deleted meanwhile.
         if let Some(attempt) = self.attempts.get_mut(&subject) {
-            attempt.wrote(call.base_version(), &outcome, now);
+            attempt.apply_outcome(call.base_version(), &outcome, now);
         }
         Vec::from([subject]).into()
     }
 }
 
 impl DisruptionController {
-    fn unlisted(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
+    /// The known objects of a kind that a new list does not contain.
+    fn known_facts_not_listed(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
         let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
         match kind {
             0 => {
@@ -192,7 +198,7 @@ impl DisruptionController {
         }
     }
 
-    /// Updates the state after a pod was added, changed or deleted.
+    /// Updates the totals of the budgets after a pod was added, changed or deleted.
     fn update_pod(&mut self, before: Option<&Pod>, now: Option<&Pod>, subjects: &mut BTreeSet<Subject>) {
         let Some(key) = now.or(before).map(|it| &it.key) else { return };
         let is_same = before.zip(now).is_some_and(|(before, now)| before.is_equivalent(now));
@@ -235,8 +241,8 @@ impl DisruptionController {
         let is_urgent = status.allowed < budget.status.allowed
             || budget.status.observed_generation != status.observed_generation;
         let throttled_until =
-            state.written_at.map(|it| it + STATUS_WRITE_INTERVAL).filter(|it| now < *it && !is_urgent);
-        if throttled_until.is_some_and(|it| it.since(now) <= STATUS_WRITE_INTERVAL) {
+            state.written_at.map(|it| it + STATUS_WRITE_INTERVAL_MIN).filter(|it| now < *it && !is_urgent);
+        if throttled_until.is_some_and(|it| it.since(now) <= STATUS_WRITE_INTERVAL_MIN) {
             return Reconcile { wake_at: earliest(throttled_until, wake_at), ..Reconcile::default() };
         }
         state.written_at = Some(now);
@@ -247,7 +253,7 @@ impl DisruptionController {
     }
 
     /// Rule: the condition `DisruptionTarget` of a pod that is not being deleted is reset to False after two minutes,
-    /// unless the kubelet set it. Upstream: `syncStalePodDisruption`.
+    /// unless the kubelet set the condition. Upstream: `syncStalePodDisruption`.
     fn reconcile_pod(&mut self, subject: &Subject, key: &ObjectKey, now: Time) -> Reconcile<Call> {
         let Some(pod) = self.pods.get(key).cloned() else { return Reconcile::default() };
         let events: Vec<EventRecord> = self.multiple_budgets_event(&pod).into_iter().collect();

@@ -1,4 +1,4 @@
-//! The status of a PodDisruptionBudget.
+//! Computes the status of a PodDisruptionBudget.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -15,13 +15,15 @@ use super::decode::{AvailabilityTarget, BudgetStatus, Pod, PodController, PodDis
 use super::{DISRUPTION_TIMEOUT, SelectedPods};
 use crate::controller::{EventRecord, KubeEvent};
 
-/// The pod counts of a PodDisruptionBudget, or the error why the expected number of pods cannot be computed.
+/// The result of evaluating a PodDisruptionBudget.
 pub(super) struct Evaluation {
+    /// The pod counts, or the error why the expected number of pods cannot be computed.
     counts: Result<PodCounts, String>,
-    /// Names of the evicted pods that still exist after the timeout.
+    /// The evicted pods that still exist after the timeout.
     not_deleted: Vec<Arc<Pod>>,
 }
 
+/// The numbers of pods in the status of a PodDisruptionBudget, and its `disruptedPods`.
 struct PodCounts {
     healthy: i64,
     desired: i64,
@@ -60,8 +62,9 @@ pub(super) fn evaluate(
 /// The desired and the expected number of pods.
 ///
 /// Rule: `minAvailable` as a number is the desired number itself. A percentage, or `maxUnavailable`, refers to the
-/// scale of the pods' controllers; a DaemonSet has no scale. Pods without a controller do not count. Upstream:
-/// `getExpectedPodCount`.
+/// `scale` subresource of the pods' controllers, which a DaemonSet does not have. Pods without a controller do not
+/// count.
+/// Upstream: `getExpectedPodCount`.
 fn expected_pod_count(
     budget: &PodDisruptionBudget,
     selected: &SelectedPods,
@@ -86,7 +89,8 @@ fn expected_pod_count(
     Ok((i64::try_from(desired).unwrap_or(i64::MAX), 0))
 }
 
-/// The error for a pod whose controller has no scale subresource; no kind that this API server serves has one.
+/// The error for a pod whose controller has no `scale` subresource. No kind that this API server serves has that
+/// subresource.
 fn no_scale_error(controller: &PodController) -> String {
     let PodController { api_version, kind, .. } = controller;
     let resource = match (&**api_version, &**kind) {
@@ -98,7 +102,7 @@ fn no_scale_error(controller: &PodController) -> String {
 }
 
 impl Evaluation {
-    /// Time at which the next evicted pod counts as healthy again.
+    /// Time at which the next evicted pod counts as healthy again, because it still exists.
     pub(super) fn next_change_at(&self) -> Option<Time> {
         let disrupted = self.counts.as_ref().ok().map(|it| &it.disrupted);
         let times = disrupted.into_iter().flatten().map(|(_, at)| Some(*at + DISRUPTION_TIMEOUT));
@@ -175,7 +179,7 @@ impl Evaluation {
     }
 }
 
-/// Sets the condition `DisruptionAllowed`. Its transition time changes only with its status.
+/// Sets the condition `DisruptionAllowed`. The transition time changes only with the status of the condition.
 fn with_condition(
     mut status: BudgetStatus,
     condition_status: &str,
@@ -204,7 +208,7 @@ fn with_condition(
     status
 }
 
-/// Formats the value on one line, for tests and logs.
+/// Formats the status on one line, for logs and tests.
 impl core::fmt::Display for BudgetStatus {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let Self { observed_generation, allowed, healthy, desired, expected, .. } = self;

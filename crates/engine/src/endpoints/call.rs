@@ -17,13 +17,14 @@ use super::facts::{
 };
 use crate::controller::{Patch, Request, Verb};
 
-/// A write of Endpoints or an EndpointSlice for one Service.
+/// A write of the Endpoints or of an EndpointSlice of one Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Call {
     pub service: ObjectKey,
     pub write: EndpointsWrite,
 }
 
+/// A write of an Endpoints object or of an EndpointSlice. An update has the existing object and its desired content.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EndpointsWrite {
     CreateEndpoints(Arc<EndpointsDraft>),
@@ -259,7 +260,7 @@ fn endpoint_json(endpoint: &Endpoint) -> Value {
     Value::Object(it)
 }
 
-/// Formats the value on one line, for tests and logs.
+/// Formats the call on one line, for logs and tests.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.write {
@@ -273,7 +274,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// Maximum number of endpoints that `Display` prints; it counts the others.
+/// Maximum number of endpoints that `Display` prints. It prints only the number of further endpoints.
 const DISPLAYED_ENDPOINTS_MAX: usize = 5;
 
 impl fmt::Display for EndpointsDraft {
@@ -304,6 +305,7 @@ impl fmt::Display for SliceDraft {
     }
 }
 
+/// Writes the number of endpoints that are not printed.
 fn write_rest_count(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
     if DISPLAYED_ENDPOINTS_MAX < count { write!(f, " … {count} in all") } else { Ok(()) }
 }

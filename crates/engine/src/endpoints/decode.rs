@@ -1,4 +1,5 @@
-//! Decodes Services, pods, nodes, Endpoints and EndpointSlices into facts. Fields that no rule reads are skipped.
+//! Decodes Services, pods, nodes, Endpoints and EndpointSlices into facts: the fields that rules of the endpoints
+//! controllers read. All other fields are skipped.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -36,8 +37,8 @@ pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Resul
     decoded.map_err(|source| Malformed::new(plural, source))
 }
 
-/// Parses an IP address as upstream does: leading zeros are allowed, and an IPv4-mapped IPv6 address is an IPv4 address.
-/// Upstream: `ParseIPSloppy`.
+/// Parses an IP address as upstream does. Leading zeros are allowed, and an IPv4-mapped IPv6 address becomes an IPv4
+/// address. Upstream: `ParseIPSloppy`.
 pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Some(address.to_canonical());
@@ -50,7 +51,7 @@ pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
     parts.next().is_none().then_some(IpAddr::V4(Ipv4Addr::from(octets)))
 }
 
-/// Interns a string; `None` if it is absent or empty.
+/// Interns a string. `None` if the string is absent or empty.
 fn intern_non_empty(it: Option<&str>, shared: &mut Interner) -> Option<Text> {
     it.filter(|it| !it.is_empty()).map(|it| shared.intern_text(it))
 }
@@ -120,7 +121,7 @@ fn service_fact(service: core_v1::Service<'_>, shared: &mut Interner) -> Service
     }
 }
 
-/// A pod as the endpoints rules read it: container statuses are skipped.
+/// A pod without container statuses, which the endpoints controllers do not read.
 type EndpointPod<'a> = core_v1::Pod<'a, core_v1::Container<'a>, IgnoredAny>;
 
 fn pod_fact(pod: EndpointPod<'_>, shared: &mut Interner) -> Pod {

@@ -1,4 +1,5 @@
-//! Facts about Services, pods, nodes, Endpoints and EndpointSlices.
+//! Facts: the fields of Services, pods, nodes, Endpoints and EndpointSlices that rules of the endpoints controllers
+//! read.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -13,7 +14,7 @@ use muster_api::time::Time;
 
 use crate::controller::{self, ObjectReference};
 
-/// An object of one of the kinds that the endpoints controller watches.
+/// A decoded object of one of the kinds that the endpoints controllers watch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact {
     Service(Arc<Service>),
@@ -45,6 +46,7 @@ impl controller::Fact for Fact {
     }
 }
 
+/// The fields of a Service that its endpoints depend on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Service {
     pub key: ObjectKey,
@@ -60,7 +62,7 @@ pub struct Service {
     pub address: Option<IpAddr>,
     /// The Service's IP families (`ipFamilies`), the primary one first.
     pub families: Vec<Family>,
-    /// The Service's selector. `None`: users or other controllers write its endpoints.
+    /// The Service's selector. `None` if users or other controllers write the Service's endpoints.
     pub selector: Option<Labels>,
     pub ports: Vec<ServicePort>,
     /// Whether pods that are not ready count as ready endpoints (`publishNotReadyAddresses`).
@@ -88,6 +90,7 @@ impl Family {
     }
 }
 
+/// A port of a Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServicePort {
     pub name: Text,
@@ -106,8 +109,11 @@ pub enum TargetPort {
 /// The `trafficDistribution` of a Service: which endpoints its clients prefer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TrafficDistribution {
+    /// Clients prefer no endpoint.
     Anywhere,
+    /// Clients prefer endpoints in their zone (`PreferSameZone`, `PreferClose`).
     SameZone,
+    /// Clients prefer endpoints on their node (`PreferSameNode`).
     SameNode,
 }
 
@@ -146,6 +152,7 @@ pub(super) fn object_reference(
     }
 }
 
+/// The fields of a pod that endpoints depend on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
     pub key: ObjectKey,
@@ -167,7 +174,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Whether the pods are equal in all fields that endpoints depend on.
+    /// Whether two versions of a pod are equal in all fields that endpoints depend on.
     pub(super) fn is_equivalent(&self, other: &Self) -> bool {
         self.uid == other.uid
             && self.labels == other.labels
@@ -181,7 +188,7 @@ impl Pod {
             && self.deleting == other.deleting
     }
 
-    /// The port number of a Service port's `targetPort` on this pod. Upstream: `FindPort`.
+    /// The number of this pod's port that is the `targetPort` of a Service port. Upstream: `FindPort`.
     pub(super) fn target_port_number(&self, port: &ServicePort) -> Option<i64> {
         match &port.target {
             TargetPort::Number(number) => Some(*number),
@@ -192,7 +199,7 @@ impl Pod {
         }
     }
 
-    /// The pod's hostname in the DNS domain of the Service, if its subdomain is the Service's name.
+    /// The pod's hostname in the DNS domain of the Service. `None` unless the pod's subdomain is the Service's name.
     pub(super) fn hostname_in(&self, service: &Service) -> Option<Text> {
         self.hostname.clone().filter(|_| self.subdomain.as_ref() == Some(&service.key.name))
     }
@@ -206,7 +213,7 @@ pub struct Node {
     pub zone: Option<Text>,
 }
 
-/// An Endpoints object, the predecessor of EndpointSlices: all addresses of a Service in one object.
+/// An Endpoints object: all addresses of a Service in one object. It is the predecessor of EndpointSlices.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoints {
     pub key: ObjectKey,
@@ -221,7 +228,9 @@ pub struct Endpoints {
 /// Addresses that share the same ports. Upstream: `v1.EndpointSubset`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Subset {
+    /// The `addresses`.
     pub ready: Vec<Address>,
+    /// The `notReadyAddresses`.
     pub unready: Vec<Address>,
     pub ports: Vec<EndpointPort>,
 }
@@ -244,7 +253,7 @@ pub struct EndpointPort {
     pub app_protocol: Option<Text>,
 }
 
-/// The `targetRef` of an endpoint: the object that has the address, usually a pod. Its `resourceVersion` is left out.
+/// The `targetRef` of an endpoint: the object that has the address, usually a pod. The `resourceVersion` is left out.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct TargetRef {
     pub api_version: Option<Text>,
@@ -256,6 +265,7 @@ pub struct TargetRef {
 }
 
 impl TargetRef {
+    /// The reference to a pod.
     pub(super) fn pod(pod: &Pod) -> Self {
         Self {
             kind: Some("Pod".into()),
@@ -277,7 +287,7 @@ pub struct Slice {
     pub labels: Labels,
     pub annotations: BTreeMap<Text, Text>,
     pub owners: Vec<SliceOwner>,
-    /// IP family of the slice's addresses; `None` for the address type `FQDN`.
+    /// IP family of the slice's addresses. `None` for the address type `FQDN`.
     pub family: Option<Family>,
     pub ports: Vec<EndpointPort>,
     pub endpoints: Vec<Endpoint>,
@@ -315,8 +325,8 @@ pub struct Endpoint {
     pub hints: EndpointHints,
 }
 
-/// Identifies an endpoint while its conditions change: its addresses, its hostname, and namespace and name of its
-/// target.
+/// The fields that identify an endpoint while its conditions change: its addresses, its hostname, and namespace and
+/// name of its target.
 pub(super) type EndpointIdentity = (Vec<Text>, Option<Text>, Option<Text>, Option<Text>);
 
 impl Endpoint {

@@ -26,10 +26,11 @@ pub(super) const MANAGED_BY_VALUE: &str = "endpointslicemirroring-controller.k8s
 /// Maximum number of addresses per subset that are mirrored. Upstream: `mirroring-max-endpoints-per-subset`.
 const ENDPOINTS_PER_SUBSET_MAX: usize = 1000;
 
+/// Annotation of Endpoints that are a leader election record.
 const LEADER_ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
 
-/// Rule: Endpoints of a Service without a selector are mirrored, unless they have the label `skip-mirror`, or are only a
-/// leader election record. Upstream: `shouldMirror`.
+/// Rule: the Endpoints of a Service without a selector are mirrored, unless they have the label `skip-mirror` or are
+/// only a leader election record. Upstream: `shouldMirror`.
 pub(super) fn is_mirrored(endpoints: &Endpoints) -> bool {
     let skips = endpoints.labels.get(LABEL_SKIP_MIRROR).is_some_and(|it| **it == *"true");
     !skips && !is_leader_election_record(endpoints)
@@ -39,7 +40,8 @@ pub(super) fn is_leader_election_record(endpoints: &Endpoints) -> bool {
     endpoints.annotations.contains_key(LEADER_ANNOTATION)
 }
 
-/// The writes that bring the mirrored EndpointSlices up to date: one slice for each IP family and list of ports.
+/// Returns the writes that bring the mirrored EndpointSlices up to date, and the events to record. There is one slice
+/// for each IP family and list of ports.
 pub(super) fn writes(
     endpoints: &Endpoints,
     slices: &[&Arc<Slice>],
@@ -78,6 +80,7 @@ pub(super) fn writes(
     (writes, events)
 }
 
+/// The endpoints of each desired slice, by IP family and list of ports.
 type DesiredSlices = BTreeMap<(Family, Vec<EndpointPort>), Vec<Endpoint>>;
 
 fn desired_slices(endpoints: &Endpoints) -> (DesiredSlices, Vec<EventRecord>) {

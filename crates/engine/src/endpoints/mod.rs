@@ -1,9 +1,10 @@
-//! The endpoints controllers: Endpoints and EndpointSlices of Services with a selector, and EndpointSlices that mirror
-//! the Endpoints of Services without one.
+//! The endpoints controllers: they write the Endpoints and EndpointSlices of Services with a selector, and
+//! EndpointSlices that mirror the Endpoints of Services without a selector.
 //!
-//! An event only marks the Services that it concerns. The endpoints of a Service are computed when it is reconciled, at
-//! most once a second, however many pods change: a rollout of 5,000 pods writes some slices each second, not 5,000
-//! times. Upstream: `pkg/controller/endpoint`, `endpointslice` and `endpointslicemirroring`.
+//! An event only enqueues the Services that it concerns. The endpoints of a Service are computed when the Service is
+//! reconciled, at most once per second, however many pods change. So a rollout of 5,000 pods writes some slices each
+//! second, not one slice for each pod. Upstream: `pkg/controller/endpoint`, `endpointslice` and
+//! `endpointslicemirroring`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -39,34 +40,41 @@ mod mirror;
 mod slices;
 mod subsets;
 
-/// Minimum time between two writes for a Service; changes in between are batched. Upstream:
+/// Minimum time between two reconciles that write for a Service. Changes in between are batched. Upstream:
 /// `endpoint-updates-batch-period`.
 const BATCH_PERIOD: Duration = Duration::from_secs(1);
 
-/// Delay before a create is retried that failed because its namespace is terminating. The namespace may be created
-/// again under the same name.
-const NAMESPACE_TERMINATING_RETRY: Duration = Duration::from_secs(60);
+/// Delay before a Service is reconciled again after a create failed because the namespace is terminating. The namespace
+/// may be created again under the same name.
+const NAMESPACE_TERMINATING_RETRY_DELAY: Duration = Duration::from_secs(60);
 
+/// Label of the Endpoints and EndpointSlices of a headless Service.
 const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
+/// Label of an EndpointSlice with the name of its Service.
 const SERVICE_NAME_LABEL: &str = LABEL_SERVICE_NAME;
+/// Label of an EndpointSlice with the controller that manages it.
 const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
+/// Annotation with the time of the first change that the last write contains.
 const TRIGGER_TIME_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+/// Annotation of Endpoints from which addresses were left out.
 const OVER_CAPACITY_ANNOTATION: &str = "endpoints.kubernetes.io/over-capacity";
 
 /// The endpoints controllers: all Services with their pods, Endpoints and EndpointSlices.
 #[derive(Debug, Default)]
 pub struct EndpointsController {
-    /// The state of each Service, by namespace and name. Its Endpoints have the same name, and its EndpointSlices have
-    /// it in the label `kubernetes.io/service-name`.
+    /// The state of each Service, by namespace and name. The Endpoints of the Service have the same name. Its
+    /// EndpointSlices have that name in the label `kubernetes.io/service-name`.
     services: BTreeMap<ObjectKey, ServiceState>,
     pods: BTreeMap<ObjectKey, Arc<Pod>>,
+    /// Keys of the pods by node.
     by_node: BTreeMap<Text, BTreeSet<ObjectKey>>,
     zones: NodeZones,
-    /// The Service of each EndpointSlice.
+    /// The key of the Service of each EndpointSlice.
     slices: BTreeMap<ObjectKey, ObjectKey>,
     endpoints_were_listed: bool,
 }
 
+/// A Service with its pods, Endpoints and EndpointSlices, and the state of its writes.
 #[derive(Debug, Default)]
 struct ServiceState {
     service: Option<Arc<Service>>,
@@ -75,26 +83,31 @@ struct ServiceState {
     endpoints: Option<Arc<Endpoints>>,
     /// The EndpointSlices of the Service that these controllers manage, by name.
     slices: BTreeMap<Text, Arc<Slice>>,
-    /// Whether the Endpoints are deleted if the Service does not exist: the Service was deleted, now or before this
-    /// controller started.
+    /// Whether the Endpoints are deleted if the Service does not exist, because the Service was deleted since, or
+    /// before this controller started.
     endpoints_are_orphaned: bool,
     trigger: WriteTrigger,
     calls_in_flight: usize,
-    /// Writes of this controller that the watches have not shown yet.
+    /// Writes of this controller that the watches have not delivered yet.
     expected: BTreeMap<(WrittenKind, Text), ExpectedState>,
+    /// Time until which the Service waits for the watches to deliver these writes.
     expected_until: Time,
     attempt: Attempt,
+    /// Time before which nothing is written for the Service.
     not_before: Option<Time>,
 }
 
+/// The kinds that the endpoints controllers write.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum WrittenKind {
     Endpoints,
     Slice,
 }
 
+/// The state of a written object that its watch must deliver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ExpectedState {
+    /// This resource version of the object, or a newer one.
     Version(u64),
     Deleted,
 }
@@ -103,10 +116,10 @@ enum ExpectedState {
 /// `TriggerTimeTracker`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum WriteTrigger {
-    /// Nothing has been written for the Service yet: its creation time is the trigger time.
+    /// Nothing has been written for the Service yet. The creation time of the Service is the trigger time.
     #[default]
     Service,
-    /// The earliest readiness change of a pod since the last write is the trigger time.
+    /// The trigger time is the earliest readiness change of a pod since the last write.
     Pod(Option<Time>),
 }
 
@@ -126,27 +139,28 @@ impl ServiceState {
             && self.calls_in_flight == 0
     }
 
-    /// The slices that `controller` manages and that are not being deleted.
+    /// The slices that this controller manages (label `managed-by`) and that are not being deleted.
     fn slices_of(&self, controller: &str) -> Vec<&Arc<Slice>> {
         self.slices.values().filter(|it| it.label(MANAGED_BY_LABEL) == controller && !it.deleting).collect()
     }
 
-    fn shown_version(&self, kind: WrittenKind, name: &Text) -> Option<u64> {
+    /// The resource version of an object that its watch last delivered. `None` if the object does not exist.
+    fn watched_version(&self, kind: WrittenKind, name: &Text) -> Option<u64> {
         match kind {
             WrittenKind::Endpoints => self.endpoints.as_ref().map(|it| it.resource_version),
             WrittenKind::Slice => self.slices.get(name).map(|it| it.resource_version),
         }
     }
 
-    /// Resets the backoff of a deleted Service, so that it does not apply to a new Service of that name.
+    /// Resets the backoff of a deleted Service, so that the backoff does not apply to a new Service of that name.
     fn reset_backoff(&mut self) {
         if self.calls_in_flight == 0 {
             (self.attempt, self.not_before) = (Attempt::None, None);
         }
     }
 
-    /// Time at which the next write for the Service is allowed: the watches have shown the last write, and batch period
-    /// and backoff are over.
+    /// Time before which nothing is written for the Service: until the watches have delivered the last write, and batch
+    /// period and backoff have ended. `None` if a write is allowed now.
     fn backoff_until(&mut self, now: Time) -> Option<Time> {
         // All calls have ended, and none failed.
         if let Attempt::InFlight { .. } = self.attempt {
@@ -160,14 +174,14 @@ impl ServiceState {
         // A clock that was set back must not make a wait longer.
         let is_ahead = |at: &Time, most: Duration| now < *at && at.since(now) <= most;
         let expected = expected.filter(|it| is_ahead(it, WATCH_DELAY_MAX));
-        let not_before = self.not_before.filter(|it| is_ahead(it, NAMESPACE_TERMINATING_RETRY));
+        let not_before = self.not_before.filter(|it| is_ahead(it, NAMESPACE_TERMINATING_RETRY_DELAY));
         failed.max(expected).max(not_before)
     }
 
-    /// Removes the expected writes that the watches have shown.
-    fn drop_shown_writes(&mut self) {
+    /// Removes the expected writes that the watches have delivered.
+    fn drop_delivered_writes(&mut self) {
         let mut expected = core::mem::take(&mut self.expected);
-        expected.retain(|(kind, name), it| match (it, self.shown_version(*kind, name)) {
+        expected.retain(|(kind, name), it| match (it, self.watched_version(*kind, name)) {
             (ExpectedState::Version(version), shown) => shown.is_none_or(|shown| shown < *version),
             (ExpectedState::Deleted, shown) => shown.is_some(),
         });
@@ -182,11 +196,11 @@ impl Controller for EndpointsController {
 
     fn watches(&self) -> Vec<Watch> {
         [
-            Watch::whole("", "v1", "Service", "services", true),
-            Watch::whole("", "v1", "Pod", "pods", true),
+            Watch::whole_objects("", "v1", "Service", "services", true),
+            Watch::whole_objects("", "v1", "Pod", "pods", true),
             Watch::metadata("", "v1", "Node", "nodes", false),
-            Watch::whole("", "v1", "Endpoints", "endpoints", true),
-            Watch::whole("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true),
+            Watch::whole_objects("", "v1", "Endpoints", "endpoints", true),
+            Watch::whole_objects("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true),
         ]
         .into()
     }
@@ -201,7 +215,7 @@ impl Controller for EndpointsController {
             Event::Applied { fact, .. } => self.put(fact, &mut keys),
             Event::Deleted { fact, .. } => self.remove(&fact, &mut keys),
             Event::Listed { kind, facts, .. } => {
-                for gone in self.unlisted(kind, &facts) {
+                for gone in self.known_facts_not_listed(kind, &facts) {
                     self.remove(&gone, &mut keys);
                 }
                 facts.into_iter().for_each(|it| self.put(it, &mut keys));
@@ -218,7 +232,7 @@ impl Controller for EndpointsController {
         if 0 < state.calls_in_flight {
             return Reconcile::default();
         }
-        state.drop_shown_writes();
+        state.drop_delivered_writes();
         if let Some(wake_at) = state.backoff_until(now) {
             return Reconcile { wake_at: Some(wake_at), ..Reconcile::default() };
         }
@@ -262,16 +276,16 @@ impl Controller for EndpointsController {
         };
         match outcome {
             Outcome::Done(body) => {
-                state.expected.extend(expected_state(&call.write, &body));
+                state.expected.extend(expected_watch_state(&call.write, &body));
                 state.expected_until = now + WATCH_DELAY_MAX;
             }
             Outcome::Refused(CallError::NamespaceTerminating) => {
-                state.not_before = Some(now + NAMESPACE_TERMINATING_RETRY);
+                state.not_before = Some(now + NAMESPACE_TERMINATING_RETRY_DELAY);
             }
             Outcome::Refused(refusal) => {
                 // Several failed calls of one reconcile count as one failure.
                 if let Attempt::InFlight { .. } = state.attempt {
-                    state.attempt.fail(&refusal, now);
+                    state.attempt.record_failure(&refusal, now);
                 }
                 events
                     .extend(state.service.as_ref().map(|it| write_failure_event(it, &call.write, &refusal)));
@@ -285,7 +299,8 @@ impl Controller for EndpointsController {
 const ENDPOINTS_WATCH: usize = 3;
 
 impl EndpointsController {
-    fn unlisted(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
+    /// The known objects of a kind that a new list does not contain.
+    fn known_facts_not_listed(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
         let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
         let mut known: Vec<Fact> = match kind {
             0 => self.services.values().filter_map(|it| it.service.clone()).map(Fact::Service).collect(),
@@ -318,7 +333,7 @@ impl EndpointsController {
             Fact::Node(node) => {
                 let before = self.zones.insert(node.name.clone(), node.zone.clone());
                 if before.as_ref() != Some(&node.zone) {
-                    self.enqueue_node(&node.name, keys);
+                    self.enqueue_services_of_node(&node.name, keys);
                 }
             }
             Fact::Endpoints(endpoints) => {
@@ -347,7 +362,7 @@ impl EndpointsController {
             }
             Fact::Node(node) => {
                 self.zones.remove(&node.name);
-                self.enqueue_node(&node.name, keys);
+                self.enqueue_services_of_node(&node.name, keys);
             }
             Fact::Endpoints(endpoints) => {
                 if let Some(state) = self.services.get_mut(&endpoints.key) {
@@ -402,7 +417,7 @@ impl EndpointsController {
         }
     }
 
-    /// Updates the state after a pod was added, changed or deleted.
+    /// Updates the states of Services after a pod was added, changed or deleted.
     fn update_pod(&mut self, before: Option<&Pod>, now: Option<&Pod>, keys: &mut BTreeSet<ObjectKey>) {
         let Some(key) = now.or(before).map(|it| it.key.clone()) else { return };
         let (was_on, is_on) = (before.and_then(|it| it.node.as_ref()), now.and_then(|it| it.node.as_ref()));
@@ -441,7 +456,8 @@ impl EndpointsController {
         }
     }
 
-    fn enqueue_node(&mut self, node: &Text, keys: &mut BTreeSet<ObjectKey>) {
+    /// Adds the keys of the Services that select a pod on a node.
+    fn enqueue_services_of_node(&mut self, node: &Text, keys: &mut BTreeSet<ObjectKey>) {
         for key in self.by_node.get(node).into_iter().flatten() {
             let services = in_namespace(&mut self.services, &key.namespace);
             keys.extend(
@@ -459,9 +475,12 @@ fn in_namespace<'a>(
     services.range_mut(first..).take_while(move |(key, _)| key.namespace == *namespace)
 }
 
-/// Rule: a Service with a selector has Endpoints and EndpointSlices of its pods. The Endpoints of a Service without a
-/// selector are managed by users, and mirrored into EndpointSlices. A Service of type ExternalName has neither. The
-/// Endpoints of a deleted Service are deleted here, its EndpointSlices by the garbage collector.
+/// Returns the writes for a Service, and the events to record.
+///
+/// Rule: the Endpoints and EndpointSlices of a Service with a selector contain its pods. The Endpoints of a Service
+/// without a selector are managed by users, and mirrored into EndpointSlices. A Service of type ExternalName has
+/// neither. This controller deletes the Endpoints of a deleted Service. The garbage collector deletes its
+/// EndpointSlices.
 fn writes_for_service(
     key: &ObjectKey,
     state: &mut ServiceState,
@@ -498,7 +517,12 @@ fn writes_for_service(
         let key = ObjectKey { namespace: key.namespace.clone(), name: name.clone() };
         pods.get(&key)
     });
-    writes.extend(subsets::write(&service, selected_pods.clone(), state.endpoints.as_ref(), trigger));
+    writes.extend(subsets::endpoints_write(
+        &service,
+        selected_pods.clone(),
+        state.endpoints.as_ref(),
+        trigger,
+    ));
     let slices = state.slices_of(slices::MANAGED_BY_VALUE);
     writes.extend(slices::writes(&service, selected_pods, zones, &slices, trigger));
     if service.deleting {
@@ -507,8 +531,8 @@ fn writes_for_service(
     (writes, Vec::new())
 }
 
-/// The state of the written object that the watches must show before the Service is reconciled again.
-fn expected_state(write: &EndpointsWrite, body: &[u8]) -> Option<((WrittenKind, Text), ExpectedState)> {
+/// The state of the written object that its watch must deliver before the Service is reconciled again.
+fn expected_watch_state(write: &EndpointsWrite, body: &[u8]) -> Option<((WrittenKind, Text), ExpectedState)> {
     #[derive(Deserialize)]
     struct WrittenObject {
         metadata: WrittenMetadata,

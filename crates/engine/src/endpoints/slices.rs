@@ -1,4 +1,4 @@
-//! The EndpointSlices of a Service with a selector. Upstream: `endpointslice.Reconciler`.
+//! Computes the EndpointSlices of a Service with a selector. Upstream: `endpointslice.Reconciler`.
 
 use alloc::collections::BTreeMap;
 use alloc::string::ToString as _;
@@ -20,14 +20,14 @@ use super::{HEADLESS_LABEL, MANAGED_BY_LABEL, SERVICE_NAME_LABEL, TRIGGER_TIME_A
 /// Value of the label `endpointslice.kubernetes.io/managed-by` of the EndpointSlices that this module writes.
 pub(super) const MANAGED_BY_VALUE: &str = "endpointslice-controller.k8s.io";
 
-/// Maximum number of endpoints per slice: a change of one endpoint writes the whole slice. Upstream:
-/// `max-endpoints-per-slice`.
+/// Maximum number of endpoints per slice. It limits the size of a write, because a change of one endpoint writes the
+/// whole slice. Upstream: `max-endpoints-per-slice`.
 const ENDPOINTS_PER_SLICE_MAX: usize = 100;
 
-/// The zone of each node, if it has one.
+/// The zone of each node. `None` for a node without a zone.
 pub(super) type NodeZones = BTreeMap<Text, Option<Text>>;
 
-/// The writes that make a Service's EndpointSlices contain exactly its pods.
+/// Returns the writes after which a Service's EndpointSlices contain exactly its pods.
 pub(super) fn writes<'a>(
     service: &Service,
     pods: impl Iterator<Item = &'a Arc<Pod>> + Clone,
@@ -50,12 +50,12 @@ pub(super) fn writes<'a>(
     writes
 }
 
-/// Endpoints that have the same ports, so that they can be in one EndpointSlice.
+/// Endpoints with the same ports, which can be in one EndpointSlice.
 type EndpointGroup = BTreeMap<EndpointIdentity, Endpoint>;
 
-/// Rule: every pod that a Service selects is an endpoint while it has an address and is not terminal; its readiness is
-/// in the conditions of the endpoint. A pod whose node does not exist is left out, unless the Service has
-/// `publishNotReadyAddresses`. Upstream: `reconcileByAddressType`.
+/// Rule: every pod that a Service selects is an endpoint while the pod has an address and is not terminal. The
+/// conditions of the endpoint show the readiness of the pod. A pod whose node does not exist is left out, unless the
+/// Service has `publishNotReadyAddresses`. Upstream: `reconcileByAddressType`.
 fn desired_endpoints<'a>(
     service: &Service,
     pods: impl Iterator<Item = &'a Arc<Pod>>,
@@ -92,8 +92,8 @@ fn endpoint_ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
 }
 
 /// Rule: an endpoint is `ready` if its pod is ready and not being deleted, or if the Service has
-/// `publishNotReadyAddresses`; it is `serving` while its pod is ready, even if the pod is being deleted. Upstream:
-/// `podToEndpoint`.
+/// `publishNotReadyAddresses`. An endpoint is `serving` while its pod is ready, even if the pod is being deleted.
+/// Upstream: `podToEndpoint`.
 fn pod_endpoint(service: &Service, pod: &Pod, zone: Option<Text>, family: Family) -> Endpoint {
     let of_family = pod.addresses.iter().filter(|it| Family::of(**it) == family);
     let mut addresses: Vec<Text> = of_family.map(|it| it.to_string().as_str().into()).collect();
@@ -122,9 +122,11 @@ fn pod_endpoint(service: &Service, pod: &Pod, zone: Option<Text>, family: Family
 struct SlicePlan<'a> {
     slice: &'a Arc<Slice>,
     endpoints: Vec<Endpoint>,
+    /// Whether the slice must be written.
     changed: bool,
 }
 
+/// Computes the writes of a Service's EndpointSlices of one IP family.
 struct SliceReconciler<'a> {
     service: &'a Service,
     family: Family,
@@ -189,8 +191,12 @@ impl SliceReconciler<'_> {
         writes
     }
 
+    /// Returns the endpoints of each new slice, and the existing slices with their desired endpoints.
+    ///
     /// Rule: an endpoint stays in its slice. New endpoints are added to slices that are written anyway, the fullest
-    /// first; then to the one slice that they fill best; then to new slices. Upstream: `reconcileByPortMapping`.
+    /// first. The remaining endpoints are added to the fullest slice that has space for all of them, else to new
+    /// slices.
+    /// Upstream: `reconcileByPortMapping`.
     fn fill_slices<'a>(
         &self,
         mut group: EndpointGroup,
@@ -263,6 +269,7 @@ fn labels_differ(service: &Service, slice: &Slice) -> bool {
     !copied_labels(&service.labels).eq(copied_labels(&slice.labels))
 }
 
+/// The labels that an EndpointSlice copies from its Service.
 fn copied_labels(labels: &Labels) -> impl Iterator<Item = (Text, Text)> + '_ {
     let own = labels
         .iter()

@@ -1,4 +1,5 @@
-//! The Endpoints of a Service with a selector: the older API, with all addresses in one object.
+//! Computes the Endpoints of a Service with a selector. Endpoints are the predecessor of EndpointSlices, with all
+//! addresses in one object.
 
 use alloc::collections::BTreeMap;
 use alloc::string::ToString as _;
@@ -13,14 +14,16 @@ use super::call::{EndpointsDraft, EndpointsWrite};
 use super::facts::{Address, EndpointPort, Endpoints, Family, Pod, Service, Subset, TargetRef};
 use super::{HEADLESS_LABEL, OVER_CAPACITY_ANNOTATION, TRIGGER_TIME_ANNOTATION};
 
-/// The label of Endpoints that the endpoints controller manages, and its value.
+/// Label of Endpoints that the endpoints controller manages.
 const MANAGED_BY_LABEL: &str = "endpoints.kubernetes.io/managed-by";
+/// Value of the label [`MANAGED_BY_LABEL`].
 const MANAGED_BY_VALUE: &str = "endpoint-controller";
 
-/// Maximum number of addresses in one Endpoints object; others are left out. Upstream: `maxCapacity`.
+/// Maximum number of addresses in one Endpoints object. Further addresses are left out. Upstream: `maxCapacity`.
 const ADDRESSES_MAX: usize = 1000;
 
-pub(super) fn write<'a>(
+/// Returns the write after which the Endpoints of a Service contain its pods. `None` if they contain the pods already.
+pub(super) fn endpoints_write<'a>(
     service: &Service,
     pods: impl Iterator<Item = &'a Arc<Pod>>,
     endpoints: Option<&Arc<Endpoints>>,
@@ -60,6 +63,7 @@ pub(super) fn write<'a>(
     })
 }
 
+/// The labels that Endpoints copy from their Service.
 fn copied_labels(labels: &Labels) -> impl Iterator<Item = (Text, Text)> + '_ {
     let own = labels.iter().filter(|(key, _)| ![HEADLESS_LABEL, MANAGED_BY_LABEL].contains(key));
     own.map(|(key, value)| (key.into(), value.into()))
@@ -68,9 +72,9 @@ fn copied_labels(labels: &Labels) -> impl Iterator<Item = (Text, Text)> + '_ {
 /// An address, one of its ports if it has any, and whether the address is ready.
 type AddressPort = (Address, Option<EndpointPort>, bool);
 
-/// Rule: the Endpoints contain the address of each pod in the Service's first family, as ready or not ready. A terminal
-/// pod is left out, and a pod that is being deleted as well, unless the Service has `publishNotReadyAddresses`.
-/// Upstream: `syncService` of the endpoints controller.
+/// Rule: the Endpoints contain the address of each pod in the Service's first IP family, as ready or not ready. A
+/// terminal pod is left out. A pod that is being deleted is left out too, unless the Service has
+/// `publishNotReadyAddresses`. Upstream: `syncService` of the endpoints controller.
 fn address_ports<'a>(
     service: &Service,
     pods: impl Iterator<Item = &'a Arc<Pod>>,
@@ -103,6 +107,7 @@ fn address_ports<'a>(
     })
 }
 
+/// Returns each combination of an address and a port of its subset.
 pub(super) fn flatten(subsets: &[Subset]) -> impl Iterator<Item = AddressPort> + '_ {
     subsets.iter().flat_map(|subset| {
         let ready = subset.ready.iter().map(|it| (it, true));
@@ -117,8 +122,8 @@ pub(super) fn flatten(subsets: &[Subset]) -> impl Iterator<Item = AddressPort> +
 /// Identifies an address by IP and pod UID, because host-network pods share the IP address of their node.
 type AddressKey = (Text, Option<Text>);
 
-/// Groups addresses with the same ports into one sorted subset. An address that is both ready and not ready is not
-/// ready. Upstream: `RepackSubsets`.
+/// Groups addresses with the same ports into one sorted subset. An address that occurs as ready and as not ready counts
+/// as not ready. Upstream: `RepackSubsets`.
 pub(super) fn repack(address_ports: impl Iterator<Item = AddressPort>) -> Vec<Subset> {
     let mut addresses: BTreeMap<AddressKey, Address> = BTreeMap::new();
     let mut by_port: BTreeMap<Option<EndpointPort>, BTreeMap<AddressKey, bool>> = BTreeMap::new();
@@ -143,8 +148,8 @@ pub(super) fn repack(address_ports: impl Iterator<Item = AddressPort>) -> Vec<Su
     subsets
 }
 
-/// Rule: of more than 1,000 addresses the ready ones are kept first, proportionally in each subset. Returns whether any
-/// was left out. Upstream: `truncateEndpoints`.
+/// Rule: of more than 1,000 addresses, ready addresses are kept first, and each subset keeps a proportional number.
+/// Returns whether any address was left out. Upstream: `truncateEndpoints`.
 fn truncate_addresses(subsets: &mut [Subset]) -> bool {
     let count = |of: fn(&Subset) -> usize| subsets.iter().map(of).sum::<usize>();
     let (ready, unready) = (count(|it| it.ready.len()), count(|it| it.unready.len()));

@@ -10,15 +10,16 @@ use crate::daemonset::SetMemory;
 use crate::daemonset::execution::CreateResult;
 use crate::daemonset::{FailedPodBackoff, RolloutDeletion};
 
-/// The running controller's state, if it could be queried.
+/// The answer of the running controller to an explain query.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ControllerAnswer {
+    /// The state of the controller.
     Known(ControllerState),
-    /// The controller could not be queried, for this reason.
+    /// The controller could not be queried. Holds the reason.
     Unavailable(String),
 }
 
-/// In-memory state of the running controller for one DaemonSet.
+/// In-memory state of the running controller about one DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ControllerState {
     pub memory: SetMemory,
@@ -26,9 +27,9 @@ pub struct ControllerState {
     pub is_executing: bool,
     /// Whether the DaemonSet is in the work queue.
     pub queued: bool,
-    /// The time at which the controller reconciles the DaemonSet again without an event.
+    /// The time at which the controller reconciles the DaemonSet again even without an event.
     pub wakes_at: Option<Time>,
-    /// The end of the backoff of a DaemonSet that made the controller panic.
+    /// The end of the backoff of a DaemonSet whose reconcile panicked.
     pub panic_backoff_until: Option<Time>,
 }
 
@@ -72,7 +73,7 @@ impl ControllerState {
         })
     }
 
-    /// Parses the JSON of the `/debug/explain` endpoint; `None` if it has another structure.
+    /// Parses the JSON of the `/debug/explain` endpoint. `None` if the JSON has another structure.
     pub fn from_json(json: &[u8]) -> Option<Self> {
         let json_state: Value = serde_json::from_slice(json).ok()?;
         let time = |at: &Value| at.as_str().and_then(Time::parse);

@@ -1,4 +1,4 @@
-//! Reads the problem of a pod from its status, in the words of the kubelet or scheduler.
+//! Reads from a pod's status why the pod is not ready, as the kubelet or the scheduler reports it.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -9,9 +9,9 @@ use muster_api::json;
 use muster_api::well_known::POD_SCHEDULED;
 use serde::de::IgnoredAny;
 
-/// Rule: the problem of a pod is the reason why its first waiting container waits, with the last termination; else the
-/// scheduler's message; else the failure of the pod; else the container that runs and is not ready. `None` if there is
-/// no problem, or the object cannot be parsed.
+/// Rule: the problem of a pod is the first of these that exists: the reason why a container waits, with its last
+/// termination; the scheduler's message; the failure of the pod; the container that runs and is not ready. `None` if
+/// there is no problem, or if the object cannot be parsed.
 pub(super) fn pod_problem(json: &[u8]) -> Option<String> {
     let pod: Pod<'_, IgnoredAny> = json::from_slice(json).ok()?;
     let status = pod.status?;
@@ -72,7 +72,7 @@ fn with_message(what: &str, message: Option<&str>) -> String {
     }
 }
 
-/// Shortens a long message in the middle: its beginning names the operation, and its end the cause.
+/// Shortens a long message in the middle, because its beginning names the operation and its end names the cause.
 fn shorten_message(message: &str) -> String {
     const HEAD_CHARS: usize = 120;
     const TAIL_CHARS: usize = 180;

@@ -1,4 +1,4 @@
-//! Prints an explanation as JSON. docs/explain.md documents the schema; fields are only ever added.
+//! Prints an explanation as JSON. docs/explain.md documents the schema. Fields may be added, but are never removed.
 
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use super::{ControllerAnswer, Explanation, NodeReport, NodeState};
 use crate::daemonset::facts::UpdateStrategy;
 
 impl Explanation {
-    /// The explanation as JSON, with all nodes or only one.
+    /// The explanation as JSON, with all nodes or only the node `only`.
     pub fn to_json(&self, only: Option<&str>) -> Value {
         let shown = self.nodes.iter().filter(|it| only.is_none_or(|only| it.explained.node.as_ref() == only));
         let (set, rollout) = (&self.set, &self.rollout);
@@ -78,12 +78,13 @@ pub(crate) fn node_json(node: &NodeReport) -> Value {
     })
 }
 
-/// The field name of the update strategy, and its `maxUnavailable` or `maxSurge`.
+/// The name of the field that limits the rollout (`maxUnavailable` or `maxSurge`) or `OnDelete`, and the value of that
+/// field.
 pub(crate) fn strategy_name_and_limit(rollout: UpdateStrategy) -> (&'static str, Option<String>) {
     match rollout {
         UpdateStrategy::OnDelete => ("OnDelete", None),
-        UpdateStrategy::Drain(share) => ("maxUnavailable", Some(super::text::format_share(share))),
-        UpdateStrategy::Surge(share) => ("maxSurge", Some(super::text::format_share(share))),
+        UpdateStrategy::Drain(share) => ("maxUnavailable", Some(super::text::format_int_or_percent(share))),
+        UpdateStrategy::Surge(share) => ("maxSurge", Some(super::text::format_int_or_percent(share))),
     }
 }
 

@@ -1,7 +1,8 @@
-//! Explains why a DaemonSet runs or does not run on each node: `muster explain`.
+//! Explains for each node why it runs or does not run a DaemonSet: `muster explain`.
 //!
-//! The caller reads the cluster into a [`Snapshot`]; the controller's own rules evaluate it, and the result is an
-//! [`Explanation`], printed as text or JSON. No decision is made twice: every reason is a [`Why`] of the rules.
+//! The caller reads the cluster into a [`Snapshot`]. The rules of the controller evaluate the snapshot. The result is
+//! an [`Explanation`], which is printed as text or JSON. This module has no rules of its own: every reason is a [`Why`]
+//! of the controller's rules.
 
 mod controller_state;
 mod decode;
@@ -34,23 +35,23 @@ pub struct Explanation {
     pub key: ObjectKey,
     pub now: Time,
     pub set: Arc<Set>,
-    /// Number of the current revision; `None` until a revision records the template.
+    /// Number of the current revision. `None` until a revision records the template.
     pub revision: Option<i64>,
-    /// Sorted by node name; deleted nodes that still have pods are last.
+    /// The states of all nodes, sorted by node name. Deleted nodes that still have pods are last.
     pub nodes: Vec<NodeReport>,
     pub rollout: RolloutState,
     pub controller: ControllerAnswer,
-    /// Notes for the user that belong to no node.
+    /// Messages for the user that concern no single node.
     pub notes: Vec<String>,
 }
 
-/// The state of one DaemonSet on one node, with its reason as text.
+/// The state of one DaemonSet on one node, with the reason of this state as text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeReport {
     pub explained: NodeExplanation,
-    /// The reason of the state as text, the same for all nodes with that reason.
+    /// The reason of the state. The message is the same for all nodes with that reason.
     pub message: String,
-    /// Further lines about this node, without the message.
+    /// Further messages about this node.
     pub details: Vec<String>,
 }
 
@@ -64,7 +65,7 @@ pub struct NodeGroup<'a> {
 
 impl Explanation {
     /// Rule: nodes with the same state and reason are one group. Groups of nodes that should run the DaemonSet are
-    /// first; within a state, larger groups are first.
+    /// first. Within a state, larger groups are first.
     pub fn groups(&self) -> Vec<NodeGroup<'_>> {
         let mut by_reason: BTreeMap<(NodeState, &str), Vec<&NodeReport>> = BTreeMap::new();
         for node in &self.nodes {
@@ -86,7 +87,8 @@ impl Explanation {
         self.nodes.len() - self.count(NodeState::Gone)
     }
 
-    /// Rule: a rollout waits for the nodes that use its budget; they are listed by reason, largest group first.
+    /// Rule: a rollout waits for the nodes that count against its budget. They are listed by reason, the largest group
+    /// first.
     pub fn waits_for(&self) -> Vec<(&str, Vec<&Text>)> {
         let mut by_reason: BTreeMap<&str, Vec<&Text>> = BTreeMap::new();
         let has_budget = self.set.rollout != UpdateStrategy::OnDelete;
@@ -99,7 +101,8 @@ impl Explanation {
     }
 }
 
-/// Message for a reason without pod names and times, so that it is the same for all nodes; [`reason_details`] has those.
+/// The message for a reason, without pod names and times, so that the message is the same for all nodes.
+/// [`reason_details`] has the names and times.
 fn reason_message(why: &Why) -> String {
     match why {
         Why::AnotherNodeIsNamed { .. }
@@ -119,7 +122,7 @@ fn reason_message(why: &Why) -> String {
     }
 }
 
-/// The pod names and times of a reason, which its shared message omits.
+/// The pod names and times of a reason, which [`reason_message`] omits.
 fn reason_details(why: &Why, now: Time) -> Option<String> {
     match why {
         Why::FailedRecently { retry_at } => {

@@ -1,4 +1,5 @@
-//! The objects of a cluster that concern one DaemonSet, read once, and their evaluation by the controller's rules.
+//! [`Snapshot`]: the objects of a cluster that concern one DaemonSet, read once. The rules of the controller evaluate
+//! the snapshot.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -15,7 +16,7 @@ use muster_api::time::Time;
 use super::{ControllerAnswer, Explanation, NodeReport, decode, format_time, reason_details, reason_message};
 use crate::controller::Event;
 use crate::controller::Malformed;
-use crate::daemonset::facts::{self, Affinity, Fact, Kind, Pod, Revision, Set, Truth};
+use crate::daemonset::facts::{self, Affinity, ConditionStatus, Fact, Kind, Pod, Revision, Set};
 use crate::daemonset::manifest::{self, Binding, Owner};
 use crate::daemonset::placement::{self, Verdict};
 use crate::daemonset::plan::Settings;
@@ -24,18 +25,21 @@ use crate::daemonset::why::Why;
 use crate::daemonset::{NodeExplanation, NodeState, RolloutState};
 use crate::scheduler::{self, FitCheck, Scheduler};
 
-/// The facts that concern one DaemonSet. Objects of other owners are not stored.
+/// The facts (the fields of API objects that rules read, decoded) that concern one DaemonSet. Objects of other owners
+/// are not stored.
 #[derive(Debug)]
 pub struct Snapshot {
     pub(crate) key: ObjectKey,
     shared: Interner,
+    /// The versions of the DaemonSet in the order in which they were added: the live object, then the changed object.
     pub(crate) sets: Vec<Arc<Set>>,
-    pub(crate) items: BTreeMap<Kind, Vec<Fact>>,
+    pub(crate) facts: BTreeMap<Kind, Vec<Fact>>,
     /// Problems of the DaemonSet's pods, by pod name.
     pub(crate) pod_problems: BTreeMap<Text, String>,
     pub(crate) revisions: Vec<Arc<Revision>>,
+    /// Messages for the user that concern no single node.
     pub(crate) notes: Vec<String>,
-    /// Allocatable resources of nodes and the pods that use them, as far as they were read.
+    /// Allocatable resources of nodes, and the pods that use these resources, as far as they were read.
     pub(crate) capacity: Scheduler,
 }
 
@@ -55,7 +59,7 @@ impl Snapshot {
             key,
             shared: Interner::default(),
             sets: Vec::new(),
-            items: BTreeMap::new(),
+            facts: BTreeMap::new(),
             pod_problems: BTreeMap::new(),
             revisions: Vec::new(),
             notes: Vec::new(),
@@ -88,11 +92,11 @@ impl Snapshot {
             }
             _ => {}
         }
-        self.items.entry(kind).or_default().push(fact);
+        self.facts.entry(kind).or_default().push(fact);
         Ok(())
     }
 
-    /// The DaemonSet; `None` before it was added.
+    /// The DaemonSet that was added last. `None` if no DaemonSet was added.
     pub fn set(&self) -> Option<&Arc<Set>> {
         self.sets.last()
     }
@@ -104,7 +108,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Adds the resource requests of a pod to its node, whatever the pod's owner.
+    /// Adds the resource requests of a pod to its node, whatever the owner of the pod is.
     pub fn add_scheduled_pod(&mut self, pod: &[u8]) -> Result<(), serde_json::Error> {
         let pod = scheduler::pod(pod, &mut self.shared)?;
         if pod.node.is_some() {
@@ -113,7 +117,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Adds a note for the user.
+    /// Adds a message for the user that concerns no single node.
     pub fn add_note(&mut self, note: String) {
         self.notes.push(note);
     }
@@ -134,12 +138,13 @@ impl Snapshot {
         self.explanation(&planner, controller, notes, now).ok_or(SnapshotError::NoSuchSet)
     }
 
+    /// Creates a planner with the facts of the snapshot and this version of the DaemonSet.
     pub(crate) fn planner(&self, set: &Arc<Set>, settings: Settings) -> Planner {
         let mut planner = Planner::new(settings);
         for kind in Kind::ALL {
             let items = match kind {
                 Kind::Sets => Vec::from([Fact::Set(set.clone())]),
-                kind => self.items.get(&kind).cloned().unwrap_or_default(),
+                kind => self.facts.get(&kind).cloned().unwrap_or_default(),
             };
             planner.apply(Event::Listed { kind: kind.index(), facts: items, resource_version: 1 });
         }
@@ -174,7 +179,7 @@ impl Snapshot {
     }
 
     fn verdicts(&self, set: &Set) -> Vec<NodeExplanation> {
-        let nodes = self.items.get(&Kind::Nodes).into_iter().flatten().filter_map(|it| match it {
+        let nodes = self.facts.get(&Kind::Nodes).into_iter().flatten().filter_map(|it| match it {
             Fact::Node(node) => Some(node),
             _ => None,
         });
@@ -203,7 +208,7 @@ impl Snapshot {
     /// The DaemonSet's pods by node, as they were read.
     pub(crate) fn own_pods(&self, set: &Set) -> OwnPods {
         let mut own: OwnPods = BTreeMap::new();
-        for item in self.items.get(&Kind::Pods).into_iter().flatten() {
+        for item in self.facts.get(&Kind::Pods).into_iter().flatten() {
             if let Fact::Pod(pod) = item
                 && let Some(node) = pod.target.as_ref().filter(|_| pod.owner.as_ref() == Some(&set.uid))
             {
@@ -213,7 +218,7 @@ impl Snapshot {
         own
     }
 
-    /// A pod of the DaemonSet, as the scheduler sees it.
+    /// A pod of the DaemonSet, as the scheduler decodes it.
     pub(crate) fn pod_of(&self, set: &Set) -> Option<scheduler::Pod> {
         let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
         let template = serde_json::from_str(&set.template.raw).ok()?;
@@ -254,8 +259,8 @@ impl Snapshot {
                     }
                 }
                 _ => {
-                    message = first.asks;
-                    details.extend(first.has);
+                    message = first.requirement;
+                    details.extend(first.node_value);
                 }
             }
         }
@@ -287,7 +292,7 @@ impl Snapshot {
             let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
             let left = own.get(&explained.node).into_iter().flatten().filter(left).map(|it| it.key.clone());
             if let Some(it) = fit_check.unfit_detail(&explained.node, &left.collect()) {
-                message = it.what;
+                message = it.reason;
                 details.extend(it.detail);
             }
         }
@@ -296,7 +301,7 @@ impl Snapshot {
                 details.push(format!("pod {}: {problem}", pod.key.name));
             }
         }
-        if let Some(node) = node.filter(|it| it.ready.status != Truth::True) {
+        if let Some(node) = node.filter(|it| it.ready.status != ConditionStatus::True) {
             let since =
                 node.ready.since.map_or(String::new(), |it| format!(" since {}", format_time(it, now)));
             if explained.why == (Why::NotReady { reason: None }) {
@@ -331,7 +336,7 @@ impl Snapshot {
     }
 
     fn adoptable_pods<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a str> {
-        self.items.get(&Kind::Pods).into_iter().flatten().filter_map(|it| match it {
+        self.facts.get(&Kind::Pods).into_iter().flatten().filter_map(|it| match it {
             Fact::Pod(pod) if pod.owner.is_none() && !pod.deleting && set.selector.matches(&pod.labels) => {
                 Some(pod.key.name.as_ref())
             }

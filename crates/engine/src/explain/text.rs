@@ -1,5 +1,5 @@
-//! Prints an explanation as text: summary, nodes by reason, rollout, controller. Lines have at most 80 columns, except
-//! for longer words.
+//! Prints an explanation as text: summary, nodes by reason, rollout, controller. Lines have at most 80 columns, unless
+//! a single word is longer.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -11,16 +11,17 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::{ControllerAnswer, ControllerState, Explanation, NodeGroup, NodeState};
-use crate::daemonset::facts::{ConditionType, Share, UpdateStrategy};
+use crate::daemonset::facts::{ConditionType, IntOrPercent, UpdateStrategy};
 
 /// Maximum width of a line.
 const LINE_WIDTH: usize = 80;
 
-/// Maximum number of node names printed for a group.
+/// Maximum number of node names that are printed for a group of nodes.
 const NAMES_MAX: usize = 5;
 
-/// Columns at which the text of a group, and of the rollout and controller lines, begins.
+/// Column at which the reason of a group of nodes begins.
 const REASON_COLUMN: usize = 22;
+/// Column at which the text of the rollout and controller lines begins, after the label.
 const LABEL_COLUMN: usize = 12;
 
 /// Prints the summary, the groups of nodes, the rollout and the controller.
@@ -59,7 +60,7 @@ impl Explanation {
         out
     }
 
-    /// Prints everything about one node; `None` if there is no such node.
+    /// Prints everything about one node. `None` if there is no such node.
     pub fn node_text(&self, node: &str) -> Option<String> {
         let it = self.nodes.iter().find(|it| it.explained.node.as_ref() == node)?;
         let mut out = String::new();
@@ -133,7 +134,8 @@ impl Explanation {
         Ok(())
     }
 
-    /// Lines about the rollout: progress, budget, the nodes it waits for, and the nodes it updates next.
+    /// Lines about the rollout: progress, budget, the nodes that the rollout waits for, and the nodes that it updates
+    /// next.
     fn rollout_lines(&self) -> Vec<String> {
         let rollout = &self.rollout;
         let (updated, desired) = (rollout.counts.updated, rollout.counts.desired);
@@ -205,7 +207,7 @@ impl Explanation {
 }
 
 impl ControllerState {
-    /// Lines about the controller: what it does, what it waits for, and when it reconciles next.
+    /// Lines about the controller: what it does, what it waits for, and when it reconciles the DaemonSet next.
     fn lines(&self, now: Time) -> Vec<String> {
         let mut words = Vec::new();
         if self.is_executing {
@@ -258,7 +260,7 @@ pub(crate) fn write_wrapped(f: &mut impl fmt::Write, at: usize, words: &str) -> 
     write_hanging(f, "", at, words)
 }
 
-/// Writes `lead`, then the words from column `at` on, wrapped with a hanging indent.
+/// Writes `lead`, then the words from column `at`, wrapped with a hanging indent.
 fn write_hanging(f: &mut impl fmt::Write, lead: &str, at: usize, words: &str) -> fmt::Result {
     let mut line = format!("{lead:at$}");
     let mut used = line.chars().count();
@@ -295,7 +297,7 @@ pub(crate) fn pluralize(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// Formats a time of day, with the date if it is another day, and its distance from now.
+/// Formats the time of day of `at`, with the date if that is another day, and the duration between `at` and `now`.
 pub(crate) fn format_time(at: Time, now: Time) -> String {
     let (text, today) = (at.to_rfc3339(), now.to_rfc3339());
     let shown = match (text.split_once('T'), today.split_once('T')) {
@@ -322,16 +324,18 @@ pub(crate) fn format_duration(span: Duration) -> String {
 }
 
 /// Formats `maxUnavailable` or `maxSurge`: `3`, or `10% (200 nodes)`.
-pub(crate) fn format_share_of_nodes(share: Share, budget: usize) -> String {
+pub(crate) fn format_share_of_nodes(share: IntOrPercent, budget: usize) -> String {
     match share {
-        Share::Count(_) => format_share(share),
-        Share::Percent(_) => format!("{} ({})", format_share(share), pluralize(budget, "node")),
+        IntOrPercent::Count(_) => format_int_or_percent(share),
+        IntOrPercent::Percent(_) => {
+            format!("{} ({})", format_int_or_percent(share), pluralize(budget, "node"))
+        }
     }
 }
 
-pub(crate) fn format_share(share: Share) -> String {
+pub(crate) fn format_int_or_percent(share: IntOrPercent) -> String {
     match share {
-        Share::Count(count) => format!("{count}"),
-        Share::Percent(percent) => format!("{percent}%"),
+        IntOrPercent::Count(count) => format!("{count}"),
+        IntOrPercent::Percent(percent) => format!("{percent}%"),
     }
 }

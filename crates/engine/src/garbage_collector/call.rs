@@ -15,8 +15,10 @@ use super::{ObjectIdentity, TrackedObject};
 use crate::controller::{Patch, Request, Verb};
 use crate::daemonset::why::Why;
 
+/// A call of the garbage collector.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
+    /// Reads an object, to learn whether it exists and whether it is being deleted.
     Read(ObjectIdentity),
     Delete {
         object: Arc<TrackedObject>,
@@ -37,7 +39,7 @@ pub enum Call {
         object: Arc<TrackedObject>,
         finalizer: &'static str,
     },
-    /// Sets the phase of a pod to Failed; its deletion follows.
+    /// Sets the phase of a pod to Failed, before the pod is deleted.
     MarkPodFailed {
         object: Arc<TrackedObject>,
         why: Why,
@@ -134,7 +136,7 @@ fn write_request(object: &TrackedObject, verb: Verb, body: Value) -> Request {
     Request { verb, path: object.resource.path(&object.key), body: Some(body), metadata_only: true }
 }
 
-/// Formats the value on one line, for tests and logs.
+/// Formats the call on one line, for logs and tests.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! The garbage collector as a [`Controller`].
+//! Implements [`Controller`] for [`GarbageCollector`].
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -28,7 +28,8 @@ impl Controller for GarbageCollector {
     type Call = Call;
 
     fn watches(&self) -> Vec<Watch> {
-        let watch = |it: &Arc<_>| Watch { metadata_only: !decode::is_read_whole(it), resource: it.clone() };
+        let watch =
+            |it: &Arc<_>| Watch { metadata_only: !decode::needs_whole_object(it), resource: it.clone() };
         self.watched.iter().map(watch).collect()
     }
 

@@ -1,4 +1,5 @@
-//! Decodes objects, whole or metadata only, into facts. Fields that no rule reads are skipped.
+//! Decodes objects, whole or only their metadata, into facts: the fields that rules of the garbage collector read. All
+//! other fields are skipped.
 
 use alloc::sync::Arc;
 
@@ -11,8 +12,8 @@ use serde::de::Error as _;
 
 use super::{OwnerReference, Pod, Resource, TrackedObject};
 
-/// Whether the garbage collector needs whole objects of a kind, not only metadata: it does for pods and nodes.
-pub(super) fn is_read_whole(resource: &Resource) -> bool {
+/// Whether the garbage collector needs whole objects of a kind, not only their metadata. It needs whole pods and nodes.
+pub(super) fn needs_whole_object(resource: &Resource) -> bool {
     resource.group.is_empty() && matches!(&*resource.kind, "Pod" | "Node")
 }
 
@@ -23,12 +24,12 @@ pub(super) fn object(
     shared: &mut Interner,
 ) -> Result<TrackedObject, serde_json::Error> {
     Ok(match &*resource.kind {
-        "Pod" if is_read_whole(resource) => {
+        "Pod" if needs_whole_object(resource) => {
             let pod: PodWithoutContainers<'_> = json::from_slice(json)?;
             let fact = Arc::new(pod_fact(&pod, shared));
             TrackedObject { pod: Some(fact), ..metadata_fact(resource, &pod.metadata, shared)? }
         }
-        "Node" if is_read_whole(resource) => {
+        "Node" if needs_whole_object(resource) => {
             let node: core_v1::Node<'_> = json::from_slice(json)?;
             let out_of_service = Some(is_out_of_service(&node));
             TrackedObject { out_of_service, ..metadata_fact(resource, &node.metadata, shared)? }

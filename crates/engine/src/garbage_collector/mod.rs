@@ -1,13 +1,13 @@
 //! The garbage collector: deletes objects whose owners are gone, and pods that no kubelet will finish.
 //!
-//! [`GarbageCollector`] is the graph of owner references over all kinds. An event goes in, and the UIDs of the objects
-//! to reconcile come out; reconciling an object returns the one call that it needs now. Each call is about one object
-//! alone: an owner that waits for its dependents does nothing itself, each dependent is reconciled on its own.
+//! [`GarbageCollector`] is the graph of owner references over all kinds. It applies events and returns the UIDs of the
+//! objects to reconcile. The reconcile of an object returns the next call about this object. Each object is reconciled
+//! on its own: an owner that waits for its dependents makes no calls about them.
 //!
 //! [`pod_gc`] is the pod garbage collector.
 //!
-//! A delayed watch must not cause a deletion. An owner that the graph does not contain is read from the API server, once
-//! for all its dependents, and a delete has the `resourceVersion` as precondition.
+//! A delayed watch must not cause a deletion. So an owner that the graph does not contain is read from the API server,
+//! once for all its dependents, and a delete has the `resourceVersion` as precondition.
 //! Upstream: `pkg/controller/garbagecollector`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -34,25 +34,25 @@ mod controller;
 mod decode;
 mod pod_gc;
 
-/// Finalizer of an object that is deleted in the foreground: it waits until its dependents are deleted.
+/// Finalizer of an object that is deleted in the foreground. The object stays until its dependents are deleted.
 pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
-/// Finalizer of an object that orphans its dependents: it waits until no dependent refers to it.
+/// Finalizer of an object whose deletion orphans its dependents. The object stays until no dependent refers to it.
 pub const ORPHAN_FINALIZER: &str = "orphan";
 
 /// The metadata of an object of any kind, and the fields of pods and nodes that pod garbage collection needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TrackedObject {
     pub resource: Arc<Resource>,
-    /// Namespace and name of the object; the namespace is empty for a cluster-scoped kind.
+    /// Namespace and name of the object. The namespace is empty for a cluster-scoped kind.
     pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub owners: Vec<OwnerReference>,
     pub deleting: bool,
     pub finalizers: Vec<Text>,
-    /// Fields of a pod; `None` for other kinds.
+    /// Fields of a pod. `None` for other kinds.
     pub pod: Option<Arc<Pod>>,
-    /// Whether the object is a node that has the taint `out-of-service` and is not ready.
+    /// Whether a node has the taint `out-of-service` and is not ready. `None` for other kinds.
     pub out_of_service: Option<bool>,
 }
 
@@ -63,19 +63,20 @@ pub struct OwnerReference {
     pub kind: Text,
     pub name: Text,
     pub uid: Text,
-    /// Foreground deletion of the owner waits for this object (`blockOwnerDeletion`).
+    /// Whether the foreground deletion of the owner waits until this object is deleted (`blockOwnerDeletion`).
     pub block_owner_deletion: bool,
 }
 
 impl TrackedObject {
-    fn has(&self, finalizer: &str) -> bool {
+    fn has_finalizer(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|it| **it == *finalizer)
     }
 
+    /// The state of this object as an owner of other objects.
     fn owner_state(&self) -> OwnerState {
-        if self.deleting && self.has(ORPHAN_FINALIZER) {
+        if self.deleting && self.has_finalizer(ORPHAN_FINALIZER) {
             OwnerState::OrphaningDependents
-        } else if self.deleting && self.has(FOREGROUND_FINALIZER) {
+        } else if self.deleting && self.has_finalizer(FOREGROUND_FINALIZER) {
             OwnerState::WaitingForDependents
         } else {
             OwnerState::Solid
@@ -87,7 +88,8 @@ impl TrackedObject {
     }
 }
 
-/// Kind, name and UID of an object. UIDs are unique, but an owner reference may have a wrong kind or name for its UID.
+/// Kind, name and UID of an object. The UID alone is not sufficient, because an owner reference may have a wrong kind
+/// or name for its UID.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ObjectIdentity {
     pub resource: Arc<Resource>,
@@ -98,12 +100,13 @@ pub struct ObjectIdentity {
 /// The state of an owner. Upstream: solid, dangling, `waitingForDependentsDeletion`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OwnerState {
+    /// The owner exists, and its dependents stay.
     Solid,
-    /// The owner is being deleted in the foreground: its dependents are deleted first.
+    /// The owner is being deleted in the foreground. Its dependents are deleted first.
     WaitingForDependents,
     /// The owner is being deleted, and its dependents become orphans.
     OrphaningDependents,
-    /// The owner does not exist: no object has the name and UID of the owner reference.
+    /// The owner does not exist. No object has the name and UID of the owner reference.
     Absent,
 }
 
@@ -111,10 +114,11 @@ enum OwnerState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct OwnerLookup {
     state: OwnerState,
-    /// Expiry of a state that was read from the API server; `None` for a state from the graph.
+    /// Time at which a state that was read from the API server expires. `None` for a state from the graph.
     until: Option<Time>,
 }
 
+/// A change of the watched objects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GraphEvent {
     /// All objects of a kind were listed.
@@ -141,11 +145,12 @@ pub enum CallOutcome {
 /// one read. Upstream: `absentOwnerCache`.
 const OWNER_CACHE_TTL: Duration = Duration::from_secs(10);
 
-/// Maximum number of owners in the cache. Above it, the cache is cleared, and owners are read again.
+/// Maximum number of owners in the owner cache. A full cache is cleared, and owners are read again.
 const OWNER_CACHE_MAX: usize = 1000;
 
-/// Maximum delay between the watches of two kinds. The orphan finalizer of an owner is removed only after this delay: a
-/// dependent that was created just before may be delivered late, and would be deleted instead of orphaned.
+/// Maximum delay between the watches of two kinds. The orphan finalizer of an owner is removed only after this delay,
+/// because the watch may deliver late a dependent that was created just before. Otherwise that dependent would be
+/// deleted instead of orphaned.
 const WATCH_SKEW_MAX: Duration = Duration::from_millis(250);
 
 /// The graph of owner references over all kinds. Upstream: `GraphBuilder`, `GarbageCollector`.
@@ -155,14 +160,14 @@ pub struct GarbageCollector {
     watched: Vec<Arc<Resource>>,
     /// The kinds that an owner may have: all kinds that the API server serves.
     resources: Vec<Arc<Resource>>,
-    /// Watched kinds that are not listed yet. No object is deleted before all kinds are listed.
+    /// Watched kinds that have not been listed yet. No object is deleted before all kinds have been listed.
     missing: BTreeSet<Arc<Resource>>,
     objects: BTreeMap<Text, Arc<TrackedObject>>,
     /// UIDs of the dependents of each owner, by the UID of the owner. The owner may not exist.
     dependents: BTreeMap<Text, BTreeSet<Text>>,
-    /// States of owners that were read from the API server, by UID, with their expiry.
+    /// States of owners that were read from the API server, by UID, each with the time at which it expires.
     owner_cache: BTreeMap<Text, Vec<(ObjectIdentity, OwnerState, Time)>>,
-    /// Reads in flight, and the UIDs of the objects to reconcile after each.
+    /// Owners that are being read, each with the UIDs of the objects to reconcile afterwards.
     pending_reads: BTreeMap<ObjectIdentity, BTreeSet<Text>>,
     attempts: BTreeMap<Text, Attempt>,
     /// For each orphaning owner, the time at which the watches have delivered all its dependents.
@@ -170,6 +175,7 @@ pub struct GarbageCollector {
     pod_gc: PodGc,
 }
 
+/// The decision about one object.
 enum GcDecision {
     Nothing,
     Wait { until: Time },
@@ -178,8 +184,8 @@ enum GcDecision {
 }
 
 impl GarbageCollector {
-    /// Creates a garbage collector. `served` are the kinds that owners may have, `watched` the kinds that it lists and
-    /// watches.
+    /// Creates a garbage collector. `served` are the kinds that owners may have. `watched` are the kinds that the
+    /// garbage collector lists and watches.
     pub fn new(served: Vec<Arc<Resource>>, watched: impl IntoIterator<Item = Arc<Resource>>) -> Self {
         let watched: Vec<_> = watched.into_iter().collect();
         Self {
@@ -261,7 +267,8 @@ impl GarbageCollector {
         keys.extend(self.dependents.get(uid).into_iter().flatten().cloned());
     }
 
-    /// Removes the edge from an owner to a dependent. The owner is reconciled, because it may wait for this dependent.
+    /// Removes the edge from an owner to a dependent. The owner is reconciled, because it may have waited for this
+    /// dependent.
     fn remove_dependent(&mut self, owner: &Text, dependent: &Text, keys: &mut BTreeSet<Text>) {
         if let Some(others) = self.dependents.get_mut(owner) {
             others.remove(dependent);
@@ -383,7 +390,8 @@ impl GarbageCollector {
         GcDecision::Call(self.delete_call(object, !waiting.is_empty()))
     }
 
-    /// Decides about a pod that no kubelet will finish. The pod is marked Failed first, so that its controller notices.
+    /// Decides about a pod whose termination no kubelet will finish. The pod is marked Failed before it is deleted, so
+    /// that its controller notices.
     fn decide_pod_gc(&mut self, object: &Arc<TrackedObject>, now: Time) -> Option<GcDecision> {
         let pod = object.pod.as_ref()?;
         let why = match self.pod_gc.decide(object, pod, now) {
@@ -408,10 +416,10 @@ impl GarbageCollector {
         }))
     }
 
-    /// Rule: an object is deleted when none of its owners is left. If an owner waits for it in the foreground, it is
-    /// deleted in the foreground as well; else its own finalizers decide about its dependents. In a cycle of objects
-    /// that wait for each other, `blockOwnerDeletion` is cleared, or none of them would ever be deleted. Upstream:
-    /// `attemptToDeleteItem`.
+    /// Rule: an object is deleted when none of its owners is left. An object with dependents, whose owner waits for it
+    /// in a foreground deletion, is deleted in the foreground as well. For any other object, its own finalizers decide
+    /// about its dependents. In a cycle of objects that wait for each other, `blockOwnerDeletion` is cleared, because
+    /// otherwise none of them would ever be deleted. Upstream: `attemptToDeleteItem`.
     fn delete_call(&self, object: &Arc<TrackedObject>, owner_waits: bool) -> Call {
         let mut dependents = self.dependents_of(&object.uid).peekable();
         let object = object.clone();
@@ -423,9 +431,9 @@ impl GarbageCollector {
             }
             return Call::Delete { object, propagation: Propagation::Foreground, why };
         }
-        let propagation = if object.has(ORPHAN_FINALIZER) {
+        let propagation = if object.has_finalizer(ORPHAN_FINALIZER) {
             Propagation::Orphan
-        } else if object.has(FOREGROUND_FINALIZER) {
+        } else if object.has_finalizer(FOREGROUND_FINALIZER) {
             Propagation::Foreground
         } else {
             Propagation::Background
@@ -433,9 +441,9 @@ impl GarbageCollector {
         Call::Delete { object, propagation, why }
     }
 
-    /// Rule: the finalizer of an owner that is deleted in the foreground is removed when no blocking dependent is left;
-    /// that of an orphaning owner, when no dependent refers to it. Upstream: `processDeletingDependentsItem`,
-    /// `attemptToOrphanWorker`.
+    /// Rule: the finalizer of an owner that is deleted in the foreground is removed when no blocking dependent is left.
+    /// The finalizer of an owner that orphans its dependents is removed when no dependent refers to the owner.
+    /// Upstream: `processDeletingDependentsItem`, `attemptToOrphanWorker`.
     fn decide_finalizer(&mut self, object: &Arc<TrackedObject>, now: Time) -> GcDecision {
         match object.owner_state() {
             OwnerState::Solid | OwnerState::Absent => GcDecision::Nothing,
@@ -469,9 +477,11 @@ impl GarbageCollector {
         self.dependents.get(uid).into_iter().flatten().filter_map(|it| self.objects.get(it))
     }
 
-    /// Rule: the owner is the object with the kind, name and UID of the reference, in the dependent's namespace or
-    /// cluster-scoped. An object in another namespace, or with the same name and another UID, is not the owner.
-    /// `None`: it must be read from the API server first. Upstream: `isDangling`.
+    /// Returns the state of an owner. `None` if the owner must be read from the API server first.
+    ///
+    /// Rule: the owner is the object with the kind, name and UID of the owner reference. It is in the namespace of the
+    /// dependent, or is cluster-scoped. An object in another namespace, or with the same name and another UID, is not
+    /// the owner. Upstream: `isDangling`.
     fn resolve_owner(
         &self,
         object: &TrackedObject,
@@ -495,7 +505,7 @@ impl GarbageCollector {
         owner_cache.find(|(it, _, until)| it == identity && now < *until)
     }
 
-    /// The owner, if the graph contains it.
+    /// The object that an owner reference names. `None` if the graph does not contain that object.
     fn watched_owner(&self, object: &TrackedObject, owner: &OwnerReference) -> Option<&Arc<TrackedObject>> {
         let is_it = |it: &&Arc<TrackedObject>| {
             let is_in_scope = !it.resource.namespaced || it.key.namespace == object.key.namespace;
@@ -504,8 +514,8 @@ impl GarbageCollector {
         self.objects.get(&owner.uid).filter(is_it)
     }
 
-    /// The identity of the owner that an owner reference names. `None` if the kind is not served, or is namespaced
-    /// while the dependent is cluster-scoped.
+    /// The identity of the owner that an owner reference names. `None` if the API server does not serve the owner's
+    /// kind, or if the owner's kind is namespaced while the dependent is cluster-scoped.
     fn owner_identity(&self, object: &TrackedObject, owner: &OwnerReference) -> Option<ObjectIdentity> {
         let is_it = |it: &&Arc<Resource>| it.kind == owner.kind && it.has_api_version(&owner.api_version);
         let resource = self.resources.iter().find(is_it).filter(|_| !owner.name.is_empty())?.clone();
@@ -534,7 +544,7 @@ impl GarbageCollector {
                     CallOutcome::Done | CallOutcome::Found(_) | CallOutcome::Refused(CallError::NotFound) => {
                         attempt.expect_version(object.resource_version.saturating_add(1), now);
                     }
-                    CallOutcome::Refused(refusal) => attempt.fail(&refusal, now),
+                    CallOutcome::Refused(refusal) => attempt.record_failure(&refusal, now),
                 }
                 BTreeSet::from([object.uid.clone()])
             }
@@ -558,7 +568,7 @@ impl GarbageCollector {
             }
             CallOutcome::Refused(refusal) => {
                 for uid in &waiting {
-                    self.attempts.entry(uid.clone()).or_default().fail(&refusal, now);
+                    self.attempts.entry(uid.clone()).or_default().record_failure(&refusal, now);
                 }
                 return waiting;
             }

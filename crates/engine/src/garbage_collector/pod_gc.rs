@@ -1,5 +1,5 @@
-//! The pod garbage collector: pods whose node is gone or out of service, pods deleted before they were bound, and too
-//! many terminated pods. Upstream: `pkg/controller/podgc`.
+//! The pod garbage collector: deletes pods whose node is gone or out of service, pods that were deleted before they
+//! were bound, and the oldest terminated pods if there are too many. Upstream: `pkg/controller/podgc`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
@@ -23,23 +23,26 @@ pub struct Pod {
     pub has_zero_grace_period: bool,
 }
 
-/// Time for which a Node must be missing before its pods are deleted, because it may register again. Upstream:
+/// Time for which a Node must be missing before its pods are deleted, because the node may register again. Upstream:
 /// `quarantineTime`.
 pub(super) const QUARANTINE_PERIOD: Duration = Duration::from_secs(40);
 
-/// Maximum number of terminated pods; the oldest ones above it are deleted. Upstream: `terminated-pod-gc-threshold`.
+/// Maximum number of terminated pods. If there are more, the oldest are deleted. Upstream:
+/// `terminated-pod-gc-threshold`.
 pub(super) const TERMINATED_PODS_MAX: usize = 12_500;
 
 /// State of the pod garbage collector: the nodes, the pods by node, and the terminated pods.
 #[derive(Debug)]
 pub(super) struct PodGc {
+    /// UIDs of the pods by node name.
     by_node: BTreeMap<Text, BTreeSet<Text>>,
     /// All nodes by name, and whether each is out of service.
     nodes: BTreeMap<Text, bool>,
     /// Time at which the quarantine of each missing node ends.
     missing_nodes: BTreeMap<Text, Time>,
-    /// Terminated pods, in the order of deletion.
+    /// UIDs of the terminated pods, in the order in which they are deleted.
     terminated: BTreeSet<(TerminatedOrder, Text)>,
+    /// Maximum number of terminated pods.
     pub(super) terminated_max: usize,
 }
 
@@ -49,7 +52,7 @@ type TerminatedOrder = (bool, Time, Text);
 /// The decision whether the pod garbage collector deletes a pod.
 pub(super) enum PodGcDecision {
     Keep,
-    /// The pod's node is in quarantine: decide again at this time.
+    /// The pod's node is missing. Decide again at the end of its quarantine.
     Wait {
         until: Time,
     },
@@ -113,13 +116,15 @@ impl PodGc {
         }
     }
 
+    /// The terminated pods above the maximum number.
     fn surplus_pods(&self) -> impl Iterator<Item = &(TerminatedOrder, Text)> {
         self.terminated.iter().take(self.terminated.len().saturating_sub(self.terminated_max))
     }
 
-    /// Rule: a pod is force-deleted if its node has been gone for 40 seconds, if it is being deleted and was never
-    /// bound, if it is being deleted on a node that is out of service, or if it is terminated and 12,500 newer
-    /// terminated pods exist. Upstream: `gcOrphaned`, `gcUnscheduledTerminating`, `gcTerminating`, `gcTerminated`.
+    /// Rule: a pod is force-deleted if its node has been missing for 40 seconds, if the pod is being deleted and was
+    /// never bound, if the pod is being deleted on a node that is out of service, or if the pod is terminated and
+    /// 12,500 other terminated pods come after it in the order of deletion. Upstream: `gcOrphaned`,
+    /// `gcUnscheduledTerminating`, `gcTerminating`, `gcTerminated`.
     pub(super) fn decide(&mut self, object: &TrackedObject, pod: &Pod, now: Time) -> PodGcDecision {
         // Only its finalizers keep it: another delete would change nothing.
         if object.deleting && pod.has_zero_grace_period {

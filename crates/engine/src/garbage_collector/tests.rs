@@ -197,10 +197,10 @@ impl TestCluster {
                     .take()
                     .map(|it| Arc::new(Pod { has_zero_grace_period: true, ..(*it).clone() }));
                 match propagation {
-                    Propagation::Foreground if !object.has(FOREGROUND_FINALIZER) => {
+                    Propagation::Foreground if !object.has_finalizer(FOREGROUND_FINALIZER) => {
                         object.finalizers.push(FOREGROUND_FINALIZER.into())
                     }
-                    Propagation::Orphan if !object.has(ORPHAN_FINALIZER) => {
+                    Propagation::Orphan if !object.has_finalizer(ORPHAN_FINALIZER) => {
                         object.finalizers.push(ORPHAN_FINALIZER.into())
                     }
                     _ => {}

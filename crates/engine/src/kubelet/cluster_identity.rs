@@ -1,24 +1,27 @@
-//! Whether the API server belongs to the cluster that the node has joined, and what the node may do before that is
-//! verified.
+//! Decides whether the API server belongs to the cluster that the node has joined, and what the node may do before that
+//! is verified.
 //!
 //! A server that lost its database answers with an empty list of pods, under the same address and with the same
-//! certificates. A node that trusted it would stop every container. So the node records the UID of the cluster it
-//! joined, and compares it with the server's UID after each complete list.
+//! certificates. A node that trusted this server would stop every container. So the node records the UID of the cluster
+//! that it joined, and compares the UID with that of the server after each complete list.
 
 use alloc::format;
 use alloc::string::String;
 
 use muster_api::text::Text;
 
-/// The namespace whose UID identifies a cluster: every cluster has it, it cannot be deleted, and a backup contains it.
+/// The namespace whose UID identifies a cluster. Every cluster has this namespace, it cannot be deleted, and a backup
+/// contains it.
 pub const NAMESPACE: &str = "kube-system";
 
-/// The record on the node's disk of the cluster that it joined.
+/// The record, on the node's disk, of the cluster that the node joined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClusterRecord {
+    /// The node has joined no cluster yet.
     Nothing,
+    /// The node joined the cluster with this UID.
     Cluster(Text),
-    /// The record on disk cannot be read. It is never replaced automatically.
+    /// The record cannot be read. It is never replaced automatically.
     Unreadable,
 }
 
@@ -30,7 +33,7 @@ pub enum ServerIdentity {
     Unverified(Option<Text>),
     /// The server belongs to the cluster that the node joined.
     Verified,
-    /// The server belongs to another cluster.
+    /// The server belongs to another cluster, with the UID `found`.
     Foreign { found: Text },
 }
 
@@ -39,7 +42,7 @@ pub enum ServerIdentity {
 pub struct Membership {
     recorded: ClusterRecord,
     identity: ServerIdentity,
-    /// Whether the verified cluster has returned a complete list of the node's pods since the agent started.
+    /// Whether the verified server has returned a complete list of the node's pods since the agent started.
     is_listed: bool,
 }
 
@@ -48,9 +51,12 @@ impl Membership {
         Self { recorded, identity: ServerIdentity::Unverified(None), is_listed: false }
     }
 
-    /// Rule: a node belongs to the first cluster that it reads the UID of, and to no other until its record is deleted
-    /// by hand. Returns the UID to record; the cluster is verified once [`Membership::recorded`] was called.
-    pub fn identified(&mut self, found: Text) -> Option<Text> {
+    /// Records that the server's cluster UID was read. Returns the UID to write to disk if the node has joined no
+    /// cluster yet. In that case the server is verified once [`Membership::recorded`] was called.
+    ///
+    /// Rule: a node belongs to the first cluster whose UID it reads, and to no other cluster until a user deletes the
+    /// record.
+    pub fn check_cluster_uid(&mut self, found: Text) -> Option<Text> {
         match &self.recorded {
             ClusterRecord::Nothing => {
                 self.identity = ServerIdentity::Unverified(None);
@@ -65,14 +71,14 @@ impl Membership {
     }
 
     /// Records that the cluster's UID was written to disk.
-    pub fn recorded(&mut self, uid: Text) {
+    pub fn record_joined_cluster(&mut self, uid: Text) {
         self.recorded = ClusterRecord::Cluster(uid);
         self.identity = ServerIdentity::Verified;
     }
 
     /// Records that the cluster's UID could not be read or written to disk. `why` is `None` if the server did not
     /// answer.
-    pub fn unverified(&mut self, why: Option<Text>) {
+    pub fn mark_unverified(&mut self, why: Option<Text>) {
         self.identity = ServerIdentity::Unverified(why);
     }
 
@@ -80,26 +86,27 @@ impl Membership {
         &self.identity
     }
 
-    /// Rule: lists and events of pods are applied only while the server is verified as the cluster that the node joined.
+    /// Rule: lists and events of pods are applied only while it is verified that the server belongs to the cluster that
+    /// the node joined.
     pub fn is_verified(&self) -> bool {
         self.identity == ServerIdentity::Verified
     }
 
-    /// Records that a complete list of pods was received, and that the server's UID was read after it. Returns whether
-    /// to apply the list.
-    pub fn listed(&mut self) -> bool {
+    /// Records that a complete list of pods was received, and that the server's cluster UID was read after the list.
+    /// Returns whether to apply the list.
+    pub fn record_list(&mut self) -> bool {
         self.is_listed |= self.is_verified();
         self.is_verified()
     }
 
-    /// Rule: containers of unknown pods are removed only after the verified cluster gave a complete list of pods to this
-    /// process, and only while it is still verified.
+    /// Rule: containers of unknown pods are removed only after the verified server has returned a complete list of pods
+    /// to this process, and only while the server is still verified.
     pub fn may_remove_orphans(&self) -> bool {
         self.is_listed && self.is_verified()
     }
 
-    /// Returns the reason if the cluster's identity makes the node not ready. `record` is the path of the file with the
-    /// UID.
+    /// The reason why the node is not ready, if the server is not verified. `record` is the path of the file with the
+    /// cluster UID.
     pub fn not_ready_reason(&self, record: &str) -> Option<String> {
         let kept = "containers are kept and no pod is started or removed";
         match (&self.identity, &self.recorded) {
@@ -136,11 +143,13 @@ mod tests {
         for event in events.split_whitespace() {
             let mut obeyed = "";
             match event.split_once('=') {
-                Some(("uid", uid)) => to_record = node.identified(uid.into()),
-                _ if event == "record" => node.recorded(to_record.take().expect("a UID is to be recorded")),
-                _ if event == "silent" => node.unverified(None),
-                _ if event == "refused" => node.unverified(Some("forbidden".into())),
-                _ => obeyed = if node.listed() { ", list obeyed" } else { ", list ignored" },
+                Some(("uid", uid)) => to_record = node.check_cluster_uid(uid.into()),
+                _ if event == "record" => {
+                    node.record_joined_cluster(to_record.take().expect("a UID is to be recorded"))
+                }
+                _ if event == "silent" => node.mark_unverified(None),
+                _ if event == "refused" => node.mark_unverified(Some("forbidden".into())),
+                _ => obeyed = if node.record_list() { ", list obeyed" } else { ", list ignored" },
             }
             let orphans = if node.may_remove_orphans() { "removed" } else { "kept" };
             lines.push(format!("{event}: orphans {orphans}{obeyed}"));

@@ -10,12 +10,16 @@ use muster_api::quantity::Quantity;
 use muster_api::resources::ResourceQuantities;
 use serde_json::Value;
 
-/// A field or resource reference that cannot be resolved.
+/// The error for a `fieldRef` or `resourceFieldRef` that cannot be resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DownwardApiError {
+    /// The field with this path cannot be referenced.
     Field(String),
+    /// The field in this path has no subscripts.
     Subscript(String),
+    /// The resource with this name cannot be referenced.
     Resource(String),
+    /// The pod has no container with this name.
     Container(String),
 }
 
@@ -32,6 +36,8 @@ impl fmt::Display for DownwardApiError {
 
 impl core::error::Error for DownwardApiError {}
 
+/// The value of a field of a pod.
+///
 /// Rule: names, labels, annotations and addresses of a pod can be referenced, and no other field. A field that is not
 /// set is empty. Upstream: `fieldpath.ExtractFieldPathAsString`, `podFieldSelectorRuntimeValue`.
 pub fn field(pod: &Value, path: &str) -> Result<String, DownwardApiError> {
@@ -60,10 +66,10 @@ pub fn field(pod: &Value, path: &str) -> Result<String, DownwardApiError> {
     })
 }
 
-/// Rule: a container without a limit has the limit of its pod, or else the node's allocatable. The amount is divided by
-/// the divisor and rounded up. Upstream: `ExtractResourceValueByContainerName`.
+/// The value of a resource of a container. The parameter `resource` is, for example, `limits.cpu`.
 ///
-/// The parameter `resource` is, for example, `limits.cpu`.
+/// Rule: for a container without a limit, the limit of its pod is used, or else the allocatable amount of the node. The
+/// amount is divided by the divisor and rounded up. Upstream: `ExtractResourceValueByContainerName`.
 pub fn resource(
     pod: &Value,
     container: &str,
@@ -150,8 +156,8 @@ fn push_quoted(text: &mut String, value: &str) {
     text.push('"');
 }
 
-/// Expands `$(NAME)` to the value of the variable, and `$$` to `$`. A reference to an unknown variable stays as it is,
-/// and is passed to `unknown`. Upstream: `expansion.Expand`.
+/// Expands `$(NAME)` to the value of the variable `NAME`, and `$$` to `$`. A reference to an unknown variable stays as
+/// it is, and the name of the variable is passed to `unknown`. Upstream: `expansion.Expand`.
 pub fn expand(
     text: &str,
     value_of: impl Fn(&str) -> Option<String>,

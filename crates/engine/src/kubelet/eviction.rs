@@ -1,8 +1,8 @@
-//! Eviction of pods from a node under resource pressure: when there is pressure, which pod is evicted, with which
-//! message.
+//! Eviction of pods from a node under resource pressure. This module decides when there is pressure, which pod is
+//! evicted, and with which message.
 //!
-//! Upstream: `pkg/kubelet/eviction`. Unlike upstream, daemon pods are evicted last: they would be created again at once.
-//! Eviction of a pod that exceeds its own ephemeral storage limits is in [`storage_limits`].
+//! Upstream: `pkg/kubelet/eviction`. Unlike upstream, daemon pods are evicted last, because they would be created again
+//! at once. The eviction of a pod that exceeds its own ephemeral storage limits is in [`storage_limits`].
 
 mod storage_limits;
 
@@ -23,13 +23,13 @@ pub use self::storage_limits::{PodStorage, StorageLimit, StorageUsage, exceeded_
 use crate::kubelet::node_status::Pressures;
 
 /// Reason in the status of an evicted pod.
-pub const REASON: &str = "Evicted";
+pub const EVICTED_REASON: &str = "Evicted";
 
-/// Pods with this priority or a higher one are critical, and never evicted. Upstream: `SystemCriticalPriority`.
+/// Minimum priority of a critical pod. Critical pods are never evicted. Upstream: `SystemCriticalPriority`.
 pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
-/// A pressure condition stays True for this long after the pressure was last observed: an oscillating node would get and
-/// lose pods all the time. Upstream: `eviction-pressure-transition-period`.
+/// Time for which a pressure condition stays True after the pressure was last observed. Without it, an oscillating node
+/// would get and lose pods all the time. Upstream: `eviction-pressure-transition-period`.
 pub const PRESSURE_TRANSITION_PERIOD: Duration = Duration::from_secs(300);
 
 /// An eviction signal. Upstream: `evictionapi.Signal`.
@@ -90,6 +90,7 @@ impl EvictionResource {
         matches!(self, Self::EphemeralStorage | Self::Inodes)
     }
 
+    /// The quantity of an amount of this resource, for messages.
     fn amount_quantity(self, count: i64) -> Quantity {
         match self {
             Self::Memory | Self::EphemeralStorage => Quantity::from_bytes(count),
@@ -109,19 +110,20 @@ impl fmt::Display for EvictionResource {
     }
 }
 
-/// The value of a threshold: the amount that must be available.
+/// The value of an eviction threshold: the amount of a resource that must be available.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ThresholdValue {
     Quantity(Quantity),
-    /// A share of the capacity, in thousandths.
-    Share(u32),
+    /// A part of the capacity, in thousandths.
+    CapacityThousandths(u32),
 }
 
 impl ThresholdValue {
+    /// The amount that must be available, given the capacity.
     fn of(self, capacity: i64) -> i64 {
         match self {
             Self::Quantity(amount) => i64::try_from(amount.units()).unwrap_or(i64::MAX),
-            Self::Share(thousandths) => {
+            Self::CapacityThousandths(thousandths) => {
                 i64::try_from(i128::from(capacity) * i128::from(thousandths) / 1000).unwrap_or(i64::MAX)
             }
         }
@@ -134,7 +136,7 @@ pub struct Thresholds {
     hard: BTreeMap<Signal, ThresholdValue>,
     /// Soft thresholds, with their grace periods.
     soft: BTreeMap<Signal, (ThresholdValue, Duration)>,
-    /// Amount above the threshold that must be available after an eviction. Upstream: `eviction-minimum-reclaim`.
+    /// Amount that must be available above the threshold after an eviction. Upstream: `eviction-minimum-reclaim`.
     reclaim: BTreeMap<Signal, ThresholdValue>,
 }
 
@@ -143,10 +145,10 @@ impl Default for Thresholds {
     fn default() -> Self {
         let hard = BTreeMap::from([
             (Signal::MemoryAvailable, ThresholdValue::Quantity(Quantity::from_bytes(100 << 20))),
-            (Signal::NodefsAvailable, ThresholdValue::Share(100)),
-            (Signal::NodefsInodesFree, ThresholdValue::Share(50)),
-            (Signal::ImagefsAvailable, ThresholdValue::Share(150)),
-            (Signal::ImagefsInodesFree, ThresholdValue::Share(50)),
+            (Signal::NodefsAvailable, ThresholdValue::CapacityThousandths(100)),
+            (Signal::NodefsInodesFree, ThresholdValue::CapacityThousandths(50)),
+            (Signal::ImagefsAvailable, ThresholdValue::CapacityThousandths(150)),
+            (Signal::ImagefsInodesFree, ThresholdValue::CapacityThousandths(50)),
         ]);
         Self { hard, soft: BTreeMap::new(), reclaim: BTreeMap::new() }
     }
@@ -158,21 +160,24 @@ impl Thresholds {
     pub fn with_hard(mut self, text: &str) -> Result<Self, String> {
         for (signal, least) in parse_thresholds(text, '<')? {
             match least {
-                ThresholdValue::Share(0 | 1000) => self.hard.remove(&signal),
+                ThresholdValue::CapacityThousandths(0 | 1000) => self.hard.remove(&signal),
                 least => self.hard.insert(signal, least),
             };
         }
         Ok(self)
     }
 
-    /// Rule: a soft threshold evicts pods after it has been crossed for its grace period; each soft threshold has one.
+    /// Sets the soft thresholds in `text`, with their grace periods.
+    ///
+    /// Rule: a soft threshold evicts pods after it has been crossed for its grace period. Each soft threshold must have
+    /// a grace period.
     pub fn with_soft(mut self, text: &str, graces: &[(String, Duration)]) -> Result<Self, String> {
         let graces: BTreeMap<Signal, Duration> = graces
             .iter()
             .map(|(name, grace)| Ok((parse_signal(name)?, *grace)))
             .collect::<Result<_, String>>()?;
         for (signal, least) in parse_thresholds(text, '<')? {
-            if matches!(least, ThresholdValue::Share(0 | 1000)) {
+            if matches!(least, ThresholdValue::CapacityThousandths(0 | 1000)) {
                 continue;
             }
             let name = signal.name();
@@ -196,7 +201,7 @@ impl Thresholds {
         Ok(self)
     }
 
-    /// The amount of a resource below the hard threshold of its signal. It is not allocatable to pods.
+    /// The amount of a resource that the hard threshold of its signal reserves. It is not allocatable to pods.
     pub fn reserved(&self, signal: Signal, capacity: i64) -> i64 {
         self.hard.get(&signal).map_or(0, |it| it.of(capacity))
     }
@@ -246,25 +251,26 @@ fn parse_signal(name: &str) -> Result<Signal, String> {
 
 fn parse_percentage(percent: &str) -> Option<ThresholdValue> {
     let thousandths = Quantity::parse(percent).ok()?.millis().checked_div(100)?;
-    u32::try_from(thousandths).ok().filter(|it| *it <= 1000).map(ThresholdValue::Share)
+    u32::try_from(thousandths).ok().filter(|it| *it <= 1000).map(ThresholdValue::CapacityThousandths)
 }
 
-/// The measured value of a signal: the available amount and the capacity.
+/// The measured value of an eviction signal: the available amount and the capacity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Measure {
     pub available: i64,
     pub capacity: i64,
 }
 
+/// The measured values of the eviction signals.
 pub type Measures = BTreeMap<Signal, Measure>;
 
-/// A threshold that is crossed now: less is available than it requires.
+/// A threshold that is crossed now: less is available than the threshold requires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CrossedThreshold {
     pub signal: Signal,
     pub threshold: i64,
     pub available: i64,
-    /// Whether this is a soft threshold, whose grace period is over.
+    /// Whether this is a soft threshold. Its grace period is over.
     pub is_soft: bool,
 }
 
@@ -273,15 +279,21 @@ impl CrossedThreshold {
         self.signal.resource()
     }
 
-    /// Rule: for a hard threshold the grace period of the evicted pod is one second; for a soft one it is the pod's
-    /// own, at most that of the node (`eviction-max-pod-grace-period`).
+    /// The grace period of a pod that is evicted for this threshold. `own` is the grace period in the pod's spec.
+    ///
+    /// Rule: for a hard threshold the grace period of the evicted pod is one second. For a soft threshold it is the
+    /// pod's own grace period, but at most that of the node (`eviction-max-pod-grace-period`).
     pub fn grace(self, own: Duration, longest: Duration) -> Duration {
-        if self.is_soft { own.min(longest).max(GRACE_MIN) } else { GRACE_MIN }
+        if self.is_soft {
+            own.min(longest).max(HARD_EVICTION_GRACE_PERIOD)
+        } else {
+            HARD_EVICTION_GRACE_PERIOD
+        }
     }
 }
 
 /// Grace period of a pod that is evicted for a hard threshold. Upstream: `immediateEvictionGracePeriodSeconds`.
-pub const GRACE_MIN: Duration = Duration::from_secs(1);
+pub const HARD_EVICTION_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
 /// Tracks which thresholds are crossed, and when each pressure was last observed.
 #[derive(Clone, Debug)]
@@ -291,8 +303,11 @@ pub struct ThresholdMonitor {
     /// For each crossed threshold, the time since which it is crossed, and whether pods were evicted for it. After an
     /// eviction the minimum reclaim applies.
     crossed: BTreeMap<ThresholdKey, (Time, bool)>,
+    /// Time at which memory pressure was last observed.
     memory: Option<Time>,
+    /// Time at which disk pressure was last observed.
     disk: Option<Time>,
+    /// Time at which PID pressure was last observed.
     pids: Option<Time>,
 }
 
@@ -308,11 +323,13 @@ impl ThresholdMonitor {
         }
     }
 
-    /// Rule: a threshold is crossed while less than its value is available; after an eviction, until the minimum
-    /// reclaim is available too. A pressure condition stays True for five minutes after it was last observed. A signal
-    /// that could not be measured crosses no threshold. Only the most urgent threshold is returned: what is reclaimed
-    /// for it may resolve the others. A soft threshold causes the pressure condition at once, and is returned when its
-    /// grace period is over.
+    /// Applies the measured values. Returns the pressure conditions, and the most urgent crossed threshold.
+    ///
+    /// Rule: a threshold is crossed while less than its value is available. After an eviction, it stays crossed until
+    /// the minimum reclaim is available too. A pressure condition stays True for five minutes after the pressure was
+    /// last observed. A signal that could not be measured crosses no threshold. Only the most urgent threshold is
+    /// returned, because what is reclaimed for it may resolve the others. A soft threshold causes the pressure
+    /// condition at once, and is returned when its grace period is over.
     pub fn observe(&mut self, measures: &Measures, now: Time) -> (Pressures, Option<CrossedThreshold>) {
         let mut still_crossed = BTreeMap::new();
         let mut due = None;
@@ -360,8 +377,9 @@ pub struct EvictionCandidate {
     pub is_static: bool,
     /// Whether a DaemonSet owns the pod.
     pub is_daemon: bool,
-    /// Request and usage of the pod, including its volumes. A pod with unknown usage is evicted first.
+    /// The pod's request for the resource under pressure.
     pub request: i64,
+    /// The pod's usage of that resource, including its volumes. A pod with unknown usage (`None`) is evicted first.
     pub usage: Option<i64>,
     pub containers: Vec<ContainerUsage>,
 }
@@ -374,9 +392,10 @@ pub struct ContainerUsage {
     pub usage: Option<i64>,
 }
 
-/// Rule: pods that use more than they request are evicted first, then by priority, then by usage above the request.
-/// Daemon pods are evicted when no other pod is left; static and critical pods never. For PIDs, which cannot be
-/// requested, the priority decides. Upstream: `rankMemoryPressure`, `rankDiskPressureFunc`, `rankPIDPressure`.
+/// Rule: pods that use more than they request are evicted first. Among these and among the others, pods of lower
+/// priority are evicted first, then pods with more usage above their request. Daemon pods are evicted when no other pod
+/// is left. Static and critical pods are never evicted. For PIDs, which cannot be requested, the priority decides.
+/// Upstream: `rankMemoryPressure`, `rankDiskPressureFunc`, `rankPIDPressure`.
 pub fn choose_pod_to_evict(
     shortage: CrossedThreshold,
     candidates: &[EvictionCandidate],
@@ -390,7 +409,7 @@ pub fn choose_pod_to_evict(
     candidates.iter().filter(is_evictable).min_by_key(order)
 }
 
-/// The message of an evicted pod. Upstream: `evictionMessage`.
+/// The message in the status of an evicted pod. Upstream: `evictionMessage`.
 pub fn eviction_message(shortage: CrossedThreshold, pod: &EvictionCandidate) -> String {
     let resource = shortage.resource();
     let amount = |count| resource.amount_quantity(count);
@@ -413,8 +432,8 @@ pub fn eviction_message(shortage: CrossedThreshold, pod: &EvictionCandidate) -> 
     message
 }
 
-/// Rule: a node under pressure admits critical pods only; under memory pressure alone also pods that are not
-/// BestEffort, or that tolerate the taint. Upstream: the eviction manager's `Admit`.
+/// Rule: a node under pressure admits critical pods only. A node under memory pressure alone also admits pods that are
+/// not BestEffort, and pods that tolerate the taint of memory pressure. Upstream: the eviction manager's `Admit`.
 pub fn admit(
     pressures: Pressures,
     is_critical: bool,

@@ -1,4 +1,4 @@
-//! Image garbage collection: which unused images are deleted. Upstream: `pkg/kubelet/images/image_gc_manager.go`.
+//! Image garbage collection: chooses the unused images to delete. Upstream: `pkg/kubelet/images/image_gc_manager.go`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -10,11 +10,11 @@ use muster_api::time::Time;
 /// Thresholds of image garbage collection. Upstream: `ImageGCPolicy`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ImageGcPolicy {
-    /// High threshold: disk usage in percent above which images are deleted.
+    /// High threshold: disk usage in percent above which garbage collection deletes images.
     pub high: u8,
-    /// Low threshold: disk usage in percent down to which images are deleted.
+    /// Low threshold: disk usage in percent at which garbage collection stops deleting images.
     pub low: u8,
-    /// Minimum age: images that were pulled more recently are kept.
+    /// Minimum age of an image that may be deleted.
     pub age_min: Duration,
 }
 
@@ -25,11 +25,13 @@ pub struct Disk {
     pub used: i64,
 }
 
+/// An image on the node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Image {
     pub id: Text,
     pub bytes: i64,
-    /// Whether the image was imported by hand: it could not be pulled again, and is kept.
+    /// Whether the image was pulled from a registry. An image that a user imported is kept, because it could not be
+    /// pulled again.
     pub is_from_registry: bool,
     /// Whether the runtime itself needs the image, such as the sandbox image.
     pub is_pinned: bool,
@@ -41,6 +43,7 @@ pub struct ImageGc {
     records: BTreeMap<Text, ImageRecord>,
 }
 
+/// When an image was first seen and last used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct ImageRecord {
     first_seen: Time,
@@ -48,7 +51,7 @@ struct ImageRecord {
 }
 
 impl ImageGc {
-    /// Records the images of the node. `used` are those of its containers, running or not.
+    /// Records the images of the node. `used` are the IDs of the images of its containers, running or not.
     pub fn observe(&mut self, images: &[Image], used: &BTreeSet<Text>, now: Time) {
         self.records.retain(|id, _| images.iter().any(|it| it.id == *id));
         for image in images {
@@ -62,9 +65,10 @@ impl ImageGc {
         }
     }
 
-    /// Rule: above the high threshold, the least recently used images are deleted until usage is below the low
-    /// threshold. Images that a container uses are kept, and so are recent, pinned and imported ones. Upstream:
-    /// `GarbageCollect`.
+    /// Rule: if the disk usage is above the high threshold, the least recently used images are deleted until the usage
+    /// is below the low threshold. Images that a container uses are kept, and so are recent, pinned and imported
+    /// images.
+    /// Upstream: `GarbageCollect`.
     pub fn images_to_delete(
         &self,
         images: &[Image],
@@ -89,7 +93,8 @@ impl ImageGc {
         deleted
     }
 
-    /// The images that may be deleted, least recently used first. Under disk pressure the caller passes no minimum age.
+    /// IDs and sizes of the images that may be deleted, least recently used first. Under disk pressure the caller
+    /// passes a minimum age of zero.
     pub fn unused_images(
         &self,
         images: &[Image],

@@ -1,6 +1,6 @@
-//! The rules of the node agent: pods on one node, and the node itself.
+//! The rules of the node agent, about the pods on one node and about the node itself.
 //!
-//! - [`pod`]: the life of one pod: admission, containers, probes, restarts, status, termination;
+//! - [`pod`]: admission, containers, probes, restarts, status and termination of one pod;
 //! - [`eviction`]: which pods a node under pressure evicts, and in which order;
 //! - [`image_gc`]: which unused images are removed;
 //! - [`node_status`]: the conditions, capacity and allocatable resources that a node reports;

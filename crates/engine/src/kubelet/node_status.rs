@@ -1,6 +1,6 @@
-//! The Node object that the agent registers, its status, and its Lease.
+//! Computes the Node object that the agent registers, the status of the Node, and the node's Lease.
 //!
-//! Reasons, messages and events are those of the kubelet.
+//! Reasons, messages and events are the same as the kubelet's.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -18,16 +18,17 @@ use muster_api::well_known::{
 };
 use serde_json::{Map, Value, json};
 
-/// Interval at which the agent renews the node's Lease, and the duration of the Lease: three renewals may be missed.
+/// Interval at which the agent renews the node's Lease.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
+/// The `leaseDurationSeconds` of the node's Lease. Three renewals may be missed.
 pub const LEASE_DURATION_S: u32 = 40;
 
 /// Time after which an unchanged node status is written again. Upstream: `nodeStatusReportFrequency`.
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Maximum number of images in the node status, largest first, and of names per image. Upstream: `nodeStatusMaxImages`,
-/// `MaxNamesPerImageInNodeStatus`.
+/// Maximum number of images in the node status. The largest images are reported. Upstream: `nodeStatusMaxImages`.
 const IMAGES_MAX: usize = 50;
+/// Maximum number of names per image in the node status. Upstream: `MaxNamesPerImageInNodeStatus`.
 const IMAGE_NAMES_MAX: usize = 5;
 
 /// Labels that the agent sets each time the node registers. All other labels belong to users. Upstream:
@@ -44,14 +45,14 @@ pub struct Node {
     /// Port of the agent's HTTPS endpoint.
     pub port: u16,
     pub capacity: ResourceQuantities,
-    /// Resources reserved for the system, and the hard eviction thresholds.
+    /// Resources that are not allocatable: those reserved for the system, and the hard eviction thresholds.
     pub reserved: ResourceQuantities,
     pub info: NodeSystemInfo,
     pub images: Vec<ContainerImage>,
     /// Runtime handlers that a RuntimeClass may name. The default handler has an empty name.
     pub handlers: Vec<String>,
     pub pressures: Pressures,
-    /// Why the node is not ready; empty if it is ready.
+    /// Why the node is not ready. Empty if the node is ready.
     pub not_ready_reasons: Vec<String>,
 }
 
@@ -69,6 +70,7 @@ pub struct NodeSystemInfo {
     pub swap_bytes: i64,
 }
 
+/// An image in the node status. Upstream: `v1.ContainerImage`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ContainerImage {
     /// Names of the image, digests first.
@@ -85,12 +87,13 @@ pub struct Pressures {
 }
 
 impl Pressures {
+    /// Whether the node is under no pressure.
     pub fn is_none(self) -> bool {
         self == Self::default()
     }
 }
 
-/// The Node object with which the agent registers. Upstream: `initialNode`.
+/// The Node object with which the agent registers, and the events to record. Upstream: `initialNode`.
 pub fn initial_node(
     node: &Node,
     labels: &BTreeMap<String, String>,
@@ -121,8 +124,10 @@ pub fn initial_node(
     (object, events)
 }
 
-/// Rule: a node that registers again sets its default labels; taints and all other labels stay. `None`: nothing is to be
-/// set. Upstream: `tryRegisterWithAPIServer`.
+/// The patch that sets the default labels of a node. `None` if the node has these labels already.
+///
+/// Rule: a node that registers again sets its default labels. Taints and all other labels stay. Upstream:
+/// `tryRegisterWithAPIServer`.
 pub fn default_label_patch(desired: &Value, current: &Value) -> Option<Value> {
     let of = |node: &Value, key: &str| node["metadata"]["labels"].get(key).cloned();
     let changed: Map<String, Value> = OWN_LABELS
@@ -134,13 +139,15 @@ pub fn default_label_patch(desired: &Value, current: &Value) -> Option<Value> {
     (!changed.is_empty()).then(|| json!({"metadata": {"labels": changed}}))
 }
 
+/// The event about a change of `spec.unschedulable` from `before` to `now`. `None` if it is unchanged.
+///
 /// Rule: the agent records an event when its node is cordoned or uncordoned. Upstream: `recordNodeSchedulableEvent`.
 pub fn schedulable_event(name: &str, before: bool, now: bool) -> Option<KubeEvent> {
     let event = if now { "NodeNotSchedulable" } else { "NodeSchedulable" };
     (before != now).then(|| KubeEvent::normal(event, format!("Node {name} status is now: {event}")))
 }
 
-/// The node's status as a strategic merge patch, which leaves conditions of other writers, and the events to record.
+/// The node's status as a strategic merge patch, and the events to record. The patch keeps conditions of other writers.
 /// `current` is the status on the API server.
 pub fn status(node: &Node, current: &Value, now: Time) -> (Value, Vec<KubeEvent>) {
     let mut events = Vec::new();
@@ -185,7 +192,7 @@ pub fn status(node: &Node, current: &Value, now: Time) -> (Value, Vec<KubeEvent>
     (status, events)
 }
 
-/// Rule: the status is written when a field has changed; a new heartbeat time is no change. Upstream:
+/// Rule: the status is written when a field other than the heartbeat time has changed. Upstream:
 /// `nodeStatusHasChanged`.
 pub fn has_changed(status: &Value, current: &Value) -> bool {
     let is_unchanged = |(key, value): (&String, &Value)| match key.as_str() {
@@ -199,7 +206,8 @@ pub fn has_changed(status: &Value, current: &Value) -> bool {
     !status.as_object().into_iter().flatten().all(is_unchanged)
 }
 
-/// Whether two values are equal. An absent field equals an empty list, an empty string and false.
+/// Whether `current` has all fields of `ours` with equal values. An absent field equals an empty list, an empty string
+/// and false.
 fn is_equal_or_default(ours: &Value, current: &Value) -> bool {
     match (ours, current) {
         (Value::Object(ours), current) => {
@@ -216,8 +224,8 @@ fn is_equal_or_default(ours: &Value, current: &Value) -> bool {
     }
 }
 
-/// Rule: allocatable is the capacity without reserved resources; huge pages are also subtracted from memory. Upstream:
-/// `MachineInfo`.
+/// Rule: the allocatable amount of a resource is its capacity without the reserved amount. Huge pages are also
+/// subtracted from memory. Upstream: `MachineInfo`.
 pub fn allocatable(capacity: &ResourceQuantities, reserved: &ResourceQuantities) -> ResourceQuantities {
     let above_zero = |it: Quantity| if it.is_negative() { Quantity::ZERO } else { it };
     let mut left: ResourceQuantities = capacity
@@ -233,11 +241,14 @@ pub fn allocatable(capacity: &ResourceQuantities, reserved: &ResourceQuantities)
     left
 }
 
+/// A condition that the agent reports about its node.
 struct NodeCondition {
     kind: &'static str,
+    /// Whether the status of the condition is True.
     holds: bool,
     reason: &'static str,
     message: String,
+    /// Reason of the event that is recorded when the condition changes.
     event: &'static str,
 }
 
@@ -300,8 +311,8 @@ fn find_condition<'a>(conditions: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.as_array()?.iter().find(|it| it["type"] == kind)
 }
 
-/// The resource quantities as a merge patch. It removes huge page sizes that the node no longer has; extended resources
-/// of other writers stay.
+/// The resource quantities as a merge patch. The patch removes huge page sizes that the node no longer has. Extended
+/// resources of other writers stay.
 fn quantities_json(ours: &ResourceQuantities, current: &Value) -> Value {
     let gone = current.as_object().into_iter().flatten().map(|(key, _)| key);
     let gone = gone.filter(|key| key.starts_with("hugepages-") && !ours.contains_key(*key));

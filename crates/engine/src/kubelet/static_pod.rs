@@ -1,5 +1,5 @@
-//! Static pods from manifests on the node, and their mirror pods on the API server. Upstream: `pkg/kubelet/config`,
-//! `pkg/kubelet/pod`.
+//! Static pods, which are pods from manifests on the node, and their mirror pods on the API server. Upstream:
+//! `pkg/kubelet/config`, `pkg/kubelet/pod`.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -9,26 +9,32 @@ use alloc::vec::Vec;
 use muster_api::well_known::{ANNOTATION_CONFIG_MIRROR, ANNOTATION_CONFIG_SOURCE, DEFAULT_SCHEDULER_NAME};
 use serde_json::{Map, Value, json};
 
-/// Annotation with the source of a pod on the node. It is absent or `api` for a pod from the API server.
-pub const SOURCE: &str = ANNOTATION_CONFIG_SOURCE;
+/// Annotation with the source of a pod on the node: absent or `api` for a pod from the API server, `file` for a static
+/// pod.
+pub const SOURCE_ANNOTATION: &str = ANNOTATION_CONFIG_SOURCE;
+/// Annotation with the time at which the manifest of a static pod was read.
 const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
+/// Annotation with the hash of a static pod's manifest.
 const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
 /// Annotation of a mirror pod, with the hash of its static pod.
-pub const MIRROR: &str = ANNOTATION_CONFIG_MIRROR;
+pub const MIRROR_ANNOTATION: &str = ANNOTATION_CONFIG_MIRROR;
 
-/// Maximum length of a pod's name, and of the name of a namespace or container.
-const NAME_MAX: usize = 253;
-const NAMESPACE_MAX: usize = 63;
+/// Maximum length of a DNS subdomain, such as the name of a pod.
+const DNS_SUBDOMAIN_MAX: usize = 253;
+/// Maximum length of a DNS label, such as the name of a namespace or container.
+const DNS_LABEL_MAX: usize = 63;
 
 /// Whether a pod with these annotations is a static pod or a mirror pod.
 pub fn is_static(annotations: &BTreeMap<String, String>) -> bool {
-    annotations.get(SOURCE).is_some_and(|it| it != "api") || annotations.contains_key(MIRROR)
+    annotations.get(SOURCE_ANNOTATION).is_some_and(|it| it != "api")
+        || annotations.contains_key(MIRROR_ANNOTATION)
 }
 
-/// Rule: a static pod is named after its manifest and its node, is bound to the node, and has a UID derived from the
-/// content, so that a changed manifest is another pod. It cannot reference API objects such as Secrets.
+/// Builds a static pod from its manifest. `hash` is a hash of the manifest's content, its file name and the node's
+/// name. `seen` is the time at which the manifest was read.
 ///
-/// `hash` is the hash of the manifest's content, its file name and the node's name; `seen` is the time it was read.
+/// Rule: a static pod is named after its manifest and its node, and is bound to the node. Its UID is derived from the
+/// content, so that a changed manifest is another pod. A static pod cannot reference API objects such as Secrets.
 pub fn parse_manifest(manifest: Value, node: &str, hash: &str, seen: &str) -> Result<Value, String> {
     let Value::Object(mut pod) = manifest else { return Err("not an object".into()) };
     let of = |pod: &Map<String, Value>, key: &str| pod.get(key).and_then(Value::as_str).map(String::from);
@@ -39,11 +45,11 @@ pub fn parse_manifest(manifest: Value, node: &str, hash: &str, seen: &str) -> Re
     let metadata = metadata.ok_or("metadata.name: required")?;
     let name = of(metadata, "name").filter(|it| !it.is_empty()).ok_or("metadata.name: required")?;
     let name = format!("{name}-{}", node.to_lowercase());
-    if !is_name(&name, NAME_MAX, true) {
+    if !is_valid_name(&name, DNS_SUBDOMAIN_MAX, true) {
         return Err(format!("metadata.name: {name:?} is not a valid pod name"));
     }
     let namespace = of(metadata, "namespace").unwrap_or_else(|| "default".into());
-    if !is_name(&namespace, NAMESPACE_MAX, false) {
+    if !is_valid_name(&namespace, DNS_LABEL_MAX, false) {
         return Err(format!("metadata.namespace: {namespace:?} is not a valid namespace name"));
     }
     for dropped in
@@ -58,7 +64,7 @@ pub fn parse_manifest(manifest: Value, node: &str, hash: &str, seen: &str) -> Re
     if !annotations.is_object() {
         *annotations = json!({});
     }
-    annotations[SOURCE] = "file".into();
+    annotations[SOURCE_ANNOTATION] = "file".into();
     annotations[SEEN_ANNOTATION] = seen.into();
     annotations[HASH_ANNOTATION] = hash.into();
 
@@ -80,7 +86,7 @@ pub fn parse_manifest(manifest: Value, node: &str, hash: &str, seen: &str) -> Re
 
 /// Whether a name is a DNS label, or a DNS subdomain if `with_dots`. Other names are refused, because names become
 /// parts of file paths.
-fn is_name(name: &str, max: usize, with_dots: bool) -> bool {
+fn is_valid_name(name: &str, max: usize, with_dots: bool) -> bool {
     let label = |it: &str| {
         let is_inner = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
         !it.is_empty() && it.bytes().all(is_inner) && !it.starts_with('-') && !it.ends_with('-')
@@ -88,6 +94,7 @@ fn is_name(name: &str, max: usize, with_dots: bool) -> bool {
     name.len() <= max && if with_dots { name.split('.').all(label) } else { label(name) }
 }
 
+/// Validates the spec of a static pod. Returns the error message.
 fn check_spec(spec: &Value) -> Result<(), String> {
     let list = |key: &str| spec[key].as_array().map(Vec::as_slice).unwrap_or_default();
     if list("containers").is_empty() {
@@ -98,7 +105,7 @@ fn check_spec(spec: &Value) -> Result<(), String> {
         for (index, container) in list(key).iter().enumerate() {
             let at = format!("spec.{key}[{index}]");
             let name = container["name"].as_str().unwrap_or_default();
-            if !is_name(name, NAMESPACE_MAX, false) {
+            if !is_valid_name(name, DNS_LABEL_MAX, false) {
                 return Err(format!("{at}.name: {name:?} is not a valid container name"));
             }
             if names.contains(&name) {
@@ -197,7 +204,7 @@ fn set_defaults(spec: &mut Value) {
     }
 }
 
-/// Iterates over the elements of a list field; an absent field is not created.
+/// Iterates over the elements of a list field. An absent field is not created.
 fn list_mut<'a>(of: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
     of.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
 }
@@ -211,7 +218,8 @@ fn has_latest_tag(image: &str) -> bool {
 /// The mirror pod of a static pod.
 pub fn mirror_pod(pod: &Value, node: &str, node_uid: &str) -> Value {
     let mut mirror = pod.clone();
-    mirror["metadata"]["annotations"][MIRROR] = pod["metadata"]["annotations"][HASH_ANNOTATION].clone();
+    mirror["metadata"]["annotations"][MIRROR_ANNOTATION] =
+        pod["metadata"]["annotations"][HASH_ANNOTATION].clone();
     mirror["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid, "controller": true}]);
     if let Some(metadata) = mirror["metadata"].as_object_mut() {
@@ -229,12 +237,12 @@ pub enum MirrorDecision {
 }
 
 /// Rule: a mirror pod is deleted and created again if it belongs to another version of the manifest or to a former Node
-/// of that name, or if a user deletes it; the static pod keeps running. It is deleted for good when the manifest is
-/// removed.
+/// of that name, or if a user deletes it. The static pod keeps running. When the manifest is removed, the mirror pod is
+/// deleted and not created again.
 pub fn decide_mirror(mirror: &Value, pod: Option<&Value>, node_uid: &str) -> MirrorDecision {
     let Some(pod) = pod else { return MirrorDecision::Delete };
     let hash = &pod["metadata"]["annotations"][HASH_ANNOTATION];
-    let is_of_it = mirror["metadata"]["annotations"][MIRROR] == *hash;
+    let is_of_it = mirror["metadata"]["annotations"][MIRROR_ANNOTATION] == *hash;
     let is_deleted = !mirror["metadata"]["deletionTimestamp"].is_null();
     let owners = mirror["metadata"]["ownerReferences"].as_array().into_iter().flatten();
     let is_of_node = owners.into_iter().any(|it| it["kind"] == "Node" && it["uid"] == node_uid);

@@ -19,9 +19,10 @@ use crate::controller::{Patch, Request, Verb};
 /// Reason of the condition `DisruptionTarget` of an evicted pod. Upstream: `PodReasonDeletionByTaintManager`.
 pub(super) const DELETION_BY_TAINT_MANAGER: &str = "DeletionByTaintManager";
 
+/// A call of the node lifecycle controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// Reads the Lease of a node before it is marked Unknown: the watch may be delayed.
+    /// Reads the Lease of a node before the node is marked Unknown, because the watch may be delayed.
     ReadLease {
         node: Text,
         last_heartbeat: Time,
@@ -32,7 +33,7 @@ pub enum Call {
         conditions: Vec<ConditionType>,
         at: Time,
     },
-    /// Sets the taints of a node, and the deprecated aliases of its labels.
+    /// Sets the taints of a node, and the deprecated aliases of its OS and architecture labels.
     PatchNode {
         node: Arc<Node>,
         taints: Option<Vec<Taint>>,
@@ -42,7 +43,7 @@ pub enum Call {
         pod: Arc<Pod>,
         at: Time,
     },
-    /// Sets the condition `DisruptionTarget` of a pod; its deletion follows.
+    /// Sets the condition `DisruptionTarget` of a pod, before the pod is deleted.
     MarkDisruptionTarget {
         pod: Arc<Pod>,
         at: Time,
@@ -126,7 +127,7 @@ fn resource_version_precondition(node: &Node) -> Value {
     json!({"uid": node.uid, "resourceVersion": node.resource_version.to_string()})
 }
 
-/// The condition with status Unknown. Upstream: `tryUpdateNodeHealth`.
+/// The JSON of a node condition with status Unknown. Upstream: `tryUpdateNodeHealth`.
 fn unknown_condition(node: &Node, condition: ConditionType, at: Time) -> Value {
     let (reason, message) = match node.conditions.get(condition) {
         Some(_) => ("NodeStatusUnknown", "Kubelet stopped posting node status."),
@@ -145,7 +146,7 @@ fn unknown_condition(node: &Node, condition: ConditionType, at: Time) -> Value {
     body
 }
 
-/// The taint as JSON, with every field that was read: a merge patch replaces all taints of the Node.
+/// The JSON of a taint, with every field that was read, because a merge patch replaces all taints of the Node.
 fn taint_json(taint: &Taint) -> Value {
     let mut body = Map::new();
     body.insert("key".to_string(), json!(taint.key));
@@ -159,7 +160,7 @@ fn taint_json(taint: &Taint) -> Value {
     Value::Object(body)
 }
 
-/// Formats the value on one line, for tests and logs.
+/// Formats the call on one line, for logs and tests.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

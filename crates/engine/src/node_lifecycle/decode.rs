@@ -1,4 +1,5 @@
-//! Decodes nodes, node leases and pods into facts. Fields that no rule reads are skipped.
+//! Decodes nodes, node Leases and pods into facts: the fields that rules of the node lifecycle controller read. All
+//! other fields are skipped.
 
 use alloc::vec::Vec;
 
@@ -22,10 +23,10 @@ use super::taints::NO_EXECUTE;
 use crate::controller;
 use crate::controller::Malformed;
 
-/// Namespace of the node leases.
+/// Namespace of the node Leases.
 pub(super) const LEASE_NAMESPACE: &str = NAMESPACE_NODE_LEASE;
 
-/// An object of one of the kinds that the node lifecycle controller watches.
+/// A decoded object of one of the kinds that the node lifecycle controller watches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact {
     Node(Node),
@@ -33,21 +34,22 @@ pub enum Fact {
     Pod(Pod),
 }
 
+/// The fields of a node that the node lifecycle controller reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
     pub name: Text,
     pub uid: Text,
     pub resource_version: u64,
-    /// Creation time of the node: `creationTimestamp` as text.
+    /// The `creationTimestamp` of the Node, as text.
     pub created: Text,
     /// Region and zone of the node as `region/zone`; empty if it has neither label.
     pub zone: Text,
-    /// The label `node.kubernetes.io/exclude-disruption` excludes the node from the counts of its zone.
+    /// Whether the label `node.kubernetes.io/exclude-disruption` excludes the node from the counts of its zone.
     pub excluded: bool,
     pub unschedulable: bool,
     pub taints: Vec<Taint>,
     pub conditions: Conditions,
-    /// The `lastHeartbeatTime` of the condition `Ready`, by the node's clock. It is only compared for equality.
+    /// The `lastHeartbeatTime` of the condition `Ready`, by the node's clock. It is only compared with earlier values.
     pub heartbeat: Option<Text>,
     /// Deprecated label aliases (`beta.kubernetes.io/os` …) whose value differs from the stable label.
     pub alias_labels: Vec<(&'static str, Text)>,
@@ -75,7 +77,7 @@ impl Node {
     }
 }
 
-/// A taint with all its fields: a patch replaces the whole list of taints.
+/// A taint with all its fields, because a patch replaces the whole list of taints.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Taint {
     pub key: Text,
@@ -127,13 +129,14 @@ impl Conditions {
 /// The Lease of a node, which its kubelet renews as a heartbeat.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lease {
-    /// Name of the Lease, which equals the name of its node.
+    /// Namespace and name of the Lease. The name is the name of its node.
     pub key: ObjectKey,
     pub resource_version: u64,
-    /// The Lease's `renewTime` as text, by the node's clock. It is only compared for equality.
+    /// The `renewTime` of the Lease as text, by the node's clock. It is only compared with earlier values.
     pub renewed: Option<Text>,
 }
 
+/// The fields of a pod that the node lifecycle controller reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
     pub key: ObjectKey,
@@ -146,7 +149,7 @@ pub struct Pod {
     pub bound_at: Time,
     pub deleting: bool,
     pub ready: bool,
-    /// Whether the condition `DisruptionTarget` shows that the pod is evicted because of a taint.
+    /// Whether the pod has the condition `DisruptionTarget` because it is being evicted for a taint.
     pub is_disruption_target: bool,
     /// The pod's tolerations that may tolerate a `NoExecute` taint.
     pub tolerations: Vec<TimedToleration>,
@@ -156,7 +159,7 @@ pub struct Pod {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TimedToleration {
     pub toleration: Toleration,
-    /// The `tolerationSeconds`; `None` means that the taint is tolerated forever.
+    /// The `tolerationSeconds`. `None` means that the taint is tolerated forever.
     pub seconds: Option<i64>,
 }
 

@@ -1,5 +1,5 @@
-//! Since when heartbeats have been observed without a gap. A node is not silent while this controller could not receive
-//! its heartbeats.
+//! [`HeartbeatObservation`]: the time since which this controller has observed heartbeats without a gap. A node must
+//! not be marked Unknown because the controller could not receive its heartbeats.
 
 use core::time::Duration;
 
@@ -11,25 +11,28 @@ use muster_api::time::Time;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct HeartbeatObservation {
     since: Time,
+    /// Time at which the controller last ran.
     last_run: Option<Time>,
     /// Time of the last heartbeat of any node.
     last_heartbeat: Option<Time>,
-    /// Whether the API server failed to execute one of our writes, and no heartbeat was received since: it may refuse
-    /// heartbeats too.
+    /// Whether the API server failed to execute a write of this controller, and no heartbeat was received since. Such
+    /// an API server may refuse heartbeats too.
     writes_fail: bool,
-    /// While writes fail, the node whose write tests whether they succeed again.
+    /// The node that the controller tries to mark Unknown while writes fail, to test whether writes succeed again.
     probe: Option<Text>,
 }
 
 impl HeartbeatObservation {
-    /// The time from which on missing heartbeats count.
+    /// The time since which heartbeats have been observed without a gap. Heartbeats that are missing before that time
+    /// do not count.
     pub(super) fn since(&self) -> Time {
         self.since
     }
 
-    /// Rule: after a gap of this process every node gets its grace period again. It is a gap if the controller did not
-    /// run for a fifth of the grace period, because the process was stopped or the clock was set. Returns whether the
-    /// clock was set back.
+    /// Checks for a gap of this process. Returns whether the clock was set back.
+    ///
+    /// Rule: after a gap of this process every node gets its grace period again. There is a gap if the controller did
+    /// not run for a fifth of the grace period, because the process was stopped or the clock was set.
     pub(super) fn check_gap(&mut self, grace: Duration, now: Time) -> bool {
         let before = self.last_run.replace(now);
         let gap = grace / 5;
@@ -40,18 +43,19 @@ impl HeartbeatObservation {
         was_set_back
     }
 
-    /// How often [`Self::check_gap`] must be called.
+    /// Maximum interval between two calls of [`Self::check_gap`].
     pub(super) fn check_interval(grace: Duration) -> Duration {
         grace / 10
     }
 
     /// Records that a node sent a heartbeat.
     ///
-    /// Rule: if no node sent a heartbeat for three fifths of the grace period and then one does, the fault was not the
-    /// nodes': every node gets its grace period again. The remaining two fifths are longer than a heartbeat interval.
-    /// If three fifths are not longer than two heartbeat intervals, the rule does not apply: a single healthy node
-    /// would pause that long between any two heartbeats, and the failed nodes would never become Unknown.
-    pub(super) fn heartbeat(&mut self, grace: Duration, interval: Duration, now: Time) {
+    /// Rule: if no node sent a heartbeat for three fifths of the grace period and then one does, the cause was not the
+    /// nodes, and every node gets its grace period again. The remaining two fifths are longer than a heartbeat
+    /// interval. The rule does not apply if three fifths are not longer than two heartbeat intervals. Otherwise a
+    /// single healthy node would pause that long between any two heartbeats, and the failed nodes would never become
+    /// Unknown.
+    pub(super) fn record_heartbeat(&mut self, grace: Duration, interval: Duration, now: Time) {
         if core::mem::take(&mut self.writes_fail) {
             self.restart_observation(now);
         }
@@ -64,35 +68,35 @@ impl HeartbeatObservation {
 
     /// Records that the API server failed to execute a write.
     ///
-    /// Rule: an API server that cannot write, as on a full disk, refuses heartbeats as well: every node gets its grace
-    /// period again, and once more when a heartbeat is received or a write succeeds.
-    pub(super) fn write_failed(&mut self, now: Time) {
+    /// Rule: an API server that cannot write, for example because its disk is full, refuses heartbeats as well. So
+    /// every node gets its grace period again, and once more when a heartbeat is received or a write succeeds.
+    pub(super) fn record_write_failure(&mut self, now: Time) {
         self.writes_fail = true;
         self.probe = None;
         self.restart_observation(now);
     }
 
-    /// Records that a write succeeded which marked a node Unknown.
-    pub(super) fn write_succeeded(&mut self, now: Time) {
+    /// Records that the write that marks a node Unknown succeeded.
+    pub(super) fn record_write_success(&mut self, now: Time) {
         self.probe = None;
         if core::mem::take(&mut self.writes_fail) {
             self.restart_observation(now);
         }
     }
 
-    /// Records that the write about the node failed for a reason that does not concern other writes, such as a
-    /// conflict.
-    pub(super) fn write_rejected(&mut self, node: &Text) {
+    /// Records that the write that marks a node Unknown failed for a reason that does not concern other writes, such as
+    /// a conflict.
+    pub(super) fn record_write_rejection(&mut self, node: &Text) {
         self.probe.take_if(|it| it == node);
     }
 
-    /// Whether the node may be marked Unknown now. While writes fail, only one node is attempted at a time: as soon as
-    /// its write succeeds, the others can send heartbeats again.
+    /// Whether the node may be marked Unknown now. While writes fail, the controller tries to mark only one node at a
+    /// time. As soon as that write succeeds, the other nodes can send heartbeats again.
     pub(super) fn may_mark_unknown(&mut self, node: &Text) -> bool {
         !self.writes_fail || self.probe.get_or_insert_with(|| node.clone()) == node
     }
 
-    /// Restarts the observation: every node gets its grace period again.
+    /// Restarts the observation now, so that every node gets its grace period again.
     pub(super) fn restart_observation(&mut self, now: Time) {
         self.since = now;
     }

@@ -1,14 +1,15 @@
-//! The node lifecycle controller: heartbeats to conditions, conditions to taints, taints to evictions.
+//! The node lifecycle controller: missing heartbeats set conditions, conditions add taints, and taints evict pods.
 //!
-//! [`NodeLifecycle`] has the nodes, the time of each one's last heartbeat, and the pods on them. The conditions of a
-//! node without heartbeats become Unknown ([`heartbeat_observation`]); conditions become taints ([`taints`]), at a rate
-//! per zone ([`zones`]); and `NoExecute` taints evict the pods that do not tolerate them ([`taint_eviction`]).
+//! [`NodeLifecycle`] stores the nodes, the time of the last heartbeat of each node, and the pods on each node. The
+//! conditions of a node without heartbeats become Unknown ([`heartbeat_observation`]). Conditions add taints
+//! ([`taints`]), at a limited rate per zone ([`zones`]). `NoExecute` taints evict the pods that do not tolerate them
+//! ([`taint_eviction`]).
 //!
-//! A heartbeat is any change of the renew time of a node's Lease, or of the heartbeat time in its status. The time of a
-//! heartbeat is read from this process's clock; timestamps of a node are only compared with earlier ones of the same
-//! node. A delayed watch must not make a node Unknown: its Lease is read from the API server before, and the Node is
-//! patched with its `resourceVersion` as precondition. Upstream: `pkg/controller/nodelifecycle`,
-//! `pkg/controller/tainteviction`.
+//! A heartbeat is any change of the renew time of a node's Lease, or of the heartbeat time in the node's status. The
+//! time of a heartbeat is read from the clock of this process. Timestamps of a node are only compared with earlier
+//! timestamps of the same node. A delayed watch must not make a node Unknown. So the node's Lease is read from the API
+//! server before the node is marked Unknown, and the Node is patched with its `resourceVersion` as precondition.
+//! Upstream: `pkg/controller/nodelifecycle`, `pkg/controller/tainteviction`.
 
 mod call;
 mod decode;
@@ -43,24 +44,27 @@ use crate::controller::{
     Request, Requeue, Watch,
 };
 
+/// Configuration of the node lifecycle controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Time without a heartbeat after which a node becomes Unknown. Upstream: `node-monitor-grace-period`.
     pub node_monitor_grace_period: Duration,
-    /// Time without a heartbeat after which a node becomes Unknown that has no condition `Ready` yet. Upstream:
+    /// Time without a heartbeat after which a new node, which has no condition `Ready` yet, becomes Unknown. Upstream:
     /// `node-startup-grace-period`.
     pub node_startup_grace_period: Duration,
     /// Interval at which a healthy node sends heartbeats.
     pub heartbeat_interval: Duration,
-    /// Time between the evictions from two nodes of a zone. Upstream: `node-eviction-rate`.
+    /// Minimum time between two nodes of a zone from which pods are evicted. It is the inverse of upstream's
+    /// `node-eviction-rate`.
     pub eviction_interval: Duration,
-    /// Time between the evictions from two nodes of a large zone that is partly down. Upstream:
-    /// `secondary-node-eviction-rate`.
+    /// Minimum time between two nodes from which pods are evicted, in a large zone that is partly down. It is the
+    /// inverse of upstream's `secondary-node-eviction-rate`.
     pub secondary_eviction_interval: Duration,
-    /// Percentage of nodes that are not ready, from which on a zone is partly down. Upstream:
+    /// Minimum percentage of nodes of a zone that are not ready for the zone to count as partly down. Upstream:
     /// `unhealthy-zone-threshold`.
     pub unhealthy_zone_percent: usize,
-    /// Evictions continue in a zone with more nodes even if it is partly down. Upstream: `large-cluster-size-threshold`.
+    /// Number of nodes above which a zone is large. In a large zone that is partly down, evictions continue. Upstream:
+    /// `large-cluster-size-threshold`.
     pub large_zone_size: usize,
 }
 
@@ -78,10 +82,10 @@ impl Default for Config {
     }
 }
 
-/// The key of an item in the work queue.
+/// The key of an entry in the work queue.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Key {
-    /// The controller itself, reconciled at intervals to notice when it did not run for a while.
+    /// Checks at intervals whether the controller did not run for a while.
     GapCheck,
     Zone(Text),
     Node(Text),
@@ -99,26 +103,28 @@ pub struct NodeLifecycle {
     pods_by_node: BTreeMap<Text, BTreeSet<ObjectKey>>,
     zones: Zones,
     observation: HeartbeatObservation,
-    /// Whether every waiting key is to be reconciled now.
+    /// Whether the clock was set back, so that every waiting key is to be reconciled now.
     clock_was_set_back: bool,
 }
 
+/// A node, its last heartbeat, and the state of the writes about it.
 #[derive(Debug)]
 struct NodeState {
     node: Arc<Node>,
     last_heartbeat: Time,
-    /// Whether the Lease was read from the API server since the last heartbeat.
+    /// The value of `last_heartbeat` for which a read of the Lease from the API server found no later heartbeat.
     silence_confirmed_for: Option<Time>,
     /// Whether the last attempt to read the Lease failed.
     lease_read_failed: bool,
     /// Time at which each `NoExecute` taint of the node was first seen, by key and value.
     no_execute_since: BTreeMap<(Text, Text), Time>,
-    /// UIDs of the pods that were marked not ready since the node became Unknown. Each is marked once only: the node may
-    /// still be able to report it as ready.
+    /// UIDs of the pods that were marked not ready since the node became Unknown. Each pod is marked only once, because
+    /// the node may still be able to report the pod as ready.
     marked_not_ready: BTreeSet<Text>,
     attempt: Attempt,
 }
 
+/// A pod, and the state of its eviction.
 #[derive(Debug)]
 struct PodState {
     pod: Arc<Pod>,
@@ -129,21 +135,23 @@ struct PodState {
     attempt: Attempt,
 }
 
-/// Indexes of nodes, Leases and pods in [`Controller::watches`].
+/// Index of Nodes in [`Controller::watches`].
 const NODE_KIND: usize = 0;
+/// Index of Leases in [`Controller::watches`].
 const LEASE_KIND: usize = 1;
+/// Index of pods in [`Controller::watches`].
 const POD_KIND: usize = 2;
 
 fn node_watch() -> Watch {
-    Watch::whole("", "v1", "Node", "nodes", false)
+    Watch::whole_objects("", "v1", "Node", "nodes", false)
 }
 
 fn lease_watch() -> Watch {
-    Watch::whole("coordination.k8s.io", "v1", "Lease", "leases", true)
+    Watch::whole_objects("coordination.k8s.io", "v1", "Lease", "leases", true)
 }
 
 fn pod_watch() -> Watch {
-    Watch::whole("", "v1", "Pod", "pods", true)
+    Watch::whole_objects("", "v1", "Pod", "pods", true)
 }
 
 impl Controller for NodeLifecycle {
@@ -227,7 +235,7 @@ impl Controller for NodeLifecycle {
                 let Some(state) = self.nodes.get_mut(&node.name).filter(|it| it.node.uid == node.uid) else {
                     return Requeue::default();
                 };
-                state.attempt.wrote(node.resource_version, &outcome, now);
+                state.attempt.apply_outcome(node.resource_version, &outcome, now);
                 let is_news =
                     matches!(call, Call::MarkUnknown { .. }) && node.ready() == Some(ConditionStatus::True);
                 let event = (is_news && matches!(outcome, Outcome::Done(_))).then(|| not_ready_event(node));
@@ -245,8 +253,8 @@ impl NodeLifecycle {
         Self { config, ..Self::default() }
     }
 
-    /// Rule: when the clock was set back, times in the future are replaced by now: no grace period and no toleration
-    /// becomes longer.
+    /// Rule: after the clock was set back, times in the future are replaced by the current time, so that no grace
+    /// period and no toleration becomes longer.
     fn check_gap(&mut self, now: Time) {
         if !self.observation.check_gap(self.config.node_monitor_grace_period, now) {
             return;
@@ -261,13 +269,13 @@ impl NodeLifecycle {
     /// Applies the outcome of the write that marks a node Unknown.
     fn node_was_marked_unknown(&mut self, node: &Text, outcome: &Outcome, now: Time) {
         match outcome {
-            Outcome::Done(_) => self.observation.write_succeeded(now),
+            Outcome::Done(_) => self.observation.record_write_success(now),
             Outcome::Refused(CallError::Server(_)) => {
-                self.observation.write_failed(now);
+                self.observation.record_write_failure(now);
                 // Leases are read again before the next attempt.
                 self.nodes.values_mut().for_each(|it| it.silence_confirmed_for = None);
             }
-            Outcome::Refused(_) => self.observation.write_rejected(node),
+            Outcome::Refused(_) => self.observation.record_write_rejection(node),
         }
     }
 
@@ -277,7 +285,7 @@ impl NodeLifecycle {
             Fact::Lease(lease) if *lease.key.namespace == *LEASE_NAMESPACE => {
                 let before = self.renew_times.insert(lease.key.name.clone(), lease.renewed.clone());
                 if before.is_none_or(|it| it != lease.renewed) {
-                    self.heartbeat(&lease.key.name, now);
+                    self.record_heartbeat(&lease.key.name, now);
                 }
             }
             Fact::Lease(_) => {}
@@ -318,10 +326,11 @@ impl NodeLifecycle {
         }
     }
 
-    fn heartbeat(&mut self, name: &Text, now: Time) {
+    /// Records that a node sent a heartbeat.
+    fn record_heartbeat(&mut self, name: &Text, now: Time) {
         if let Some(state) = self.nodes.get_mut(name) {
             state.last_heartbeat = now;
-            self.observation.heartbeat(
+            self.observation.record_heartbeat(
                 self.config.node_monitor_grace_period,
                 self.config.heartbeat_interval,
                 now,
@@ -380,7 +389,7 @@ impl NodeLifecycle {
         if is_written_by_node
             && (before.heartbeat != node.heartbeat || before.ready().is_some() != node.ready().is_some())
         {
-            self.heartbeat(&name, now);
+            self.record_heartbeat(&name, now);
         }
     }
 
@@ -506,7 +515,7 @@ impl NodeLifecycle {
         }
         match renewed {
             Ok(_) => state.attempt = Attempt::None,
-            Err(refusal) => state.attempt.fail(refusal, now),
+            Err(refusal) => state.attempt.record_failure(refusal, now),
         }
         Vec::from([Key::Node(name.clone())]).into()
     }
@@ -527,7 +536,7 @@ impl NodeLifecycle {
         if state.eviction_scheduled && eviction_time.is_none() && !pod.deleting && node_state.is_some() {
             reconcile.events.push(pod_event(
                 &pod,
-                KubeEvent::normal(EVICTION_EVENT, format!("Cancelling deletion of Pod {key}")),
+                KubeEvent::normal(EVICTION_EVENT_REASON, format!("Cancelling deletion of Pod {key}")),
             ));
         }
         state.eviction_scheduled = eviction_scheduled;
@@ -543,7 +552,7 @@ impl NodeLifecycle {
         let call = if eviction_time.is_some() && !eviction_scheduled {
             if !core::mem::replace(&mut state.eviction_started, true) {
                 let message = format!("Marking for deletion Pod {key}");
-                reconcile.events.push(pod_event(&pod, KubeEvent::normal(EVICTION_EVENT, message)));
+                reconcile.events.push(pod_event(&pod, KubeEvent::normal(EVICTION_EVENT_REASON, message)));
             }
             Some(if pod.is_disruption_target {
                 Call::DeletePod { pod }
@@ -572,7 +581,7 @@ impl NodeLifecycle {
             return Requeue::default();
         };
         let mut next = Requeue { keys: [Key::Pod(pod.key.clone())].into(), events: Vec::new() };
-        state.attempt.wrote(pod.resource_version, outcome, now);
+        state.attempt.apply_outcome(pod.resource_version, outcome, now);
         let is_done = matches!(outcome, Outcome::Done(_));
         match call {
             // The deletion does not wait for the watch to show the condition.
@@ -584,7 +593,7 @@ impl NodeLifecycle {
                 if let Some(node_state) = self.nodes.get_mut(&pod.node) {
                     node_state.marked_not_ready.insert(pod.uid.clone());
                 }
-                let event = KubeEvent::warning(NOT_READY_EVENT, "Node is not ready".into());
+                let event = KubeEvent::warning(NOT_READY_EVENT_REASON, "Node is not ready".into());
                 next.events.push(pod_event(pod, event));
             }
             _ => {}
@@ -593,13 +602,14 @@ impl NodeLifecycle {
     }
 }
 
-/// Reasons of the events that this controller records. Upstream: `emitPodDeletionEvent`, `RecordNodeStatusChange`.
-const EVICTION_EVENT: &str = "TaintManagerEviction";
-const NOT_READY_EVENT: &str = "NodeNotReady";
+/// Reason of the events about the eviction of a pod. Upstream: `emitPodDeletionEvent`.
+const EVICTION_EVENT_REASON: &str = "TaintManagerEviction";
+/// Reason of the events about a node that became Unknown and about its pods. Upstream: `RecordNodeStatusChange`.
+const NOT_READY_EVENT_REASON: &str = "NodeNotReady";
 
-/// Rule: a node without a heartbeat for 50 seconds, or without a condition `Ready` in its first 60, becomes Unknown:
-/// all conditions that the kubelet reports are set to Unknown. `NetworkUnavailable` stays, because the network plugin
-/// reports it. Upstream: `tryUpdateNodeHealth`.
+/// Rule: a node without a heartbeat for 50 seconds becomes Unknown, and so does a new node without a condition `Ready`
+/// after 60 seconds. All conditions that the kubelet reports are set to Unknown. `NetworkUnavailable` stays, because
+/// the network plugin reports it. Upstream: `tryUpdateNodeHealth`.
 fn conditions_to_mark_unknown(node: &Node) -> Vec<ConditionType> {
     let by_kubelet = ConditionType::ALL.into_iter().filter(|it| *it != ConditionType::NetworkUnavailable);
     by_kubelet.filter(|it| node.conditions.get(*it) != Some(ConditionStatus::Unknown)).collect()
@@ -609,8 +619,8 @@ fn grace_period(node: &Node, config: &Config) -> Duration {
     if node.ready().is_some() { config.node_monitor_grace_period } else { config.node_startup_grace_period }
 }
 
-/// The `NoExecute` taints of a node. A health taint from before `observed_since` evicts no pod before the grace period
-/// is over: the node may send a heartbeat.
+/// The `NoExecute` taints of a node. A `not-ready` or `unreachable` taint that was added before `observed_since` evicts
+/// no pod until the grace period after `observed_since` is over, because the node may still send a heartbeat.
 fn no_execute_taints(
     state: &NodeState,
     observed_since: Time,
@@ -640,8 +650,8 @@ fn not_ready_event(node: &Node) -> EventRecord {
         uid: node.uid.clone(),
         resource_version: 0,
     };
-    let message = format!("Node {} status is now: {NOT_READY_EVENT}", node.name);
-    EventRecord { about, event: KubeEvent::normal(NOT_READY_EVENT, message) }
+    let message = format!("Node {} status is now: {NOT_READY_EVENT_REASON}", node.name);
+    EventRecord { about, event: KubeEvent::normal(NOT_READY_EVENT_REASON, message) }
 }
 
 fn pod_event(pod: &Pod, event: KubeEvent) -> EventRecord {

@@ -1,4 +1,4 @@
-//! When `NoExecute` taints evict a pod. Upstream: `pkg/controller/tainteviction`.
+//! Computes when `NoExecute` taints evict a pod. Upstream: `pkg/controller/tainteviction`.
 
 use core::time::Duration;
 
@@ -13,14 +13,16 @@ pub(super) struct NoExecuteTaint {
     pub taint: Taint,
     /// Time at which the taint was added.
     pub since: Time,
-    /// Time before which the taint evicts no pod: heartbeats have not been observed long enough to know whether the
-    /// taint still applies.
+    /// Time before which the taint evicts no pod, because heartbeats have not been observed long enough to know whether
+    /// the taint still applies.
     pub not_before: Time,
 }
 
-/// Rule: a pod is evicted at once for a `NoExecute` taint that it does not tolerate, else after the shortest of its
-/// `tolerationSeconds`, counted from when the taint was added or the pod was bound, whichever was later. Of several
-/// tolerations for one taint the first counts. `None`: the pod stays. Upstream: `processPodOnNode`.
+/// The time at which taints evict a pod. `None` if they do not evict it.
+///
+/// Rule: a pod is evicted at once for a `NoExecute` taint that it does not tolerate. If it tolerates all taints, it is
+/// evicted after the shortest of its `tolerationSeconds`, counted from when the taint was added or the pod was bound,
+/// whichever was later. Of several tolerations for one taint the first counts. Upstream: `processPodOnNode`.
 pub(super) fn eviction_time(pod: &Pod, taints: &[NoExecuteTaint]) -> Option<Time> {
     let mut at = None;
     for it in taints {

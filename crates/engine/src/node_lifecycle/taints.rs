@@ -1,4 +1,4 @@
-//! The taints that follow from a node's conditions.
+//! Computes the taints that a node gets for its conditions.
 
 use alloc::vec::Vec;
 
@@ -15,7 +15,7 @@ use super::decode::{ConditionType, Node, Taint};
 pub(super) const NO_SCHEDULE: &str = "NoSchedule";
 pub(super) const NO_EXECUTE: &str = "NoExecute";
 
-/// Condition types and statuses, with the key of the taint that each adds. Upstream:
+/// Types and statuses of unhealthy conditions, each with the key of the taint that it adds. Upstream:
 /// `nodeConditionToTaintKeyStatusMap`.
 const TAINT_BY_CONDITION: [(ConditionType, ConditionStatus, &str); 6] = [
     (ConditionType::Ready, ConditionStatus::False, TAINT_NODE_NOT_READY),
@@ -30,17 +30,18 @@ const TAINT_BY_CONDITION: [(ConditionType, ConditionStatus, &str); 6] = [
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum EvictionTurn {
     Now,
-    /// The node may not be tainted yet. A node that already has a `NoExecute` taint may still change from not-ready to
-    /// unreachable, or back.
+    /// The node may not be tainted yet. If the node already has a `NoExecute` taint, the taint may still change from
+    /// `not-ready` to `unreachable`, or back.
     Waiting,
-    /// No node may be tainted: no node is ready.
+    /// No node may be tainted, because no node is ready.
     Suspended,
 }
 
-/// Rule: each condition that is not as it should be, and a cordon, adds its own `NoSchedule` taint, which is removed
-/// with its cause. A node that is not ready or unreachable also gets a `NoExecute` taint when its turn has come. Taints
-/// of others stay. `None`: the taints are as they should be. Upstream: `doNoScheduleTaintingPass`,
-/// `processTaintBaseEviction`.
+/// The taints that a node should have. `None` if the node has these taints already.
+///
+/// Rule: each unhealthy condition, and a cordon, adds its own `NoSchedule` taint. The taint is removed when its cause
+/// has ended. A node that is not ready or unreachable also gets a `NoExecute` taint when its turn has come. Taints that
+/// this controller does not manage stay. Upstream: `doNoScheduleTaintingPass`, `processTaintBaseEviction`.
 pub(super) fn desired_taints(node: &Node, turn: EvictionTurn, now: Time) -> Option<Vec<Taint>> {
     let mut desired: Vec<Taint> = Vec::new();
     for taint in &node.taints {
@@ -72,16 +73,17 @@ pub(super) fn desired_taints(node: &Node, turn: EvictionTurn, now: Time) -> Opti
     (desired != node.taints).then_some(desired)
 }
 
-/// Whether the node is unhealthy and has no `NoExecute` taint for that yet.
+/// Whether the node is not ready or unreachable, and has no `NoExecute` taint for that yet.
 pub(super) fn waits_for_eviction(node: &Node) -> bool {
     health_taint_key(node).is_some() && !node.no_execute_taints().any(|it| is_health_taint(&it.key))
 }
 
-/// Whether a taint with this key follows from the condition `Ready`.
+/// Whether a taint with this key is added because of the condition `Ready`.
 pub(super) fn is_health_taint(key: &str) -> bool {
     matches!(key, TAINT_NODE_NOT_READY | TAINT_NODE_UNREACHABLE)
 }
 
+/// Whether an existing taint of a node stays.
 fn is_retained(node: &Node, taint: &Taint, turn: EvictionTurn) -> bool {
     match &*taint.effect {
         NO_SCHEDULE => !is_managed(&taint.key) || no_schedule_taint_keys(node).any(|it| *it == *taint.key),
@@ -95,7 +97,7 @@ fn is_retained(node: &Node, taint: &Taint, turn: EvictionTurn) -> bool {
     }
 }
 
-/// The keys of the `NoSchedule` taints that follow from a node's conditions and from its cordon.
+/// The keys of the `NoSchedule` taints that a node gets for its conditions and for a cordon.
 fn no_schedule_taint_keys(node: &Node) -> impl Iterator<Item = &'static str> {
     let matching =
         TAINT_BY_CONDITION.iter().filter(|(it, status, _)| node.conditions.get(*it) == Some(*status));
@@ -107,7 +109,7 @@ fn is_managed(key: &str) -> bool {
     key == TAINT_NODE_UNSCHEDULABLE || TAINT_BY_CONDITION.iter().any(|(_, _, it)| *it == key)
 }
 
-/// The key of the `NoExecute` taint that follows from the condition `Ready`.
+/// The key of the `NoExecute` taint that a node gets for its condition `Ready`.
 fn health_taint_key(node: &Node) -> Option<&'static str> {
     match node.ready()? {
         ConditionStatus::True => None,

@@ -1,5 +1,5 @@
-//! The rate at which nodes are tainted `NoExecute`, by zone: if many nodes fail at once, the network between them and
-//! the control plane is the likely cause. Upstream: `handleDisruption`, `ComputeZoneState`.
+//! Limits the rate at which nodes are tainted `NoExecute` in each zone. If many nodes fail at once, the network between
+//! them and the control plane is the likely cause. Upstream: `handleDisruption`, `ComputeZoneState`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
@@ -12,19 +12,21 @@ use super::Config;
 use super::decode::Node;
 use super::taints::{self, EvictionTurn};
 
+/// All zones, by name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Zones {
     zones: BTreeMap<Text, Zone>,
     zones_with_ready_nodes: usize,
 }
 
+/// The nodes of one zone that are counted or that wait for a `NoExecute` taint.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Zone {
     ready: usize,
     not_ready: usize,
-    /// Unhealthy nodes without a `NoExecute` taint, and the time since which each is unhealthy.
+    /// Unhealthy nodes without a `NoExecute` taint, each with the time since which it is unhealthy.
     waiting: BTreeMap<Text, Time>,
-    /// Queue of the nodes in `waiting` that may not be tainted yet; the node that has waited longest is first.
+    /// The nodes of `waiting` that may not be tainted yet. The node that has waited longest is first.
     queue: BTreeSet<(Time, Text)>,
     /// Time at which the last node left the queue.
     last_turn_at: Option<Time>,
@@ -40,7 +42,7 @@ impl Zones {
     /// Updates the zones after a node was added, changed or deleted.
     pub(super) fn update_node(&mut self, before: Option<&Node>, after: Option<&Node>, now: Time) {
         if let Some(node) = before {
-            self.count(node, |count| *count = count.saturating_sub(1));
+            self.adjust_counts(node, |count| *count = count.saturating_sub(1));
             let moved = after.is_none_or(|it| it.zone != node.zone || !taints::waits_for_eviction(it));
             if let Some(zone) = self.zones.get_mut(&node.zone).filter(|_| moved)
                 && let Some(since) = zone.waiting.remove(&node.name)
@@ -49,7 +51,7 @@ impl Zones {
             }
         }
         if let Some(node) = after {
-            self.count(node, |count| *count += 1);
+            self.adjust_counts(node, |count| *count += 1);
             if taints::waits_for_eviction(node) {
                 let zone = self.zones.entry(node.zone.clone()).or_default();
                 if !zone.waiting.contains_key(&node.name) {
@@ -65,19 +67,24 @@ impl Zones {
         }
     }
 
-    fn count(&mut self, node: &Node, add: impl FnOnce(&mut usize)) {
+    /// Adjusts the number of ready or of not ready nodes in the zone of a node.
+    fn adjust_counts(&mut self, node: &Node, adjust: impl FnOnce(&mut usize)) {
         if node.excluded {
             return;
         }
         let zone = self.zones.entry(node.zone.clone()).or_default();
         let had_ready_nodes = usize::from(0 < zone.ready);
-        add(if node.ready() == Some(ConditionStatus::True) { &mut zone.ready } else { &mut zone.not_ready });
+        adjust(if node.ready() == Some(ConditionStatus::True) {
+            &mut zone.ready
+        } else {
+            &mut zone.not_ready
+        });
         self.zones_with_ready_nodes =
             self.zones_with_ready_nodes + usize::from(0 < zone.ready) - had_ready_nodes;
     }
 
     /// Rule: while no node of any zone is ready, no pod is evicted, and `NoExecute` taints of unhealthy nodes are
-    /// removed: the pods could not run elsewhere. Upstream: `FullDisruption` of all zones.
+    /// removed, because the pods could not run elsewhere. Upstream: `FullDisruption` of all zones.
     pub(super) fn are_all_down(&self) -> bool {
         self.zones_with_ready_nodes == 0 && self.zones.values().any(|it| 0 < it.not_ready)
     }
@@ -97,6 +104,7 @@ impl Zones {
         }
     }
 
+    /// Whether a node may be tainted `NoExecute` now.
     pub(super) fn eviction_turn(&self, node: &Node) -> EvictionTurn {
         if self.are_all_down() {
             return EvictionTurn::Suspended;
@@ -111,9 +119,9 @@ impl Zones {
         }
     }
 
-    /// Takes the next node of a zone from the queue if one may be tainted now, and returns when to call `next_turn`
-    /// again. A node that has been unhealthy since before `observed_since` first gets its grace period to send a
-    /// heartbeat.
+    /// Removes the next node of a zone from the queue, if one may be tainted now. Returns the name of that node, and
+    /// the time at which to call [`Self::next_turn`] again. A node that has been unhealthy since before
+    /// `observed_since` first gets its grace period to send a heartbeat.
     pub(super) fn next_turn(
         &mut self,
         zone: &Text,
@@ -149,9 +157,12 @@ impl Zones {
     }
 }
 
+/// The time between two nodes of a zone that are tainted `NoExecute`. `None` if no node of the zone may be tainted.
+///
 /// Rule: in each zone one node is tainted `NoExecute` every ten seconds. If more than two nodes and at least 55 % of a
-/// zone are not ready, the interval is a hundred seconds, and in a zone of up to fifty nodes none is tainted. A zone
-/// without any ready node has the usual interval, for its pods can run in other zones. Upstream: `setLimiterInZone`.
+/// zone are not ready, the interval is a hundred seconds, and in a zone of up to fifty nodes no node is tainted. A zone
+/// without any ready node has the usual interval, because its pods can run in other zones. Upstream:
+/// `setLimiterInZone`.
 fn eviction_interval(zone: &Zone, config: &Config) -> Option<Duration> {
     let size = zone.ready + zone.not_ready;
     let is_partly_down = 0 < zone.ready

@@ -1,8 +1,8 @@
 //! Computes the object that `kubectl apply` would write for a file and a live object.
 //!
-//! It is a three-way merge of the file, the live object, and the last applied configuration, which an annotation of the
-//! object contains. Fields of the last applied configuration that are not in the file are removed; fields that others
-//! have set since are kept.
+//! This is a three-way merge of the file, the live object, and the last applied configuration, which an annotation of
+//! the live object contains. Fields of the last applied configuration that are not in the file are removed. Fields that
+//! other writers have set since are kept.
 
 use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString as _};
@@ -14,8 +14,8 @@ use serde_json::{Map, Value};
 /// Annotation with the configuration that `kubectl apply` last applied.
 pub const LAST_APPLIED_ANNOTATION: &str = ANNOTATION_LAST_APPLIED;
 
-/// Merge keys of the lists in a DaemonSet, by field name: the elements of these lists are merged one by one, all other
-/// lists are replaced.
+/// Merge keys of the lists in a DaemonSet, by field name. The elements of these lists are merged by their merge key.
+/// All other lists are replaced.
 const MERGE_KEYS: [(&str, &str); 14] = [
     ("containers", "name"),
     ("initContainers", "name"),
@@ -37,7 +37,7 @@ const MERGE_KEYS: [(&str, &str); 14] = [
 const SERVER_METADATA: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
 
-/// Rule: the object that `kubectl apply` would write for a file, by a three-way merge with the live object.
+/// Rule: `kubectl apply` writes the three-way merge of the file, the live object and the last applied configuration.
 pub fn apply_manifest(live: &Value, file: &Value) -> Value {
     let last = live["metadata"]["annotations"][LAST_APPLIED_ANNOTATION].as_str();
     let last: Value = last.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default();
@@ -83,7 +83,7 @@ fn merge_values(field: &str, live: Option<&Value>, last: &Value, file: &Value) -
     }
 }
 
-/// Merges a list by its merge key; `None` if the list has none and is replaced as a whole.
+/// Merges a list by its merge key. `None` if the list has no merge key and is replaced as a whole.
 fn merge_list(field: &str, live: &[Value], last: &[Value], file: &[Value]) -> Option<Value> {
     let (_, key) = MERGE_KEYS.iter().find(|(name, _)| *name == field)?;
     let name = |it: &Value| it.get(key).map(Value::to_string);
@@ -106,7 +106,7 @@ fn merge_list(field: &str, live: &[Value], last: &[Value], file: &[Value]) -> Op
     Some(merged_list.into())
 }
 
-/// The JSON merge patch (RFC 7386) from one object to another; `None` if they are equal.
+/// The JSON merge patch (RFC 7386) that changes `from` to `to`. `None` if both are equal.
 pub fn merge_patch(from: &Value, to: &Value) -> Option<Value> {
     if from == to {
         return None;

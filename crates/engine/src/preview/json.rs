@@ -1,4 +1,4 @@
-//! Prints a rollout preview as JSON. docs/explain.md documents the schema; fields are only ever added.
+//! Prints a rollout preview as JSON. docs/explain.md documents the schema. Fields may be added, but are never removed.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -34,9 +34,9 @@ impl RolloutPreview {
                 "total": self.after.node_count(),
                 "gain": self.gains.len(),
                 "lose": self.loses.len(),
-                "replace": self.replaced(),
+                "replace": self.replaced_node_count(),
                 "keep": self.keeps.len(),
-                "without": self.without(),
+                "without": self.nodes_without_pod_count(),
             },
             "gains": self.gains,
             "loses": lost,

@@ -1,8 +1,8 @@
 //! Previews the rollout of a changed DaemonSet: `muster plan`.
 //!
-//! The controller's rules run on a [`Snapshot`] that contains the changed DaemonSet, and each plan is applied to it at
-//! once: deleted pods disappear, and created pods become ready if their node is ready and they fit. So the preview has
-//! no rules of its own, and its order is that of the real rollout.
+//! The rules of the controller run on a [`Snapshot`] that contains the changed DaemonSet, and each plan is executed at
+//! once in memory. Deleted pods disappear. Created pods become ready if their node is ready and they fit on it. So the
+//! preview has no rules of its own, and its order is the order of the real rollout.
 
 mod apply;
 mod json;
@@ -23,7 +23,9 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use crate::daemonset::NodeState;
-use crate::daemonset::facts::{Fact, HASH_LABEL, Kind, Phase, Pod, Revision, Set, Truth, UpdateStrategy};
+use crate::daemonset::facts::{
+    ConditionStatus, Fact, HASH_LABEL, Kind, Phase, Pod, Revision, Set, UpdateStrategy,
+};
 use crate::daemonset::plan::{Claim, Plan, RevisionWrite, Settings};
 use crate::daemonset::planner::Planner;
 use crate::daemonset::why::Why;
@@ -37,18 +39,19 @@ pub struct RolloutPreview {
     /// The DaemonSet after the change.
     pub set: Arc<Set>,
     pub change: RevisionChange,
-    /// Nodes that have no pod and get one, and nodes that lose theirs.
+    /// Nodes that have no pod and get one.
     pub gains: Vec<Text>,
+    /// Nodes that have a pod and lose it.
     pub loses: Vec<Text>,
     /// Nodes whose pod is replaced, in update order.
     pub batches: Vec<UpdateBatch>,
     /// Nodes whose pod is not replaced.
     pub keeps: Vec<Text>,
-    /// With `OnDelete`: nodes whose outdated pod stays until somebody deletes it.
+    /// With `OnDelete`, nodes whose outdated pod stays until a user deletes it.
     pub waits: Vec<Text>,
-    /// Minimum duration of the rollout, which follows from `minReadySeconds`.
+    /// Minimum duration of the rollout, computed from `minReadySeconds`.
     pub at_least: Duration,
-    /// The nodes at which the rollout stalls; `None` if it completes.
+    /// Where the rollout stalls. `None` if the rollout completes.
     pub stops: Option<StalledRollout>,
     /// The state of all nodes after the rollout.
     pub after: Explanation,
@@ -63,14 +66,10 @@ pub enum RevisionChange {
     Nothing,
     /// The object changes, but no pod is replaced.
     NoRestart,
-    NewRevision {
-        number: i64,
-    },
-    /// A rollback: the template of an earlier revision, which becomes the newest again.
-    Rollback {
-        was: i64,
-        number: i64,
-    },
+    /// A new revision with this number.
+    NewRevision { number: i64 },
+    /// A rollback to the template of revision `was`, which gets the highest number.
+    Rollback { was: i64, number: i64 },
 }
 
 /// Nodes whose pods are replaced at the same time.
@@ -81,19 +80,22 @@ pub struct UpdateBatch {
     pub nodes: Vec<Text>,
 }
 
+/// A rollout that does not complete.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StalledRollout {
+    /// Nodes whose pod is not updated yet.
     pub left: Vec<Text>,
+    /// Nodes that the rollout waits for, by reason.
     pub waits_for: Vec<(String, Vec<Text>)>,
 }
 
-/// Maximum number of simulated reconciles per node. Few are needed, because each pod is deleted, created and becomes
-/// available once.
-const RECONCILES_PER_NODE: usize = 8;
+/// Maximum number of simulated reconciles per node. Few reconciles are needed, because each pod is deleted once,
+/// created once and becomes available once.
+const RECONCILES_PER_NODE_MAX: usize = 8;
 
 impl Snapshot {
-    /// Previews the rollout of the last DaemonSet added to the snapshot; the one added before it, if any, is the live
-    /// object.
+    /// Previews the rollout of the last DaemonSet that was added to the snapshot. The DaemonSet that was added before
+    /// it, if any, is the live object.
     pub fn preview_rollout(&self, now: Time) -> Result<RolloutPreview, SnapshotError> {
         let set = self.set().ok_or(SnapshotError::NoSuchSet)?;
         let live = self.sets.iter().rev().nth(1);
@@ -106,8 +108,10 @@ impl Snapshot {
 }
 
 impl RolloutPreview {
-    /// Rule: the fit of a new pod is checked on nodes that get a pod for the first time; on nodes whose pod is replaced
-    /// only if its scheduling requirements change, or if both pods run side by side (surge).
+    /// The nodes on which the fit of a new pod is checked.
+    ///
+    /// Rule: the fit of a new pod is checked on nodes that have no pod and get one. On nodes whose pod is replaced it
+    /// is checked only if the scheduling requirements of the pod change, or if both pods run side by side (surge).
     pub fn unplaced_nodes(&self, snapshot: &Snapshot) -> BTreeSet<Text> {
         let mut nodes: BTreeSet<Text> = self.gains.iter().cloned().collect();
         let live = snapshot.sets.iter().rev().nth(1);
@@ -134,8 +138,9 @@ struct RolloutSimulation<'a> {
     set: &'a Arc<Set>,
     fit_check: Option<&'a FitCheck<'a>>,
     planner: Planner,
-    /// The DaemonSet's pods by node before the change, and the names of the pods created since.
+    /// The DaemonSet's pods by node before the change.
     initial_pods: BTreeMap<Text, Vec<Arc<Pod>>>,
+    /// Names of the pods that the simulation created.
     created_pods: BTreeSet<Text>,
     started_at: Time,
     now: Time,
@@ -152,7 +157,7 @@ impl<'a> RolloutSimulation<'a> {
     ) -> Self {
         let initial_pods = snapshot.own_pods(set);
         // The burst limit would split batches, and the timers of conditions have no effect here.
-        let desired = snapshot.items.get(&Kind::Nodes).map_or(0, Vec::len);
+        let desired = snapshot.facts.get(&Kind::Nodes).map_or(0, Vec::len);
         let budget = crate::daemonset::rollout_budget(set, i64::try_from(desired).unwrap_or(i64::MAX));
         let settings = Settings { burst: budget.max(250), conditions: false, ..Settings::default() };
         let planner = snapshot.planner(set, settings);
@@ -170,12 +175,12 @@ impl<'a> RolloutSimulation<'a> {
         }
     }
 
-    /// Executes plans until a plan has no writes, and returns the writes of the first plan to the revision history.
+    /// Executes plans until a plan changes nothing. Returns the revision writes of the first plan.
     fn run(&mut self) -> Vec<RevisionWrite> {
-        let nodes = self.snapshot.items.get(&Kind::Nodes).map_or(0, Vec::len) + self.initial_pods.len();
+        let nodes = self.snapshot.facts.get(&Kind::Nodes).map_or(0, Vec::len) + self.initial_pods.len();
         let mut first_steps = None;
         let mut settled = false;
-        for _ in 0..nodes.saturating_mul(RECONCILES_PER_NODE).saturating_add(100) {
+        for _ in 0..nodes.saturating_mul(RECONCILES_PER_NODE_MAX).saturating_add(100) {
             let Some(plan) = self.planner.reconcile(&self.snapshot.key, self.now) else { break };
             first_steps.get_or_insert_with(|| plan.steps.clone());
             if self.execute(&plan) {
@@ -193,7 +198,7 @@ impl<'a> RolloutSimulation<'a> {
         first_steps.unwrap_or_default()
     }
 
-    /// Executes a plan; returns whether it changed anything.
+    /// Executes a plan. Returns whether the plan changed anything.
     fn execute(&mut self, plan: &Plan) -> bool {
         let mut replaced: Vec<Text> = Vec::new();
         for claim in &plan.claims {
@@ -285,15 +290,16 @@ impl<'a> RolloutSimulation<'a> {
         self.apply_fact(Fact::Revision(Arc::new(revision)));
     }
 
-    /// Rule: a new pod is assumed to become ready if its node is ready and the scheduler's checks pass; otherwise it
-    /// stays pending, and the rollout waits for it.
+    /// Rule: a new pod is assumed to become ready if its node is ready and the scheduler's checks pass. Otherwise the
+    /// pod stays pending, and the rollout waits for it.
     fn create_pod(&mut self, node: &Text, hash: &Text) {
         let here = self.planner.pods_on(&self.snapshot.key, node);
         let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
         let without: BTreeSet<ObjectKey> =
             self.initial_pods.get(node).into_iter().flatten().filter(left).map(|it| it.key.clone()).collect();
         let fits = self.fit_check.and_then(|it| it.unfit_detail(node, &without)).is_none();
-        let is_ready = self.planner.node_by_name(node).is_some_and(|it| it.ready.status == Truth::True);
+        let is_ready =
+            self.planner.node_by_name(node).is_some_and(|it| it.ready.status == ConditionStatus::True);
         self.resource_version += 1;
         let name: Text = format!("{} (new {})", self.snapshot.key.name, self.resource_version).into();
         self.created_pods.insert(name.clone());
@@ -315,12 +321,13 @@ impl<'a> RolloutSimulation<'a> {
         self.apply_fact(Fact::Pod(Arc::new(pod)));
     }
 
-    /// Rule: changes in progress are assumed to complete: terminating pods are gone, and starting pods without a
+    /// Rule: changes in progress are assumed to complete. Terminating pods are removed, and starting pods without a
     /// problem become ready.
     fn complete_pending_changes(&mut self) {
         let nodes: Vec<Text> = self.initial_pods.keys().cloned().collect();
         for node in nodes {
-            let is_ready = self.planner.node_by_name(&node).is_some_and(|it| it.ready.status == Truth::True);
+            let is_ready =
+                self.planner.node_by_name(&node).is_some_and(|it| it.ready.status == ConditionStatus::True);
             for pod in self.planner.pods_on(&self.snapshot.key, &node).to_vec() {
                 if pod.deleting {
                     self.remove_pod(&pod);
@@ -416,8 +423,8 @@ fn to_owned_reasons(waits_for: Vec<(&str, Vec<&Text>)>) -> Vec<(String, Vec<Text
     waits_for.into_iter().map(|(why, nodes)| (why.into(), nodes.into_iter().cloned().collect())).collect()
 }
 
-/// Rule: a change is a new revision if no revision has an equivalent template; a rollback if an earlier revision has
-/// one; otherwise it replaces no pod.
+/// Rule: a change is a new revision if no revision has an equivalent template. It is a rollback if an earlier revision
+/// has an equivalent template. Any other change replaces no pod.
 fn classify_change(live: Option<&Arc<Set>>, set: &Set, steps: &[RevisionWrite]) -> RevisionChange {
     let Some(live) = live else { return RevisionChange::Create };
     if live.generation == set.generation && live.template == set.template {

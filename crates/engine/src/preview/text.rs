@@ -1,4 +1,4 @@
-//! Prints a rollout preview as text, in 80 columns.
+//! Prints a rollout preview as text. Lines have at most 80 columns, unless a single word is longer.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -12,10 +12,10 @@ use super::{RevisionChange, RolloutPreview};
 use crate::daemonset::facts::UpdateStrategy;
 use crate::explain::{NodeState, format_duration, format_names, pluralize, write_labelled, write_wrapped};
 
-/// Maximum number of batches printed.
+/// Maximum number of batches that are printed.
 const BATCHES_MAX: usize = 8;
 
-/// Maximum number of node names printed in a list.
+/// Maximum number of node names that are printed in a list.
 const NAMES_MAX: usize = 5;
 
 impl fmt::Display for RolloutPreview {
@@ -66,26 +66,27 @@ fn lacks_pod(state: NodeState) -> bool {
 
 impl RolloutPreview {
     /// Number of nodes whose pod is replaced.
-    pub fn replaced(&self) -> usize {
+    pub fn replaced_node_count(&self) -> usize {
         let keeps: BTreeSet<&Text> = self.keeps.iter().collect();
         self.batches.iter().flat_map(|it| &it.nodes).filter(|it| !keeps.contains(it)).count()
     }
 
     /// Number of nodes that have no pod and do not get one.
-    pub fn without(&self) -> usize {
+    pub fn nodes_without_pod_count(&self) -> usize {
         let without = self.after.nodes.iter().filter(|it| lacks_pod(it.explained.state)).count();
         without.saturating_sub(self.loses.len())
     }
 
+    /// The line with the numbers of nodes that gain, lose, replace or keep their pod.
     fn counts(&self) -> String {
         format!(
             "{}: {} gain a pod, {} lose it, {} get a new one, {} keep theirs, {} without",
             pluralize(self.after.node_count(), "node"),
             self.gains.len(),
             self.loses.len(),
-            self.replaced(),
+            self.replaced_node_count(),
             self.keeps.len(),
-            self.without()
+            self.nodes_without_pod_count()
         )
     }
 
@@ -102,6 +103,7 @@ impl RolloutPreview {
         groups.collect()
     }
 
+    /// Lines about the order and the duration of the rollout.
     fn order(&self) -> Vec<String> {
         let (strategy, share) = crate::explain::strategy_name_and_limit(self.set.rollout);
         let within = match (self.set.rollout, share) {

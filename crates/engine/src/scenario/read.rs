@@ -1,4 +1,4 @@
-//! The parser: text to lines, and lines to objects.
+//! Parses a scenario: splits the text into lines, and builds an object from each line.
 use super::*;
 use crate::daemonset::manifest::{Binding, Owner};
 
@@ -24,10 +24,13 @@ pub(super) fn parse_world(text: &str) -> Result<World, Error> {
     Ok(world)
 }
 
+/// One line of a scenario, split into words.
 struct ScenarioLine<'a> {
+    /// The line number.
     at: usize,
     kind: LineKind,
     name: &'a str,
+    /// Keywords with their values.
     words: Vec<(&'a str, Option<&'a str>)>,
 }
 
@@ -171,7 +174,7 @@ impl<'a> ScenarioLine<'a> {
             put_field(&mut taint, "value", mark.value);
             let effect = mark.effect.ok_or_else(|| wrong(TaintText::FORMAT))?;
             taint.insert("effect".to_string(), effect.into());
-            put_field(&mut taint, "timeAdded", mark.at.map(time));
+            put_field(&mut taint, "timeAdded", mark.at.map(to_timestamp));
             Ok(taint.into())
         };
         self.values("taint").map(taint).collect()
@@ -254,11 +257,11 @@ impl<'a> ScenarioLine<'a> {
         metadata.insert("uid".to_string(), uid.into());
         metadata.insert("resourceVersion".to_string(), self.value("rv").unwrap_or("1").into());
         let made = self.seconds("made")?.unwrap_or(0);
-        metadata.insert("creationTimestamp".to_string(), time(made).into());
+        metadata.insert("creationTimestamp".to_string(), to_timestamp(made).into());
         if self.has("deleting") {
             metadata.insert(
                 "deletionTimestamp".to_string(),
-                time(self.seconds("deleting")?.unwrap_or(now)).into(),
+                to_timestamp(self.seconds("deleting")?.unwrap_or(now)).into(),
             );
             let grace_s = if self.kind == LineKind::Pod { 30 } else { 0 };
             metadata.insert("deletionGracePeriodSeconds".to_string(), grace_s.into());
@@ -346,7 +349,7 @@ fn parse_node(line: &ScenarioLine<'_>, now: i64) -> Result<Value, Error> {
     let mut spec = Map::new();
     put_field(&mut spec, "unschedulable", line.has("cordoned").then_some(true));
     put_field(&mut spec, "taints", Some(line.taints()?).filter(|it| !it.is_empty()));
-    let since = time(line.seconds("since")?.or(line.seconds("made")?).unwrap_or(0));
+    let since = to_timestamp(line.seconds("since")?.or(line.seconds("made")?).unwrap_or(0));
     let ready = NODE_READY_STATUSES.iter().find(|it| line.has(it.0)).unwrap_or(&NODE_READY_STATUSES[0]).1;
     let conditions = match line.has("new") {
         true => json!([]),
@@ -407,7 +410,7 @@ fn parse_pod(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error> {
     }
     let waiting = |reason: &str| json!({"waiting": {"reason": reason}});
     let made = line.seconds("made")?.unwrap_or(0);
-    let since = time(line.seconds("since")?.unwrap_or(made));
+    let since = to_timestamp(line.seconds("since")?.unwrap_or(made));
     let (phase, container) = match (line.value("waiting"), line.value("failed")) {
         // A container that crashed has been running, and so has its pod; one with any other trouble has not.
         (Some(CRASHED_REASON), _) => ("Running", waiting(CRASHED_REASON)),
@@ -428,11 +431,11 @@ fn parse_pod(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error> {
         let ready = if line.has("ready") { "True" } else { "False" };
         let image = pod["spec"]["containers"][0]["image"].clone();
         let name = pod["spec"]["containers"][0]["name"].clone();
-        status.insert("startTime".to_string(), time(made).into());
+        status.insert("startTime".to_string(), to_timestamp(made).into());
         status.insert(
             "conditions".to_string(),
             json!([
-                {"type": "PodScheduled", "status": "True", "lastTransitionTime": time(made)},
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": to_timestamp(made)},
                 {"type": "Ready", "status": ready, "lastTransitionTime": since},
             ]),
         );

@@ -438,13 +438,13 @@ fn sets_of_one_name_differ_by_namespace() {
 
 #[test]
 fn times() {
-    assert_eq!(time(0), "2026-01-01T00:00:00Z");
-    assert_eq!(time(1000), "2026-01-01T00:16:40Z");
-    assert_eq!(second("2026-01-01T00:16:40Z"), Some(1000));
-    assert_eq!(second("2026-01-01T00:16:40.5Z"), Some(1000));
-    assert_eq!(second("yesterday"), None);
-    assert!(second(&time(i64::MAX)).is_some());
-    assert!(second(&time(i64::MIN)).is_some());
+    assert_eq!(to_timestamp(0), "2026-01-01T00:00:00Z");
+    assert_eq!(to_timestamp(1000), "2026-01-01T00:16:40Z");
+    assert_eq!(parse_timestamp("2026-01-01T00:16:40Z"), Some(1000));
+    assert_eq!(parse_timestamp("2026-01-01T00:16:40.5Z"), Some(1000));
+    assert_eq!(parse_timestamp("yesterday"), None);
+    assert!(parse_timestamp(&to_timestamp(i64::MAX)).is_some());
+    assert!(parse_timestamp(&to_timestamp(i64::MIN)).is_some());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The printer: objects to lines.
+//! Prints a scenario: one line for each object.
 use super::*;
 
 pub(super) fn print_world(world: &World) -> String {
@@ -16,6 +16,7 @@ pub(super) fn print_world(world: &World) -> String {
     out
 }
 
+/// One line to print.
 struct PrintedLine {
     kind: &'static str,
     name: String,
@@ -54,7 +55,7 @@ impl PrintedLine {
 
     fn with_common_keywords(mut self, kind: LineKind, object: &Value, now: i64) -> PrintedLine {
         self.add_unless_default(0, "made", created_second(object));
-        if let Some(at) = second(text_at(object, "/metadata/deletionTimestamp")) {
+        if let Some(at) = parse_timestamp(text_at(object, "/metadata/deletionTimestamp")) {
             match at == now {
                 true => self.add_flag("deleting", true),
                 false => self.add_word("deleting", at),
@@ -223,7 +224,7 @@ fn print_daemon_words(row: &mut PrintedLine, pod: &Value, set: &Value, world: &W
     let terms = list_at(&pod["spec"], REQUIRED_TERMS_POINTER);
     let node = terms.first().map_or("", |it| text_at(it, "/matchFields/0/values/0"));
     let pinned = if terms == [manifest::node_name_term(node)] { node } else { "" };
-    let direct = text_at(pod, "/spec/schedulerName") == manifest::DIRECT_SCHEDULER;
+    let direct = text_at(pod, "/spec/schedulerName") == manifest::DIRECT_BINDING_SCHEDULER_NAME;
     row.add_flag("direct", direct);
     if !direct {
         row.add_unless_default(text_at(pod, "/spec/nodeName"), "for", pinned);

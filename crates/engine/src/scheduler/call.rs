@@ -15,6 +15,7 @@ use super::facts::PREEMPTION_REASON;
 use super::{Pod, SCHEDULER_NAME};
 use crate::controller::{Patch, Request, Verb, Watch};
 
+/// A call of the scheduler.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
     Bind {
@@ -32,13 +33,14 @@ pub enum Call {
     ClearNomination {
         pod: Arc<Pod>,
     },
-    /// Sets the condition `DisruptionTarget` of a victim; its deletion follows.
+    /// Sets the condition `DisruptionTarget` of a victim, before the victim is deleted. `by` is the preempting pod.
     MarkVictim {
         victim: Arc<Pod>,
         node: Text,
         by: Arc<Pod>,
         at: Time,
     },
+    /// Deletes a victim. `by` is the preempting pod.
     DeleteVictim {
         victim: Arc<Pod>,
         node: Text,
@@ -47,7 +49,7 @@ pub enum Call {
 }
 
 pub(super) fn pod_watch() -> Watch {
-    Watch::whole("", "v1", "Pod", "pods", true)
+    Watch::whole_objects("", "v1", "Pod", "pods", true)
 }
 
 pub(super) fn request(call: &Call) -> Request {
@@ -102,8 +104,8 @@ pub(super) fn request(call: &Call) -> Request {
     }
 }
 
-/// The request that patches a pod's status. Its only precondition is the UID, because other changes to the pod do not
-/// matter.
+/// The request that patches a pod's status. The only precondition of the patch is the UID, because other changes to the
+/// pod do not matter.
 fn patch_status(pod: &Pod, status: Value) -> Request {
     let body = json!({"metadata": {"uid": pod.uid}, "status": status});
     write_request(&pod.key, Verb::Patch(Patch::Strategic), "/status", body)
@@ -114,7 +116,7 @@ fn write_request(key: &ObjectKey, verb: Verb, part: &str, body: Value) -> Reques
     Request { verb, path, body: Some(body), metadata_only: false }
 }
 
-/// Formats the value on one line, for tests and logs.
+/// Formats the call on one line, for logs and tests.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -137,15 +139,18 @@ impl fmt::Display for Call {
     }
 }
 
-/// Maximum length of an event's message, in bytes. Upstream: `NoteLengthLimit`.
-const NOTE_MAX: usize = 1024;
+/// Maximum length of the message of an Event, in bytes. Upstream: `NoteLengthLimit`.
+const EVENT_MESSAGE_BYTES_MAX: usize = 1024;
 
-/// Truncates a message to the maximum length of an event's message.
-pub(super) fn truncate_note(message: &str) -> String {
+/// Truncates a message to the maximum length of the message of an Event.
+pub(super) fn truncate_event_message(message: &str) -> String {
     const ELLIPSIS: &str = " ...";
-    if message.len() <= NOTE_MAX {
+    if message.len() <= EVENT_MESSAGE_BYTES_MAX {
         return message.into();
     }
-    let end = (0..=NOTE_MAX - ELLIPSIS.len()).rev().find(|it| message.is_char_boundary(*it)).unwrap_or(0);
+    let end = (0..=EVENT_MESSAGE_BYTES_MAX - ELLIPSIS.len())
+        .rev()
+        .find(|it| message.is_char_boundary(*it))
+        .unwrap_or(0);
     format!("{}{ELLIPSIS}", &message[..end])
 }

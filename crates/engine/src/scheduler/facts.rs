@@ -1,4 +1,4 @@
-//! The scheduler's facts about pods, nodes, namespaces and PodDisruptionBudgets, and their decoding.
+//! Decodes pods, nodes, namespaces and PodDisruptionBudgets into facts: the fields that rules of the scheduler read.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -22,7 +22,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::controller;
-use crate::daemonset::facts::decode::{node_affinity, node_fact, term};
+use crate::daemonset::facts::decode::{decode_node_affinity, decode_term, node_fact};
 use crate::daemonset::facts::{self, Affinity, NodeRequirement, Term};
 
 /// Reason of the condition `DisruptionTarget` of a preempted pod.
@@ -31,7 +31,7 @@ pub(super) const PREEMPTION_REASON: &str = "PreemptionByScheduler";
 /// The `schedulerName` of pods that this scheduler binds.
 pub const SCHEDULER_NAME: &str = DEFAULT_SCHEDULER_NAME;
 
-/// An object of one of the kinds that the scheduler watches.
+/// A decoded object of one of the kinds that the scheduler watches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact {
     Pod(Arc<Pod>),
@@ -68,15 +68,16 @@ pub struct Namespace {
     pub labels: Labels,
 }
 
-/// A PodDisruptionBudget: how many more of its pods may be disrupted.
+/// A PodDisruptionBudget, which limits how many of its pods preemption may delete.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Budget {
     pub key: ObjectKey,
     pub resource_version: u64,
     /// Selects the pods of the budget. In preemption, an empty selector matches no pod.
     pub selector: Selector,
+    /// The `status.disruptionsAllowed`.
     pub allowed: i64,
-    /// Pods whose eviction is already counted (`status.disruptedPods`).
+    /// Names of pods whose eviction is already counted (`status.disruptedPods`).
     pub disrupted: BTreeSet<Text>,
 }
 
@@ -89,24 +90,25 @@ pub struct Pod {
     pub labels: Labels,
     /// The node that the pod is bound to (`spec.nodeName`).
     pub node: Option<Text>,
-    /// `status.nominatedNodeName`: the node on which victims were preempted for the pod.
+    /// The node on which victims were preempted for the pod (`status.nominatedNodeName`).
     pub nominated: Option<Text>,
     pub created: Time,
     /// Start time of the pod (`status.startTime`).
     pub started: Option<Time>,
     pub generation: i64,
     pub deleting: bool,
-    /// The phase is Succeeded or Failed: the pod occupies no resources.
+    /// Whether the phase is Succeeded or Failed, so that the pod occupies no resources.
     pub finished: bool,
-    /// Whether this scheduler binds the pod: the pod names it in `schedulerName` and has no scheduling gates.
+    /// Whether this scheduler binds the pod: the pod names this scheduler in `schedulerName` and has no scheduling
+    /// gates.
     pub is_responsible: bool,
     pub priority: i32,
-    /// Pods of lower priority may be preempted for this pod (`preemptionPolicy`).
+    /// Whether pods of lower priority may be preempted for this pod (`preemptionPolicy`).
     pub may_preempt: bool,
     pub requirements: Arc<Requirements>,
     /// Reason and message of the condition `PodScheduled`, if its status is False.
     pub unschedulable_condition: Option<(Text, Text)>,
-    /// The condition `DisruptionTarget` shows that the scheduler preempted the pod.
+    /// Whether the condition `DisruptionTarget` shows that the scheduler preempted the pod.
     pub preempted: bool,
 }
 
@@ -115,14 +117,15 @@ pub struct Pod {
 pub struct Requirements {
     pub node_selector: Labels,
     pub node_affinity: Affinity,
+    /// Terms of preferred node affinity, each with its weight.
     pub preferred_node_affinity: Vec<(i64, Term)>,
     pub tolerations: Arc<[Toleration]>,
-    /// Resource requests: millicores for `cpu`, whole units for all others; zero requests are left out.
+    /// Resource requests, in millicores for `cpu` and in whole units for other resources. Zero requests are left out.
     pub requests: Vec<(Text, i64)>,
     pub ports: Vec<HostPort>,
     pub pod_affinity: Vec<PodAffinityTerm>,
     pub pod_anti_affinity: Vec<PodAffinityTerm>,
-    /// Preferred pod affinity by weight; a negative weight is anti-affinity.
+    /// Terms of preferred pod affinity, each with its weight. A negative weight means anti-affinity.
     pub preferred_pod_affinity: Vec<(i64, PodAffinityTerm)>,
     pub spread_constraints: Vec<TopologySpreadConstraint>,
 }
@@ -133,9 +136,11 @@ impl Requirements {
         self.requests.iter().find(|(name, _)| **name == *resource).map(|(_, amount)| *amount)
     }
 
-    /// Rule: a pod whose every node affinity term names a node is only checked on those nodes. Pods of a DaemonSet are such
-    /// pods, so that scheduling one costs one fit check. Upstream: `NodeAffinity.PreFilter`.
-    pub(super) fn named_nodes(&self) -> Option<BTreeSet<Text>> {
+    /// The nodes that the required node affinity names. `None` if a term names no node.
+    ///
+    /// Rule: a pod whose every node affinity term names a node is only checked on those nodes. Pods of a DaemonSet are
+    /// such pods, so that scheduling one of them costs one fit check. Upstream: `NodeAffinity.PreFilter`.
+    pub(super) fn nodes_named_by_affinity(&self) -> Option<BTreeSet<Text>> {
         let Affinity::AnyOf(terms) = &self.node_affinity else { return None };
         let named = |term: &Term| match term {
             Term::AllOf(all) => all.iter().find_map(|it| match it {
@@ -151,15 +156,15 @@ impl Requirements {
 /// A topology spread constraint. A domain is the set of nodes with one value of the topology key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TopologySpreadConstraint {
-    /// How many more matching pods a domain may have than the domain with the fewest.
+    /// Maximum number of matching pods that a domain may have more than the domain with the fewest matching pods.
     pub max_skew: i64,
     pub topology_key: Text,
     pub selector: Selector,
-    /// `minDomains`: if there are fewer domains, the domain with the fewest pods counts as having none.
+    /// The `minDomains`. If there are fewer domains, the domain with the fewest pods counts as having no pods.
     pub min_domains: usize,
-    /// `nodeAffinityPolicy`: only nodes that match the pod's node affinity count.
+    /// Whether only nodes that match the pod's node affinity count (`nodeAffinityPolicy`).
     pub honors_node_affinity: bool,
-    /// `nodeTaintsPolicy`: only nodes whose taints the pod tolerates count.
+    /// Whether only nodes whose taints the pod tolerates count (`nodeTaintsPolicy`).
     pub honors_node_taints: bool,
     /// Whether the constraint has `whenUnsatisfiable: DoNotSchedule`.
     pub do_not_schedule: bool,
@@ -169,13 +174,14 @@ pub struct TopologySpreadConstraint {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct HostPort {
     pub protocol: Text,
-    /// Host IP of the port; `0.0.0.0` means every address of the node.
+    /// Host IP of the port. `0.0.0.0` means every address of the node.
     pub ip: Text,
     pub number: i64,
 }
 
 impl HostPort {
-    /// Rule: two host ports conflict if protocol and number are equal and the addresses are equal or one is `0.0.0.0`.
+    /// Rule: two host ports conflict if their protocols and numbers are equal, and their addresses are equal or one of
+    /// the addresses is `0.0.0.0`.
     pub fn conflicts_with(&self, other: &Self) -> bool {
         const ANY_ADDRESS: &str = "0.0.0.0";
         self.number == other.number
@@ -193,7 +199,8 @@ pub struct PodAffinityTerm {
     pub topology_key: Text,
 }
 
-/// A node: the fields that the DaemonSet rules read, and its allocatable resources.
+/// A node: the fields that rules of the DaemonSet controller also read, whether it is cordoned, and its allocatable
+/// resources.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
     pub fact: facts::Node,
@@ -212,7 +219,7 @@ pub fn pod_from_value(object: &Value, shared: &mut Interner) -> Result<Pod, serd
     Ok(pod_fact(&ScheduledPod::deserialize(object)?, shared))
 }
 
-/// A pod as the scheduler reads it: container statuses are skipped.
+/// A pod without container statuses, which the scheduler does not read.
 type ScheduledPod<'a> = core_v1::Pod<'a, Container<'a>, IgnoredAny>;
 
 fn pod_fact(pod: &ScheduledPod<'_>, shared: &mut Interner) -> Pod {
@@ -289,7 +296,7 @@ pub fn budget(json: &[u8], shared: &mut Interner) -> Result<Budget, serde_json::
     })
 }
 
-/// Parses a label selector; an invalid one matches nothing.
+/// Parses a label selector. An invalid selector matches nothing.
 fn selector_or_nothing(selector: Option<&LabelSelector<'_>>) -> Selector {
     LabelSelector::to_selector(selector).unwrap_or_default()
 }
@@ -328,7 +335,7 @@ fn scheduling_requirements(
         spec.affinity.as_ref().unwrap_or(&no_affinity);
     let preferred = to_node.iter().flat_map(|it| it.preferred.iter().flatten());
     let preferred = preferred.map(|it| {
-        let preference = it.preference.as_ref().map_or_else(|| Term::AllOf(Vec::new()), term);
+        let preference = it.preference.as_ref().map_or_else(|| Term::AllOf(Vec::new()), decode_term);
         (it.weight.unwrap_or_default(), preference)
     });
     let preferred_node_affinity = preferred.collect();
@@ -350,7 +357,7 @@ fn scheduling_requirements(
         pod_anti_affinity: required(anti),
         preferred_pod_affinity,
         node_selector: shared.intern_labels(spec.node_selector.iter().flat_map(StrMap::pairs)),
-        node_affinity: node_affinity(to_node.as_ref()),
+        node_affinity: decode_node_affinity(to_node.as_ref()),
         preferred_node_affinity,
         tolerations: shared.intern_tolerations(tolerations),
         requests: amounts,
@@ -359,7 +366,8 @@ fn scheduling_requirements(
     }
 }
 
-/// Decodes a topology spread constraint; `matchLabelKeys` become requirements on the pod's own label values.
+/// Decodes a topology spread constraint. Each of the `matchLabelKeys` becomes a requirement with the pod's own value of
+/// that label.
 fn spread_constraint(
     constraint: &core_v1::TopologySpreadConstraint<'_>,
     labels: &Labels,
@@ -381,7 +389,7 @@ fn spread_constraint(
     }
 }
 
-/// Decodes a pod affinity term. Without namespaces and namespace selector, it applies to the pod's own namespace.
+/// Decodes a pod affinity term. A term without namespaces and namespace selector applies to the pod's own namespace.
 fn pod_affinity_term(
     term: &core_v1::PodAffinityTerm<'_>,
     namespace: &Text,

@@ -1,4 +1,4 @@
-//! Whether a pod fits on a node: the filter plugins.
+//! Checks whether a pod fits on a node. Upstream: the filter plugins.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -24,27 +24,26 @@ pub enum UnfitReason {
     NodeAffinity,
     HostPort,
     Insufficient(Vec<Shortage>),
-    /// The node has no label with a topology key of a spread constraint.
+    /// The node has no label with the topology key of a spread constraint.
     MissingTopologyLabel,
     TopologySpread,
     PodAffinity,
     PodAntiAffinity,
+    /// The anti-affinity of a pod in the node's domain matches the pod.
     ExistingPodAntiAffinity,
 }
 
-/// A resource of which a node has too little.
+/// What a node has too little of.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Shortage {
+    /// The node runs its maximum number of pods.
     Pods,
-    /// `exceeds_allocatable`: the pod would not fit on the empty node.
-    Of {
-        resource: Text,
-        exceeds_allocatable: bool,
-    },
+    /// The node has too little of a resource. `exceeds_allocatable` means that the pod would not fit on the empty node.
+    Resource { resource: Text, exceeds_allocatable: bool },
 }
 
 impl UnfitReason {
-    /// Whether the pod could fit if other pods were removed from the node. Upstream: not
+    /// Whether the pod could fit if other pods were removed from the node. Upstream: all reasons other than
     /// `UnschedulableAndUnresolvable`.
     pub(super) fn may_be_resolved_by_preemption(&self) -> bool {
         match self {
@@ -54,7 +53,7 @@ impl UnfitReason {
             | Self::MissingTopologyLabel
             | Self::PodAffinity => false,
             Self::Insufficient(shortages) => {
-                !shortages.iter().any(|it| matches!(it, Shortage::Of { exceeds_allocatable: true, .. }))
+                !shortages.iter().any(|it| matches!(it, Shortage::Resource { exceeds_allocatable: true, .. }))
             }
             Self::HostPort | Self::TopologySpread | Self::PodAntiAffinity | Self::ExistingPodAntiAffinity => {
                 true
@@ -74,7 +73,7 @@ impl UnfitReason {
         )
     }
 
-    /// The messages for the reason. They equal upstream's, because tools parse them.
+    /// The messages for the reason. They are the same as upstream's, because tools parse them.
     pub(super) fn reasons(&self) -> Vec<String> {
         let reason = match self {
             Self::Unschedulable => "node(s) were unschedulable",
@@ -98,14 +97,14 @@ impl Shortage {
     fn reason(&self) -> String {
         match self {
             Self::Pods => "Too many pods".into(),
-            Self::Of { resource, .. } => format!("Insufficient {resource}"),
+            Self::Resource { resource, .. } => format!("Insufficient {resource}"),
         }
     }
 }
 
-/// Rule: a pod fits on a node whose taints it tolerates, that matches its node affinity, has its host ports and
-/// resources free, and satisfies its pod affinity and spread constraints. Pods in `without` count as removed from the
-/// node.
+/// Rule: a pod fits on a node if the pod tolerates the node's taints, the node matches the pod's node affinity, the
+/// pod's host ports and resources are free on the node, and the node satisfies the pod affinity and spread constraints.
+/// Pods in `without` count as removed from the node.
 pub(super) fn check_fit(
     all: &Scheduler,
     pod: &Pod,
@@ -125,14 +124,18 @@ pub(super) fn check_node_fit(
     without: &BTreeSet<ObjectKey>,
 ) -> Result<(), UnfitReason> {
     check_taints(pod, info)?;
-    placement::wanted(&pod.requirements.node_selector, &pod.requirements.node_affinity, &info.node.fact)
-        .map_err(|_| UnfitReason::NodeAffinity)?;
+    placement::check_selector_and_affinity(
+        &pod.requirements.node_selector,
+        &pod.requirements.node_affinity,
+        &info.node.fact,
+    )
+    .map_err(|_| UnfitReason::NodeAffinity)?;
     check_ports(all, pod, info, without)?;
     check_resources(all, pod, info, without)
 }
 
-/// Rule: a pod does not fit on a node with an untolerated `NoSchedule` or `NoExecute` taint, nor on a cordoned node
-/// unless it tolerates the taint `unschedulable`.
+/// Rule: a pod does not fit on a node with an untolerated `NoSchedule` or `NoExecute` taint. It does not fit on a
+/// cordoned node either, unless it tolerates the taint `unschedulable`.
 fn check_taints(pod: &Pod, info: &NodeInfo) -> Result<(), UnfitReason> {
     let cordon =
         || Taint { key: TAINT_NODE_UNSCHEDULABLE.into(), value: "".into(), effect: TaintEffect::NoSchedule };
@@ -148,7 +151,7 @@ pub(super) fn tolerates_taints(pod: &Pod, info: &NodeInfo) -> bool {
     taints.all(|it| any_tolerates(&pod.requirements.tolerations, it))
 }
 
-/// Rule: a pod that is nominated for the node counts as running there for pods of the same or lower priority.
+/// Rule: for pods of the same or lower priority, a pod that is nominated for a node counts as running on that node.
 pub(super) fn nominated_pods<'a>(all: &'a Scheduler, pod: &Pod, info: &NodeInfo) -> Vec<&'a Arc<Pod>> {
     let nominated_pods = all.queue.nominated(info.name());
     nominated_pods.filter(|it| it.key != pod.key && pod.priority <= it.priority).collect()
@@ -171,7 +174,8 @@ fn check_ports(
     if requested.any(conflicts_with) { Err(UnfitReason::HostPort) } else { Ok(()) }
 }
 
-/// Rule: the requests of all pods on a node do not exceed its allocatable resources, nor their number its pod limit.
+/// Rule: the requests of all pods on a node must not exceed the node's allocatable resources, and the number of pods
+/// must not exceed the node's pod limit.
 fn check_resources(
     all: &Scheduler,
     pod: &Pod,
@@ -195,7 +199,7 @@ fn check_resources(
             .saturating_sub(gone)
             .saturating_add(sum(&mut nominated_pods.iter().copied()));
         if allocatable(name) < requested.saturating_add(*request) {
-            shortages.push(Shortage::Of {
+            shortages.push(Shortage::Resource {
                 resource: name.clone(),
                 exceeds_allocatable: allocatable(name) < *request,
             });

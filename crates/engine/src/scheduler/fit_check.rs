@@ -1,4 +1,4 @@
-//! Fit checks of one pod on many nodes, with details, for `muster explain` and `muster plan`.
+//! Checks whether one pod fits on many nodes, with detailed reasons, for `muster explain` and `muster plan`.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -11,11 +11,12 @@ use super::inter_pod_affinity::InterPodAffinity;
 use super::node_info::NodeInfo;
 use super::{Pod, Scheduler, Shortage, UnfitReason, fit};
 
-/// Why a pod does not fit on a node, in the words of `muster explain`.
+/// Why a pod does not fit on a node, as `muster explain` prints it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnfitDetail {
-    /// The reason in general terms, by which nodes are grouped.
-    pub what: String,
+    /// The reason without numbers of this node. Nodes with the same reason are grouped.
+    pub reason: String,
+    /// The numbers of this node.
     pub detail: Option<String>,
 }
 
@@ -28,6 +29,7 @@ pub struct FitCheck<'a> {
 }
 
 impl Scheduler {
+    /// Prepares the fit check of one pod.
     pub fn fit_check<'a>(&'a self, pod: &'a Pod) -> FitCheck<'a> {
         FitCheck { all: self, pod, inter_pod: InterPodAffinity::of(self, pod) }
     }
@@ -39,10 +41,10 @@ impl FitCheck<'_> {
     pub fn unfit_detail(&self, node: &Text, without: &BTreeSet<ObjectKey>) -> Option<UnfitDetail> {
         let info = self.all.nodes.get(node)?;
         let unfit = fit::check_fit(self.all, self.pod, &self.inter_pod, info, without).err()?;
-        let (what, detail) = match &unfit {
+        let (reason, detail) = match &unfit {
             UnfitReason::HostPort => self.host_port_conflict(info, without),
             UnfitReason::Insufficient(shortages) => match shortages.first() {
-                Some(Shortage::Of { resource, .. }) => {
+                Some(Shortage::Resource { resource, .. }) => {
                     (format!("too little {resource}"), Some(self.shortage_detail(info, resource, without)))
                 }
                 Some(Shortage::Pods) | None => {
@@ -52,7 +54,7 @@ impl FitCheck<'_> {
             },
             other => (other.reasons().join(", "), None),
         };
-        Some(UnfitDetail { what, detail })
+        Some(UnfitDetail { reason, detail })
     }
 
     fn host_port_conflict(&self, info: &NodeInfo, without: &BTreeSet<ObjectKey>) -> (String, Option<String>) {
@@ -82,7 +84,8 @@ impl FitCheck<'_> {
     }
 }
 
-/// Formats a quantity as manifests do: cores or millicores, and bytes in the largest binary unit without remainder.
+/// Formats an amount of a resource as in a manifest: cores or millicores for `cpu`, and bytes in the largest binary
+/// unit without remainder.
 fn format_amount(resource: &str, amount: i64) -> String {
     if resource == "cpu" {
         return if amount % 1000 == 0 { format!("{}", amount / 1000) } else { format!("{amount}m") };

@@ -15,17 +15,17 @@ use super::node_info::NodeInfo;
 use super::{Pod, PodAffinityTerm, Scheduler, TopologySpreadConstraint};
 use crate::daemonset::placement;
 
-/// For one pod to schedule, the number of pods per topology domain that its affinity terms and spread constraints
-/// match. Computed once for all nodes. Upstream: `PreFilter` of `InterPodAffinity` and `PodTopologySpread`.
+/// For one pod to schedule: how many pods in each topology domain match its affinity terms and spread constraints. The
+/// counts are computed once for all nodes. Upstream: `PreFilter` of `InterPodAffinity` and `PodTopologySpread`.
 #[derive(Debug, Default)]
 pub(super) struct InterPodAffinity {
-    /// For each term of pod affinity, the pods that match all terms, by domain.
+    /// For each term of pod affinity, the number of pods that match all terms, by domain of the term's topology key.
     pod_affinity: Vec<BTreeMap<Text, usize>>,
-    /// For each term of pod anti-affinity, the pods that match it, by domain.
+    /// For each term of pod anti-affinity, the number of pods that match the term, by domain.
     pod_anti_affinity: Vec<BTreeMap<Text, usize>>,
-    /// Existing pods whose anti-affinity matches this pod, by topology key and domain.
+    /// Number of existing pods whose anti-affinity matches this pod, by topology key and domain.
     existing_anti_affinity: BTreeMap<Text, BTreeMap<Text, usize>>,
-    /// For each constraint with `DoNotSchedule`, the pods that it counts, by domain.
+    /// For each constraint with `DoNotSchedule`, the number of pods that the constraint counts, by domain.
     spread: Vec<BTreeMap<Text, usize>>,
 }
 
@@ -93,8 +93,9 @@ impl InterPodAffinity {
         self.satisfies_anti_affinity(all, pod, info, &gone)
     }
 
-    /// Rule: with the pod, its domain has at most `maxSkew` matching pods more than the domain with the fewest, or than
-    /// zero if there are fewer domains than `minDomains`. A node without the topology key does not fit.
+    /// Rule: with the new pod, the node's domain may have at most `maxSkew` matching pods more than the domain with the
+    /// fewest matching pods. If there are fewer domains than `minDomains`, the fewest is zero. A pod does not fit on a
+    /// node without the topology key.
     fn satisfies_spread(&self, pod: &Pod, info: &NodeInfo, gone: &[&Arc<Pod>]) -> Result<(), UnfitReason> {
         let must = pod.requirements.spread_constraints.iter().filter(|it| it.do_not_schedule);
         for (spread, counts) in must.zip(&self.spread) {
@@ -113,8 +114,8 @@ impl InterPodAffinity {
         Ok(())
     }
 
-    /// Rule: for each term of pod affinity, a pod that matches all terms is in the node's domain. If no pod matches and
-    /// the pod matches its own terms, it fits on any node with the topology keys.
+    /// Rule: for each term of pod affinity, a pod that matches all terms must be in the node's domain. If no existing
+    /// pod matches and the new pod matches its own terms, the new pod fits on any node with the topology keys.
     fn satisfies_affinity(
         &self,
         all: &Scheduler,
@@ -138,8 +139,8 @@ impl InterPodAffinity {
         if is_satisfied || is_first() { Ok(()) } else { Err(UnfitReason::PodAffinity) }
     }
 
-    /// Rule: no pod in the node's domain matches the pod's anti-affinity, and the pod matches the anti-affinity of none.
-    /// Pods that are nominated for the node count too.
+    /// Rule: no pod in the node's domain may match the anti-affinity of the new pod, and the new pod may not match the
+    /// anti-affinity of any pod in the node's domain. Pods that are nominated for the node count too.
     fn satisfies_anti_affinity(
         &self,
         all: &Scheduler,
@@ -180,7 +181,8 @@ impl InterPodAffinity {
     }
 }
 
-/// For each constraint, the number of pods that it counts in each topology domain, including domains with none.
+/// For each constraint, the number of pods that it counts in each topology domain. Domains without such pods are
+/// included.
 pub(super) fn matching_pods_by_domain(
     all: &Scheduler,
     pod: &Pod,
@@ -203,7 +205,7 @@ pub(super) fn matching_pods_by_domain(
     domains
 }
 
-/// Whether another pod matches all pod affinity terms of the pod.
+/// Whether `other` matches all pod affinity terms of `pod`.
 fn matches_affinity(all: &Scheduler, pod: &Pod, other: &Pod) -> bool {
     let pod_affinity = &pod.requirements.pod_affinity;
     !pod_affinity.is_empty() && pod_affinity.iter().all(|it| it.matches(other, &all.namespaces))
@@ -214,15 +216,19 @@ impl TopologySpreadConstraint {
     fn includes_node(&self, pod: &Pod, info: &NodeInfo) -> bool {
         let requirements = &pod.requirements;
         let is_wanted = || {
-            placement::wanted(&requirements.node_selector, &requirements.node_affinity, &info.node.fact)
-                .is_ok()
+            placement::check_selector_and_affinity(
+                &requirements.node_selector,
+                &requirements.node_affinity,
+                &info.node.fact,
+            )
+            .is_ok()
         };
         (!self.honors_node_affinity || is_wanted())
             && (!self.honors_node_taints || tolerates_taints(pod, info))
     }
 
-    /// Rule: pods of the same namespace that match and are not being deleted count; an empty selector counts none, as
-    /// upstream.
+    /// Rule: a constraint counts pods of the same namespace that match its selector and are not being deleted. An empty
+    /// selector counts no pods, as upstream.
     pub(super) fn counts_pod(&self, pod: &Pod, other: &Pod) -> bool {
         !self.selector.is_empty()
             && !other.deleting

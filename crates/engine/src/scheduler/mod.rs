@@ -1,13 +1,14 @@
 //! The scheduler: binds pending pods to nodes. Upstream: kube-scheduler with its default plugins.
 //!
-//! It keeps the allocatable and requested resources of every node ([`node_info`]) and the pending pods ([`queue`]), by
-//! priority, then by age. Of the nodes on which a pod fits ([`fit`], [`inter_pod_affinity`]) it takes the one with the
-//! highest score ([`score`]). If the pod fits on none, pods of lower priority may be preempted ([`preemption`]); the
-//! pod's condition `PodScheduled` gets the reasons, and the pod is parked as unschedulable until a change may help it
-//! (a node changes, a pod leaves, or, for pod affinity, a pod arrives), at most five minutes.
+//! The scheduler keeps the allocatable and requested resources of every node ([`node_info`]), and the pending pods by
+//! priority and age ([`queue`]). Of the nodes on which a pod fits ([`fit`], [`inter_pod_affinity`]), it chooses the
+//! node with the highest score ([`score`]). If the pod fits on no node, pods of lower priority may be preempted
+//! ([`preemption`]), and the reasons are written to the pod's condition `PodScheduled`. The pod is then parked as
+//! unschedulable until a change may help it (a node changes, a pod leaves a node or, for pod affinity, a pod is added),
+//! but at most five minutes.
 //!
-//! A pod counts as assigned from the decision to bind it until the binding fails, so that the next decision does not
-//! wait for the watch. Upstream: the assume cache.
+//! From the decision to bind a pod, the pod counts as assigned to the node unless the binding fails. So the next
+//! decision does not wait for the watch. Upstream: the assume cache.
 
 mod call;
 mod facts;
@@ -48,30 +49,32 @@ use node_info::{NodeInfo, NodeInfos};
 use preemption::Preemption;
 use queue::{QueueingHint, SchedulingQueue};
 
-/// Maximum number of calls in flight. Further pods stay in the queue, so that their decisions use newer facts.
+/// Maximum number of calls in flight. Further pods stay in the queue, so that decisions about them use newer facts (the
+/// fields of API objects that the scheduler reads).
 const CALLS_IN_FLIGHT_MAX: usize = 100;
 
 /// Maximum number of pods that one reconcile schedules, so that watch events are applied in between.
 const DECISIONS_PER_RECONCILE_MAX: usize = 100;
 
-/// Minimum number of feasible nodes to find and score. Upstream: `minFeasibleNodesToFind`.
+/// Minimum number of feasible nodes (nodes on which a pod fits) to find and score. Upstream: `minFeasibleNodesToFind`.
 const FEASIBLE_NODES_MIN: usize = 100;
 
+/// The scheduler: all nodes with their pods, and the pending pods.
 #[derive(Debug, Default)]
 pub struct Scheduler {
     nodes: NodeInfos,
     queue: SchedulingQueue,
-    /// Pods whose binding the watch has not shown yet, with the failed attempts before it.
+    /// Pods whose binding the watch has not delivered yet, each with the number of failed attempts before.
     binding: BTreeMap<ObjectKey, (Arc<Pod>, u32)>,
-    /// Pods whose status write is in flight, with the status that is written.
+    /// Pods whose status is being written, each with that status.
     status_writes: BTreeMap<ObjectKey, UnschedulableStatus>,
-    /// UIDs of the pods being preempted.
+    /// UIDs of the pods that are being preempted.
     victims: BTreeSet<Text>,
     namespaces: BTreeMap<Text, Labels>,
     budgets: BTreeMap<ObjectKey, Budget>,
-    /// The last node that a pod was bound to. If not all nodes are scored, the next search begins after it.
+    /// The last node that a pod was bound to. If not all nodes are scored, the next search begins after this node.
     last_bound_node: Text,
-    /// Calls to make in the next reconcile, which follow from the outcome of other calls.
+    /// Calls to make in the next reconcile, because of the outcome of other calls.
     ready: Vec<Call>,
     in_flight: usize,
 }
@@ -92,16 +95,16 @@ enum Decision {
 
 impl Controller for Scheduler {
     type Fact = Fact;
-    /// The single key of the scheduler: its own scheduling queue decides which pod is next.
+    /// The single key of the scheduler. The scheduling queue decides which pod is next.
     type Key = ();
     type Call = Call;
 
     fn watches(&self) -> Vec<Watch> {
         [
             call::pod_watch(),
-            Watch::whole("", "v1", "Node", "nodes", false),
+            Watch::whole_objects("", "v1", "Node", "nodes", false),
             Watch::metadata("", "v1", "Namespace", "namespaces", false),
-            Watch::whole("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
+            Watch::whole_objects("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
         ]
         .into()
     }
@@ -163,7 +166,7 @@ impl Controller for Scheduler {
                 let message = format!("Successfully assigned {} to {node}", pod.key);
                 Some(event_record(pod, KubeEvent::normal("Scheduled", message)))
             }
-            (Call::Bind { pod, .. }, Some(refusal)) => self.binding_failed(pod, &refusal, now),
+            (Call::Bind { pod, .. }, Some(refusal)) => self.on_binding_failure(pod, &refusal, now),
             (Call::MarkVictim { victim, node, by, .. }, None) => {
                 self.ready.push(Call::DeleteVictim {
                     victim: victim.clone(),
@@ -207,7 +210,7 @@ impl Controller for Scheduler {
 
 impl Scheduler {
     /// Number of pending pods.
-    pub fn pending(&self) -> usize {
+    pub fn pending_pods(&self) -> usize {
         self.queue.len()
     }
 
@@ -233,8 +236,8 @@ impl Scheduler {
 
     fn remove_object(&mut self, fact: &Fact) {
         match fact {
-            Fact::Pod(pod) => self.pod_removed(&pod.key),
-            Fact::Node(node) => self.node_removed(&node.fact.name),
+            Fact::Pod(pod) => self.remove_pod(&pod.key),
+            Fact::Node(node) => self.remove_node(&node.fact.name),
             Fact::Namespace(it) => drop(self.namespaces.remove(&it.name)),
             Fact::Budget(it) => drop(self.budgets.remove(&it.key)),
         }
@@ -246,13 +249,13 @@ impl Scheduler {
             "Pod" => {
                 let known = self.nodes.assigned_pods().chain(self.queue.keys());
                 let gone: Vec<ObjectKey> = known.filter(|it| !listed.contains(*it)).cloned().collect();
-                gone.iter().for_each(|it| self.pod_removed(it));
+                gone.iter().for_each(|it| self.remove_pod(it));
             }
             "Node" => {
                 let names = self.nodes.names().into_iter();
                 let gone: Vec<Text> =
                     names.filter(|it| !listed.contains(&ObjectKey::new("", it.clone()))).collect();
-                gone.iter().for_each(|it| self.node_removed(it));
+                gone.iter().for_each(|it| self.remove_node(it));
             }
             "Namespace" => {
                 self.namespaces.retain(|name, _| listed.contains(&ObjectKey::new("", name.clone())));
@@ -265,11 +268,11 @@ impl Scheduler {
         let key = pod.key.clone();
         let known = self.nodes.pod(&key).or_else(|| self.queue.pod(&key));
         if pod.finished || known.is_some_and(|it| it.uid != pod.uid) {
-            self.pod_removed(&key);
+            self.remove_pod(&key);
         }
         match pod.node.clone() {
             _ if pod.finished => {}
-            Some(node) => self.pod_assigned(pod, &node),
+            Some(node) => self.assign_pod(pod, &node),
             None => match self.binding.get_mut(&key) {
                 // The event is older than our binding.
                 Some((binding, _)) => *binding = pod,
@@ -280,7 +283,7 @@ impl Scheduler {
     }
 
     /// Assigns a pod to the node on which the watch shows it.
-    fn pod_assigned(&mut self, pod: Arc<Pod>, node: &Text) {
+    fn assign_pod(&mut self, pod: Arc<Pod>, node: &Text) {
         let key = pod.key.clone();
         self.binding.remove(&key);
         self.leave_queue(&key, Some(node));
@@ -297,7 +300,7 @@ impl Scheduler {
         }
     }
 
-    fn pod_removed(&mut self, key: &ObjectKey) {
+    fn remove_pod(&mut self, key: &ObjectKey) {
         self.binding.remove(key);
         if let Some(uid) = self.nodes.pod(key).map(|it| it.uid.clone()) {
             self.victims.remove(&uid);
@@ -308,14 +311,14 @@ impl Scheduler {
         }
     }
 
-    fn node_removed(&mut self, name: &Text) {
+    fn remove_node(&mut self, name: &Text) {
         if self.nodes.remove_node(name) {
             self.activate_for(QueueingHint::PodsChanged);
         }
     }
 
-    /// Removes a pod from the queue; it may be on `node`. If another node was nominated for it, pods that may fit there
-    /// are activated.
+    /// Removes a pod from the queue. If another node than `node` was nominated for the pod, parked pods that may fit on
+    /// that other node are activated.
     fn leave_queue(&mut self, key: &ObjectKey, node: Option<&Text>) {
         if let Some(kept) = self.queue.remove(key)
             && Some(&kept) != node
@@ -324,9 +327,9 @@ impl Scheduler {
         }
     }
 
-    /// Rule: an unschedulable pod is tried again when a node changes or loses a pod, if the pod could fit there without
-    /// the pods of lower priority; or when any pod is added, removed or changed, if the pod failed because of pods on
-    /// other nodes. Upstream: queueing hints.
+    /// Rule: an unschedulable pod is tried again when a node changes or loses a pod, if the pod could fit on that node
+    /// without the pods of lower priority. A pod that is unschedulable because of pods on other nodes is tried again
+    /// when any pod is added, removed or changed. Upstream: queueing hints.
     fn activate_for(&mut self, hint: QueueingHint<'_>) {
         for (pod, needs_fit_check) in self.queue.activation_candidates(hint) {
             let could_fit = |name: &Text| self.nodes.get(name).is_some_and(|it| self.could_fit(&pod, it));
@@ -340,13 +343,14 @@ impl Scheduler {
         }
     }
 
+    /// Whether a pod could fit on a node if the pods that it may preempt were removed.
     fn could_fit(&self, pod: &Pod, info: &NodeInfo) -> bool {
         let preemptable = info.pods.values().filter(|it| pod.may_preempt && it.priority < pod.priority);
         let preemptable = preemptable.map(|it| it.key.clone()).collect();
         fit::check_node_fit(self, pod, info, &preemptable).is_ok()
     }
 
-    /// Schedules the first pod of the queue.
+    /// Schedules a pod that was taken from the queue.
     fn schedule_pod(&mut self, key: &ObjectKey, now: Time, reconcile: &mut Reconcile<Call>) {
         let Some(pod) = self.queue.pod(key).cloned() else { return };
         match self.find_node(&pod) {
@@ -371,7 +375,7 @@ impl Scheduler {
                 }
                 reconcile.events.push(event_record(
                     &pod,
-                    KubeEvent::warning("FailedScheduling", call::truncate_note(&message)),
+                    KubeEvent::warning("FailedScheduling", call::truncate_event_message(&message)),
                 ));
                 let wanted: UnschedulableStatus = (message.into(), self.queue.nominated_node(key).cloned());
                 let condition =
@@ -437,7 +441,7 @@ impl Scheduler {
             return Decision::Bind(info.name().clone());
         }
 
-        let names = pod.requirements.named_nodes();
+        let names = pod.requirements.nodes_named_by_affinity();
         let named = names.iter().flatten().filter_map(|it| self.nodes.get(it));
         let any = self.nodes.iter_after(&self.last_bound_node).filter(|_| names.is_none());
         let feasible_nodes_to_find = feasible_nodes_to_find(self.nodes.len());
@@ -487,9 +491,9 @@ impl Scheduler {
         preemption.map_or_else(|| message.clone(), |it| format!("{message} preemption: {it}"))
     }
 
-    /// Rule: a pod whose binding failed or got no response is unassigned and tried again after a backoff. If it was
-    /// bound after all, the watch will show it.
-    fn binding_failed(&mut self, pod: &Arc<Pod>, refusal: &CallError, now: Time) -> Option<EventRecord> {
+    /// Rule: a pod whose binding failed, or whose binding got no response, is removed from its node and tried again
+    /// after a backoff. If the pod was bound nevertheless, the watch will show that.
+    fn on_binding_failure(&mut self, pod: &Arc<Pod>, refusal: &CallError, now: Time) -> Option<EventRecord> {
         let (latest, attempts) = self.binding.get(&pod.key).filter(|(it, _)| it.uid == pod.uid)?.clone();
         self.binding.remove(&pod.key);
         if let Some(node) = self.nodes.unassign(&pod.key) {
@@ -498,12 +502,13 @@ impl Scheduler {
         if latest.is_responsible && !latest.deleting {
             self.queue.requeue(latest, attempts, now);
         }
-        let message = call::truncate_note(&format!("binding rejected: {refusal}"));
+        let message = call::truncate_event_message(&format!("binding rejected: {refusal}"));
         (*refusal != CallError::NotFound)
             .then(|| event_record(pod, KubeEvent::warning("FailedScheduling", message)))
     }
 
-    /// A write about the pod failed: schedules it again after a backoff, unless the pod is gone or has changed.
+    /// Schedules a pod again after a backoff, because a write about the pod failed. Does nothing if the pod is gone or
+    /// has changed.
     fn back_off_unless_obsolete(&mut self, key: &ObjectKey, refusal: &CallError, now: Time) {
         if !matches!(refusal, CallError::NotFound | CallError::Conflict) {
             self.queue.back_off(key, now);
@@ -511,8 +516,8 @@ impl Scheduler {
     }
 }
 
-/// How many feasible nodes to find and score: all of few, a decreasing share of many. Upstream:
-/// `numFeasibleNodesToFind`.
+/// Number of feasible nodes to find and score: all nodes of a small cluster, and a percentage of a large cluster that
+/// decreases with its size. Upstream: `numFeasibleNodesToFind`.
 fn feasible_nodes_to_find(nodes: usize) -> usize {
     let percent = 50_usize.saturating_sub(nodes / 125).max(5);
     (nodes * percent / 100).max(FEASIBLE_NODES_MIN)

@@ -1,4 +1,4 @@
-//! The nodes, the pods on each, and their requests. Upstream: `NodeInfo`, the scheduler's cache.
+//! The nodes, the pods on each node, and the requests of these pods. Upstream: `NodeInfo` in the scheduler's cache.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -9,14 +9,15 @@ use muster_api::text::Text;
 
 use super::{Node, Pod};
 
-/// Requests that scoring assumes for a pod without any, so that such pods do not all land on one node.
+/// Requests that scoring assumes for a pod without requests, so that such pods are not all bound to one node.
 /// Upstream: `DefaultMilliCPURequest`, `DefaultMemoryRequest`.
 pub(super) const DEFAULT_REQUESTS: [(&str, i64); 2] = [("cpu", 100), ("memory", 200 * 1024 * 1024)];
 
+/// All nodes with their pods. Upstream: the scheduler's cache.
 #[derive(Debug, Default)]
 pub(super) struct NodeInfos {
     nodes: BTreeMap<Text, NodeInfo>,
-    /// Pods on nodes that no Node object is known for yet.
+    /// Pods by the name of their node, for nodes whose Node object is not known yet.
     on_unknown_nodes: BTreeMap<Text, BTreeMap<ObjectKey, Arc<Pod>>>,
     /// The node of each pod.
     node_by_pod: BTreeMap<ObjectKey, Text>,
@@ -31,8 +32,9 @@ pub(super) struct NodeInfos {
 pub(super) struct NodeInfo {
     pub(super) node: Arc<Node>,
     pub(super) pods: BTreeMap<ObjectKey, Arc<Pod>>,
+    /// Sum of the pods' requests for each resource.
     requested: BTreeMap<Text, i64>,
-    /// The sums of [`nonzero_requests`], in the order of [`DEFAULT_REQUESTS`].
+    /// Sums of the pods' [`nonzero_requests`], in the order of [`DEFAULT_REQUESTS`].
     nonzero_requested: [i64; 2],
 }
 
@@ -80,7 +82,7 @@ impl NodeInfos {
         self.with_node_labels(&self.with_pod_anti_affinity)
     }
 
-    /// Pods with required pod affinity or preferred terms, with the labels of their nodes.
+    /// Pods with required pod affinity, or with preferred affinity or anti-affinity, with the labels of their nodes.
     pub(super) fn with_pod_affinity(&self) -> impl Iterator<Item = (&Labels, &Arc<Pod>)> {
         self.with_node_labels(&self.with_pod_affinity)
     }
@@ -95,7 +97,7 @@ impl NodeInfos {
         })
     }
 
-    /// Assigns the pod to the node, and removes it from any other.
+    /// Assigns a pod to a node, and removes the pod from any other node.
     pub(super) fn assign(&mut self, pod: Arc<Pod>, node: Text) {
         self.unassign(&pod.key);
         if !pod.requirements.pod_anti_affinity.is_empty() {
@@ -111,7 +113,7 @@ impl NodeInfos {
         }
     }
 
-    /// Removes the pod, and returns its node.
+    /// Removes a pod from its node. Returns the name of that node.
     pub(super) fn unassign(&mut self, key: &ObjectKey) -> Option<Text> {
         let node = self.node_by_pod.remove(key)?;
         self.with_pod_anti_affinity.remove(key);
@@ -145,7 +147,7 @@ impl NodeInfos {
         true
     }
 
-    /// Removes a node. Its pods stay assigned to its name.
+    /// Removes a node. Its pods stay assigned to the name of the node. Returns whether the node existed.
     pub(super) fn remove_node(&mut self, name: &Text) -> bool {
         let Some(info) = self.nodes.remove(name) else { return false };
         if !info.pods.is_empty() {
@@ -169,7 +171,8 @@ impl NodeInfo {
         self.requested.get(resource).copied().unwrap_or(0)
     }
 
-    /// The requests for cpu and memory with defaults for pods without any. Upstream: `NonZeroRequested`.
+    /// The requests of all pods on the node for cpu and memory, with the default for pods without such a request.
+    /// Upstream: `NonZeroRequested`.
     pub(super) fn nonzero_requested(&self) -> [i64; 2] {
         self.nonzero_requested
     }
@@ -200,7 +203,7 @@ impl NodeInfo {
     }
 }
 
-/// A pod's requests for cpu and memory, or the default where it has none.
+/// A pod's requests for cpu and memory, with the default for a missing request.
 pub(super) fn nonzero_requests(pod: &Pod) -> [i64; 2] {
     DEFAULT_REQUESTS.map(|(name, default)| pod.requirements.request(name).unwrap_or(default))
 }

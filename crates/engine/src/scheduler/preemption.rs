@@ -1,4 +1,5 @@
-//! Preemption: which pods of lower priority to delete for a pod. Upstream: `DefaultPreemption`.
+//! Preemption: chooses the pods of lower priority to delete, so that a pod fits on a node. Upstream:
+//! `DefaultPreemption`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -15,11 +16,13 @@ use super::inter_pod_affinity::InterPodAffinity;
 use super::node_info::NodeInfo;
 use super::{Budget, Pod, Scheduler, format_reason_counts};
 
-/// Preemption compares a tenth of the candidate nodes, and at least this many. Upstream: `MinCandidateNodesPercentage`,
-/// `MinCandidateNodesAbsolute`.
+/// Minimum number of candidate nodes that preemption compares. It compares a tenth of the candidate nodes if that is
+/// more. Upstream: `MinCandidateNodesAbsolute`, `MinCandidateNodesPercentage`.
 const CANDIDATE_NODES_MIN: usize = 100;
 
+/// Message for nodes on which preemption does not help, as upstream writes it.
 const NOT_HELPFUL_MESSAGE: &str = "Preemption is not helpful for scheduling";
+/// Message for nodes without pods of lower priority, as upstream writes it.
 const NO_VICTIMS_MESSAGE: &str = "No preemption victims found for incoming pod";
 
 /// The result of preemption for one pod.
@@ -27,15 +30,15 @@ const NO_VICTIMS_MESSAGE: &str = "No preemption victims found for incoming pod";
 pub(super) enum Preemption {
     /// Delete these pods, highest priority first, and nominate the node.
     Remove { node: Text, victims: Vec<Arc<Pod>> },
-    /// The pod may not preempt other pods now; its nomination stays. Holds the message for the status.
+    /// The pod may not preempt other pods now. Its nominated node stays. Holds the message for the status.
     NotEligible(String),
-    /// Preemption would not help the pod; its nomination is cleared. Holds the message for the status.
+    /// Preemption would not help the pod. Its nominated node is cleared. Holds the message for the status.
     NotHelpful(String),
 }
 
-/// Rule: if a pod fits on no node, pods of lower priority are deleted from one: as few and as low as possible, and
-/// without violating PodDisruptionBudgets if possible. No further pods are deleted while earlier victims are
-/// terminating. Upstream: `DefaultPreemption`.
+/// Rule: if a pod fits on no node, pods of lower priority are deleted from one node. The node is chosen so that as few
+/// PodDisruptionBudgets as possible are violated, and victims are as low in priority and as few as possible. No further
+/// pods are deleted while earlier victims are terminating. Upstream: `DefaultPreemption`.
 pub(super) fn choose_preemption(
     all: &Scheduler,
     pod: &Pod,
@@ -83,7 +86,7 @@ pub(super) fn choose_preemption(
     Preemption::NotHelpful(format_reason_counts(all.nodes.len(), &reasons))
 }
 
-/// True while victims are still terminating on the pod's nominated node, unless preemption there cannot help any more.
+/// Whether victims are still terminating on the pod's nominated node, and preemption on that node can still help.
 fn has_terminating_victims(all: &Scheduler, pod: &Pod, unfit: &[(&NodeInfo, UnfitReason)]) -> bool {
     let Some(info) = all.queue.nominated_node(&pod.key).and_then(|it| all.nodes.get(it)) else {
         return false;
@@ -106,13 +109,14 @@ fn preemption_cost(violations: usize, victims: &[Arc<Pod>]) -> PreemptionCost {
     (violations, highest, sum, victims.len(), Reverse(oldest.unwrap_or_default()))
 }
 
-/// Start time of a pod. A pod that has not started counts as the one started last.
+/// Start time of a pod. A pod that has not started counts as the pod that started last.
 fn start_time(pod: &Pod) -> Time {
     pod.started.unwrap_or(Time::from_micros(i64::MAX))
 }
 
-/// The victims on a node, highest priority first, and how many of them violate a budget. `Err` holds the reason why
-/// preemption does not help, or `None` if the node has no pod of lower priority. Upstream: `SelectVictimsOnNode`.
+/// Returns for how many victims on a node a PodDisruptionBudget is violated, and the victims, highest priority first.
+/// The error is the reason why preemption does not help, or `None` if the node has no pod of lower priority. Upstream:
+/// `SelectVictimsOnNode`.
 fn victims_on_node(
     all: &Scheduler,
     pod: &Pod,

@@ -1,4 +1,5 @@
-//! The scheduling queue: active pods, pods in backoff, and unschedulable pods, which are parked until a change may help.
+//! The scheduling queue: active pods, pods in backoff, and unschedulable pods, which are parked until a change may help
+//! them.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -12,36 +13,41 @@ use muster_api::time::Time;
 
 use super::Pod;
 
-/// Initial and maximum backoff of an unschedulable pod. The backoff doubles with each attempt. Upstream:
-/// `podInitialBackoffSeconds`, `podMaxBackoffSeconds`.
+/// Initial backoff of an unschedulable pod. The backoff doubles with each attempt. Upstream:
+/// `podInitialBackoffSeconds`.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
+/// Maximum backoff of an unschedulable pod. Upstream: `podMaxBackoffSeconds`.
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
 /// Maximum time that a pod stays parked before it is tried again. Upstream: `podMaxInUnschedulablePodsDuration`.
 const PARKED_DURATION_MAX: Duration = Duration::from_secs(300);
 
+/// The pending pods, by the time or the change that makes the scheduler try them next.
 #[derive(Debug, Default)]
 pub(super) struct SchedulingQueue {
+    /// All pods of the queue.
     pending: BTreeMap<ObjectKey, PendingPod>,
     /// Pods to schedule now, by priority, then by age.
     active: BTreeSet<QueueOrder>,
     /// Parked pods by the time at which they become active.
     due: BTreeSet<(Time, ObjectKey)>,
-    /// Parked pods that a change may have made schedulable. They are tried before their backoff ends if no pod is
-    /// active.
+    /// Parked pods that a change may have made schedulable. If no pod is active, they are tried before their backoff
+    /// ends.
     activated: BTreeSet<QueueOrder>,
     /// Parked pods whose node affinity names nodes, by node.
     pinned: BTreeMap<Text, BTreeSet<ObjectKey>>,
     /// Parked pods whose node affinity names no nodes.
     unpinned: BTreeSet<ObjectKey>,
-    /// Parked pods that are unschedulable because of pods on other nodes: any change of a pod may help them.
+    /// Parked pods that are unschedulable because of pods on other nodes. Any change of a pod may help them.
     pod_dependent: BTreeSet<ObjectKey>,
     /// Pods by nominated node.
     nominated: BTreeMap<Text, BTreeSet<ObjectKey>>,
 }
 
+/// The order in which pods are scheduled: by priority, then by creation time, then by name.
 type QueueOrder = (Reverse<i32>, Time, ObjectKey);
 
+/// A pending pod and its state in the queue.
 #[derive(Debug)]
 struct PendingPod {
     pod: Arc<Pod>,
@@ -51,6 +57,7 @@ struct PendingPod {
     state: QueueState,
 }
 
+/// Whether a pod is tried now or is parked.
 #[derive(Clone, Debug)]
 enum QueueState {
     Active,
@@ -60,8 +67,8 @@ enum QueueState {
 /// A change that may make parked pods schedulable. Upstream: `QueueingHint`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum QueueingHint<'a> {
-    /// A node changed or has more free resources. This may help pods that fit on it, and pods that are unschedulable
-    /// because of pods on other nodes.
+    /// This node changed or has more free resources. This may help pods that fit on the node, and pods that are
+    /// unschedulable because of pods on other nodes.
     Node(&'a Text),
     /// Pods were added, removed or changed.
     PodsChanged,
@@ -122,7 +129,7 @@ impl SchedulingQueue {
         }
     }
 
-    /// Removes the pod, and returns its nominated node.
+    /// Removes a pod. Returns the node that was nominated for the pod.
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Text> {
         self.unpark(key);
         let pending = self.pending.remove(key)?;
@@ -134,8 +141,8 @@ impl SchedulingQueue {
     }
 
     /// Rule: pods are scheduled by priority, then by age. An unschedulable pod is tried again when a change may help
-    /// it: at once if no pod is active, else after a backoff of one to ten seconds. Without such a change it is tried
-    /// again after five minutes. If the clock is set back, no pod waits longer than that.
+    /// it. If no pod is active, it is tried at once, else after a backoff of one to ten seconds. Without such a change
+    /// the pod is tried again after five minutes. If the clock is set back, no pod waits longer than that.
     pub(super) fn next(&mut self, now: Time) -> Option<ObjectKey> {
         while let Some((at, key)) = self.due.last().cloned()
             && now + PARKED_DURATION_MAX < at
@@ -160,20 +167,20 @@ impl SchedulingQueue {
         !self.active.is_empty() || !self.activated.is_empty()
     }
 
-    /// When the next parked pod becomes active if nothing changes.
+    /// Time at which the next parked pod becomes active even without a change.
     pub(super) fn wake_at(&self) -> Option<Time> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Parks an unschedulable pod. `depends_on_other_pods` tells whether it is unschedulable because of pods on other
+    /// Parks an unschedulable pod. `depends_on_other_pods` is whether the pod is unschedulable because of pods on other
     /// nodes.
     ///
-    /// The other activated pods wait for their backoff. Otherwise each deleted pod could cause thousands of scheduling
-    /// attempts.
+    /// The other activated pods then wait until their backoff ends. Otherwise each deleted pod could cause thousands of
+    /// scheduling attempts.
     pub(super) fn park(&mut self, key: &ObjectKey, depends_on_other_pods: bool, now: Time) {
         self.activated.clear();
         let Some(pending) = self.pending.get(key) else { return };
-        let names = pending.pod.requirements.named_nodes();
+        let names = pending.pod.requirements.nodes_named_by_affinity();
         for name in names.iter().flatten() {
             self.pinned.entry(name.clone()).or_default().insert(key.clone());
         }
@@ -191,7 +198,7 @@ impl SchedulingQueue {
         self.pending.get(key).map_or(0, |it| it.attempts)
     }
 
-    /// Adds a pod whose binding failed, with its earlier attempts.
+    /// Adds a pod whose binding failed. `attempts` is the number of its earlier failed attempts.
     pub(super) fn requeue(&mut self, pod: Arc<Pod>, attempts: u32, now: Time) {
         let key = pod.key.clone();
         self.put(pod);
@@ -201,7 +208,7 @@ impl SchedulingQueue {
         self.back_off(&key, now);
     }
 
-    /// Parks a pod for its backoff after a call about it failed. No change activates it earlier.
+    /// Parks a pod until its backoff ends, because a call about the pod failed. No change activates the pod earlier.
     pub(super) fn back_off(&mut self, key: &ObjectKey, now: Time) {
         self.unpark(key);
         let attempts = self.attempts(key);
@@ -244,8 +251,8 @@ impl SchedulingQueue {
         }
     }
 
-    /// Parked pods that the change may help and that are not activated yet. The flag tells whether the pod's fit on the
-    /// changed node must be checked first.
+    /// Returns the parked pods that a change may help and that are not activated yet. The flag is whether the pod's fit
+    /// on the changed node must be checked first.
     pub(super) fn activation_candidates(&self, hint: QueueingHint<'_>) -> Vec<(Arc<Pod>, bool)> {
         let by_node = match hint {
             QueueingHint::Node(node) => {
@@ -280,7 +287,7 @@ impl SchedulingQueue {
         self.activated.insert(queue_order(&pending.pod));
     }
 
-    /// Nominates a node for the pod, and returns the previously nominated node if it differs.
+    /// Nominates a node for a pod. Returns the previously nominated node if it differs.
     pub(super) fn nominate(&mut self, key: &ObjectKey, node: Option<Text>) -> Option<Text> {
         let pending = self.pending.get_mut(key)?;
         let before = core::mem::replace(&mut pending.nominated_node, node.clone());

@@ -1,4 +1,4 @@
-//! Scores the feasible nodes: the score plugins.
+//! Scores the feasible nodes (the nodes on which a pod fits). Upstream: the score plugins.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -15,8 +15,9 @@ use crate::hash_ordered_map;
 /// The maximum score that a plugin gives a node. Upstream: `MaxNodeScore`.
 const SCORE_MAX: i64 = 100;
 
-/// Rule: the weights are 3 for taints, 2 for node affinity, pod affinity and spread, and 1 for least allocated and
-/// balanced allocation; a hash of pod and node decides between equal scores. Upstream: the default plugins.
+/// Rule: the score of a node is a weighted sum. The weights are 3 for taints, 2 for node affinity, pod affinity and
+/// topology spread, and 1 for least allocated and balanced allocation. A hash of pod and node decides between equal
+/// scores. Upstream: the default plugins.
 pub(super) fn best_node(all: &Scheduler, pod: &Pod, fitting: &[&NodeInfo]) -> Option<Text> {
     if let [only] = fitting {
         return Some(only.name().clone());
@@ -38,7 +39,8 @@ pub(super) fn best_node(all: &Scheduler, pod: &Pod, fitting: &[&NodeInfo]) -> Op
     scored.max().map(|(_, _, name)| name.clone())
 }
 
-/// Scores nodes by untolerated `PreferNoSchedule` taints: fewer score higher. Empty if all nodes score the same.
+/// Scores nodes by untolerated `PreferNoSchedule` taints. Nodes with fewer such taints score higher. Empty if all nodes
+/// score the same.
 fn score_taints(pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     let unwanted = |info: &&NodeInfo| {
         let taints = info.node.fact.taints.iter().filter(|it| it.effect == TaintEffect::PreferNoSchedule);
@@ -112,7 +114,7 @@ fn score_pod_affinity(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i6
     normalize_scores(nodes.iter().map(sum_at).collect())
 }
 
-/// Scores nodes by topology spread: fewer matching pods in the node's domain score higher. Upstream:
+/// Scores nodes by topology spread. Nodes with fewer matching pods in their domain score higher. Upstream:
 /// `PodTopologySpread.Score`.
 fn score_spread(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     let spreads: Vec<&TopologySpreadConstraint> =
@@ -126,7 +128,7 @@ fn score_spread(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
         for (spread, counts) in spreads.iter().zip(&domains) {
             let domain = info.labels().get(&spread.topology_key)?;
             let here = to_i64(counts.get(domain).copied().unwrap_or(0));
-            sum += here * topology_weight(counts.len()) + (spread.max_skew - 1) * HUNDRED;
+            sum += here * topology_weight(counts.len()) + (spread.max_skew - 1) * HUNDREDTHS_PER_UNIT;
         }
         Some(sum)
     };
@@ -142,15 +144,16 @@ fn score_spread(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     scores.iter().map(even).collect()
 }
 
-const HUNDRED: i64 = 100;
+/// Denominator of numbers that are kept in hundredths.
+const HUNDREDTHS_PER_UNIT: i64 = 100;
 
-/// Weight of a topology spread constraint with this many domains: ln(domains + 2) in hundredths, approximated.
+/// Weight of a topology spread constraint with this number of domains: approximately ln(domains + 2), in hundredths.
 /// Upstream: `topologyNormalizingWeight`.
 fn topology_weight(domains: usize) -> i64 {
     let number = domains.saturating_add(2);
     let whole = number.ilog2();
-    let part = ((to_i64(number) * HUNDRED) >> whole) - HUNDRED;
-    (i64::from(whole) * HUNDRED + part) * 69 / 100
+    let part = ((to_i64(number) * HUNDREDTHS_PER_UNIT) >> whole) - HUNDREDTHS_PER_UNIT;
+    (i64::from(whole) * HUNDREDTHS_PER_UNIT + part) * 69 / 100
 }
 
 /// Scales the scores of all nodes to the range 0..=100.
@@ -163,19 +166,20 @@ fn normalize_scores(mut scores: Vec<i64>) -> Vec<i64> {
     scores
 }
 
-/// Scores a node by free cpu and memory: more free resources score higher. Upstream: `LeastAllocated`.
+/// Scores a node by free cpu and memory. Nodes with more free resources score higher. Upstream: `LeastAllocated`.
 fn score_least_allocated(pod: &Pod, info: &NodeInfo) -> i64 {
     allocated_percent(pod, info).iter().map(|share| SCORE_MAX - share).sum::<i64>() / 2
 }
 
-/// Scores a node by balance: the closer the allocated shares of cpu and memory are, the higher the score. Upstream:
-/// `NodeResourcesBalancedAllocation`.
+/// Scores a node by how close the allocated percentages of cpu and memory are. The closer they are, the higher the
+/// score.
+/// Upstream: `NodeResourcesBalancedAllocation`.
 fn score_balanced_allocation(pod: &Pod, info: &NodeInfo) -> i64 {
     let [cpu, memory] = allocated_percent(pod, info);
     SCORE_MAX - (cpu - memory).abs() / 2
 }
 
-/// Percentages of the node's cpu and memory that would be requested if the pod ran on it.
+/// Percentages of the node's cpu and memory that would be requested if the pod ran on the node.
 fn allocated_percent(pod: &Pod, info: &NodeInfo) -> [i64; 2] {
     let (nonzero_requested, nonzero_requests) = (info.nonzero_requested(), nonzero_requests(pod));
     [0, 1].map(|at| {

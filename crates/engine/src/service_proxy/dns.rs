@@ -1,5 +1,5 @@
-//! Resolution of DNS names in the cluster domain. Upstream: the specification of DNS-based service discovery, and
-//! CoreDNS where it leaves something open.
+//! Resolves DNS names in the cluster domain. Upstream: the specification of DNS-based service discovery, and CoreDNS
+//! where the specification leaves something open.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -16,6 +16,7 @@ use super::facts::{Endpoint, Service, ServiceType, Slice};
 /// Version of the DNS-based service discovery specification that the names follow.
 const SPECIFICATION_VERSION: &str = "1.1.0";
 
+/// A DNS query for one name and one record type.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
     /// The labels of the queried name in lower case, leftmost first.
@@ -23,6 +24,7 @@ pub struct Question<'a> {
     pub query_type: QueryType,
 }
 
+/// The record type of a DNS query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueryType {
     A,
@@ -35,17 +37,19 @@ pub enum QueryType {
     Other,
 }
 
+/// The answer to a DNS query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// The query must be forwarded to an upstream DNS server.
     OutsideDomain,
     NxDomain,
-    /// The name exists, with these records. There may be none of the queried type.
+    /// The name exists. Holds its records of the queried type, of which there may be none.
     Records(Vec<Record>),
-    /// The name is an alias: a CNAME record with this target.
+    /// The name is an alias. Holds the target of its CNAME record.
     Alias(Text),
 }
 
+/// A DNS record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Record {
     Address(IpAddr),
@@ -57,13 +61,14 @@ pub enum Record {
     },
     Ptr(String),
     Txt(&'static str),
-    /// The SOA and NS records of the cluster domain.
+    /// The SOA record of the cluster domain.
     Soa,
+    /// The NS record of the cluster domain.
     Ns,
 }
 
-/// Rule: the name of a Service resolves to its cluster IP, that of a headless one to its ready endpoints; names outside
-/// the cluster domain are forwarded.
+/// Rule: the name of a Service resolves to its cluster IP, and the name of a headless Service to its ready endpoints.
+/// Queries for names outside the cluster domain are forwarded.
 pub fn resolve(state: &ProxyState, domain: &str, question: Question<'_>) -> Answer {
     let Question { labels, query_type } = question;
     if let [d, c, b, a, "in-addr", "arpa"] = &labels.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -115,6 +120,7 @@ pub fn resolve(state: &ProxyState, domain: &str, question: Question<'_>) -> Answ
     }
 }
 
+/// Resolves names in the cluster domain from the state of the service proxy.
 struct Resolver<'a> {
     state: &'a ProxyState,
     domain: &'a str,
@@ -225,8 +231,8 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// Rule: a cluster IP resolves to the name of its Service, and the address of an endpoint to its name within its
-/// Service. Queries for other pod addresses are not forwarded.
+/// Rule: a cluster IP resolves to the name of its Service, and the address of an endpoint to the name of the endpoint
+/// within its Service. Queries for other pod addresses are not forwarded.
 fn resolve_reverse(state: &ProxyState, domain: &str, address: Ipv4Addr, query_type: QueryType) -> Answer {
     let resolver = Resolver { state, domain };
     let address = IpAddr::V4(address);
@@ -262,6 +268,7 @@ fn endpoint_hostname(endpoint: &Endpoint) -> String {
     }
 }
 
+/// Parses an IP address with dashes instead of dots or colons.
 fn parse_dashed_address(host: &str) -> Option<IpAddr> {
     let v4 = host.replace('-', ".").parse::<Ipv4Addr>().map(IpAddr::V4);
     v4.ok().or_else(|| host.replace('-', ":").parse::<Ipv6Addr>().map(IpAddr::V6).ok())

@@ -1,4 +1,4 @@
-//! Environment variables of containers for Services.
+//! The environment variables that containers get for Services (`REDIS_SERVICE_HOST` …).
 
 use alloc::borrow::ToOwned as _;
 use alloc::collections::BTreeMap;
@@ -55,6 +55,7 @@ pub fn service_env_vars(
     variables
 }
 
+/// The name of a Service in the names of environment variables.
 fn variable_name(name: &str) -> String {
     name.replace('-', "_").to_uppercase()
 }

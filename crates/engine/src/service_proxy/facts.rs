@@ -1,4 +1,4 @@
-//! Facts about Services, EndpointSlices and nodes for the service proxy.
+//! Facts: the fields of Services, EndpointSlices and nodes that rules of the service proxy read, decoded.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -20,12 +20,13 @@ use crate::controller::Malformed;
 pub struct Service {
     pub kind: ServiceType,
     pub ports: Vec<Port>,
-    /// The `externalIPs` of the Service. Addresses here and in `ingress` that are reserved for something else are not
-    /// proxied.
+    /// The `externalIPs` of the Service. The proxy ignores addresses in `external_ips` and `ingress` that belong to
+    /// something else, such as a node.
     pub external_ips: Vec<Ipv4Addr>,
     /// IP addresses of the load balancer (`status.loadBalancer.ingress`).
     pub ingress: Vec<Ipv4Addr>,
-    /// Timeout of `ClientIP` session affinity: a client keeps its endpoint until it has been idle for this long.
+    /// Timeout of `ClientIP` session affinity. A client keeps its endpoint until the client has been idle for this
+    /// time. `None` without session affinity.
     pub affinity: Option<Duration>,
     pub internal_traffic_policy: TrafficPolicy,
     pub external_traffic_policy: TrafficPolicy,
@@ -36,9 +37,9 @@ pub struct Service {
 pub enum ServiceType {
     /// A Service with these cluster IPs.
     Cluster(Vec<IpAddr>),
-    /// `clusterIP: None`: the DNS name resolves to the endpoints.
+    /// A Service with `clusterIP: None`. Its DNS name resolves to its endpoints.
     Headless,
-    /// `ExternalName`: the DNS name is a CNAME of this name.
+    /// A Service of type `ExternalName`. Its DNS name is an alias (CNAME) of this name.
     External(Text),
 }
 
@@ -52,6 +53,7 @@ pub struct Port {
     pub node_port: Option<u16>,
 }
 
+/// The protocol of a port.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Protocol {
     Tcp,
@@ -77,6 +79,7 @@ pub struct Slice {
     pub endpoints: Vec<Endpoint>,
 }
 
+/// A port of an EndpointSlice.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SlicePort {
     pub name: Text,
@@ -93,8 +96,9 @@ pub struct Endpoint {
     pub terminating: bool,
     pub node: Option<Text>,
     pub hostname: Option<Text>,
-    /// Topology hints: nodes and zones whose clients should use the endpoint. Empty if it has none.
+    /// Topology hints: nodes whose clients should use the endpoint. Empty without such hints.
     pub for_nodes: Vec<Text>,
+    /// Topology hints: zones whose clients should use the endpoint. Empty without such hints.
     pub for_zones: Vec<Text>,
 }
 
@@ -118,6 +122,7 @@ pub struct Range {
 }
 
 impl Protocol {
+    /// Parses the `protocol` of a port. An absent protocol is TCP.
     fn read(text: Option<&str>) -> Option<Self> {
         match text {
             None | Some("" | "TCP") => Some(Self::Tcp),
@@ -137,14 +142,14 @@ impl Protocol {
 }
 
 impl Range {
-    /// Parses a CIDR. `None` if the text is invalid or the address has bits outside of the prefix.
+    /// Parses a CIDR. `None` if the text is invalid, or if the address has bits outside of the prefix.
     pub fn parse(text: &str) -> Option<Self> {
         let (first, bits) = text.split_once('/')?;
         let range = Self::around(first.parse().ok()?, bits.parse().ok()?)?;
         (range.first == u32::from(first.parse::<Ipv4Addr>().ok()?)).then_some(range)
     }
 
-    /// The CIDR with a prefix of `bits` that contains the address. `None` for more than 32 bits.
+    /// The CIDR with a prefix of `bits` bits that contains the address. `None` for more than 32 bits.
     pub fn around(address: Ipv4Addr, bits: u8) -> Option<Self> {
         let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
         (bits <= 32).then(|| Self { first: u32::from(address) & mask, bits })
@@ -159,7 +164,8 @@ impl Range {
         wide.contains(Ipv4Addr::from(narrow.first))
     }
 
-    /// The first host address of the CIDR, which the node's bridge has. `None` for a prefix of 31 or 32 bits.
+    /// The first host address of the CIDR, which is the address of the node's bridge. `None` for a prefix of 31 or 32
+    /// bits.
     pub fn gateway(self) -> Option<Ipv4Addr> {
         (self.bits <= 30).then(|| Ipv4Addr::from(self.first + 1))
     }
@@ -172,7 +178,7 @@ impl core::fmt::Display for Range {
 }
 
 impl Service {
-    /// Decodes a Service; its metadata is not read.
+    /// Decodes a Service without its metadata.
     pub fn read(object: &Value) -> Result<Self, Malformed> {
         let core_v1::Service { spec, status, .. } =
             Deserialize::deserialize(object).map_err(|it| Malformed::new("services", it))?;
@@ -225,8 +231,8 @@ impl Port {
 }
 
 impl Slice {
-    /// Decodes an EndpointSlice and its labels; other metadata is not read. `None` if the slice belongs to no Service or
-    /// has the address type `FQDN`.
+    /// Decodes an EndpointSlice and its labels. Other metadata is not read. `None` if the slice belongs to no Service,
+    /// or has the address type `FQDN`.
     pub fn read(labels: &BTreeMap<String, String>, object: &Value) -> Result<Option<Self>, Malformed> {
         let Some(service) = labels.get(LABEL_SERVICE_NAME).filter(|it| !it.is_empty()) else {
             return Ok(None);
@@ -275,7 +281,7 @@ impl Endpoint {
 }
 
 impl Node {
-    /// Decodes a node and its labels; other metadata is not read.
+    /// Decodes a node and its labels. Other metadata is not read.
     pub fn read(labels: &BTreeMap<String, String>, object: &Value) -> Result<Self, Malformed> {
         let core_v1::Node { spec, status, .. } =
             Deserialize::deserialize(object).map_err(|it| Malformed::new("nodes", it))?;

@@ -1,4 +1,4 @@
-//! The service proxy of a node: Services to nftables rules, DNS answers, routes and environment variables.
+//! The service proxy of a node: computes nftables rules, DNS answers, routes and environment variables from Services.
 //!
 //! ```text
 //! API objects -> ProxyState -> nft_table::build_table     -> nft_script: the whole table, or the changes
@@ -35,13 +35,13 @@ pub struct ProxyState {
     services: BTreeMap<ObjectKey, Service>,
     /// EndpointSlices by Service, then by the name of the slice.
     slices: BTreeMap<ObjectKey, BTreeMap<Text, Slice>>,
-    /// The Service of each EndpointSlice.
+    /// The key of the Service of each EndpointSlice.
     owners: BTreeMap<ObjectKey, ObjectKey>,
     nodes: BTreeMap<Text, Node>,
 }
 
 impl ProxyState {
-    /// Adds or updates a Service, and returns whether anything changed.
+    /// Adds or updates a Service. Like all functions that change the state, returns whether anything changed.
     pub fn put_service(&mut self, key: ObjectKey, service: Service) -> bool {
         self.services.insert(key, service.clone()).as_ref() != Some(&service)
     }
@@ -50,6 +50,7 @@ impl ProxyState {
         self.services.remove(key).is_some()
     }
 
+    /// Adds or updates an EndpointSlice. `None` removes the EndpointSlice.
     pub fn put_slice(&mut self, key: ObjectKey, slice: Option<Slice>) -> bool {
         // A slice without a Service, or with FQDN addresses, is ignored.
         let Some(slice) = slice else { return self.remove_slice(&key) };
@@ -90,11 +91,13 @@ impl ProxyState {
         self.services.len() != before
     }
 
+    /// Removes the EndpointSlices that a list does not contain.
     pub fn retain_slices(&mut self, listed: &BTreeSet<ObjectKey>) -> bool {
         let gone: Vec<ObjectKey> = self.owners.keys().filter(|it| !listed.contains(it)).cloned().collect();
         gone.iter().filter(|key| self.remove_slice(key)).count() != 0
     }
 
+    /// Removes the nodes that a list does not contain.
     pub fn retain_nodes(&mut self, listed: &BTreeSet<ObjectKey>) -> bool {
         let names: BTreeSet<&Text> = listed.iter().map(|it| &it.name).collect();
         let before = self.nodes.len();

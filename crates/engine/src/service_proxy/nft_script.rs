@@ -1,4 +1,4 @@
-//! The script for `nft` that creates or updates a table.
+//! Writes the script for `nft` that creates or updates the nftables table.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -6,14 +6,16 @@ use core::fmt::Write as _;
 
 use super::nft_table::{NftSet, NftTable};
 
-/// Family and name of the nftables table that holds all rules of the service proxy, and no others.
+/// Family and name of the nftables table of the service proxy. It contains all rules of the service proxy, and no
+/// others.
 const TABLE_NAME: &str = "ip muster";
 
-/// Maximum number of set elements on one line of the script: error messages of `nft` repeat the whole line.
+/// Maximum number of set elements on one line of the script. It keeps error messages of `nft` short, because they
+/// repeat the whole line.
 const ELEMENTS_PER_LINE_MAX: usize = 256;
 
 impl NftTable {
-    /// The script that replaces the table in one transaction, whatever its content is.
+    /// The script that replaces the whole table in one transaction.
     pub fn replacement(&self) -> String {
         let mut out = String::new();
         let _ = writeln!(out, "add table {TABLE_NAME}\ndelete table {TABLE_NAME}\nadd table {TABLE_NAME}");
@@ -21,16 +23,16 @@ impl NftTable {
         out
     }
 
-    /// The script that changes the table from `before` in one transaction. Unchanged sets stay, and with them the
-    /// session affinity of clients. Empty if nothing changes.
+    /// The script that changes the table from `before` to this table in one transaction. Unchanged sets stay, so that
+    /// clients keep their session affinity. Empty if nothing changes.
     pub fn difference(&self, before: &Self) -> String {
         let mut out = String::new();
         self.write_changes(before, &mut out);
         out
     }
 
-    /// Writes the commands that change the table from `before`. References are deleted before the objects that they
-    /// refer to, and added after them.
+    /// Writes the commands that change the table from `before` to this table. References are deleted before the objects
+    /// that they refer to, and added after them.
     fn write_changes(&self, before: &Self, out: &mut String) {
         let is_same_kind = |one: &NftSet, other: &NftSet| one.declaration == other.declaration;
         for (name, set) in &before.sets {
@@ -92,6 +94,7 @@ impl NftTable {
     }
 }
 
+/// The word `map` or `set` in `nft` commands.
 fn object_type(set: &NftSet) -> &'static str {
     if set.is_map { "map" } else { "set" }
 }

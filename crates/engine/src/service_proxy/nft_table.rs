@@ -1,4 +1,4 @@
-//! The nftables rules of a node as a value, from which the `nft` script is written.
+//! Builds the nftables table of a node as a value. The `nft` script is written from this value.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -17,11 +17,12 @@ use super::{ProxyState, Routes};
 /// Name of the network bridge of the node's pods.
 pub(super) const BRIDGE_NAME: &str = "cni0";
 
-/// Mark of packets that are to be masqueraded. Upstream: `--iptables-masquerade-bit`, 14.
+/// Mark of packets that are to be masqueraded. Upstream: bit 14 (`--iptables-masquerade-bit`).
 const MASQUERADE_MARK: &str = "0x4000";
 
-/// First rule of every chain that could redirect or reject a connection: the node always reaches its API server.
-const ACCEPT_API_SERVER: &str = "ip daddr . tcp dport @api-server accept";
+/// First rule of every chain that could redirect or reject a connection, so that the node always reaches its API
+/// server.
+const ACCEPT_API_SERVER_RULE: &str = "ip daddr . tcp dport @api-server accept";
 
 /// Configuration and addresses of this node.
 #[derive(Debug, Clone, Default)]
@@ -31,27 +32,28 @@ pub struct ThisNode {
     pub addresses: Vec<Ipv4Addr>,
     /// Address of the node's DNS server, if it runs one.
     pub dns: Option<Ipv4Addr>,
-    /// Whether `bridge-nf-call-iptables` is off: packets between two pods of the node bypass the nftables rules, so
-    /// replies are only translated back if they are routed through the node.
+    /// Whether `bridge-nf-call-iptables` is off. Then packets between two pods of the node bypass the nftables rules,
+    /// so replies are only translated back if they are routed through the node.
     pub bridge_netfilter_disabled: bool,
-    /// Addresses of the API server.
+    /// Addresses and ports of the API server.
     pub server: Vec<(Ipv4Addr, u16)>,
-    /// CIDRs that `externalIPs` of Services may be in.
+    /// CIDRs from which Services may have `externalIPs`.
     pub external_ips: Vec<Range>,
 }
 
-/// The node's nftables table. Rules of others are in other tables, and not touched.
+/// The nftables table of the service proxy on this node. Rules of other programs are in other tables and are not
+/// changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NftTable {
     /// Sets and maps of the table, by name.
     pub(super) sets: BTreeMap<String, NftSet>,
     pub(super) chains: BTreeMap<String, NftChain>,
-    /// The endpoints of each UDP address and port, for the cleanup of conntrack entries. The address `None` stands for
-    /// all addresses of the node.
+    /// The endpoints of each UDP address and port of a Service, for the cleanup of conntrack entries. The address
+    /// `None` stands for all addresses of the node.
     flows: BTreeMap<(Option<Ipv4Addr>, u16), BTreeSet<Backend>>,
 }
 
-/// A UDP conntrack entry: the original destination, and the endpoint that it was translated to.
+/// A UDP conntrack entry: the original destination, and the endpoint to which the kernel translated it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UdpFlow {
     pub destination: (Ipv4Addr, u16),
@@ -64,9 +66,9 @@ impl NftTable {
         self.flows != before.flows
     }
 
-    /// Rule: the kernel sends packets of a UDP flow to the same endpoint as long as the flow is active; if that is no
-    /// endpoint of the Service any more, the conntrack entry is deleted, and the next packet goes to another one.
-    /// Upstream: `CleanStaleEntries`.
+    /// Rule: the kernel sends packets of a UDP flow to the same endpoint as long as the flow is active. If that address
+    /// is no longer an endpoint of the Service, the conntrack entry is deleted, and the next packet goes to another
+    /// endpoint. Upstream: `CleanStaleEntries`.
     pub fn is_stale(&self, before: &Self, flow: UdpFlow) -> bool {
         let (address, port) = flow.destination;
         // A flow that was not translated did not match our rules.
@@ -77,24 +79,29 @@ impl NftTable {
     }
 }
 
+/// A set or map of the nftables table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NftSet {
     pub(super) is_map: bool,
+    /// Type and flags of the set, as in an `nft` script.
     pub(super) declaration: String,
+    /// The elements, with the values of a map. The values of a set are empty.
     pub(super) elements: BTreeMap<String, String>,
 }
 
+/// A chain of the nftables table, with its rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NftChain {
-    /// Type, hook and priority of a base chain; empty for other chains.
+    /// Type, hook and priority of a base chain. Empty for other chains.
     pub(super) hook: &'static str,
     pub(super) rules: Vec<String>,
 }
 
+/// Address and port of an endpoint.
 type Backend = (Ipv4Addr, u16);
 
-/// Rule: the cluster IP and the node port of a Service lead to its endpoints; without endpoints, connections are
-/// rejected.
+/// Rule: connections to the cluster IP and to the node port of a Service are redirected to its endpoints. If the
+/// Service has no endpoints, connections are rejected.
 pub fn build_table(state: &ProxyState, me: &ThisNode, routes: &Routes) -> NftTable {
     let reserved = ReservedAddresses::of(state, me, routes);
     let mut builder =
@@ -111,8 +118,9 @@ pub fn build_table(state: &ProxyState, me: &ThisNode, routes: &Routes) -> NftTab
     builder.table
 }
 
-/// Rule: traffic goes to ready endpoints: those with a hint for this node, else those with a hint for its zone, else
-/// all; if none is ready, to those that are serving and terminating. Upstream: `CategorizeEndpoints`.
+/// Rule: traffic goes to ready endpoints with a hint for this node, else to ready endpoints with a hint for this node's
+/// zone, else to all ready endpoints. If no endpoint is ready, traffic goes to endpoints that are serving and
+/// terminating. Upstream: `CategorizeEndpoints`.
 fn cluster_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str, zone: Option<&str>) -> Vec<PortEndpoint<'a>> {
     let ready: Vec<PortEndpoint<'a>> = all.iter().filter(|it| it.endpoint.ready).copied().collect();
     if ready.is_empty() {
@@ -131,8 +139,8 @@ fn cluster_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str, zone: Option<&str>)
     ready
 }
 
-/// Rule: with the traffic policy `Local`, only endpoints on this node get traffic; without any it is dropped, so that a
-/// load balancer's health check fails. Upstream: `CategorizeEndpoints`.
+/// Rule: with the traffic policy `Local`, only endpoints on this node get traffic. If there is no such endpoint,
+/// traffic is dropped, so that the health check of a load balancer fails. Upstream: `CategorizeEndpoints`.
 fn local_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str) -> Vec<PortEndpoint<'a>> {
     let here = || all.iter().filter(|it| it.endpoint.node.as_deref() == Some(me));
     let ready: Vec<PortEndpoint<'a>> = here().filter(|it| it.endpoint.ready).copied().collect();
@@ -143,7 +151,7 @@ fn local_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str) -> Vec<PortEndpoint<'
     }
 }
 
-/// An endpoint, and its address and port for one port of the Service.
+/// An endpoint, with the address and port number at which it serves one port of the Service.
 #[derive(Clone, Copy)]
 struct PortEndpoint<'a> {
     endpoint: &'a Endpoint,
@@ -156,11 +164,13 @@ impl Endpoint {
     }
 }
 
+/// Builds the nftables table.
 struct TableBuilder<'a> {
     state: &'a ProxyState,
     me: &'a ThisNode,
     table: NftTable,
     reserved: ReservedAddresses<'a>,
+    /// Whether the node's DNS server, and not a Service, answers at the DNS address.
     is_dns_ours: bool,
 }
 
@@ -197,7 +207,7 @@ impl TableBuilder<'_> {
         }
     }
 
-    /// Adds the rules of a Service port, and returns whether it has endpoints.
+    /// Adds the rules of a Service port. Returns whether the port has endpoints.
     fn add_port(
         &mut self,
         key: &ObjectKey,
@@ -255,7 +265,8 @@ impl TableBuilder<'_> {
         has_any
     }
 
-    /// Adds the chain for external traffic: to a node port, an external IP or a load balancer IP.
+    /// Adds the chain for external traffic to a Service port: traffic to a node port, an external IP or a load balancer
+    /// IP.
     fn add_external_chain(
         &mut self,
         service: &Service,
@@ -350,8 +361,8 @@ impl TableBuilder<'_> {
         self.table.chains.insert(chain.into(), NftChain { hook: "", rules });
     }
 
-    /// Rule: traffic of pods that leaves the pod network is masqueraded, and so is traffic whose replies would
-    /// otherwise bypass the node.
+    /// Rule: traffic of pods to destinations outside the pod network is masqueraded, and so is traffic whose replies
+    /// would otherwise bypass the node.
     fn add_base_chains(&mut self, own: Option<Range>, routes: &Routes) {
         for range in own.iter().chain(routes.keys()) {
             self.add_element("pods", range.to_string(), String::new());
@@ -375,12 +386,12 @@ impl TableBuilder<'_> {
             "type nat hook prerouting priority dstnat;",
             // A pod on another node would reply to a client outside the cluster directly.
             &[
-                ACCEPT_API_SERVER,
+                ACCEPT_API_SERVER_RULE,
                 &format!("ip daddr @cluster-ips ip saddr != @pods {marked}"),
                 "jump balance",
             ],
         );
-        base("nat-output", "type nat hook output priority -100;", &[ACCEPT_API_SERVER, "jump balance"]);
+        base("nat-output", "type nat hook output priority -100;", &[ACCEPT_API_SERVER_RULE, "jump balance"]);
         let as_node = "masquerade fully-random";
         let mut after = [
             format!(
@@ -400,7 +411,7 @@ impl TableBuilder<'_> {
         base("nat-postrouting", "type nat hook postrouting priority srcnat;", &after);
         // A packet that still has a Service address here has no endpoint.
         let refuse = [
-            ACCEPT_API_SERVER,
+            ACCEPT_API_SERVER_RULE,
             // Only new connections are rejected. TCP gets a reset: clients retry after any other error.
             "ct state new meta l4proto tcp ip daddr @cluster-ips reject with tcp reset",
             "ct state new ip daddr @cluster-ips reject",
@@ -451,7 +462,8 @@ pub(super) fn ipv4_of(address: &IpAddr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Whether namespace and name are DNS labels. Other names are refused, because they become part of the `nft` script.
+/// Whether namespace and name consist of characters of DNS labels. Other names are refused, because names become part
+/// of the `nft` script.
 fn is_safe_name(key: &ObjectKey) -> bool {
     let is_safe_name = |it: &str| {
         !it.is_empty()

@@ -1,4 +1,4 @@
-//! Addresses that rules of Services must not capture, because they belong to something else.
+//! Addresses that the rules of a Service must not redirect, because they belong to something else.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -12,11 +12,15 @@ use super::{ProxyState, Routes};
 pub(super) struct ReservedAddresses<'a> {
     /// Addresses of the API server and of this node, from the node's own configuration and kernel.
     own: BTreeSet<Ipv4Addr>,
+    /// The pod CIDR of this node.
     own_pods: Option<Range>,
     /// Addresses of all nodes, from their Node objects.
     nodes: BTreeSet<Ipv4Addr>,
+    /// The pod CIDRs of all nodes.
     pods: Vec<Range>,
+    /// The cluster IPs of all Services, and the address of the node's DNS server.
     cluster_ips: BTreeSet<Ipv4Addr>,
+    /// CIDRs from which Services may have `externalIPs`.
     allowed: &'a [Range],
 }
 
@@ -40,9 +44,9 @@ impl<'a> ReservedAddresses<'a> {
         }
     }
 
-    /// Rule: an external address is programmed only if it belongs to nothing else: not to the API server, a node, a pod
-    /// or the cluster IP of any Service. Those of `externalIPs` must also be in a range that the operator allowed.
-    /// Upstream programs all of them (CVE-2020-8554).
+    /// Rule: an external address of a Service gets rules only if it is not the address of the API server, of a node or
+    /// of a pod, and not a cluster IP. An address of `externalIPs` must also be in a CIDR that the operator allowed.
+    /// Upstream writes rules for all external addresses (CVE-2020-8554).
     pub(super) fn external_addresses(&self, service: &Service) -> Vec<Ipv4Addr> {
         let is_allowed = |it: &&Ipv4Addr| self.allowed.iter().any(|range| range.contains(**it));
         let named = service.external_ips.iter().filter(is_allowed);
@@ -56,14 +60,15 @@ impl<'a> ReservedAddresses<'a> {
         all.into_iter().filter(is_free).collect()
     }
 
-    /// Rule: a cluster IP is programmed unless it is the address of the API server, of this node or of a pod on it.
-    /// Addresses of other Node objects do not count: each node writes its own, and could hijack any Service of all
-    /// others.
+    /// Rule: a cluster IP gets rules unless it is the address of the API server, of this node or of a pod on this node.
+    /// Addresses of other Node objects do not count. Each node writes its own Node object, and could otherwise disable
+    /// any Service on all other nodes.
     pub(super) fn cluster_ips(&self, addresses: &[IpAddr]) -> Vec<Ipv4Addr> {
         addresses.iter().filter_map(ipv4_of).filter(|it| !self.is_own(*it)).collect()
     }
 
-    /// Whether the address is special, or belongs to the API server, to this node or to a pod on it.
+    /// Whether the address is special (loopback, link-local, multicast …), or belongs to the API server, to this node
+    /// or to a pod on this node.
     fn is_own(&self, address: Ipv4Addr) -> bool {
         let is_special = address.is_loopback()
             || address.is_link_local()

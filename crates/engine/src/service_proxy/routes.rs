@@ -1,4 +1,4 @@
-//! Routes to the pods of other nodes.
+//! Computes the routes to the pods of other nodes.
 
 use alloc::collections::BTreeMap;
 use core::net::Ipv4Addr;
@@ -6,12 +6,12 @@ use core::net::Ipv4Addr;
 use super::ProxyState;
 use super::facts::Range;
 
-/// Routes to pods of other nodes: the node's address for each pod CIDR.
+/// Routes to the pods of other nodes: for each pod CIDR the address of its node.
 pub type Routes = BTreeMap<Range, Ipv4Addr>;
 
-/// Rule: the pod range of another node is routed to that node if both are on one network; else the network routes it.
-/// If two nodes claim overlapping ranges, the first by name gets it. A range that overlaps this node's own, or contains
-/// a node's address, is ignored.
+/// Rule: the pod CIDR of another node gets a route to that node if both nodes are on one network. Otherwise the network
+/// routes the CIDR. If the CIDRs of two nodes overlap, only the CIDR of the first node by name gets a route. A CIDR
+/// that overlaps this node's own CIDR, or contains the address of a node, is ignored.
 pub fn routes(state: &ProxyState, me: &str, network: Option<Range>) -> Routes {
     let mut routes = Routes::new();
     let own = state.node(me);

@@ -115,7 +115,7 @@ pub(crate) fn carry_out(plan: Plan, mut answer: impl FnMut(&Call) -> Response) -
                     calls += &format!("  refused: {refusal}");
                 }
                 calls.push('\n');
-                act.outcome(&call, outcome);
+                act.apply_response(&call, outcome);
             }
         }
     }

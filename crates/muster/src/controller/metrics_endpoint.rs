@@ -17,13 +17,14 @@ use muster_control::{ExplainQueries, Monitor, QueryError};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// Maximum number of connections: enough for a metrics scraper, the kubelet's probes and a few users.
+/// Maximum number of concurrent connections, enough for a metrics scraper, the kubelet's probes and a few users.
 const CONNECTIONS_MAX: usize = 32;
 
 /// Maximum duration of a connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Delay after a failed accept, for example when no file descriptors are left.
+/// Delay before connections are accepted again after an accept failed, for example because no file descriptors are
+/// left.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// The listener for metrics, health checks and explain queries.

@@ -1,12 +1,11 @@
 //! Writes to standard error and standard output.
 //!
-//! Rule: writing to standard error never blocks or ends the process, even if it is a file on a full disk, a closed
-//! pipe, or a pipe that is not read. Log lines and messages pass through one bounded queue to a writer thread. A line
-//! that cannot be queued or written is dropped. When writing succeeds again, the first dropped line and the number of
-//! the others are written.
+//! Rule: writing to standard error never blocks or ends the process, even if standard error is a file on a full disk, a
+//! closed pipe, or a pipe that is not read. Log lines and messages pass through one bounded queue to a writer thread. A
+//! line that cannot be queued or written is dropped. When writing succeeds again, the first unwritten line and the
+//! number of other dropped lines are written.
 //!
-//! Rule: a standard output that cannot be written does not end a command before its work is done, see
-//! [`print_to_stdout`].
+//! Rule: if standard output cannot be written, a command still finishes its work, see [`print_to_stdout`].
 
 use std::fmt::Display;
 use std::io::{self, Write, stderr, stdout};
@@ -18,30 +17,33 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Capacity of the queue in lines, and maximum length of a log line: 8 MiB in total.
+/// Capacity of the queue in lines, and maximum length of a log line. A full queue has at most 8 MiB.
 const QUEUED_LINES_MAX: usize = 1024;
 const LINE_BYTES_MAX: usize = 8 * 1024;
 
-/// Interval between retries after a failed write, while nothing else is logged.
+/// Interval between retries after a failed write while no new line is logged.
 const WRITE_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Maximum wait for queued lines when the process exits, and the interval between attempts to enter a full queue.
+/// Maximum wait for queued lines when the process exits, and the interval between attempts to add a flush message to a
+/// full queue.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 const FLUSH_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The first error of [`print_to_stdout`].
 static STDOUT_ERROR: OnceLock<io::Error> = OnceLock::new();
 
+/// The queue of lines for standard error, once the writer thread is started.
 static STDERR_QUEUE: OnceLock<StderrQueue> = OnceLock::new();
 
 /// Sender of the queue to the thread that writes standard error.
 #[derive(Debug, Clone)]
 pub(super) struct StderrQueue(SyncSender<QueueMessage>);
 
+/// A message to the thread that writes standard error.
 #[derive(Debug)]
 enum QueueMessage {
     Line(Vec<u8>),
-    /// Acknowledged when all earlier lines have been written or dropped.
+    /// A request that is acknowledged when all earlier lines have been written or dropped.
     Flush(SyncSender<()>),
 }
 
@@ -49,7 +51,7 @@ enum QueueMessage {
 static DROPPED_LINES: AtomicU64 = AtomicU64::new(0);
 
 impl StderrQueue {
-    /// Starts the writer thread once. If it cannot be started, lines are dropped.
+    /// Starts the writer thread at the first call. If the thread cannot be started, lines are dropped.
     pub(super) fn start_writer() -> Self {
         let started = || {
             let (sender, messages) = sync_channel(QUEUED_LINES_MAX);
@@ -83,8 +85,8 @@ pub(crate) fn flush() {
     let _ = flushed.recv_timeout(deadline.saturating_duration_since(Instant::now()));
 }
 
-/// Prints lines to standard output, for commands that exit when their work is done. Printing stops at the first error;
-/// [`stdout_result`] returns it.
+/// Prints lines to standard output, for commands that exit when their work is done. Printing stops at the first error,
+/// which [`stdout_result`] returns.
 pub(crate) fn print_to_stdout(text: impl Display) {
     if STDOUT_ERROR.get().is_none()
         && let Err(error) = write_stdout(&with_newline(text))
@@ -103,8 +105,8 @@ pub(crate) fn stdout_result() -> anyhow::Result<()> {
     }
 }
 
-/// Prints the `ready:` line of a long-running process. Errors are ignored, and a standard output that blocks is waited
-/// for at most [`FLUSH_TIMEOUT`].
+/// Prints the `ready:` line of a long-running process. Errors are ignored. If standard output blocks, the function
+/// waits at most [`FLUSH_TIMEOUT`].
 pub(crate) fn print_ready_line(line: impl Display) {
     let line = with_newline(line);
     let (done, written) = sync_channel(1);
@@ -127,7 +129,7 @@ pub(crate) fn overwrite_terminal_line(line: impl Display) {
     StderrQueue::start_writer().send(format!("\r{line}\x1b[K").into_bytes());
 }
 
-/// Appends a newline to a text that does not end with one; an empty text stays empty.
+/// Appends a newline to a text that does not end with a newline. An empty text stays empty.
 fn with_newline(text: impl Display) -> String {
     let mut text = text.to_string();
     if !text.is_empty() && !text.ends_with('\n') {
@@ -214,7 +216,7 @@ impl UnwrittenLines<'_> {
         }
     }
 
-    /// Writes the first line and the number of the others. Returns whether all of it was written.
+    /// Writes the first line and the number of other dropped lines. Returns whether the write succeeded.
     fn write_summary(&mut self, out: &mut impl Write) -> bool {
         if let Some(line) = &self.first {
             if out.write_all(line).is_err() {

@@ -1,4 +1,4 @@
-//! Suppression of repeated warnings: during an outage every heartbeat, connection or retry fails with the same message.
+//! Suppresses repeated warnings. During an outage every heartbeat, connection or retry fails with the same message.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -10,10 +10,10 @@ use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
-/// Time in which the same message with the same fields is printed only once.
+/// Interval in which the same message with the same fields is printed only once.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Maximum number of distinct messages (other objects or other errors) that one call site prints within
+/// Maximum number of distinct messages, for example about different objects, that one call site prints within
 /// [`REPEAT_INTERVAL`].
 const MESSAGES_PER_SITE_MAX: usize = 20;
 
@@ -35,14 +35,16 @@ pub(super) struct RecentMessages {
     sites: HashMap<Identifier, CallSiteMessages>,
 }
 
+/// Recently printed messages of one call site.
 #[derive(Debug, Default)]
 struct CallSiteMessages {
     /// At most [`MESSAGES_PER_SITE_MAX`] messages, by the hash of message and fields.
     printed: HashMap<u64, PrintedMessage>,
-    /// Number of messages suppressed because the call site printed too many distinct ones.
+    /// Number of messages that were suppressed because the call site printed too many distinct messages.
     suppressed: u64,
 }
 
+/// When a message was last printed, and how often it was suppressed since then.
 #[derive(Debug)]
 struct PrintedMessage {
     at: Instant,
@@ -50,7 +52,7 @@ struct PrintedMessage {
 }
 
 /// Rule: a warning or error with the same call site, message and fields is printed at most once in 30 s, and a call
-/// site prints at most 20 distinct messages in that time. Other levels are not limited: they are off by default.
+/// site prints at most 20 distinct messages in that time. Messages of other levels are not limited.
 pub(super) fn decide_print(
     repeats: &Mutex<RecentMessages>,
     event: &Event<'_>,
@@ -94,7 +96,7 @@ impl CallSiteMessages {
     }
 }
 
-/// Hasher over the names and values of all fields of a log event, the message included.
+/// Hasher over the names and values of all fields of a log event, including the message.
 struct FieldHasher(DefaultHasher);
 
 impl Visit for FieldHasher {

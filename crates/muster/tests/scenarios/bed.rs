@@ -114,7 +114,7 @@ impl Bed {
         let kubelets = muster_agent::sim::Fleet::register(kubelets, fleet).await.unwrap();
         tokio::spawn(kubelets.run(stop.clone()));
         tokio::spawn(muster_control::run_garbage_collector(
-            over_line(&collector, Actor::Garbage).await,
+            over_line(&collector, Actor::GarbageCollector).await,
             stop.clone(),
         ));
         tokio::spawn(muster_control::run_scheduler(

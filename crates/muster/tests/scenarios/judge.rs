@@ -128,9 +128,9 @@ pub(crate) fn unsettled(objects: &[(Kind, Value)], dead: &BTreeSet<Text>, now: T
     let outlook = ConvergenceCheck {
         view: &view,
         clock: now,
-        dead: dead.clone(),
-        never_ready: BTreeSet::new(),
-        refuses_pods: false,
+        dead_nodes: dead.clone(),
+        never_ready_pods: BTreeSet::new(),
+        rejects_new_pods: false,
     };
     if let Some(pod) = view.pods.values().find(|it| !it.bound && it.is_live()) {
         let detail = format!("{} is not bound", pod.key);

@@ -335,7 +335,7 @@ impl Soak {
     }
 
     async fn join(&mut self) {
-        let number = sim::free_numbers(self.client()).await.unwrap().next().expect("there are numbers");
+        let number = sim::free_node_numbers(self.client()).await.unwrap().next().expect("there are numbers");
         let name = format!("sim-{number}");
         self.note(&name, "join");
         let new = sim::NewNode { name, number, fleet: "up".to_owned(), ..sim::NewNode::default() };

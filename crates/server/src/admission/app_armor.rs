@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::AdmissionAttributes;
 use crate::request::RequestContext;
 use crate::unstructured::str_at;
-use crate::validation::is_app_armor_profile;
+use crate::validation::is_valid_app_armor_profile;
 
 const ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 
@@ -53,7 +53,7 @@ fn profile_from_annotation(annotation: &str) -> Option<Value> {
         "runtime/default" => json!({"type": "RuntimeDefault"}),
         other => json!({"type": "Localhost", "localhostProfile": other.strip_prefix("localhost/")?}),
     };
-    is_app_armor_profile(&profile).then_some(profile)
+    is_valid_app_armor_profile(&profile).then_some(profile)
 }
 
 #[cfg(test)]

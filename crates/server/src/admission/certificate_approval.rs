@@ -68,7 +68,7 @@ pub(crate) fn check_signing_request_write(
 pub(crate) const MASTERS_FORBIDDEN_MESSAGE: &str =
     "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
 
-/// Whether the signing request includes the group `system:masters`.
+/// Whether the request is for a certificate in the group `system:masters`.
 pub(crate) fn requests_masters_group(request: &CertificateRequest) -> bool {
     request.organizations.iter().any(|it| it == MASTERS_GROUP)
 }
@@ -91,7 +91,8 @@ pub(crate) fn set_condition_times(now: Timestamp, new: &mut Value, old: &Value) 
     }
 }
 
-/// Whether RBAC allows the user the verb on the signer, by its name or by `domain/*`.
+/// Whether the user may use the verb on the signer. RBAC rules may name the signer, or all signers of its domain as
+/// `domain/*`.
 fn is_allowed_on_signer(access: &AccessControl, user: &User, verb: &str, signer: &str) -> bool {
     let domain = signer.split('/').next().unwrap_or_default();
     [signer.to_owned(), format!("{domain}/*")].into_iter().any(|name| {
@@ -105,7 +106,8 @@ fn is_allowed_on_signer(access: &AccessControl, user: &User, verb: &str, signer:
     })
 }
 
-/// Whether the bootstrap token with these `extra` attributes may be used to join this node.
+/// Whether a user with these `extra` attributes may join this node. The attributes of a bootstrap token may name the
+/// only node that it may join.
 pub(crate) fn may_join_node(extra: &Value, node: &str) -> bool {
     let nodes = list_at(extra, NODE_EXTRA_KEY);
     nodes.is_empty() || nodes.iter().any(|it| it == node)

@@ -15,6 +15,7 @@ use crate::unstructured::list_at;
 #[derive(Debug, Default)]
 pub(crate) struct AllowedExternalIps(RwLock<Vec<ExternalIpRange>>);
 
+/// An IP address range: its first address, and its prefix length in bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ExternalIpRange {
     first: IpAddr,
@@ -39,7 +40,7 @@ impl AllowedExternalIps {
 }
 
 impl ExternalIpRange {
-    /// Parses CIDR notation. Returns `None` for an invalid range or one with bits set after its prefix.
+    /// Parses CIDR notation. Returns `None` if the text is not a CIDR or has host bits set.
     fn parse(text: &str) -> Option<Self> {
         let (first, bits) = text.split_once('/')?;
         let range = Self { first: first.parse().ok()?, bits: bits.parse().ok()? };
@@ -61,14 +62,14 @@ fn address_bits(address: IpAddr) -> (u128, u8) {
     }
 }
 
-/// Clears all bits of an address after its network prefix.
+/// Clears the host bits of an address: all bits after its network prefix.
 fn network_bits(number: u128, width: u8, bits: u8) -> u128 {
     let rest = u32::from(width - bits);
     number.checked_shr(rest).unwrap_or(0).checked_shl(rest).unwrap_or(0)
 }
 
-/// Rule: a Service may add only external IPs that the operator allowed. External IPs that it already has stay, so that
-/// its other fields can be updated; nodes do not program them until they are allowed.
+/// Rule: a Service may add only external IPs that the operator allowed. A Service keeps the external IPs that it
+/// already has, so that its other fields can be updated. Nodes do not program an external IP until it is allowed.
 pub(super) fn validate(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,

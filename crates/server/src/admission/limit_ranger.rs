@@ -86,7 +86,7 @@ fn apply_defaults(range: &Value, pod: &mut Value) {
     }
 }
 
-/// Error messages for the constraints of a LimitRange that the pod violates.
+/// Returns error messages for the constraints of a LimitRange that the pod violates.
 fn limit_range_violations(range: &Value, pod: &Value) -> Vec<String> {
     let mut errors = Vec::new();
     for limit in list_at(&range["spec"], "limits") {
@@ -95,12 +95,12 @@ fn limit_range_violations(range: &Value, pod: &Value) -> Vec<String> {
             "Container" => {
                 for container in list_at(spec, "containers").iter().chain(list_at(spec, "initContainers")) {
                     let of = |which: &str| quantities_from_json(&container["resources"][which]);
-                    check_limit(limit, &of("requests"), &of("limits"), &mut errors);
+                    check_limit_range_item(limit, &of("requests"), &of("limits"), &mut errors);
                 }
             }
             "Pod" => {
                 let of = |which| pod_resources(pod, which);
-                check_limit(limit, &of("requests"), &of("limits"), &mut errors);
+                check_limit_range_item(limit, &of("requests"), &of("limits"), &mut errors);
             }
             _ => {}
         }
@@ -108,8 +108,9 @@ fn limit_range_violations(range: &Value, pod: &Value) -> Vec<String> {
     errors
 }
 
-/// Checks the min, max and maxLimitRequestRatio of one LimitRange item.
-fn check_limit(
+/// Checks `min`, `max` and `maxLimitRequestRatio` of one item of a LimitRange. Appends the messages of violations to
+/// `errors`.
+fn check_limit_range_item(
     limit: &Value,
     requests: &ResourceQuantities,
     limits: &ResourceQuantities,

@@ -10,7 +10,7 @@ mod namespace_lifecycle;
 mod node_address;
 pub(crate) mod node_restriction;
 mod node_taint;
-mod pod_range;
+mod pod_cidr;
 mod pod_security;
 mod priority;
 pub(crate) mod rbac_escalation;
@@ -35,10 +35,10 @@ use crate::storage::ObjectStorage;
 use crate::subresource::Subresource;
 use crate::unstructured::str_at;
 
-pub(crate) use pod_range::PodCidrAllocator;
+pub(crate) use pod_cidr::PodCidrAllocator;
 pub use pod_security::{LevelVersion, PodSecurity, PodSecurityLevel, PolicyVersion};
 pub(crate) use resource_quota::{QuotaAccessor, QuotaCharge, QuotaCharges, has_quotas, recalculate_quotas};
-pub(crate) use service_address::{API_SERVER_IP as SERVER_ADDRESS, DNS_IP as DNS_ADDRESS};
+pub(crate) use service_address::{API_SERVER_IP, DNS_IP};
 
 /// The write that admission plugins check. Upstream: `admission.Attributes`.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +48,7 @@ pub(crate) struct AdmissionAttributes<'a> {
     pub(crate) operation: AdmissionOperation<'a>,
 }
 
-/// The verb of the write, with the stored object on an update. Upstream: `admission.Operation`.
+/// The operation of the write. An update has the stored object. Upstream: `admission.Operation`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum AdmissionOperation<'a> {
     Create,
@@ -56,16 +56,16 @@ pub(crate) enum AdmissionOperation<'a> {
     Delete,
 }
 
-/// Runs the admission plugins of a write. Holds their configuration and the addresses, ports and quota charges in
-/// flight. Upstream: `chainAdmissionHandler`.
+/// Runs the admission plugins on a write. Holds the configuration of the plugins, the allocators of addresses and
+/// ports, and the quota charges in flight. Upstream: `chainAdmissionHandler`.
 #[derive(Debug)]
 pub(crate) struct AdmissionChain {
     storage: Arc<ObjectStorage>,
     access: Arc<AccessControl>,
     metrics: Arc<ServerMetrics>,
     service_addresses: service_address::ServiceAllocator,
-    pub(crate) pod_ranges: PodCidrAllocator,
-    pub(crate) charges: QuotaCharges,
+    pub(crate) pod_cidrs: PodCidrAllocator,
+    pub(crate) quota_charges: QuotaCharges,
     pub(crate) external_ips: external_ips::AllowedExternalIps,
     pub(crate) pod_security: pod_security::PodSecuritySettings,
 }
@@ -81,14 +81,14 @@ impl AdmissionChain {
             access,
             metrics,
             service_addresses: service_address::ServiceAllocator::default(),
-            pod_ranges: PodCidrAllocator::default(),
-            charges: QuotaCharges::default(),
+            pod_cidrs: PodCidrAllocator::default(),
+            quota_charges: QuotaCharges::default(),
             external_ips: external_ips::AllowedExternalIps::default(),
             pod_security: pod_security::PodSecuritySettings::default(),
         }
     }
 
-    /// Mutating admission. Runs before server-owned fields are set and before validation. `object` is null for a
+    /// Runs mutating admission, before server-owned fields are set and before validation. `object` is null for a
     /// delete.
     pub(crate) async fn mutate(
         &self,
@@ -108,7 +108,7 @@ impl AdmissionChain {
                 AdmissionPlugin::LimitRanger => limit_ranger::mutate(self, attributes, object),
                 AdmissionPlugin::ServiceAccount => service_account::mutate(self, attributes, object).await?,
                 AdmissionPlugin::NodeTaint => node_taint::mutate(attributes, object),
-                AdmissionPlugin::PodRange => pod_range::mutate(self, context, attributes, object)?,
+                AdmissionPlugin::PodCidr => pod_cidr::mutate(self, context, attributes, object)?,
                 AdmissionPlugin::Priority => priority::mutate(self, attributes, object)?,
                 AdmissionPlugin::TolerationSeconds => toleration_seconds::mutate(object),
                 AdmissionPlugin::RuntimeClass => runtime_class::mutate(self, attributes, object)?,
@@ -127,7 +127,8 @@ impl AdmissionChain {
         Ok(())
     }
 
-    /// Checks again that the namespace exists and is not terminating, after a namespace has changed during the request.
+    /// Checks again that the namespace exists and is not terminating. Called when the Namespace has changed during the
+    /// request.
     pub(crate) fn check_namespace(
         &self,
         attributes: AdmissionAttributes<'_>,
@@ -136,8 +137,9 @@ impl AdmissionChain {
         namespace_lifecycle::admit(self, attributes, object)
     }
 
-    /// Validating admission. Runs last, on the object as it would be stored; `object` is null for a delete. Quota usage
-    /// of the namespace is not recalculated while the returned charge exists.
+    /// Runs validating admission, as the last check, on the object as it would be stored. `object` is null for a
+    /// delete. Returns the quota charge of the write, if a quota applies. While the charge exists, the quota usage of
+    /// the namespace is not recalculated.
     pub(crate) async fn validate(
         &self,
         quotas: &dyn QuotaAccessor,
@@ -170,8 +172,8 @@ impl AdmissionChain {
         resource_quota::charge_quotas(self, quotas, context, attributes, object).await
     }
 
-    /// Checks writes that could escalate privileges: RBAC rules, certificate signing requests, writes by nodes, and
-    /// revocations. `new` is null for a delete.
+    /// Checks a write that could escalate privileges: a write to an RBAC object, a CertificateSigningRequest or a
+    /// revocation, or a write by a node. `new` is null for a delete.
     pub(crate) fn check_write(
         &self,
         user: &User,
@@ -207,7 +209,8 @@ impl AdmissionChain {
     }
 }
 
-/// Sets timestamps that the server owns: of conditions in signing requests, and of revocations.
+/// Sets the timestamps that the server owns: those of conditions in CertificateSigningRequests and those of
+/// revocations.
 fn set_server_timestamps(now: Timestamp, attributes: AdmissionAttributes<'_>, new: &mut Value) {
     if let AdmissionOperation::Update { old } = attributes.operation
         && attributes.target.kind.group == certificate_approval::CERTIFICATES_GROUP

@@ -12,13 +12,13 @@ use crate::error::ApiError;
 use crate::request::RequestContext;
 use crate::unstructured::{list_at, str_at};
 
-/// Rule: a node may not add to its own `status.addresses` an address in the Service range or in the pod CIDR of
-/// another Node, nor a second address in the cluster's pod range, because each address there blocks the
-/// allocation of one pod CIDR. Other users may add such addresses, and addresses that are already stored stay.
+/// Rule: a node may not add to its own `status.addresses` an address in the Service range or in the pod CIDR of another
+/// Node. Nor may it add a second address in the cluster's pod range, because each address in that range blocks the
+/// allocation of one pod CIDR. Other users may add such addresses. Addresses that are already stored are not checked.
 /// Upstream: does not check.
 ///
-/// Two Nodes may have the same address, and so may a Node and the API server: several agents on one machine share
-/// it.
+/// Two Nodes may have the same address, and so may a Node and the API server, because several agents on one machine
+/// share its address.
 pub(super) fn validate(
     admission: &AdmissionChain,
     context: &RequestContext,
@@ -36,11 +36,11 @@ pub(super) fn validate(
     let all: BTreeSet<Ipv4Addr> = all.collect();
     for added in list_at(&node["status"], "addresses").iter().filter(|it| !is_stored(it)) {
         let Some(address) = canonical_ipv4(str_at(added, "address")) else { continue };
-        if service_address::is_in_range(address) {
+        if service_address::is_in_service_range(address) {
             let why = format!("status.addresses: {address} is in the Service range 10.96.0.0/16");
             return Err(attributes.forbidden(node, &why));
         }
-        let ranges = &admission.pod_ranges;
+        let ranges = &admission.pod_cidrs;
         if ranges.contains(address) && 1 < all.iter().filter(|it| ranges.contains(**it)).count() {
             let why = "status.addresses: more than one address is in the cluster's pod range";
             return Err(attributes.forbidden(node, why));
@@ -85,7 +85,7 @@ mod tests {
         async fn new() -> Self {
             let registry = Registry::new(100);
             crate::bootstrap::ensure_test_objects(&registry, NOW.parse().unwrap()).await.unwrap();
-            registry.admission.pod_ranges.set_range("10.244.0.0/16", 0).unwrap();
+            registry.admission.pod_cidrs.set_range("10.244.0.0/16", 0).unwrap();
             Self { registry, said: String::new() }
         }
 

@@ -11,7 +11,7 @@ use crate::request::{RequestTarget, User};
 use crate::unstructured::{self, is_set, list_at, str_at};
 use muster_api::well_known::{ANNOTATION_CONFIG_MIRROR, KUBELET_LABELS, NAMESPACE_NODE_LEASE};
 
-/// Label domains, with their subdomains, in which a node may set any label on its Node.
+/// Domains in which a node may set any label on its Node; their subdomains are included.
 const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// A write by a node, with the new and the stored object.
@@ -23,8 +23,8 @@ pub(crate) enum NodeWrite<'a> {
 }
 
 /// Rule: a node may write its own Node (but no taints, and only some labels), its own Lease, and the status of pods
-/// bound to it; it may delete and evict those pods, create mirror pods on itself, and create tokens for those pods.
-/// Writes by other users pass.
+/// bound to it. It may delete and evict those pods, create mirror pods on itself, and create tokens for those pods.
+/// Writes by other users are not checked.
 pub(crate) fn check_node_write(
     access: &AccessControl,
     user: &User,
@@ -43,8 +43,8 @@ pub(crate) fn check_node_write(
     };
     let name = if target.name.is_empty() { object_name } else { &target.name };
     let checked = match (target.kind.group, target.kind.plural) {
-        ("", "pods") => check_pod(access, node, target, subresource, write),
-        ("", "nodes") => check_own_node(node, name, write),
+        ("", "pods") => check_pod_write(access, node, target, subresource, write),
+        ("", "nodes") => check_node_object_write(node, name, write),
         ("", "serviceaccounts") if subresource == "token" => check_token_request(access, node, target, write),
         ("coordination.k8s.io", "leases") => {
             if target.namespace.as_deref() != Some(NAMESPACE_NODE_LEASE) {
@@ -62,7 +62,7 @@ pub(crate) fn check_node_write(
 }
 
 /// Checks a node's write to a pod or one of its subresources.
-fn check_pod(
+fn check_pod_write(
     access: &AccessControl,
     node: &str,
     target: &RequestTarget,
@@ -146,7 +146,7 @@ fn check_mirror_pod(access: &AccessControl, node: &str, pod: &Value) -> Result<(
     // A reference would let the node read objects that it is not authorized to read.
     if let Some(plural) = ["secrets", "configmaps"]
         .iter()
-        .find(|it| !node_authorizer::referenced_names(&pod["spec"], it).is_empty())
+        .find(|it| !node_authorizer::names_referenced_by_pod(&pod["spec"], it).is_empty())
     {
         return Err(format!("node {node:?} can not create pods that reference {plural}"));
     }
@@ -168,14 +168,14 @@ fn check_mirror_pod(access: &AccessControl, node: &str, pod: &Value) -> Result<(
 }
 
 /// Checks a node's write to its own Node.
-fn check_own_node(node: &str, name: &str, write: NodeWrite<'_>) -> Result<(), String> {
+fn check_node_object_write(node: &str, name: &str, write: NodeWrite<'_>) -> Result<(), String> {
     if name != node {
         return Err(format!("node {node:?} is not allowed to modify node {name:?}"));
     }
     match write {
         NodeWrite::Delete => Ok(()),
         NodeWrite::Create { new } => {
-            let labels = forbidden_labels(&new["metadata"]["labels"], &Value::Null);
+            let labels = forbidden_label_changes(&new["metadata"]["labels"], &Value::Null);
             if labels.is_empty() {
                 return Ok(());
             }
@@ -188,7 +188,7 @@ fn check_own_node(node: &str, name: &str, write: NodeWrite<'_>) -> Result<(), St
             if list_at(&new["metadata"], "ownerReferences") != list_at(&old["metadata"], "ownerReferences") {
                 return Err(format!("node {node:?} is not allowed to modify ownerReferences"));
             }
-            let labels = forbidden_labels(&new["metadata"]["labels"], &old["metadata"]["labels"]);
+            let labels = forbidden_label_changes(&new["metadata"]["labels"], &old["metadata"]["labels"]);
             if labels.is_empty() {
                 return Ok(());
             }
@@ -197,8 +197,8 @@ fn check_own_node(node: &str, name: &str, write: NodeWrite<'_>) -> Result<(), St
     }
 }
 
-/// Changed labels that a node may not change, sorted.
-fn forbidden_labels(new: &Value, old: &Value) -> Vec<String> {
+/// Returns the keys of changed labels that a node may not change, sorted.
+fn forbidden_label_changes(new: &Value, old: &Value) -> Vec<String> {
     let keys =
         |it: &Value| it.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect::<Vec<_>>();
     let mut changed: Vec<String> =

@@ -87,7 +87,8 @@ pub(super) fn validate(
     }
 }
 
-/// The global default PriorityClass. If concurrent writes created several, the one with the lowest value.
+/// Returns the global default PriorityClass. If concurrent writes created several, returns the one with the lowest
+/// value.
 fn default_priority_class(admission: &AdmissionChain) -> Option<Value> {
     let (classes, _) = admission.storage.list(priority_class_kind(), None, &ObjectSelector::default());
     let classes =

@@ -3,17 +3,17 @@
 use serde_json::Value;
 
 use crate::auth::policy_rule::{PolicyRule, go_string_list, missing_rules};
-use crate::auth::roles::{RbacObject, RoleRef};
-use crate::auth::{AccessControl, RBAC_GROUP, RBAC_OBJECTS, authorize};
+use crate::auth::roles::{RbacObjectType, RoleRef};
+use crate::auth::{AccessControl, RBAC_GROUP, RBAC_RESOURCES, authorize};
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::request::{MASTERS_GROUP, RequestAttributes, RequestTarget, ResourceAttributes, User};
 use crate::unstructured::list_at;
 
-/// Rule: writing a role requires all permissions in it, or the verb `escalate` on it; writing a binding requires all
+/// Rule: writing a role requires all permissions in it, or the verb `escalate` on it. Writing a binding requires all
 /// permissions of its role, or the verb `bind` on that role. Writing a ClusterRole with an aggregation rule requires
 /// all permissions.
-/// Upstream: the `policybased` storages. `old` is the stored object.
+/// Upstream: the `policybased` storages. `old` is the stored object, if there is one.
 pub(crate) fn check_rbac_write(
     access: &AccessControl,
     user: &User,
@@ -37,8 +37,8 @@ pub(crate) fn check_rbac_write(
         authorize(access, user, &RequestAttributes::resource(verb, attributes)).is_ok()
     };
     let rbac_object =
-        RBAC_OBJECTS.iter().find(|(plural, _)| *plural == target.kind.plural).map(|(_, object)| *object);
-    if rbac_object == Some(RbacObject::Role) {
+        RBAC_RESOURCES.iter().find(|(plural, _)| *plural == target.kind.plural).map(|(_, object)| *object);
+    if rbac_object == Some(RbacObjectType::Role) {
         // A create has no name yet, so `escalate` is needed on all roles.
         if is_allowed("escalate", target.kind.plural, if old.is_some() { &target.name } else { "" }) {
             return Ok(());
@@ -78,7 +78,7 @@ fn is_only_mutating_gc_fields(new: &Value, old: &Value) -> bool {
     bare(new) == bare(old)
 }
 
-/// Fails with upstream's message unless the user holds all of the rules in the namespace.
+/// Fails with upstream's message unless the user holds all permissions of `rules` in the namespace.
 fn check_permissions_held(
     access: &AccessControl,
     user: &User,

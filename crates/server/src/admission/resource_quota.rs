@@ -1,4 +1,4 @@
-//! Enforces ResourceQuotas and keeps their usage. Upstream: the admission plugin `ResourceQuota`, and the resource
+//! Enforces ResourceQuotas and updates their usage. Upstream: the admission plugin `ResourceQuota`, and the resource
 //! quota controller.
 //!
 //! A write is charged to `status.used` of the matching quotas before it is committed, by compare-and-swap, so that two
@@ -26,11 +26,11 @@ use crate::unstructured::{self, is_set, list_at, str_at};
 use muster_api::quantity::Quantity;
 use muster_api::resources::{ResourceQuantities, add_quantities, is_huge_pages, quantities_from_json};
 
-/// Charges whose writes are not committed yet, by namespace.
+/// Quota charges whose writes are not committed yet, by namespace.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct QuotaCharges(Arc<SharedCharges>);
 
-/// The charges in flight, and the notification about failed ones.
+/// State of the quota charges in flight, and a notification for failed charges.
 #[derive(Debug, Default)]
 struct SharedCharges {
     state: Mutex<QuotaChargeState>,
@@ -42,12 +42,12 @@ struct SharedCharges {
 struct QuotaChargeState {
     /// Number of charges in flight, by namespace.
     in_flight: HashMap<String, usize>,
-    /// Namespaces with charges for writes that failed: their usage must be recalculated.
+    /// Namespaces with a charge whose write failed. The usage of these namespaces must be recalculated.
     failed_namespaces: BTreeSet<String>,
 }
 
-/// Charge for one write. While it exists, the usage of its namespace is not recalculated. Dropped without `commit`, it
-/// marks the charge as failed.
+/// Quota charge for one write. While it exists, the usage of its namespace is not recalculated. If it is dropped
+/// without `commit`, the charge has failed.
 #[derive(Debug)]
 pub(crate) struct QuotaCharge {
     charges: QuotaCharges,
@@ -66,7 +66,7 @@ impl QuotaCharges {
         std::mem::take(&mut self.lock().failed_namespaces)
     }
 
-    /// Registers a charge in flight.
+    /// Registers a charge in flight in the namespace.
     fn begin_charge(&self, namespace: &str) -> QuotaCharge {
         *self.lock().in_flight.entry(namespace.to_owned()).or_default() += 1;
         QuotaCharge { charges: self.clone(), namespace: namespace.to_owned(), is_committed: false }
@@ -105,10 +105,11 @@ impl Drop for QuotaCharge {
     }
 }
 
-/// Updates the status of quotas. Implemented by the registry, on which admission does not depend. Upstream:
-/// `QuotaAccessor`.
+/// Updates the status of quotas. The registry implements this trait, so that admission does not depend on the registry.
+/// Upstream: `QuotaAccessor`.
 pub(crate) trait QuotaAccessor: Sync {
-    /// Writes the result of `change`; on a conflict, `change` is called again with the new quota.
+    /// Writes the quota that `change` returns. On a conflict, `change` is called again with the quota that is stored
+    /// now.
     fn update_status<'a>(
         &'a self,
         context: &'a RequestContext,
@@ -133,11 +134,11 @@ pub(super) async fn charge_quotas(
     if quotas.is_empty() {
         return Ok(None);
     }
-    let mut charge = admission.charges.begin_charge(namespace);
+    let mut charge = admission.quota_charges.begin_charge(namespace);
     let mut is_charged = false;
     for quota in quotas {
         let target = RequestTarget {
-            kind: quota_kind(),
+            kind: resource_quota_kind(),
             namespace: Some(namespace.to_owned()),
             name: str_at(&quota, "metadata.name").to_owned(),
             subresource: Subresource::Status,
@@ -166,8 +167,8 @@ pub(super) async fn charge_quotas(
     Ok(Some(charge))
 }
 
-/// Rule: a write is refused if it would exceed a quota, or if a pod does not set a compute resource that a quota
-/// limits.
+/// Rule: a write is refused if it would exceed a quota. A pod is also refused if it does not set a compute resource
+/// that a quota limits.
 /// Returns the usage after the write, or `None` if the quota does not apply to the object.
 fn usage_after_write(
     quota: &Value,
@@ -180,12 +181,12 @@ fn usage_after_write(
     let (hard, used) =
         (quantities_from_json(&quota["status"]["hard"]), quantities_from_json(&quota["status"]["used"]));
     let mut restricted: Vec<&str> =
-        hard.keys().map(String::as_str).filter(|it| counts_kind(kind, it)).collect();
+        hard.keys().map(String::as_str).filter(|it| kind_uses_quota_resource(kind, it)).collect();
     restricted.sort_unstable();
     if restricted.is_empty() || !matches_scopes(quota, kind, object) {
         return Ok(None);
     }
-    if is_pod(kind) {
+    if is_pod_kind(kind) {
         check_compute_resources_set(attributes, object, name, &restricted)?;
     }
     if restricted.iter().any(|it| !used.contains_key(*it)) {
@@ -246,7 +247,7 @@ fn check_compute_resources_set(
     let spec = &pod["spec"];
     for container in list_at(spec, "containers").iter().chain(list_at(spec, "initContainers")) {
         let of = |which: &str| quantities_from_json(&container["resources"][which]);
-        let usage = compute_usage(&of("requests"), &of("limits"));
+        let usage = compute_resource_usage(&of("requests"), &of("limits"));
         for name in
             restricted.iter().filter(|it| REQUIRED_RESOURCES.contains(it) && !usage.contains_key(**it))
         {
@@ -269,20 +270,20 @@ fn check_compute_resources_set(
 fn can_change_usage(kind: &Kind, operation: AdmissionOperation<'_>, object: &Value) -> bool {
     match operation {
         AdmissionOperation::Create => true,
-        AdmissionOperation::Update { old } if is_pod(kind) => {
+        AdmissionOperation::Update { old } if is_pod_kind(kind) => {
             has_active_deadline(old) != has_active_deadline(object)
         }
-        AdmissionOperation::Update { .. } => is_service(kind),
+        AdmissionOperation::Update { .. } => is_service_kind(kind),
         AdmissionOperation::Delete => false,
     }
 }
 
-/// Whether a quota's resource name counts objects of the kind.
-fn counts_kind(kind: &Kind, resource: &str) -> bool {
+/// Whether objects of the kind use the quota resource `resource`, such as `count/pods` or `requests.cpu`.
+fn kind_uses_quota_resource(kind: &Kind, resource: &str) -> bool {
     if let Some(counted) = resource.strip_prefix("count/") {
         return counted == kind.resource();
     }
-    if is_pod(kind) {
+    if is_pod_kind(kind) {
         let compute_name = resource.strip_prefix("requests.").or_else(|| resource.strip_prefix("limits."));
         let name = compute_name.unwrap_or(resource);
         return resource == "pods"
@@ -291,7 +292,7 @@ fn counts_kind(kind: &Kind, resource: &str) -> bool {
             // Extended resources, which cannot be overcommitted.
             || (resource.starts_with("requests.") && name.contains('/') && !name.contains("kubernetes.io/"));
     }
-    if is_service(kind) {
+    if is_service_kind(kind) {
         return matches!(resource, "services" | "services.nodeports" | "services.loadbalancers");
     }
     kind.group.is_empty()
@@ -303,7 +304,7 @@ fn counts_kind(kind: &Kind, resource: &str) -> bool {
 fn object_usage(kind: &Kind, object: &Value, now: Timestamp) -> ResourceQuantities {
     let mut used =
         ResourceQuantities::from([(format!("count/{}", kind.resource()), Quantity::from_units(1))]);
-    if is_pod(kind) {
+    if is_pod_kind(kind) {
         if !is_excluded_from_usage(object, now) {
             let (mut requests, mut limits) =
                 (pod_resources(object, "requests"), pod_resources(object, "limits"));
@@ -314,9 +315,9 @@ fn object_usage(kind: &Kind, object: &Value, now: Timestamp) -> ResourceQuantiti
                     *limit = limit.plus(*amount);
                 }
             }
-            used.extend(compute_usage(&requests, &limits));
+            used.extend(compute_resource_usage(&requests, &limits));
         }
-    } else if is_service(kind) {
+    } else if is_service_kind(kind) {
         let ports = list_at(&object["spec"], "ports");
         let count = |many: usize| Quantity::from_units(i64::try_from(many).unwrap_or(i64::MAX));
         let with_node_port = ports.iter().filter(|it| it["nodePort"].as_i64().unwrap_or(0) != 0).count();
@@ -335,8 +336,8 @@ fn object_usage(kind: &Kind, object: &Value, now: Timestamp) -> ResourceQuantiti
     used
 }
 
-/// Quota usage of a pod or container with these requests and limits.
-fn compute_usage(requests: &ResourceQuantities, limits: &ResourceQuantities) -> ResourceQuantities {
+/// Quota usage of the compute resources of a pod or container with these requests and limits.
+fn compute_resource_usage(requests: &ResourceQuantities, limits: &ResourceQuantities) -> ResourceQuantities {
     let mut used = ResourceQuantities::from([("pods".to_owned(), Quantity::from_units(1))]);
     for (name, amount) in requests {
         let is_hugepages = is_huge_pages(name);
@@ -355,14 +356,14 @@ fn compute_usage(requests: &ResourceQuantities, limits: &ResourceQuantities) -> 
     used
 }
 
-/// Whether a quota applies to an object: a quota without scopes applies to all objects, one with scopes to pods that
-/// match every scope.
+/// Whether a quota applies to an object. A quota without scopes applies to all objects. A quota with scopes applies
+/// only to pods that match every scope.
 fn matches_scopes(quota: &Value, kind: &Kind, object: &Value) -> bool {
     let spec = &quota["spec"];
     let plain = list_at(spec, "scopes").iter().map(|it| (it.as_str().unwrap_or_default(), &Value::Null));
     let selectors = list_at(&spec["scopeSelector"], "matchExpressions").iter();
     let mut scopes = plain.chain(selectors.map(|it| (str_at(it, "scopeName"), it)));
-    scopes.all(|(scope, selector)| is_pod(kind) && matches_scope(scope, selector, object))
+    scopes.all(|(scope, selector)| is_pod_kind(kind) && matches_scope(scope, selector, object))
 }
 
 fn matches_scope(scope: &str, selector: &Value, pod: &Value) -> bool {
@@ -398,12 +399,12 @@ fn has_cross_namespace_affinity(pod: &Value) -> bool {
     })
 }
 
-/// Whether the pod is in the quota scope `Terminating`: it has an active deadline.
+/// Whether the pod has an active deadline, and so is in the quota scope `Terminating`.
 fn has_active_deadline(pod: &Value) -> bool {
     pod["spec"]["activeDeadlineSeconds"].as_i64().is_some_and(|it| 0 <= it)
 }
 
-/// Whether the pod is excluded from usage: it succeeded or failed, or its deletion is overdue.
+/// Whether the pod does not count towards usage: it succeeded or failed, or its deletion timestamp has passed.
 fn is_excluded_from_usage(pod: &Value, now: Timestamp) -> bool {
     let is_past =
         |it: &Value| it.as_str().and_then(|it| it.parse().ok()).is_some_and(|it: Timestamp| it < now);
@@ -413,11 +414,11 @@ fn is_excluded_from_usage(pod: &Value, now: Timestamp) -> bool {
 
 /// Whether the namespace has a ResourceQuota.
 pub(crate) fn has_quotas(admission: &AdmissionChain, namespace: &str) -> bool {
-    !admission.storage.list(quota_kind(), Some(namespace), &ObjectSelector::default()).0.is_empty()
+    !admission.storage.list(resource_quota_kind(), Some(namespace), &ObjectSelector::default()).0.is_empty()
 }
 
-/// Recalculates the usage of a namespace and writes it to the status of its quotas. Returns false if it must be retried
-/// later.
+/// Recalculates the usage of a namespace and writes it to the status of its quotas. Returns false if a quota was not
+/// written and the caller must retry later.
 pub(crate) async fn recalculate_quotas(
     admission: &AdmissionChain,
     accessor: &dyn QuotaAccessor,
@@ -427,11 +428,11 @@ pub(crate) async fn recalculate_quotas(
     let mut all_written = true;
     for quota in list_quotas(admission, namespace) {
         // A charge that begins from here on changes the quota, so the update below fails with a conflict.
-        let is_written = admission.charges.has_no_charges(namespace) && {
+        let is_written = admission.quota_charges.has_no_charges(namespace) && {
             let status = recalculated_status(admission, namespace, &quota, now);
             status == quota["status"] || {
                 let target = RequestTarget {
-                    kind: quota_kind(),
+                    kind: resource_quota_kind(),
                     namespace: Some(namespace.to_owned()),
                     name: str_at(&quota, "metadata.name").to_owned(),
                     subresource: Subresource::Status,
@@ -453,12 +454,12 @@ pub(crate) async fn recalculate_quotas(
     all_written
 }
 
-/// The status of a quota, calculated from all objects in the namespace.
+/// Returns the status of a quota, calculated from all objects in the namespace.
 fn recalculated_status(admission: &AdmissionChain, namespace: &str, quota: &Value, now: Timestamp) -> Value {
     let hard = quantities_from_json(&quota["spec"]["hard"]);
     let mut used: ResourceQuantities = hard.keys().map(|it| (it.clone(), Quantity::ZERO)).collect();
     let stored = admission.storage.kinds.writable_kinds().filter(|it| it.namespaced && it.is_stored());
-    for kind in stored.filter(|kind| hard.keys().any(|it| counts_kind(kind, it))) {
+    for kind in stored.filter(|kind| hard.keys().any(|it| kind_uses_quota_resource(kind, it))) {
         let (objects, _) = admission.storage.list(kind, Some(namespace), &ObjectSelector::default());
         for object in objects
             .iter()
@@ -478,18 +479,19 @@ fn quantities_to_json(amounts: &ResourceQuantities) -> Value {
 }
 
 fn list_quotas(admission: &AdmissionChain, namespace: &str) -> Vec<Value> {
-    let (quotas, _) = admission.storage.list(quota_kind(), Some(namespace), &ObjectSelector::default());
+    let (quotas, _) =
+        admission.storage.list(resource_quota_kind(), Some(namespace), &ObjectSelector::default());
     quotas.iter().map(|it| unstructured::parse_stored(it)).collect()
 }
 
-fn quota_kind() -> &'static Kind {
+fn resource_quota_kind() -> &'static Kind {
     Kind::builtin("", "v1", "resourcequotas")
 }
 
-fn is_pod(kind: &Kind) -> bool {
+fn is_pod_kind(kind: &Kind) -> bool {
     kind.group.is_empty() && kind.plural == "pods"
 }
 
-fn is_service(kind: &Kind) -> bool {
+fn is_service_kind(kind: &Kind) -> bool {
     kind.group.is_empty() && kind.plural == "services"
 }

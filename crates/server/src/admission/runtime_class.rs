@@ -1,4 +1,5 @@
-//! Applies the overhead and scheduling constraints of a pod's RuntimeClass to new pods. Upstream: `RuntimeClass`.
+//! Applies the overhead and the scheduling constraints of a RuntimeClass to new pods that name it. Upstream:
+//! `RuntimeClass`.
 
 use serde_json::{Map, Value};
 
@@ -51,7 +52,7 @@ pub(super) fn mutate(
     Ok(())
 }
 
-/// Checks that a new pod's overhead is the one of its RuntimeClass.
+/// Checks that the overhead of a new pod equals the overhead of its RuntimeClass.
 pub(super) fn validate(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
@@ -74,7 +75,7 @@ pub(super) fn validate(
     }
 }
 
-/// The RuntimeClass of a new pod, if it names one.
+/// Returns the RuntimeClass of a new pod, or `None` if the pod names no RuntimeClass.
 fn runtime_class_of(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
@@ -90,8 +91,8 @@ fn runtime_class_of(
     }
 }
 
-/// Adds the entries of `more` to a node selector. On a conflict returns the key, the required value and the given
-/// value.
+/// Adds the entries of `more` to a node selector. If a key has two values, returns the key, the value in `more`, and
+/// the value in the selector.
 fn merge_node_selector<'a>(
     selector: &mut Map<String, Value>,
     more: &'a Value,
@@ -106,7 +107,7 @@ fn merge_node_selector<'a>(
     None
 }
 
-/// Merges two lists of tolerations: drops those covered by another, and duplicates.
+/// Merges two lists of tolerations. Drops duplicates, and tolerations that another toleration covers.
 /// Upstream: `MergeTolerations`.
 fn merge_tolerations(first: &[Value], second: &[Value]) -> Vec<Value> {
     let all: Vec<&Value> = first.iter().chain(second).collect();

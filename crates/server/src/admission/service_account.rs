@@ -21,8 +21,8 @@ const TOKEN_MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// number of seconds distinguishes injected tokens from requested ones.
 const TOKEN_EXPIRATION_S: u32 = 3607;
 
-/// How long the creation of a pod waits for the `default` service account of a new namespace.
-const DEFAULT_ACCOUNT_WAIT: Duration = Duration::from_millis(1500);
+/// Maximum time that the creation of a pod waits for the `default` service account of a new namespace.
+const DEFAULT_ACCOUNT_WAIT_TIMEOUT: Duration = Duration::from_millis(1500);
 
 pub(super) async fn mutate(
     admission: &AdmissionChain,
@@ -59,7 +59,7 @@ pub(super) async fn mutate(
     check_mountable_secrets(attributes, &account, pod)
 }
 
-/// Finds a service account. Waits for the `default` one, which is created after its namespace.
+/// Finds a service account. Waits for the account `default`, which is created only after its namespace.
 async fn find_account(admission: &AdmissionChain, namespace: &str, name: &str) -> Option<Value> {
     let kind = Kind::builtin("", "v1", "serviceaccounts");
     let find =
@@ -79,10 +79,10 @@ async fn find_account(admission: &AdmissionChain, namespace: &str, name: &str) -
         }
         None
     };
-    tokio::time::timeout(DEFAULT_ACCOUNT_WAIT, arrives).await.ok().flatten()
+    tokio::time::timeout(DEFAULT_ACCOUNT_WAIT_TIMEOUT, arrives).await.ok().flatten()
 }
 
-/// Adds the token volume, and mounts it into every container that mounts nothing at that path.
+/// Adds the token volume, and mounts it into every container that mounts nothing else at its path.
 fn mount_token(spec: &mut Value) {
     let existing = list_at(spec, "volumes")
         .iter()
@@ -146,7 +146,8 @@ fn check_mirror_pod(attributes: AdmissionAttributes<'_>, pod: &Value) -> Result<
     Err(attributes.forbidden(pod, why))
 }
 
-/// If the service account has `enforce-mountable-secrets`, checks that the pod uses only secrets listed in it.
+/// If the service account has the annotation `enforce-mountable-secrets`, checks that the pod uses only secrets that
+/// the account lists.
 fn check_mountable_secrets(
     attributes: AdmissionAttributes<'_>,
     account: &Value,

@@ -30,35 +30,36 @@ pub(crate) const DNS_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 pub(super) const SERVICE_RANGE: (u32, u8) = (SERVICE_RANGE_START, 16);
 
 /// Whether the address is in the Service range.
-pub(super) fn is_in_range(address: Ipv4Addr) -> bool {
+pub(super) fn is_in_service_range(address: Ipv4Addr) -> bool {
     u32::from(address).checked_sub(SERVICE_RANGE_START).is_some_and(|it| it < SERVICE_RANGE_SIZE)
 }
 
-/// Addresses at the start of the range that are not allocated dynamically, but left for Services that choose their
-/// cluster IP. Upstream: `calculateRangeOffset`, at most 256.
-const STATIC_ADDRESSES: u32 = 256;
+/// Number of addresses at the start of the Service range that are not allocated dynamically. They are left for Services
+/// that choose their cluster IP. Upstream: `calculateRangeOffset`, at most 256.
+const STATIC_ADDRESS_COUNT: u32 = 256;
 
 /// Range of node ports. Upstream: default of `--service-node-port-range`.
 const NODE_PORT_RANGE: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
-/// How long an allocation counts although its Service is not stored yet. A write is committed or has failed by then.
+/// Time for which an allocation is kept while its Service is not stored yet. By then the write is committed or has
+/// failed.
 const PENDING_ALLOCATION_TTL: SignedDuration = SignedDuration::from_mins(2);
 
-/// Allocates cluster IPs and node ports. Follows the changes of stored Services, so that an allocation does not list
-/// all Services.
+/// Allocates cluster IPs and node ports. Applies the changes of stored Services incrementally, so that an allocation
+/// does not list all Services.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceAllocator(Mutex<ServiceAllocations>);
 
 /// The cluster IPs and node ports in use.
 #[derive(Debug, Default)]
 struct ServiceAllocations {
-    /// Stored Services up to this revision are in `allocated`.
+    /// Revision of the store up to which `allocated` includes all Services. `None` before the first sync.
     synced_revision: Option<Revision>,
     /// Allocations of stored Services, with the storage key of the Service.
     allocated: HashMap<AllocatedResource, String>,
     /// Allocations of Services that are not stored yet, with the storage key and the time of allocation.
     pending: HashMap<AllocatedResource, (String, Timestamp)>,
-    /// Offset at which the search for the next free cluster IP begins.
+    /// Offset in the dynamic part of the Service range at which the search for the next free cluster IP begins.
     next_offset: u32,
 }
 
@@ -69,7 +70,7 @@ enum AllocatedResource {
     NodePort(i64),
 }
 
-/// Allocates the cluster IP and node ports of a Service, or checks those that it chose.
+/// Allocates the cluster IP and node ports of a Service, or checks the ones that the Service requests.
 pub(super) fn mutate(
     admission: &AdmissionChain,
     context: &RequestContext,
@@ -100,7 +101,7 @@ pub(super) fn mutate(
     allocator.allocate_node_ports(service, old)
 }
 
-/// Removes fields that depend on a type that the Service no longer has, unless the user changed them. Upstream:
+/// Removes the fields that only the previous type of the Service has, unless the update changes them. Upstream:
 /// `dropTypeDependentFields`.
 fn drop_type_dependent_fields(service: &mut Value, old: &Value) {
     let is_load_balancer = |it: &Value| it["spec"]["type"] == "LoadBalancer";
@@ -156,11 +157,13 @@ fn is_externally_accessible(service: &Value) -> bool {
     matches!(str_at(spec, "type"), "NodePort" | "LoadBalancer") || is_set(&spec["externalIPs"])
 }
 
-/// Allocates the cluster IP and node ports of one Service.
+/// Allocates the cluster IP and node ports of the Service that one request writes.
 struct RequestAllocator<'a> {
     allocations: &'a mut ServiceAllocations,
+    /// Storage key of the Service.
     key: String,
     now: Timestamp,
+    /// Whether allocations are recorded; false in a dry run.
     is_persistent: bool,
     attributes: AdmissionAttributes<'a>,
 }
@@ -230,10 +233,10 @@ impl RequestAllocator<'_> {
 
     fn allocate_free_address(&mut self, service: &Value) -> Result<Ipv4Addr, ApiError> {
         // The search continues where the last one ended, so that a released address is not reused immediately.
-        let dynamic = SERVICE_RANGE_SIZE - 1 - STATIC_ADDRESSES;
+        let dynamic = SERVICE_RANGE_SIZE - 1 - STATIC_ADDRESS_COUNT;
         let any = (0..dynamic)
-            .map(|it| STATIC_ADDRESSES + (self.allocations.next_offset + it) % dynamic)
-            .chain(2..STATIC_ADDRESSES);
+            .map(|it| STATIC_ADDRESS_COUNT + (self.allocations.next_offset + it) % dynamic)
+            .chain(2..STATIC_ADDRESS_COUNT);
         let mut free = any.map(|it| Ipv4Addr::from(SERVICE_RANGE_START + it));
         let Some(address) = free
             .find(|it| !self.allocations.is_allocated_to_other(AllocatedResource::ClusterIp(*it), &self.key))
@@ -245,7 +248,7 @@ impl RequestAllocator<'_> {
         };
         if self.is_persistent {
             self.allocations.next_offset =
-                (u32::from(address) - SERVICE_RANGE_START + 1).saturating_sub(STATIC_ADDRESSES) % dynamic;
+                (u32::from(address) - SERVICE_RANGE_START + 1).saturating_sub(STATIC_ADDRESS_COUNT) % dynamic;
         }
         self.record_pending(AllocatedResource::ClusterIp(address));
         Ok(address)
@@ -346,7 +349,7 @@ impl RequestAllocator<'_> {
 }
 
 impl ServiceAllocations {
-    /// Whether a Service other than `key` has the address or port.
+    /// Whether the address or port is allocated to a Service other than the one with the storage key `key`.
     fn is_allocated_to_other(&self, claim: AllocatedResource, key: &str) -> bool {
         let stored = self.allocated.get(&claim);
         let pending = self.pending.get(&claim).map(|(key, _)| key);

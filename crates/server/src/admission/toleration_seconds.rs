@@ -1,13 +1,13 @@
-//! Adds the default tolerations to pods: they stay on a not-ready or unreachable node for five minutes. Upstream:
-//! `DefaultTolerationSeconds`.
+//! Adds the default tolerations to pods, so that a pod stays on a not-ready or unreachable node for five minutes.
+//! Upstream: `DefaultTolerationSeconds`.
 
 use muster_api::well_known::{TAINT_NODE_NOT_READY, TAINT_NODE_UNREACHABLE};
 use serde_json::{Value, json};
 
 use crate::unstructured::{list_at, map_at_mut, str_at};
 
-/// How many seconds a pod tolerates the not-ready and unreachable taints.
-const TOLERATION_S: u32 = 300;
+/// Number of seconds for which a pod tolerates the not-ready and unreachable taints.
+const DEFAULT_TOLERATION_S: u32 = 300;
 const NODE_FAILURE_TAINTS: [&str; 2] = [TAINT_NODE_NOT_READY, TAINT_NODE_UNREACHABLE];
 
 pub(super) fn mutate(pod: &mut Value) {
@@ -20,7 +20,7 @@ pub(super) fn mutate(pod: &mut Value) {
     let missing: Vec<_> = NODE_FAILURE_TAINTS
         .into_iter()
         .filter(|it| !tolerates(it))
-        .map(|it| json!({"key": it, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATION_S}))
+        .map(|it| json!({"key": it, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": DEFAULT_TOLERATION_S}))
         .collect();
     if missing.is_empty() {
         return;

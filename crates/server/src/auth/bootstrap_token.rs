@@ -1,4 +1,5 @@
-//! Bootstrap tokens: new nodes authenticate with one to request a certificate. Each is a Secret in `kube-system`.
+//! Bootstrap tokens, with which new nodes authenticate to request a certificate. Each token is stored as a Secret in
+//! `kube-system`.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use jiff::Timestamp;
@@ -14,12 +15,12 @@ const TOKEN_NAMESPACE: &str = "kube-system";
 /// Secret type of bootstrap tokens.
 const TOKEN_SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
 
-/// Key in the user's `extra` attributes with the only node that a bootstrap token may join.
+/// Key of the user attribute in `extra` that holds the only node that the bootstrap token may join.
 pub(crate) const NODE_EXTRA_KEY: &str = "muster.bootstrap/node";
 
 /// Rule: a bootstrap token is valid while its Secret exists, is enabled for authentication and has not expired. Its
-/// user is in the group `system:bootstrappers` and in those listed in the Secret, which must begin with
-/// `system:bootstrappers:`. A token whose Secret names a node is valid for that node only.
+/// user is in the group `system:bootstrappers` and in the groups listed in the Secret, which must begin with
+/// `system:bootstrappers:`. If the Secret names a node, the token is valid for that node only.
 /// Upstream: the bootstrap token authenticator.
 pub(crate) fn bootstrap_token_user(access: &AccessControl, token: &str, now: Timestamp) -> Option<User> {
     let (id, secret) = split_token(token)?;
@@ -60,14 +61,15 @@ impl BootstrapTokenSecret {
         is_valid.then_some(stored)
     }
 
+    /// Returns the base64-decoded value of a field of the Secret's `data`.
     fn decoded_field(&self, name: &str) -> Option<String> {
         let bytes = BASE64.decode(str_at(&self.0["data"], name)).ok()?;
         String::from_utf8(bytes).ok()
     }
 }
 
-/// Whether the token has expired. A Secret without an expiration never expires; an unreadable expiration counts as
-/// expired.
+/// Whether the token has expired. A Secret without an expiration never expires. An expiration that cannot be parsed
+/// counts as expired.
 fn is_expired(stored: &Value, expiration: Option<String>, now: Timestamp) -> bool {
     if !is_set(&stored["data"]["expiration"]) {
         return false;
@@ -75,7 +77,8 @@ fn is_expired(stored: &Value, expiration: Option<String>, now: Timestamp) -> boo
     expiration.and_then(|it| it.parse::<Timestamp>().ok()).is_none_or(|it| it < now)
 }
 
-/// Splits `id.secret`: six and sixteen lowercase letters or digits.
+/// Splits a token into its ID of six and its secret of sixteen lowercase letters or digits: `id.secret`. Returns `None`
+/// for any other format.
 fn split_token(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
     let is_word = |it: &str, length| {

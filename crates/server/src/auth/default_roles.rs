@@ -1,5 +1,5 @@
-//! The ClusterRoles and ClusterRoleBindings of every cluster: upstream's, for the kinds that are served here, and those
-//! of Muster's own components. Upstream: `bootstrappolicy`.
+//! The ClusterRoles and ClusterRoleBindings that every cluster has: those of upstream, for the kinds that this server
+//! serves, and those of Muster's own components. Upstream: `bootstrappolicy`.
 
 use std::collections::BTreeMap;
 
@@ -19,21 +19,22 @@ const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 const AUTHORIZATION_GROUP: &str = "authorization.k8s.io";
 const COORDINATION_GROUP: &str = "coordination.k8s.io";
-/// Name by which the rules below refer to the core API group, whose real name is empty.
+/// Name for the core API group in the rules below. The real name of the group is empty.
 const CORE_GROUP: &str = "core";
-/// The API groups of events, which are served in both.
+/// The two API groups that serve events, separated by a space.
 const EVENT_GROUPS: &str = "core events.k8s.io";
 const POLICY_GROUP: &str = "policy";
 const METRICS_GROUP: &str = "metrics.k8s.io";
 const DISCOVERY_GROUP: &str = "discovery.k8s.io";
-/// The API groups of DaemonSets, which are served in both.
+/// The two API groups that serve DaemonSets, separated by a space.
 const DAEMONSET_GROUPS: &str = "apps extensions";
 
 const READ_VERBS: &str = "get list watch";
 const WRITE_VERBS: &str = "create delete deletecollection patch update";
 const READ_WRITE_VERBS: &str = "get list watch create delete deletecollection patch update";
 
-/// Annotation of roles and bindings that are reconciled with the defaults at each start.
+/// Annotation of default roles and bindings. Unless its value is false, the role or binding is reconciled with the
+/// default at each start.
 pub(crate) const AUTO_UPDATE_ANNOTATION: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 /// The default ClusterRoles.
@@ -305,8 +306,8 @@ pub(crate) fn default_cluster_role_bindings() -> Vec<Value> {
     ]
 }
 
-/// Rules of the garbage collector: every deletable kind, because any object can be a dependent. The kinds are listed
-/// one by one, because a rule on all resources would include `pods/exec`.
+/// Returns the rules of the garbage collector: on every deletable kind, because any object can be a dependent. The
+/// kinds are listed one by one, because a rule on all resources would include `pods/exec`.
 fn garbage_collector_rules() -> Value {
     let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for kind in KINDS.iter().filter(|it| it.verbs.contains(&"delete")) {
@@ -322,7 +323,8 @@ fn garbage_collector_rules() -> Value {
     Value::Array(rules.chain([resource_rule("patch", CORE_GROUP, "pods/status")]).collect())
 }
 
-/// Rules of the role `system:node`. The node authorizer further restricts them to objects related to the node.
+/// Returns the rules of the role `system:node`. The node authorizer further restricts them to objects related to the
+/// node.
 pub(crate) fn node_rules() -> Value {
     Value::Array(vec![
         resource_rule("create", AUTHENTICATION_GROUP, "tokenreviews"),
@@ -354,7 +356,8 @@ fn role_with_rules(name: &str, rules: Value) -> Value {
     json!({"metadata": default_metadata(name), "rules": rules})
 }
 
-/// A ClusterRole that aggregates the rules of all roles labelled for it, and is itself aggregated to `to`.
+/// Builds a ClusterRole that aggregates the rules of all roles labelled for it. The ClusterRole itself is aggregated to
+/// the role `to`, if given.
 fn aggregated_role(name: &str, to: Option<&str>) -> Value {
     let mut role = json!({
         "metadata": default_metadata(name),
@@ -367,7 +370,7 @@ fn aggregated_role(name: &str, to: Option<&str>) -> Value {
     role
 }
 
-/// The role `system:aggregate-to-…`, whose rules are aggregated to the role `to`.
+/// Builds the role `system:aggregate-to-…`, whose rules are aggregated to the role `to`.
 fn role_aggregated_to<const N: usize>(to: &str, rules: [Value; N]) -> Value {
     let mut role = cluster_role(&format!("system:aggregate-to-{to}"), rules);
     role["metadata"]["labels"][aggregate_label(to)] = json!("true");
@@ -397,7 +400,7 @@ fn default_metadata(name: &str) -> Value {
     })
 }
 
-/// Builds a rule on resources from space-separated lists; `core` is the core API group.
+/// Builds a rule on resources from space-separated lists. `core` in `groups` stands for the core API group.
 fn resource_rule(verbs: &str, groups: &str, resources: &str) -> Value {
     let groups: Vec<_> =
         sorted_words(groups).into_iter().map(|it| if it == CORE_GROUP { "" } else { it }).collect();

@@ -15,7 +15,7 @@ const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 
 /// Rule: impersonation requires the verb `impersonate` on the user or service account, and on each group, UID and extra
 /// value.
-/// Returns `None` without impersonation headers. Upstream: `WithImpersonation`.
+/// Returns `None` if the request has no impersonation headers. Upstream: `WithImpersonation`.
 pub(crate) fn impersonated_user(
     access: &AccessControl,
     user: &User,

@@ -1,9 +1,9 @@
 //! Authentication and authorization.
 //!
-//! A request is authenticated by client certificate or bearer token (`service_account_token`, `bootstrap_token`), may
-//! impersonate another user (`impersonation`), and is then authorized: by the RBAC objects in the store (`roles`,
-//! `policy_rule`), and for nodes by the node authorizer (`node_authorizer`). `default_roles` has the roles of every
-//! cluster.
+//! A request is authenticated by client certificate or bearer token (`service_account_token`, `bootstrap_token`), and
+//! may impersonate another user (`impersonation`). It is then authorized by the RBAC objects in the store (`roles`,
+//! `policy_rule`) and, for nodes, by the node authorizer (`node_authorizer`). `default_roles` has the roles that every
+//! cluster has.
 
 pub(crate) mod bootstrap_token;
 pub(crate) mod default_roles;
@@ -31,9 +31,9 @@ use self::node_addresses::NodeAddresses;
 pub(crate) use self::reauthorization::Reauthorization;
 use self::revocation::RevocationListCache;
 pub use self::revocation::revoked_subject_key;
-use self::roles::{RbacObject, RbacRoles};
+use self::roles::{RbacObjectType, RbacRoles};
 pub(crate) use self::service_account_token::{
-    BoundObjectRef, TOKEN_ISSUER, TokenClaims, TokenSigner, openid_configuration as issuer,
+    BoundObjectRef, TOKEN_ISSUER, TokenClaims, TokenSigner, openid_configuration,
 };
 use crate::error::ApiError;
 use crate::headers;
@@ -44,11 +44,11 @@ use crate::storage::ObjectStorage;
 use crate::unstructured::{self, str_at};
 
 /// The RBAC resources, by plural name.
-pub(crate) const RBAC_OBJECTS: [(&str, RbacObject); 4] = [
-    ("roles", RbacObject::Role),
-    ("clusterroles", RbacObject::Role),
-    ("rolebindings", RbacObject::Binding),
-    ("clusterrolebindings", RbacObject::Binding),
+pub(crate) const RBAC_RESOURCES: [(&str, RbacObjectType); 4] = [
+    ("roles", RbacObjectType::Role),
+    ("clusterroles", RbacObjectType::Role),
+    ("rolebindings", RbacObjectType::Binding),
+    ("clusterrolebindings", RbacObjectType::Binding),
 ];
 
 /// The API group of RBAC.
@@ -58,8 +58,8 @@ pub(crate) const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 #[derive(Debug)]
 pub(crate) struct AccessControl {
     pub(crate) storage: Arc<ObjectStorage>,
-    /// The RBAC objects, and the revision they are from (`None` before the first read). They are synced with the
-    /// store before each decision, so that changes take effect immediately.
+    /// The RBAC objects, and the revision of the store that they are from (`None` before the first read). They are
+    /// synced with the store before each decision, so that changes take effect immediately.
     roles: RwLock<(Option<Revision>, RbacRoles)>,
     /// Signs and verifies service account tokens.
     pub(crate) tokens: TokenSigner,
@@ -93,8 +93,8 @@ pub(crate) fn require_authorized(
     authorize(access, user, attributes).map_err(|why| forbidden_error(user, attributes, &why))
 }
 
-/// Authorizes an anonymous request: only non-resource paths are allowed, whatever RBAC grants on resources.
-/// Returns a 401 error otherwise, so that the client authenticates.
+/// Authorizes an anonymous request. Only non-resource paths are allowed, whatever RBAC grants on resources. All other
+/// requests get a 401 error, so that the client authenticates.
 pub(crate) fn require_authorized_anonymous(
     access: &AccessControl,
     user: &User,
@@ -123,12 +123,12 @@ pub(crate) fn authenticate(
         return Ok(user.clone());
     }
     let Some(token) = headers::bearer_token(headers)? else { return Ok(User::anonymous()) };
-    token_user(access, token, &[service_account_token::TOKEN_ISSUER], now)
+    authenticate_token(access, token, &[service_account_token::TOKEN_ISSUER], now)
         .map_err(|_| ApiError::unauthorized())
 }
 
-/// Authenticates a bearer token. The error describes the problem and never contains the token.
-fn token_user(
+/// Authenticates a bearer token and returns its user. The error describes the problem and never contains the token.
+fn authenticate_token(
     access: &AccessControl,
     token: &str,
     audiences: &[&str],
@@ -148,9 +148,9 @@ fn token_user(
     bootstrap_token::bootstrap_token_user(access, token, now).ok_or_else(|| "invalid bearer token".to_owned())
 }
 
-/// Rule: members of `system:masters` may do anything; nodes have the permissions of the node authorizer; all users,
-/// including nodes, have those of their RBAC roles.
-/// `Err` has details for the error message, and is empty if there are none.
+/// Rule: members of `system:masters` may do anything. Nodes have the permissions of the node authorizer. All users,
+/// including nodes, have the permissions of their RBAC roles.
+/// The error has details for the message of the 403 response. It is empty if there are none.
 pub(crate) fn authorize(
     access: &AccessControl,
     user: &User,
@@ -191,7 +191,7 @@ impl AccessControl {
         }
     }
 
-    /// Runs `read` on the current RBAC objects, after syncing them with the store if one of them has changed.
+    /// Calls `read` with the current RBAC objects. Syncs them with the store first if one of them has changed.
     pub(crate) fn with_roles<T>(&self, read: impl FnOnce(&RbacRoles) -> T) -> T {
         let synced = self.roles.read().unwrap_or_else(PoisonError::into_inner);
         if synced.0.is_some_and(|seen| rbac_kinds().all(|(kind, _)| self.storage.kind_revision(kind) <= seen))
@@ -205,21 +205,22 @@ impl AccessControl {
     }
 }
 
-/// The four RBAC kinds.
-fn rbac_kinds() -> impl Iterator<Item = (&'static Kind, RbacObject)> {
-    static RBAC_KINDS: LazyLock<Vec<(&Kind, RbacObject)>> = LazyLock::new(|| {
+/// Returns the four RBAC kinds.
+fn rbac_kinds() -> impl Iterator<Item = (&'static Kind, RbacObjectType)> {
+    static RBAC_KINDS: LazyLock<Vec<(&Kind, RbacObjectType)>> = LazyLock::new(|| {
         let kind = |plural| Kind::builtin(RBAC_GROUP, "v1", plural);
-        RBAC_OBJECTS.iter().map(|(plural, object)| (kind(plural), *object)).collect()
+        RBAC_RESOURCES.iter().map(|(plural, object)| (kind(plural), *object)).collect()
     });
     RBAC_KINDS.iter().copied()
 }
 
-/// Syncs the RBAC objects with the store by its events, or reads them all if the history is compacted.
+/// Applies the store's events since the last sync to the RBAC objects. Reads all RBAC objects again if the history is
+/// compacted.
 fn sync_roles(storage: &ObjectStorage, (seen, roles): &mut (Option<Revision>, RbacRoles)) {
     // A commit during the sync is applied again by the next one, with the same result.
     let head = storage.revision();
     let after = seen.replace(head);
-    let events = |(kind, object_type): (&Kind, RbacObject)| {
+    let events = |(kind, object_type): (&Kind, RbacObjectType)| {
         let (events, _) = storage.events_since(&kind.key_prefix(None), after?).ok()?;
         Some(events.into_iter().map(move |it| (object_type, it)))
     };
@@ -252,7 +253,7 @@ fn read_roles(storage: &ObjectStorage) -> RbacRoles {
     roles
 }
 
-/// The 403 error of a request that is not allowed.
+/// Returns the 403 error for a request that is not allowed.
 pub(crate) fn forbidden_error(user: &User, attributes: &RequestAttributes, why: &str) -> ApiError {
     // Upstream escapes HTML characters.
     let message = format!("User {:?} {attributes}", user.name);

@@ -1,4 +1,5 @@
-//! Index of Node addresses, synced with changes of Nodes, so that checking a signing request does not parse every Node.
+//! Index of Node addresses. It applies the changes of stored Nodes, so that checking a signing request does not parse
+//! every Node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,7 +17,7 @@ use crate::unstructured::{self, list_at, str_at};
 #[derive(Debug, Default)]
 pub(crate) struct NodeAddresses(Mutex<NodeAddressIndex>);
 
-/// Addresses by Node, and Nodes by address, as of a revision.
+/// Addresses by Node, and Nodes by address, as of a revision of the store.
 #[derive(Debug, Default)]
 struct NodeAddressIndex {
     synced_revision: Option<Revision>,
@@ -38,7 +39,7 @@ pub(crate) fn addresses_belong_only_to_node(
 }
 
 impl NodeAddressIndex {
-    /// Syncs the index with the store.
+    /// Applies the changes of stored Nodes since the last sync to the index.
     fn sync_nodes(&mut self, access: &AccessControl) {
         let kind = Kind::builtin("", "v1", "nodes");
         // A commit during the sync is applied again by the next one, with the same result.
@@ -68,7 +69,7 @@ impl NodeAddressIndex {
         }
     }
 
-    /// Replaces the addresses of a Node; a Node without addresses is removed from the index.
+    /// Replaces the addresses of a Node. A Node without addresses is removed from the index.
     fn set_addresses(&mut self, name: &str, now: BTreeSet<IpAddr>) {
         let before = match now.is_empty() {
             true => self.addresses_by_node.remove(name),

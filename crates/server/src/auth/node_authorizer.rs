@@ -15,17 +15,17 @@ use crate::unstructured::{self, list_at, str_at};
 
 const LEASE_NAMESPACE: &str = NAMESPACE_NODE_LEASE;
 
-/// Namespace whose UID identifies the cluster. A node compares it with the UID of the cluster that it joined.
+/// Namespace whose UID identifies the cluster. A node compares this UID with that of the cluster that it joined.
 const IDENTITY_NAMESPACE: &str = "kube-system";
 
 /// The rules of the role `system:node`.
 static NODE_RULES: LazyLock<Vec<PolicyRule>> =
     LazyLock::new(|| PolicyRule::parse_list(&default_roles::node_rules()));
 
-/// Rule: a node may read its own Node, its pods, and the Secrets, ConfigMaps and service accounts that its pods
-/// use; it may write its own Node and Lease, and read the namespace that identifies the cluster. NodeRestriction
-/// admission checks which Nodes and pods a write touches. Upstream: the node authorizer. `Err` has the reason; an
-/// RBAC binding may still allow the request.
+/// Rule: a node may read its own Node, its pods, and the Secrets, ConfigMaps and service accounts that its pods use. It
+/// may write its own Node and Lease, and read the namespace that identifies the cluster. NodeRestriction admission
+/// checks which Nodes and pods a write touches.
+/// Upstream: the node authorizer. The error is the reason of the refusal; an RBAC binding may still allow the request.
 pub(crate) fn authorize_node(
     access: &AccessControl,
     node: &str,
@@ -116,7 +116,7 @@ fn authorize_pod_or_reference(
     let uses = |pod: &Value| match on.plural.as_str() {
         "pods" => str_at(pod, "metadata.name") == on.name,
         "serviceaccounts" => str_at(pod, "spec.serviceAccountName") == on.name,
-        plural => referenced_names(&pod["spec"], plural).contains(&on.name.as_str()),
+        plural => names_referenced_by_pod(&pod["spec"], plural).contains(&on.name.as_str()),
     };
     if !on.namespace.is_empty() && pods_on_node(access, node, &on.namespace).iter().any(uses) {
         return Ok(());
@@ -134,9 +134,9 @@ fn pods_on_node(access: &AccessControl, node: &str, namespace: &str) -> Vec<Valu
     pods.iter().map(|it| unstructured::parse_stored(it)).collect()
 }
 
-/// Names of the Secrets or ConfigMaps that a pod spec references: in volumes, in the environment of containers, or as
-/// image pull secrets.
-pub(crate) fn referenced_names<'a>(spec: &'a Value, plural: &str) -> Vec<&'a str> {
+/// Returns the names of the Secrets or ConfigMaps that a pod spec references: in volumes, in the environment of
+/// containers, or as image pull secrets. `plural` selects `secrets` or `configmaps`.
+pub(crate) fn names_referenced_by_pod<'a>(spec: &'a Value, plural: &str) -> Vec<&'a str> {
     let is_secret = plural == "secrets";
     let (volume, key, env, env_from) = if is_secret {
         ("secret", "secretName", "secretKeyRef", "secretRef")

@@ -47,9 +47,9 @@ impl PolicyRule {
         rule
     }
 
-    /// Rule: a policy rule allows a request if it matches its verb, API group, resource and name. `*` matches
-    /// everything, `*/status` the subresource `status` of all resources, and a path that ends with `*` all paths with
-    /// that prefix.
+    /// Rule: a policy rule allows a request if it matches the verb, API group, resource and name of the request. `*`
+    /// matches everything, `*/status` the subresource `status` of all resources, and a path that ends with `*` all
+    /// paths with that prefix.
     /// Upstream: `RuleAllows`.
     pub(crate) fn allows(&self, attributes: &RequestAttributes) -> bool {
         if !matches_any(&self.verbs, &attributes.verb) {
@@ -65,7 +65,7 @@ impl PolicyRule {
         }
     }
 
-    /// Whether this rule grants everything that `part` grants, a rule with one verb on one resource or path.
+    /// Whether this rule grants everything that `part` grants. `part` is a rule with one verb on one resource or path.
     /// Upstream: `ruleCovers`.
     pub(crate) fn covers(&self, part: &Self) -> bool {
         let names = if part.resource_names.is_empty() {
@@ -139,7 +139,8 @@ impl PolicyRule {
     }
 }
 
-/// The permissions in `requested` that the `held` rules do not cover. Verbs on the same resource are combined again.
+/// Returns the permissions in `requested` that the rules in `held` do not cover. Verbs on the same resource are
+/// combined into one rule.
 pub(crate) fn missing_rules(held: &[PolicyRule], requested: &[PolicyRule]) -> Vec<PolicyRule> {
     let mut missing: Vec<PolicyRule> = Vec::new();
     let parts = requested.iter().flat_map(PolicyRule::split_by_verb_and_resource);

@@ -1,5 +1,5 @@
-//! Periodic reauthorization of long-running requests: watches, followed logs, exec. Credentials may expire or be
-//! revoked, and permissions be removed, while they run.
+//! Periodic reauthorization of long-running requests: watches, followed logs, exec. While such a request runs, its
+//! credentials may expire or be revoked, and its permissions may be removed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,12 +20,11 @@ use crate::request::{RequestAttributes, User};
 #[derive(Debug, Clone)]
 pub(crate) struct Reauthorization {
     client: Option<Arc<Client>>,
-    /// User of the client certificate at the start of the request. The certificate itself is in `client`, if it
-    /// is known.
+    /// User of the client certificate at the start of the request. It is used if `client` has no certificate.
     peer: Option<User>,
-    /// The `Authorization` and `Impersonate-…` headers of the request, without all others.
+    /// The `Authorization` and `Impersonate-…` headers of the request. All other headers are left out.
     headers: HeaderMap,
-    /// The actions of the request; each of them must stay allowed.
+    /// The actions that the request performs. Each of them must stay allowed.
     actions: Vec<RequestAttributes>,
     /// Interval between reauthorizations.
     interval: Duration,
@@ -61,7 +60,7 @@ impl Reauthorization {
         self
     }
 
-    /// Time of the first reauthorization of a stream. It is earlier than one interval and differs between
+    /// Returns the time of the first reauthorization of a stream. It is earlier than one interval and differs between
     /// streams, so that streams that began together are not checked together.
     pub(crate) fn first_check(&self, began: Instant) -> Instant {
         static STREAM_COUNT: AtomicU32 = AtomicU32::new(0);
@@ -70,7 +69,7 @@ impl Reauthorization {
         began + self.interval / 2 + self.interval / 2 * fraction / (1 << 16)
     }
 
-    /// Time of the reauthorization after the one at `last`.
+    /// Returns the time of the reauthorization after the one at `last`.
     pub(crate) fn next_check(&self, last: Instant) -> Instant {
         last + self.interval
     }
@@ -94,8 +93,8 @@ impl Reauthorization {
     }
 }
 
-/// Rule: a long-running request is authenticated and authorized again in the same way as at its start, and ends when
-/// that fails.
+/// Rule: a long-running request is authenticated and authorized again in the same way as at its start. It ends when
+/// either check fails.
 fn reauthorize(access: &AccessControl, it: &Reauthorization, now: Timestamp) -> Result<(), ApiError> {
     let certificate = it.client.as_ref().and_then(|it| it.peer.as_ref());
     let peer = match certificate {

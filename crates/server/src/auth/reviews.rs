@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::AccessControl;
 use super::policy_rule::PolicyRule;
-use super::{authorize, service_account_token, token_user};
+use super::{authenticate_token, authorize, service_account_token};
 use crate::error::ApiError;
 use crate::request::{
     AccessTarget, RequestAttributes, RequestContext, RequestTarget, ResourceAttributes, User,
@@ -37,7 +37,7 @@ pub(crate) fn review_token(
     } else {
         requested_audiences
     };
-    let status = match token_user(access, token, &requested_audiences, context.now) {
+    let status = match authenticate_token(access, token, &requested_audiences, context.now) {
         Ok(user) => {
             let claims = access.tokens.verified_claims(token);
             let token_audiences = claims.as_ref().map_or(&[][..], |it| &it.audiences);
@@ -133,7 +133,7 @@ pub(crate) fn review_own_rules(
     Ok(review)
 }
 
-/// Authorizes the request in a review's spec, and sets the review's status.
+/// Authorizes the request in a review's spec, and returns the review with its status set.
 fn with_access_decision(access: &AccessControl, user: &User, mut review: Value) -> Value {
     let spec = &review["spec"];
     let attributes = if is_set(&spec["resourceAttributes"]) {
@@ -190,7 +190,8 @@ fn validate_spec(spec: &Value) -> Vec<FieldError> {
     }
 }
 
-/// Fails with 422 if `causes` is not empty, or if the review has metadata.
+/// Fails with 422 if `causes` is not empty, or if the review has metadata other than `managedFields` and, for a
+/// namespaced review, `namespace`.
 fn fail_if_invalid(
     target: &RequestTarget,
     review: &Value,

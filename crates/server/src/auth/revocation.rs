@@ -1,7 +1,8 @@
-//! Revocation of credentials before they expire: a ConfigMap in `kube-system`, with one key for each revocation.
+//! Revocation of credentials before they expire. The revocation list is a ConfigMap in `kube-system` with one key for
+//! each revocation.
 //!
-//! `muster cert revoke` and `muster token revoke` write it; only members of `system:masters` may. It is parsed when it
-//! changes, so that a request costs only hash table lookups.
+//! `muster cert revoke` and `muster token revoke` write the list. Only members of `system:masters` may write it. The
+//! list is parsed when it changes, so that a request costs only hash table lookups.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -20,23 +21,23 @@ use crate::unstructured::{self, is_set, str_at};
 
 /// Namespace of the ConfigMaps with issued and revoked credentials.
 pub(crate) const CREDENTIALS_NAMESPACE: &str = "kube-system";
-/// Name prefix of the ConfigMaps with issued certificates; a number follows.
-pub(crate) const ISSUED_NAME_PREFIX: &str = "muster-issued-certificates-";
+/// Name prefix of the ConfigMaps with issued certificates. A number follows the prefix.
+pub(crate) const ISSUED_CERTIFICATES_NAME_PREFIX: &str = "muster-issued-certificates-";
 /// Name of the ConfigMap with revoked credentials.
-pub(super) const REVOKED_CONFIG_MAP: &str = "muster-revoked-credentials";
+pub(super) const REVOKED_CREDENTIALS_NAME: &str = "muster-revoked-credentials";
 
 /// Key prefix of an entry that revokes all certificates of a user issued up to a time. The SHA-256 of the user name
-/// follows, because keys of a ConfigMap cannot contain all characters of user names.
+/// follows the prefix, because a key of a ConfigMap cannot contain all characters of a user name.
 const SUBJECT_KEY_PREFIX: &str = "subject.";
 
-/// Maximum time from the timestamp that the server sets in an entry until the entry is committed. Certificates issued
-/// and requested in that time are revoked too.
-const COMMIT_DURATION_MAX: SignedDuration = SignedDuration::from_secs(5);
+/// Maximum time between the timestamp that the server sets in an entry and the commit of the entry. Certificates issued
+/// or requested in that time are revoked too.
+const REVOCATION_COMMIT_DURATION_MAX: SignedDuration = SignedDuration::from_secs(5);
 
-/// Upper bound for the number of leap days in ten years.
-const LEAP_DAYS_MAX: i64 = 4;
+/// Upper bound for the number of leap days in the ten years for which a CA certificate is valid.
+const LEAP_DAYS_IN_CA_LIFETIME_MAX: i64 = 4;
 
-/// The revocation list, as parsed after its last change.
+/// Cache of the revocation list, as parsed after its last change.
 #[derive(Debug, Default)]
 pub(crate) struct RevocationListCache(RwLock<Arc<RevocationList>>);
 
@@ -51,64 +52,66 @@ struct RevocationList {
     subjects: HashMap<String, RevokedSubject>,
 }
 
-/// Revokes the certificates of a user that were issued up to a time.
+/// Revocation of the certificates of a user that were issued up to a time.
 #[derive(Debug)]
 struct RevokedSubject {
     issued_until: Timestamp,
-    /// Serial number of the one certificate of the user that stays valid, or empty.
+    /// Serial number of the only certificate of the user that stays valid. Empty if all are revoked.
     exempt_serial: String,
 }
 
-/// Key that revokes one certificate. `serial` is hexadecimal.
+/// Returns the key of the entry that revokes one certificate. `serial` is hexadecimal.
 pub(super) fn revoked_certificate_key(serial: &str) -> String {
     format!("certificate.{serial}")
 }
 
-/// Key that revokes one token.
+/// Returns the key of the entry that revokes one token, by its ID (the claim `jti`).
 pub(super) fn revoked_token_key(id: &str) -> String {
     format!("token.{id}")
 }
 
-/// Key that revokes all tokens bound to a Secret. It uses the Secret's UID, which the tokens contain.
+/// Returns the key of the entry that revokes all tokens bound to a Secret. `uid` is the UID of the Secret, which the
+/// tokens contain.
 pub(super) fn revoked_secret_key(uid: &str) -> String {
     format!("secret.{uid}")
 }
 
-/// Key that revokes the certificates of a user.
+/// Returns the key of the entry that revokes the certificates of a user.
 pub fn revoked_subject_key(user: &str) -> String {
     let digits: String =
         digest(&SHA256, user.as_bytes()).as_ref().iter().map(|it| format!("{it:02x}")).collect();
     format!("{SUBJECT_KEY_PREFIX}{digits}")
 }
 
-/// Rule: a revoked credential is refused from the next request on.
+/// Whether the revocation list has an entry with this key. Rule: a revoked credential is refused from the next request
+/// on.
 pub(super) fn is_revoked(access: &AccessControl, key: &str) -> bool {
-    current_list(access).keys.contains(key)
+    current_revocation_list(access).keys.contains(key)
 }
 
-/// Rule: a certificate is revoked by its serial number, or by its user if it was issued at or before the entry's
-/// `issuedUntil` and is not the one that the entry keeps.
+/// Rule: a certificate is revoked if an entry has its serial number. It is also revoked if an entry names its user,
+/// unless the certificate was issued after the entry's `issuedUntil` or is the one that the entry keeps valid.
 pub(super) fn is_certificate_revoked(
     access: &AccessControl,
     user: &str,
     certificate: &ClientCertificate,
 ) -> bool {
-    let list = current_list(access);
+    let list = current_revocation_list(access);
     let by_subject = list.subjects.get(user).is_some_and(|it| {
         certificate.issued_at <= it.issued_until && *certificate.serial != *it.exempt_serial
     });
     by_subject || list.keys.contains(&revoked_certificate_key(&certificate.serial))
 }
 
-/// The time up to which the certificates and signing requests of a user are revoked.
+/// Returns the time up to which the certificates and signing requests of a user are revoked. `None` if they are not.
 pub(crate) fn revoked_until(access: &AccessControl, user: &str) -> Option<Timestamp> {
-    current_list(access).subjects.get(user).map(|it| it.issued_until)
+    current_revocation_list(access).subjects.get(user).map(|it| it.issued_until)
 }
 
-/// The revocation list, parsed again if the ConfigMap has changed.
-fn current_list(access: &AccessControl) -> Arc<RevocationList> {
+/// Returns the revocation list. Parses it again if the ConfigMap has changed.
+fn current_revocation_list(access: &AccessControl) -> Arc<RevocationList> {
     let kind = Kind::builtin("", "v1", "configmaps");
-    let stored = access.storage.find(kind, Some(CREDENTIALS_NAMESPACE), REVOKED_CONFIG_MAP);
+    let stored = access.storage.find(kind, Some(CREDENTIALS_NAMESPACE), REVOKED_CREDENTIALS_NAME);
     let cached = access.revocations.0.read().unwrap_or_else(PoisonError::into_inner).clone();
     // Stored bytes are never changed in place, and the cache holds them, so equal pointers mean the same object.
     let is_same = match (&stored, &cached.config_map) {
@@ -145,22 +148,23 @@ impl RevocationList {
     }
 }
 
-/// Parses the JSON value of an entry.
+/// Parses the value of an entry, which is JSON text. Returns `None` if it is not a JSON object.
 fn parse_entry(text: &Value) -> Option<Value> {
     text.as_str().and_then(|it| serde_json::from_str(it).ok()).filter(Value::is_object)
 }
 
-/// Whether a write changes the ConfigMap of revoked credentials.
+/// Whether the target of a write is the ConfigMap of revoked credentials.
 fn is_revocation_list(target: &RequestTarget, new: &Value) -> bool {
     let name = if target.name.is_empty() { str_at(new, "metadata.name") } else { &target.name };
     target.kind.group.is_empty()
         && target.kind.plural == "configmaps"
         && target.namespace.as_deref() == Some(CREDENTIALS_NAMESPACE)
-        && name == REVOKED_CONFIG_MAP
+        && name == REVOKED_CREDENTIALS_NAME
 }
 
-/// Rule: the server sets the time up to which certificates of a user are revoked, from the same clock that dates
-/// certificates. It also sets when the entry can be removed: no certificate is valid longer than a CA certificate.
+/// Rule: the server sets the time up to which certificates of a user are revoked, from the same clock that it uses for
+/// `notBefore` of certificates. It also sets `notAfter`, after which the entry can be removed, because no certificate
+/// is valid for longer than a CA certificate.
 pub(crate) fn set_revocation_times(now: Timestamp, target: &RequestTarget, new: &mut Value) {
     if !is_revocation_list(target, new) {
         return;
@@ -172,9 +176,9 @@ pub(crate) fn set_revocation_times(now: Timestamp, target: &RequestTarget, new: 
             continue;
         }
         entry["revokedAt"] = json!(unstructured::format_time(now));
-        entry["issuedUntil"] = json!(unstructured::format_time(now + COMMIT_DURATION_MAX));
+        entry["issuedUntil"] = json!(unstructured::format_time(now + REVOCATION_COMMIT_DURATION_MAX));
         entry["notAfter"] = json!(unstructured::format_time(
-            now + SignedDuration::from_hours((CA_LIFETIME_DAYS + LEAP_DAYS_MAX) * 24)
+            now + SignedDuration::from_hours((CA_LIFETIME_DAYS + LEAP_DAYS_IN_CA_LIFETIME_MAX) * 24)
         ));
         *text = json!(entry.to_string());
     }
@@ -195,12 +199,12 @@ pub(crate) fn check_credential_record_write(
         let is_for_subject = |it: Value| *key == revoked_subject_key(str_at(&it, "subject"));
         key.starts_with(SUBJECT_KEY_PREFIX) && !parse_entry(entry).is_some_and(is_for_subject)
     };
-    if name == REVOKED_CONFIG_MAP && new["data"].as_object().into_iter().flatten().any(is_invalid) {
+    if name == REVOKED_CREDENTIALS_NAME && new["data"].as_object().into_iter().flatten().any(is_invalid) {
         let why =
             "an entry with the prefix subject. must be a JSON object whose subject is the user in its key";
         return Err(ApiError::bad_request(why));
     }
-    if (name == REVOKED_CONFIG_MAP || name.starts_with(ISSUED_NAME_PREFIX))
+    if (name == REVOKED_CREDENTIALS_NAME || name.starts_with(ISSUED_CERTIFICATES_NAME_PREFIX))
         && !user.is_in_group(MASTERS_GROUP)
     {
         let why = "only members of system:masters may write the records of issued and revoked credentials";

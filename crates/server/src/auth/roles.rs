@@ -18,7 +18,8 @@ type ByNamespaceAndName<T> = HashMap<String, HashMap<String, T>>;
 pub(crate) struct RbacRoles {
     roles: ByNamespaceAndName<Arc<[PolicyRule]>>,
     bindings: ByNamespaceAndName<Arc<RbacBinding>>,
-    bound_subjects: HashMap<String, NamespaceBindings>,
+    /// Bindings by namespace, indexed by subject. The namespace of ClusterRoleBindings is empty.
+    bindings_by_subject: HashMap<String, NamespaceBindings>,
 }
 
 /// The bindings of one namespace by user and group, each with the index of the matching subject.
@@ -62,40 +63,40 @@ pub(crate) struct RoleGrant {
 
 /// Whether an RBAC object is a role or a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RbacObject {
+pub(crate) enum RbacObjectType {
     Role,
     Binding,
 }
 
 impl RbacRoles {
-    /// Applies a change of a role or binding. `object` is `None` if it was deleted.
+    /// Applies a change of a role or binding. `object` is `None` if the role or binding was deleted.
     pub(crate) fn apply(
         &mut self,
-        object_type: RbacObject,
+        object_type: RbacObjectType,
         namespace: &str,
         name: &str,
         object: Option<&Value>,
     ) {
         match object_type {
-            RbacObject::Role => {
+            RbacObjectType::Role => {
                 let rules = object.map(|it| PolicyRule::parse_list(&it["rules"]).into());
                 replace_entry(&mut self.roles, namespace, name, rules);
             }
-            RbacObject::Binding => {
+            RbacObjectType::Binding => {
                 let binding = object.map(|it| Arc::new(RbacBinding::parse(namespace, name, it)));
                 let before = replace_entry(&mut self.bindings, namespace, name, binding.clone());
-                let bound = self.bound_subjects.entry(namespace.to_owned()).or_default();
+                let bound = self.bindings_by_subject.entry(namespace.to_owned()).or_default();
                 before.into_iter().for_each(|it| bound.remove_binding(&it));
                 binding.into_iter().for_each(|it| bound.add_binding(&it));
                 if bound.users.is_empty() && bound.groups.is_empty() {
-                    self.bound_subjects.remove(namespace);
+                    self.bindings_by_subject.remove(namespace);
                 }
             }
         }
     }
 
     /// Rule: a request is allowed only if a binding gives the user or one of the user's groups a role with a rule that
-    /// matches it. A RoleBinding grants permissions in its namespace only.
+    /// matches the request. A RoleBinding grants permissions in its namespace only.
     /// Upstream: `RBACAuthorizer`. The error lists bindings to missing roles.
     pub(crate) fn authorize(&self, user: &User, attributes: &RequestAttributes) -> Result<RoleGrant, String> {
         let mut dangling = Vec::new();
@@ -117,7 +118,7 @@ impl RbacRoles {
         }
     }
 
-    /// All rules of the user in the namespace, and errors for bindings to missing roles.
+    /// Returns all rules of the user in the namespace, and errors for bindings to missing roles.
     pub(crate) fn user_rules(&self, user: &User, namespace: &str) -> (Vec<PolicyRule>, Vec<String>) {
         let (mut rules, mut missing) = (Vec::new(), Vec::new());
         for (binding, _) in self.user_bindings(user, namespace) {
@@ -129,7 +130,7 @@ impl RbacRoles {
         (rules, missing)
     }
 
-    /// The rules of the role that a binding in `namespace` refers to. Fails if the role is missing.
+    /// Returns the rules of the role that a binding in `namespace` refers to. Fails if the role is missing.
     pub(crate) fn role_rules(&self, role: &RoleRef, namespace: &str) -> Result<&Arc<[PolicyRule]>, String> {
         let (namespace, resource) = match role.kind.as_str() {
             "Role" => (namespace, "role.rbac.authorization.k8s.io"),
@@ -140,14 +141,15 @@ impl RbacRoles {
         found.ok_or_else(|| format!("{resource} {:?} not found", role.name))
     }
 
-    /// The cluster-wide bindings of the user and those in the namespace, with the index of the matching subject.
+    /// Returns the user's cluster-wide bindings and the user's bindings in the namespace, each with the index of the
+    /// matching subject.
     fn user_bindings<'a>(
         &'a self,
         user: &'a User,
         namespace: &'a str,
     ) -> impl Iterator<Item = &'a (Arc<RbacBinding>, usize)> {
         let namespaces = std::iter::once("").chain(Some(namespace).filter(|it| !it.is_empty()));
-        let bound = namespaces.filter_map(|it| self.bound_subjects.get(it));
+        let bound = namespaces.filter_map(|it| self.bindings_by_subject.get(it));
         bound.flat_map(|bound| {
             let by_name = bound.users.get(&user.name);
             let by_group = user.groups.iter().filter_map(|it| bound.groups.get(it));

@@ -23,16 +23,17 @@ use crate::pki::{Pki, PkiError};
 use crate::request::{AUTHENTICATED_GROUP, CREDENTIAL_ID_KEY, User, service_account_user_name};
 use crate::unstructured::{self, str_at};
 
-/// Issuer of the tokens, and their audience if none is requested.
+/// Issuer of the tokens. It is also the audience of a token if the request names none.
 pub(crate) const TOKEN_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// Tolerated clock skew. It is also the time for which a token stays valid after the deletion of its object.
+/// Tolerated clock skew. A token also stays valid for this time after the deletion timestamp of an object that it is
+/// bound to.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(60);
 
-/// Maximum number of tokens cached as verified: one for each pod of a large cluster, about 500 bytes each.
-const VERIFIED_CACHE_MAX: usize = 8_192;
+/// Maximum number of verified tokens in the cache: one for each pod of a large cluster, about 500 bytes each.
+const VERIFIED_TOKENS_MAX: usize = 8_192;
 
-/// Maximum length of a token: names of at most 253 bytes add up to a few hundred bytes, and audiences are few.
+/// Maximum length of a token in bytes. The names in a token have at most 253 bytes each, and audiences are few.
 const TOKEN_BYTES_MAX: usize = 8_192;
 
 /// Signs and verifies service account tokens.
@@ -40,13 +41,14 @@ pub(crate) struct TokenSigner {
     key: EcdsaKeyPair,
     key_id: String,
     random: SystemRandom,
-    /// Verified claims by the SHA-256 of the token, so that tokens themselves are not cached.
+    /// Claims of verified tokens, by the SHA-256 of the token, so that the cache does not contain tokens.
     verified_cache: Mutex<HashMap<[u8; 32], Arc<TokenClaims>>>,
-    /// Configured maximum lifetime of a token in seconds, if any.
+    /// Configured maximum lifetime of a token in seconds. Unset if none is configured.
     lifetime_s_max: OnceLock<i64>,
 }
 
-/// Default maximum lifetime of a token that is not bound to an object. A bound token also ends with its object.
+/// Default maximum lifetime of a token that is not bound to an object. A bound token has no default maximum, because it
+/// becomes invalid with its object.
 const UNBOUND_LIFETIME_S_MAX: i64 = 24 * 60 * 60;
 
 impl fmt::Debug for TokenSigner {
@@ -55,7 +57,7 @@ impl fmt::Debug for TokenSigner {
     }
 }
 
-/// The claims of a token.
+/// The claims of a service account token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TokenClaims {
     pub(crate) audiences: Vec<String>,
@@ -102,10 +104,10 @@ impl TokenSigner {
         let _ = self.lifetime_s_max.set(i64::try_from(lifetime.as_secs()).unwrap_or(i64::MAX));
     }
 
-    /// Rule: a token has the requested lifetime, but at most the configured maximum; without a configured maximum, a
+    /// Rule: a token has the requested lifetime, but at most the configured maximum. Without a configured maximum, a
     /// token that is not bound to a pod, Secret or node lives at most one day.
     /// Upstream: `--service-account-max-token-expiration`, without the default.
-    pub(crate) fn lifetime_s(&self, requested_s: i64, is_bound: bool) -> i64 {
+    pub(crate) fn granted_lifetime_s(&self, requested_s: i64, is_bound: bool) -> i64 {
         match self.lifetime_s_max.get() {
             Some(max) => requested_s.min(*max),
             None if is_bound => requested_s,
@@ -122,8 +124,8 @@ impl TokenSigner {
         Ok(format!("{signed}.{}", BASE64URL.encode(signature)))
     }
 
-    /// Verifies the signature of a token and returns its claims. [`TokenClaims::authenticated_user`] checks whether they
-    /// are still valid.
+    /// Verifies the signature of a token and returns its claims. [`TokenClaims::authenticated_user`] checks whether the
+    /// claims are still valid.
     pub(crate) fn verified_claims(&self, token: &str) -> Option<Arc<TokenClaims>> {
         if TOKEN_BYTES_MAX < token.len() {
             return None;
@@ -136,7 +138,7 @@ impl TokenSigner {
         }
         let claims = Arc::new(self.verify(token)?);
         let mut verified = self.verified_cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if VERIFIED_CACHE_MAX <= verified.len() {
+        if VERIFIED_TOKENS_MAX <= verified.len() {
             verified.clear();
         }
         verified.insert(fingerprint, claims.clone());
@@ -157,7 +159,7 @@ impl TokenSigner {
         TokenClaims::parse(&json(claims)?)
     }
 
-    /// The document at `/openid/v1/jwks`, with which other programs verify tokens offline.
+    /// Returns the document at `/openid/v1/jwks`, with which other programs verify tokens offline.
     pub(crate) fn json_web_key_set(&self) -> Value {
         // An uncompressed point: one marker byte, and two coordinates.
         let point = self.key.public_key().as_ref();
@@ -168,7 +170,7 @@ impl TokenSigner {
     }
 }
 
-/// The document at `/.well-known/openid-configuration`.
+/// Returns the document at `/.well-known/openid-configuration`.
 pub(crate) fn openid_configuration() -> Value {
     json!({
         "issuer": TOKEN_ISSUER,
@@ -265,8 +267,8 @@ impl TokenClaims {
         })
     }
 
-    /// Parses verified claims. Claims with another issuer or subject are refused: the key would have been used by
-    /// another signer.
+    /// Parses verified claims. Returns `None` for an issuer or subject that this server does not sign, because another
+    /// program must have used the key.
     fn parse(claims: &Value) -> Option<Self> {
         let kubernetes = &claims["kubernetes.io"];
         let reference = |name: &str| {
@@ -299,7 +301,8 @@ impl BoundObjectRef {
     }
 }
 
-/// Fails unless the object exists with the same UID and is not deleted for longer than the leeway.
+/// Fails unless the object exists with the UID of the reference. An object that is being deleted counts as existing
+/// until `CLOCK_SKEW` after its deletion timestamp.
 fn check_exists(
     access: &AccessControl,
     plural: &str,

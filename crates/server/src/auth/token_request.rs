@@ -21,8 +21,8 @@ const LIFETIME_S_MIN: i64 = 10 * 60;
 /// Maximum lifetime of a token: 2^32 seconds.
 const LIFETIME_S_MAX: i64 = 1 << 32;
 
-/// Rule: a token is issued for the requested service account, audiences and lifetime. It is bound to a pod, Secret or
-/// node if the request names an existing one; a pod must use the service account.
+/// Rule: a token is issued for the requested service account, audiences and lifetime. It is bound to the pod, Secret or
+/// node that the request names, which must exist. A pod must run with the service account.
 /// Upstream: `TokenREST.Create`.
 pub(crate) fn create_token(
     access: &AccessControl,
@@ -69,7 +69,7 @@ pub(crate) fn create_token(
         return Err(ApiError::invalid_of_kind(AUTHENTICATION_GROUP, TOKEN_REQUEST_KIND, "", &[cause]));
     }
     let is_bound = is_set(&request["spec"]["boundObjectRef"]);
-    let lifetime_s = access.tokens.lifetime_s(lifetime_s, is_bound);
+    let lifetime_s = access.tokens.granted_lifetime_s(lifetime_s, is_bound);
 
     let account = BoundObjectRef { name: target.name.clone(), uid: account_uid };
     let mut claims = TokenClaims::new(namespace, account, audiences.clone(), context.now, lifetime_s);
@@ -143,7 +143,7 @@ fn bind_claims(
     Ok(())
 }
 
-/// Reference to the node of a pod. A node that does not exist is referenced by its name only.
+/// Returns a reference to the node of a pod, with the UID if the Node exists. `None` if the pod has no node.
 fn node_reference(access: &AccessControl, name: &str) -> Option<BoundObjectRef> {
     if name.is_empty() {
         return None;

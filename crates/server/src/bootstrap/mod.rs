@@ -1,7 +1,7 @@
 //! Bootstrap objects: namespaces, priority classes, the Services `kubernetes` and `kube-dns`, and in each namespace a
-//! service account and the CA certificate. They are created when the server starts and recreated when they are deleted.
-//! The same loop recalculates quota usage and reconciles Secrets with service account tokens, because it reacts to the
-//! same changes.
+//! service account and a ConfigMap with the CA certificate. They are created when the server starts and recreated when
+//! they are deleted. The same loop recalculates quota usage and reconciles Secrets with service account tokens, because
+//! both react to the same changes.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +15,7 @@ use muster_store::{CommitEvent, KeyChange, Revision};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{self, DNS_ADDRESS, SERVER_ADDRESS};
+use crate::admission::{self, API_SERVER_IP, DNS_IP};
 use crate::error::ApiError;
 use crate::kinds::{KINDS, Kind};
 use crate::machine_address::machine_address;
@@ -36,16 +36,16 @@ const DEFAULT_ACCOUNT: &str = "default";
 /// Name of the ConfigMap with the CA certificate that every namespace has.
 const CA_CONFIG_MAP: &str = "kube-root-ca.crt";
 
-/// Delay in which changes are batched before quota usage is recalculated, because that reads all objects of a
-/// namespace.
+/// Time for which changes are collected before quota usage is recalculated, because a recalculation reads all objects
+/// of a namespace.
 const QUOTA_BATCH_DELAY: Duration = Duration::from_millis(50);
 
-/// Address and CA certificate of the server, for the bootstrap objects.
+/// Addresses and CA certificate of the server, for the bootstrap objects.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerIdentity {
     /// Address that the server listens on.
     pub(crate) listen_address: SocketAddr,
-    /// Address at which local nodes, which have network namespaces of their own, reach the server.
+    /// Address at which nodes on this machine, which have their own network namespaces, reach the server.
     pub(crate) node_facing_address: Option<IpAddr>,
     /// The CA certificate in PEM.
     pub(crate) ca_pem: String,
@@ -90,7 +90,7 @@ pub(crate) async fn ensure_bootstrap_objects(
 }
 
 /// Creates the Services of the API server and of DNS if they are missing.
-async fn ensure_own_services(bootstrap: &Bootstrap<'_>) {
+async fn ensure_cluster_services(bootstrap: &Bootstrap<'_>) {
     for object in kubernetes_service(bootstrap.server) {
         if let Err(error) = bootstrap.ensure_object(object).await {
             tracing::warn!(status = %error.status(), "cannot recreate the Service of the API server");
@@ -128,7 +128,7 @@ pub(crate) async fn run(registry: Arc<Registry>, server: ServerIdentity, stop: C
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = commits.changed() => if changed.is_err() { return },
-                () = registry.admission.charges.wait_for_failure() => {}
+                () = registry.admission.quota_charges.wait_for_failure() => {}
             }
         } else {
             tokio::select! {
@@ -159,10 +159,14 @@ pub(crate) async fn run(registry: Arc<Registry>, server: ServerIdentity, stop: C
         synced = revision;
         to_ensure.append(&mut unchecked);
         if is_service_deleted {
-            ensure_own_services(&Bootstrap { registry: &registry, server: &server, now: Timestamp::now() })
-                .await;
+            ensure_cluster_services(&Bootstrap {
+                registry: &registry,
+                server: &server,
+                now: Timestamp::now(),
+            })
+            .await;
         }
-        to_count.extend(registry.admission.charges.take_failed_namespaces());
+        to_count.extend(registry.admission.quota_charges.take_failed_namespaces());
         let bootstrap = Bootstrap { registry: &registry, server: &server, now: Timestamp::now() };
         for namespace in to_ensure {
             if let Err(error) = bootstrap.ensure_namespace_objects(&namespace).await {
@@ -194,11 +198,12 @@ struct Bootstrap<'a> {
     now: Timestamp,
 }
 
-/// Kind, namespace and content of an object to create.
+/// Kind, namespace and content of a bootstrap object.
 type BootstrapObject = (&'static Kind, Option<&'static str>, Value);
 
 impl Bootstrap<'_> {
-    /// Ensures the default service account and the CA ConfigMap of a namespace, unless it is being deleted.
+    /// Ensures that the namespace has its default service account and its CA ConfigMap, unless the namespace is being
+    /// deleted.
     async fn ensure_namespace_objects(&self, namespace: &str) -> Result<(), ApiError> {
         let Some(stored) = self.registry.storage.find(Kind::namespace_kind(), None, namespace) else {
             return Ok(());
@@ -222,7 +227,7 @@ impl Bootstrap<'_> {
         .map(drop)
     }
 
-    /// Ensures the Service `kube-dns`.
+    /// Ensures that the Service `kube-dns` exists.
     async fn ensure_dns(&self) {
         // Another Service may already have the cluster IP; it keeps it.
         if let Err(error) = self.ensure_object(dns_service()).await {
@@ -230,7 +235,7 @@ impl Bootstrap<'_> {
         }
     }
 
-    /// Creates the object if it is missing, and restores its endpoints if it has any.
+    /// Creates the object if it is missing. In an existing Endpoints or EndpointSlice object, resets the endpoints.
     async fn ensure_object(&self, (kind, namespace, object): BootstrapObject) -> Result<(), ApiError> {
         let owned_fields: &[&str] = match kind.plural {
             "endpoints" => &["subsets"],
@@ -240,7 +245,7 @@ impl Bootstrap<'_> {
         self.create_or_reset(kind, namespace, object, owned_fields).await
     }
 
-    /// Creates the object, or resets the fields that the server owns in an existing one.
+    /// Creates the object. If it exists, resets the fields in `owned_fields`, which the server owns.
     async fn create_or_reset(
         &self,
         kind: &'static Kind,
@@ -283,7 +288,7 @@ fn has_fields(stored: &Bytes, expected: &Value, fields: &[&str]) -> bool {
     fields.iter().all(|it| stored[it] == expected[it])
 }
 
-/// The namespaces that may lack bootstrap objects after these events. Adds those whose quotas must be
+/// Returns the namespaces that may lack bootstrap objects after these events. Adds the namespaces whose quotas must be
 /// recalculated to `to_count`.
 fn affected_namespaces(
     registry: &Registry,
@@ -314,8 +319,8 @@ fn affected_namespaces(
     to_ensure
 }
 
-/// The token Secrets to reconcile after an event: the Secret itself, or all token Secrets of a deleted service
-/// account.
+/// Returns the token Secrets to reconcile after an event: the Secret that changed, or all token Secrets of a deleted
+/// service account.
 fn affected_token_secrets(registry: &Registry, event: &CommitEvent) -> Vec<token_secrets::SecretName> {
     let mut parts = event.key.splitn(3, '/');
     let (resource, namespace, name) = (parts.next(), parts.next(), parts.next());
@@ -357,7 +362,7 @@ fn all_namespaces(registry: &Registry) -> BTreeSet<String> {
     namespaces.iter().map(|it| str_at(&unstructured::parse_stored(it), "metadata.name").to_owned()).collect()
 }
 
-/// The built-in PriorityClasses, whose values are above the limit for user-defined ones.
+/// Returns the built-in PriorityClasses. Their values are above the maximum for user-defined PriorityClasses.
 fn priority_classes() -> impl Iterator<Item = BootstrapObject> {
     let class = |name: &str, value: u32, description: &str| {
         let class = json!({
@@ -390,8 +395,8 @@ fn kubernetes_service(server: &ServerIdentity) -> impl Iterator<Item = Bootstrap
         "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
         "spec": {
             "type": "ClusterIP",
-            "clusterIP": SERVER_ADDRESS.to_string(),
-            "clusterIPs": [SERVER_ADDRESS.to_string()],
+            "clusterIP": API_SERVER_IP.to_string(),
+            "clusterIPs": [API_SERVER_IP.to_string()],
             "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}],
             "sessionAffinity": "None",
         },
@@ -426,8 +431,8 @@ fn kubernetes_service(server: &ServerIdentity) -> impl Iterator<Item = Bootstrap
     .into_iter()
 }
 
-/// The Service `kube-dns`. Each node answers the DNS queries of its own pods, so it has no endpoints; users can add a
-/// selector to run their own DNS servers.
+/// The Service `kube-dns`. It has no endpoints, because each node answers the DNS queries of its own pods. Users can
+/// add a selector to run their own DNS servers.
 fn dns_service() -> BootstrapObject {
     let port = |name: &str, protocol: &str| json!({"name": name, "protocol": protocol, "port": 53, "targetPort": 53});
     let service = json!({
@@ -437,8 +442,8 @@ fn dns_service() -> BootstrapObject {
         },
         "spec": {
             "type": "ClusterIP",
-            "clusterIP": DNS_ADDRESS.to_string(),
-            "clusterIPs": [DNS_ADDRESS.to_string()],
+            "clusterIP": DNS_IP.to_string(),
+            "clusterIPs": [DNS_IP.to_string()],
             "ports": [port("dns", "UDP"), port("dns-tcp", "TCP")],
             "sessionAffinity": "None",
         },
@@ -446,7 +451,7 @@ fn dns_service() -> BootstrapObject {
     (builtin_kind("", "services"), Some("kube-system"), service)
 }
 
-/// Address at which other machines reach the server; `None` if it listens on loopback only.
+/// Returns the address at which other machines reach the server. `None` if the server listens on loopback only.
 fn reachable_address(listens_on: IpAddr) -> Option<IpAddr> {
     match listens_on.is_unspecified() {
         true => machine_address(),
@@ -454,7 +459,7 @@ fn reachable_address(listens_on: IpAddr) -> Option<IpAddr> {
     }
 }
 
-/// The kind in the table of built-in kinds.
+/// Finds a kind in the table of built-in kinds.
 fn builtin_kind(group: &str, plural: &str) -> &'static Kind {
     let found = KINDS.iter().find(|it| it.group == group && it.plural == plural);
     found.expect("the kind is in the table")

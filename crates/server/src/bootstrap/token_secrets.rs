@@ -18,7 +18,8 @@ const TOKEN_SECRET_TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT_NAME_ANNOTATION: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID_ANNOTATION: &str = "kubernetes.io/service-account.uid";
 
-/// Lifetime of a token in a Secret: effectively unlimited, because it ends with its Secret and service account.
+/// Lifetime of a token in a Secret. It is effectively unlimited, because the token becomes invalid with its Secret or
+/// service account.
 const TOKEN_LIFETIME_S: i64 = 1 << 32;
 
 /// Namespace and name of a Secret.
@@ -29,7 +30,7 @@ pub(super) fn is_token_secret(secret: &Value) -> bool {
     secret["type"] == TOKEN_SECRET_TYPE
 }
 
-/// All token Secrets, or those of the service account with this namespace and name.
+/// Lists the token Secrets: all of them, or those of the service account with this namespace and name.
 pub(super) fn list_token_secrets(
     registry: &Registry,
     of_account: Option<(&str, &str)>,
@@ -85,7 +86,7 @@ pub(super) async fn reconcile(
     registry.update(&RequestContext::for_server("update", now), &target, fill).await.map(drop)
 }
 
-/// The service account that the Secret references, if it exists with the same UID.
+/// Returns the service account that the Secret references. `None` if it does not exist or has another UID.
 fn referenced_account(registry: &Registry, namespace: &str, secret: &Value) -> Option<BoundObjectRef> {
     let annotation = |key: &str| secret["metadata"]["annotations"][key].as_str().unwrap_or_default();
     let stored = registry.storage.find(
@@ -98,13 +99,13 @@ fn referenced_account(registry: &Registry, namespace: &str, secret: &Value) -> O
     is_same.then(|| BoundObjectRef { name: annotation(ACCOUNT_NAME_ANNOTATION).to_owned(), uid })
 }
 
-/// Whether the CA certificate, the namespace and the token of a Secret are missing or outdated, in this order.
+/// Returns whether the CA certificate, the namespace and the token of a Secret are missing or outdated, in this order.
 fn missing_data(secret: &Value, server: &ServerIdentity) -> [bool; 3] {
     let has = |key: &str| is_set(&secret["data"][key]) && secret["data"][key] != "";
     [secret["data"]["ca.crt"] != BASE64.encode(&server.ca_pem).as_str(), !has("namespace"), !has("token")]
 }
 
-/// The Secret with the missing data added.
+/// Returns the Secret with the missing data added.
 fn with_token_data(
     registry: &Registry,
     server: &ServerIdentity,

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::revocation::{CREDENTIALS_NAMESPACE, ISSUED_NAME_PREFIX};
+use crate::auth::revocation::{CREDENTIALS_NAMESPACE, ISSUED_CERTIFICATES_NAME_PREFIX};
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::pki::{IssuedCertificate, Pki};
@@ -15,11 +15,11 @@ use crate::request::{RequestContext, RequestTarget};
 use crate::subresource::Subresource;
 use crate::unstructured::{self, map_at_mut, str_at};
 
-/// Maximum number of records in one ConfigMap: 500 records of 200 bytes are 100 kB, which each new record rewrites.
-const RECORDS_PER_CONFIG_MAP: usize = 500;
+/// Maximum number of records in one ConfigMap. 500 records of 200 bytes are 100 kB, which each new record rewrites.
+const RECORDS_PER_CONFIG_MAP_MAX: usize = 500;
 
-/// Maximum number of ConfigMaps. 5,000 nodes with two valid certificates each need 20; when all are full, nothing is
-/// recorded.
+/// Maximum number of ConfigMaps with records. 5,000 nodes with two valid certificates each need 20. When all ConfigMaps
+/// are full, new certificates are not recorded.
 const CONFIG_MAPS_MAX: usize = 200;
 
 /// Records certificates as they are issued, until `stop`.
@@ -51,7 +51,7 @@ pub(crate) async fn record_issued(
         if issued.peek().is_none() {
             return Ok(());
         }
-        let name = format!("{ISSUED_NAME_PREFIX}{number}");
+        let name = format!("{ISSUED_CERTIFICATES_NAME_PREFIX}{number}");
         let stored = registry
             .storage
             .find(kind, Some(CREDENTIALS_NAMESPACE), &name)
@@ -59,10 +59,10 @@ pub(crate) async fn record_issued(
         let mut object = stored.clone().unwrap_or_else(|| json!({"metadata": {"name": name}}));
         let records = map_at_mut(&mut object, "data");
         records.retain(|_, it| is_unexpired(it, now));
-        if RECORDS_PER_CONFIG_MAP <= records.len() {
+        if RECORDS_PER_CONFIG_MAP_MAX <= records.len() {
             continue;
         }
-        while records.len() < RECORDS_PER_CONFIG_MAP
+        while records.len() < RECORDS_PER_CONFIG_MAP_MAX
             && let Some(it) = issued.next()
         {
             let record = json!({

@@ -27,9 +27,9 @@ use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, str_at};
 
-/// Signer of the client certificates of nodes.
+/// Name of the built-in signer of the client certificates of nodes.
 const KUBELET_CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-/// Signer of the serving certificates of nodes.
+/// Name of the built-in signer of the serving certificates of nodes.
 const KUBELET_SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 /// Group of all nodes.
 const NODES_GROUP: &str = "system:nodes";
@@ -40,21 +40,21 @@ pub(crate) const DEFAULT_LIFETIME: SignedDuration = SignedDuration::from_hours(3
 /// Minimum lifetime of a certificate whose request sets `expirationSeconds`.
 const LIFETIME_MIN: SignedDuration = SignedDuration::from_mins(10);
 
-/// How far certificates are backdated, because clocks differ. Certificates with a short lifetime are not shortened by
-/// it. A certificate is never backdated by more than its lifetime, because a client that renews after a fraction of the
-/// validity would renew immediately.
+/// Time by which `notBefore` of a certificate is backdated, because clocks differ. A certificate is never backdated by
+/// more than its lifetime, because a client that renews after a fraction of the validity would renew immediately.
 const BACKDATE_DURATION: SignedDuration = SignedDuration::from_mins(5);
-/// Certificates with a lifetime below this are not shortened by backdating.
+/// Certificates with a lifetime below this are not shortened by backdating: they are valid for their lifetime from the
+/// time of issue. For longer lifetimes, the backdated time is part of the lifetime.
 const SHORT_LIFETIME: SignedDuration = SignedDuration::from_hours(8);
 
-/// Time after which an approved or denied request is deleted.
+/// Time from its creation after which an approved or denied request is deleted.
 const DECIDED_REQUEST_TTL: SignedDuration = SignedDuration::from_hours(1);
-/// Time after which a pending request is deleted.
+/// Time from its creation after which a pending request is deleted.
 const PENDING_REQUEST_TTL: SignedDuration = SignedDuration::from_hours(24);
-/// Interval at which all requests are checked for deletion.
+/// Interval at which all requests are reconciled, so that old ones are deleted.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
-/// Approves, signs and deletes requests until `stop`: reconciles a request when it changes, and all requests at an
+/// Approves, signs and deletes requests until `stop`. Reconciles a request when it changes, and all requests at an
 /// interval. No certificate is valid for longer than `lifetime_max`.
 pub(crate) async fn run(
     registry: Arc<Registry>,
@@ -100,8 +100,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Takes the next step for a request: deletes, approves, denies or signs it. Writes carry the resourceVersion or UID,
-/// so a request that was changed or replaced meanwhile is not affected.
+/// Takes the next step for a request: deletes, approves, denies or signs it. Each write has the resourceVersion or UID
+/// as precondition, so that a request that was changed or replaced meanwhile is not affected.
 pub(crate) async fn reconcile(
     registry: &Registry,
     pki: &Pki,
@@ -167,10 +167,9 @@ pub(crate) async fn reconcile(
     sign_approved(registry, pki, lifetime_max, object, now).await
 }
 
-/// Signs an approved request, or adds a Failed condition with the reason. Only this version of the request is
-/// updated. Rule: a request is signed once, and a client certificate is recorded only if it was written to its
-/// request. A watch may deliver an approval again after it was signed, so a version that is no longer stored is
-/// skipped.
+/// Signs an approved request, or adds a Failed condition with the reason. Only this version of the request is updated.
+/// Rule: a request is signed once, and a client certificate is recorded only if it was written to its request. A watch
+/// may deliver an approval again after the request was signed, so a version that is no longer stored is skipped.
 async fn sign_approved(
     registry: &Registry,
     pki: &Pki,
@@ -206,7 +205,7 @@ async fn sign_approved(
             let sign = |_: &Value| Ok(signed.clone());
             registry.update(&context, &target, sign).await?;
             if requested_usages(object).contains(&"client auth") {
-                pki.queue_issued(&certificate);
+                pki.queue_issued_certificate(&certificate);
             }
             Ok(())
         }
@@ -226,8 +225,8 @@ async fn sign_approved(
     }
 }
 
-/// Rule: a request created before its subject's certificates were revoked is not signed, because the revoked node may
-/// have created it and may still watch it.
+/// Rule: a request created before the certificates of its subject were revoked is not signed, because the revoked node
+/// may have created the request and may still watch it.
 fn revoked_subject_error(
     registry: &Registry,
     object: &Value,
@@ -243,7 +242,7 @@ fn revoked_subject_error(
     })
 }
 
-/// The request with a condition added.
+/// Returns the request with a condition added.
 fn with_condition(old: &Value, condition: &Value) -> Value {
     let mut new = old.clone();
     let conditions = list_at(&old["status"], "conditions").iter().chain([condition]);
@@ -251,19 +250,20 @@ fn with_condition(old: &Value, condition: &Value) -> Value {
     new
 }
 
-/// An automatic decision on a request, with its message.
+/// An automatic decision on a request, with the message of its condition.
 enum ApprovalDecision {
     Approve(&'static str),
     Deny(String),
 }
 
-/// Reason of the Denied condition, by which the agent recognizes the denial.
+/// Reason of the Denied condition of a request for the name of a Ready node. The agent recognizes this denial by the
+/// reason.
 const NODE_IS_READY_REASON: &str = "NodeIsReady";
 
-/// Rule: a request for a node's client certificate is approved automatically if RBAC allows the requester to create it:
-/// a bootstrap token for a new node, a node for its own renewal. A request with a bootstrap token is denied while a
-/// Ready node of that name exists, because it would take over the node's identity. It is approved once the node is
-/// NotReady or its Node is deleted.
+/// Rule: a request for a node's client certificate is approved automatically if RBAC allows the requester to create it.
+/// This covers a bootstrap token for a new node, and a node that renews its own certificate. A request with a bootstrap
+/// token is denied while a Ready node of that name exists, because the requester would take over the identity of that
+/// node. Such a request is approved once the node is NotReady or its Node is deleted.
 /// Upstream: the csrapproving controller, which does not check the Node.
 fn auto_decide_node_client(
     registry: &Registry,
@@ -307,7 +307,7 @@ fn auto_decide_node_client(
     })
 }
 
-/// Address of the node, if it exists, is Ready and is not being deleted.
+/// Returns the first address of the node if it exists, is Ready and is not being deleted.
 fn ready_node_address(registry: &Registry, name: &str) -> Option<String> {
     let nodes = Kind::builtin("", "v1", "nodes");
     let node = unstructured::parse_stored(&registry.storage.find(nodes, None, name)?);
@@ -322,7 +322,7 @@ fn ready_node_address(registry: &Registry, name: &str) -> Option<String> {
 }
 
 /// Rule: a request for a node's serving certificate is approved automatically if a node requests it for its own name,
-/// and for addresses that its Node has and no other Node has. Upstream: not approved automatically.
+/// and for addresses that its own Node has and no other Node has. Upstream: not approved automatically.
 fn auto_approve_node_serving(
     registry: &Registry,
     object: &Value,
@@ -343,7 +343,7 @@ fn auto_approve_node_serving(
     is_own.then_some("Auto approving kubelet serving certificate: it names only the node and its addresses.")
 }
 
-/// Signs the certificate, or returns the reason why its signer refuses it. `None` if the request is for an
+/// Signs the certificate, or returns the reason why its signer refuses it. Returns `None` if the request is for an
 /// unknown signer.
 fn sign_certificate(
     pki: &Pki,
@@ -367,7 +367,7 @@ fn sign_certificate(
     Some(pki.issue_certificate(request, &usages, validity, now).map_err(|error| error.to_string()))
 }
 
-/// Start and end of a certificate's validity.
+/// Returns `notBefore` and `notAfter` of a certificate.
 fn certificate_validity(
     requested: Option<SignedDuration>,
     lifetime_max: SignedDuration,
@@ -455,7 +455,7 @@ fn requested_usages(object: &Value) -> Vec<&str> {
     list_at(&object["spec"], "usages").iter().filter_map(Value::as_str).collect()
 }
 
-/// Parses a usage of a request; `None` if it is not supported.
+/// Parses a key usage of a request. Returns `None` if the usage is not supported.
 fn parse_usage(text: &str) -> Option<KeyUsage> {
     match text {
         "digital signature" => Some(KeyUsage::DigitalSignature),

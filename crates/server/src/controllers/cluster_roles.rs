@@ -21,21 +21,21 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, str_at};
 use crate::validation::selector_matches;
 
-/// Rule: missing default roles and bindings are created at start. Existing ones get back missing rules and subjects,
-/// unless the annotation `autoupdate` is false; additional ones stay.
+/// Rule: missing default roles and bindings are created at start. Missing rules and subjects are added to existing
+/// ones, unless the annotation `autoupdate` is false. Additional rules and subjects are kept.
 /// Upstream: `ReconcileRole` and `ReconcileRoleBinding`.
 pub(crate) async fn ensure_default_roles(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
     let roles = default_cluster_roles().into_iter().map(|it| ("clusterroles", it));
     let bindings = default_cluster_role_bindings().into_iter().map(|it| ("clusterrolebindings", it));
     // Concurrent, so that many writes share one sync of the disk.
     let creations =
-        roles.chain(bindings).map(|(plural, default)| ensure_default(registry, plural, default, now));
+        roles.chain(bindings).map(|(plural, default)| ensure_default_object(registry, plural, default, now));
     try_join_all(creations).await?;
     aggregate_roles(registry, now).await
 }
 
-/// Creates a default role or binding, or adds missing rules and subjects to the stored one.
-async fn ensure_default(
+/// Creates a default role or binding, or adds missing rules and subjects to the stored role or binding.
+async fn ensure_default_object(
     registry: &Registry,
     plural: &str,
     default: Value,
@@ -57,7 +57,7 @@ async fn ensure_default(
     registry.create(&context, target.kind, None, default).await.map(drop)
 }
 
-/// The stored object with the missing parts of the default added; `None` if nothing is missing.
+/// Returns the stored object with the missing parts of the default added. `None` if nothing is missing.
 fn with_missing_defaults(stored: &Value, default: &Value) -> Option<Value> {
     if stored["metadata"]["annotations"][AUTO_UPDATE_ANNOTATION] == "false" {
         return None;
@@ -123,7 +123,7 @@ async fn aggregate_roles(registry: &Registry, now: Timestamp) -> Result<(), ApiE
     }
 }
 
-/// The rules of all roles that the aggregation rule of `role` selects.
+/// Returns the rules of all roles that the aggregation rule of `role` selects.
 fn aggregated_rules(role: &Value, all: &[Value]) -> Vec<Value> {
     let selectors = list_at(&role["aggregationRule"], "clusterRoleSelectors");
     let mut rules: Vec<Value> = Vec::new();
@@ -140,7 +140,7 @@ fn aggregated_rules(role: &Value, all: &[Value]) -> Vec<Value> {
     rules
 }
 
-/// The target of a write to a cluster-scoped RBAC object.
+/// Returns the target of a write to a cluster-scoped RBAC object.
 fn rbac_target(plural: &str, name: &str) -> RequestTarget {
     let kind = Kind::builtin(RBAC_GROUP, "v1", plural);
     RequestTarget { kind, namespace: None, name: name.to_owned(), subresource: Subresource::Whole }

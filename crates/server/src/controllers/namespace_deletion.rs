@@ -61,7 +61,7 @@ pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
     }
 }
 
-/// All terminating namespaces, and the revision of the list.
+/// Returns all terminating namespaces, and the revision of the list.
 fn list_terminating(registry: &Registry) -> (BTreeSet<String>, Revision) {
     let (namespaces, revision) =
         registry.storage.list(Kind::namespace_kind(), None, &ObjectSelector::default());
@@ -79,8 +79,8 @@ fn add_if_terminating(terminating: &mut BTreeSet<String>, namespace: &Value) {
     }
 }
 
-/// Rule: in a terminating namespace, pods are deleted before all other objects, because pods may use those. Remaining
-/// objects and finalizers are reported in the namespace's conditions. Upstream: `deleteAllContent`.
+/// Rule: in a terminating namespace, pods are deleted before all other objects, because pods may use the other objects.
+/// Remaining objects and finalizers are reported in the namespace's conditions. Upstream: `deleteAllContent`.
 async fn delete_all_content(registry: &Registry, namespace: &str) -> Result<(), ApiError> {
     let context = RequestContext::for_server("delete", Timestamp::now());
     let options =
@@ -142,7 +142,7 @@ async fn delete_all_content(registry: &Registry, namespace: &str) -> Result<(), 
 /// Counts of the objects and finalizers that remain in a terminating namespace.
 #[derive(Default)]
 struct RemainingContent {
-    /// Number of remaining objects by kind.
+    /// Number of remaining objects by resource, such as `pods.`.
     objects: BTreeMap<String, usize>,
     /// Number of remaining objects by finalizer.
     finalizers: BTreeMap<String, usize>,
@@ -196,7 +196,7 @@ impl RemainingContent {
         }
     }
 
-    /// The five conditions of upstream's namespace controller. Three of them are always the same here, because
+    /// Returns the five conditions of upstream's namespace controller. Three of them are always the same here, because
     /// all kinds are known and failed deletions are retried.
     fn namespace_conditions(&self) -> [Value; 5] {
         let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message});

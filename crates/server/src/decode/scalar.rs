@@ -7,18 +7,18 @@ use serde_json::Value;
 
 use muster_api::quantity::canonical_text;
 
-/// Canonical quantity: `1000m` becomes `1`, and `0.5` becomes `500m`.
+/// Returns the canonical form of a quantity: `1000m` becomes `1`, and `0.5` becomes `500m`.
 pub(super) fn canonical_quantity(text: &str) -> Result<Value, String> {
     canonical_text(text.trim()).map(|it| it.into()).map_err(|why| why.to_string())
 }
 
-/// Canonical `metav1.Time`: whole seconds in UTC.
+/// Returns the canonical form of a `metav1.Time`: whole seconds in UTC.
 pub(super) fn canonical_time(text: &str) -> Result<Value, String> {
     let at = parse_rfc3339(text, "2006-01-02T15:04:05Z07:00")?;
     Ok(null_if_zero_time(at, at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
 }
 
-/// Canonical `metav1.MicroTime`: exactly six digits of a second.
+/// Returns the canonical form of a `metav1.MicroTime`: UTC, with six fractional digits of a second.
 pub(super) fn canonical_micro_time(text: &str) -> Result<Value, String> {
     const MICRO_TIME_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
     let fraction = text.get(19..).unwrap_or_default();
@@ -38,7 +38,7 @@ fn null_if_zero_time(at: Timestamp, text: String) -> Value {
     if at.as_second() == YEAR_ONE_S && at.subsec_nanosecond() == 0 { Value::Null } else { text.into() }
 }
 
-/// Parses RFC 3339 as strictly as Go does; our time library accepts more.
+/// Parses RFC 3339 as strictly as Go does. The crate `jiff` alone accepts more.
 fn parse_rfc3339(text: &str, layout: &str) -> Result<Timestamp, String> {
     let failed = |rest: &str, part: &str| {
         format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {part:?}")
@@ -65,7 +65,7 @@ fn parse_rfc3339(text: &str, layout: &str) -> Result<Timestamp, String> {
     text.parse().map_err(|_| format!("parsing time {text:?}: day out of range"))
 }
 
-/// Canonical base64 with padding; line breaks are removed.
+/// Returns the canonical form of base64: with padding, without line breaks.
 pub(super) fn canonical_base64(text: &str) -> Result<Value, String> {
     let joined;
     let plain = if text.contains(['\r', '\n']) {

@@ -454,7 +454,11 @@ fn no_body_takes_much_more_memory_than_its_bytes() {
     for item in [r#"{"":0}"#, "{}", "[0]", "[]", "0", r#"{"a":{}}"#] {
         let list = bomb(item);
         let too_many = |told: String| {
-            assert!(told.contains(read::TOO_MANY_VALUES_MESSAGE), "{item}: {}", &told[..200.min(told.len())])
+            assert!(
+                told.contains(value_reader::TOO_MANY_VALUES_MESSAGE),
+                "{item}: {}",
+                &told[..200.min(told.len())]
+            )
         };
         // A raw extension, managed fields, and a list of a type.
         let revision = GroupVersionKind { group: "apps", version: "v1", kind: "ControllerRevision" };
@@ -476,7 +480,7 @@ fn no_body_takes_much_more_memory_than_its_bytes() {
         let body: Value = serde_json::from_str(&list).unwrap();
         let made = json!({"metadata": {"name": "a"}, "revision": 1, "data": body});
         let refusal = decode_patch_result(&context, revision, made, Vec::new()).unwrap_err();
-        assert!(refusal.message().contains(read::TOO_MANY_VALUES_MESSAGE));
+        assert!(refusal.message().contains(value_reader::TOO_MANY_VALUES_MESSAGE));
         assert!(refusal.message().len() < 4096, "what is quoted is cut");
     }
     // YAML that is not JSON.

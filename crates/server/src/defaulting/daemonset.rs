@@ -3,7 +3,8 @@ use serde_json::{Value, json};
 
 use super::{pod::set_pod_spec_defaults, set_if_absent, set_if_zero, with_object, with_object_or_new};
 
-/// Annotation with the template generation of `extensions/v1beta1`. Upstream: `DeprecatedTemplateGeneration`.
+/// Annotation that holds the field `templateGeneration` of `extensions/v1beta1`. Upstream:
+/// `DeprecatedTemplateGeneration`.
 pub(crate) const TEMPLATE_GENERATION: &str = ANNOTATION_TEMPLATE_GENERATION;
 
 /// Sets the defaults of a DaemonSet. Upstream: `SetDefaults_DaemonSet`.

@@ -2,8 +2,8 @@
 //!
 //! Upstream: `pkg/util/parsers`, and the reference grammar of the container registries.
 
-/// Rule: the tag `latest`, explicit or implied, is always pulled, because it may refer to another image later. A digest
-/// or any other tag is pulled if not present, and so is an invalid reference.
+/// Rule: an image with the tag `latest`, explicit or implied, is always pulled, because the tag may refer to another
+/// image later. An image with a digest or any other tag is pulled if it is not present, and so is an invalid reference.
 pub(super) fn default_pull_policy(image: &str) -> &'static str {
     let is_mutable = match parse_image_reference(image) {
         Some((Some(tag), _)) => tag == "latest",
@@ -13,7 +13,7 @@ pub(super) fn default_pull_policy(image: &str) -> &'static str {
     if is_mutable { "Always" } else { "IfNotPresent" }
 }
 
-/// Tag and digest of an image reference; `None` if it is invalid.
+/// Returns the tag and the digest of an image reference. `None` if the reference is invalid.
 fn parse_image_reference(image: &str) -> Option<(Option<&str>, Option<&str>)> {
     let (rest, digest) = image.split_once('@').map_or((image, None), |(rest, digest)| (rest, Some(digest)));
     let last = rest.rsplit('/').next()?;

@@ -1,33 +1,33 @@
-//! Defaults of fields that a client left out, one function for each kind. They equal upstream's byte for byte, because
-//! revisions compare templates by their bytes.
+//! Defaults of fields that a client left out, with one function for each kind. The defaults equal upstream's byte for
+//! byte, because revisions compare templates by their bytes.
 //!
 //! Upstream: `pkg/apis/*/v1/defaults.go`.
 
 mod container;
 mod daemonset;
 mod image;
+mod other_kinds;
 mod pod;
 mod service;
-mod small_kinds;
 mod volume;
 
 use serde_json::{Value, json};
 
 pub(crate) use self::daemonset::{TEMPLATE_GENERATION, set_daemonset_defaults};
-pub(crate) use self::pod::{set_pod_defaults, set_pod_template_defaults};
-pub(crate) use self::service::{set_endpoints_defaults, set_service_defaults};
-pub(crate) use self::small_kinds::{
+pub(crate) use self::other_kinds::{
     set_endpoint_slice_defaults, set_lease_defaults, set_limit_range_defaults, set_namespace_defaults,
     set_node_defaults, set_priority_class_defaults, set_resource_quota_defaults, set_role_binding_defaults,
     set_role_defaults, set_secret_defaults, set_service_account_defaults,
 };
+pub(crate) use self::pod::{set_pod_defaults, set_pod_template_defaults};
+pub(crate) use self::service::{set_endpoints_defaults, set_service_defaults};
 use crate::unstructured::is_set;
 use muster_api::quantity::Quantity;
 
 /// The defaulting function of kinds without defaults, which does nothing.
 pub(crate) fn no_defaults(_: &mut Value) {}
 
-/// Sets a field that is absent, empty or zero: for fields that are values in Go.
+/// Sets a field that is absent, empty or zero. This is for fields that are not pointers in Go.
 fn set_if_zero(object: &mut Value, name: &str, value: impl Into<Value>) {
     let current = &object[name];
     if !is_set(current) || current.as_i64() == Some(0) {
@@ -35,7 +35,7 @@ fn set_if_zero(object: &mut Value, name: &str, value: impl Into<Value>) {
     }
 }
 
-/// Sets a field that is absent: for fields that are pointers in Go.
+/// Sets a field that is absent. This is for fields that are pointers in Go.
 fn set_if_absent(object: &mut Value, name: &str, value: impl Into<Value>) {
     if object[name].is_null() {
         object[name] = value.into();
@@ -59,7 +59,7 @@ fn with_object_or_new(object: &mut Value, name: &str, change: impl FnOnce(&mut V
     with_object(object, name, change);
 }
 
-/// Calls `change` with each object of a list.
+/// Calls `change` with each object of a list field.
 fn for_each_object(object: &mut Value, name: &str, change: impl FnMut(&mut Value)) {
     if let Some(items) = object.get_mut(name).and_then(Value::as_array_mut) {
         items.iter_mut().filter(|it| it.is_object()).for_each(change);
@@ -77,7 +77,7 @@ fn round_to_millis(object: &mut Value, name: &str) {
     }
 }
 
-/// Copies the quantities of the field `from` that are missing in the field `name`.
+/// Copies the quantities of the field `from` to the field `name`, except those that `name` already has.
 fn copy_missing_resources(object: &mut Value, name: &str, from: &str) {
     let Some(amounts) = object[from].as_object().cloned() else { return };
     with_object_or_new(object, name, |it| {

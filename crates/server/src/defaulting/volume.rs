@@ -4,10 +4,10 @@ use super::image::default_pull_policy;
 use super::{for_each_object, remove_field, round_to_millis, set_if_absent, set_if_zero, with_object};
 use crate::unstructured::str_at;
 
-/// Default mode of files in a volume: `rw-r--r--`.
+/// Default mode of the files in a volume: `rw-r--r--`.
 const DEFAULT_FILE_MODE: i64 = 0o644;
 
-/// Sets the defaults of a volume. Upstream: `SetDefaults_Volume` and those of the volume sources.
+/// Sets the defaults of a volume. Upstream: `SetDefaults_Volume` and the defaults of the volume sources.
 pub(super) fn set_volume_defaults(volume: &mut Value) {
     if volume.as_object().is_some_and(|it| it.iter().all(|(name, it)| name == "name" || it.is_null())) {
         volume["emptyDir"] = json!({});

@@ -1,4 +1,4 @@
-//! A document that does not change while the server runs: built on first use, kept as bytes, with its hash as
+//! Documents that do not change while the server runs. Each is built on first use and kept as bytes, with its hash as
 //! ETag.
 
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use ring::digest::{SHA256, digest};
 pub(crate) struct StaticDocument {
     pub(crate) media_type: &'static str,
     pub(crate) bytes: Bytes,
-    /// Hash of the content, sent as the ETag by which a client recognizes that its copy is current.
+    /// Hash of the content, sent as the ETag. A client recognizes by it that its copy is current.
     pub(crate) hash: String,
 }
 

@@ -1,6 +1,6 @@
-//! Discovery: versions, API groups and resources of the server.
+//! Discovery: the versions, API groups and resources that the server serves.
 //!
-//! Clients up to 1.26 request the groups one by one; later ones use aggregated discovery, in version v2 or
+//! Clients up to version 1.26 request the groups one by one. Later clients use aggregated discovery, in version v2 or
 //! v2beta1.
 
 mod document;
@@ -17,6 +17,7 @@ use crate::kinds::{Kind, group_version, group_versions, served_kinds};
 /// Minor version of the Kubernetes API that the server serves.
 pub(crate) const KUBERNETES_MINOR: &str = "36";
 
+/// Returns the response to `GET /version`.
 pub(crate) fn version_info() -> Value {
     json!({
         "major": "1",
@@ -31,7 +32,7 @@ pub(crate) fn version_info() -> Value {
     })
 }
 
-/// All paths except those of resources, as `GET /` lists them.
+/// Returns all paths that `GET /` lists: those of the server, except the paths of resources.
 pub(crate) fn root_paths() -> Value {
     let mut paths: Vec<String> = [
         "/.well-known/openid-configuration",
@@ -47,7 +48,7 @@ pub(crate) fn root_paths() -> Value {
     .map(str::to_owned)
     .to_vec();
     paths.extend(health::health_paths());
-    paths.extend(named_groups().iter().map(|it| format!("/apis/{it}")));
+    paths.extend(non_core_groups().iter().map(|it| format!("/apis/{it}")));
     paths.extend(group_versions().into_iter().map(|(group, version)| match group {
         "" => format!("/api/{version}"),
         group => format!("/apis/{group}/{version}"),
@@ -56,7 +57,7 @@ pub(crate) fn root_paths() -> Value {
     json!({ "paths": paths })
 }
 
-/// Discovery of the core group (`/api`). `accept` is the Accept header of the request.
+/// Returns the discovery document of the core group (`/api`). `accept` is the Accept header of the request.
 pub(crate) fn core_discovery(accept: &str) -> &'static StaticDocument {
     static UNAGGREGATED_DOCUMENT: LazyLock<StaticDocument> = LazyLock::new(|| {
         let versions = json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []});
@@ -67,18 +68,19 @@ pub(crate) fn core_discovery(accept: &str) -> &'static StaticDocument {
     negotiate_document(accept, &UNAGGREGATED_DOCUMENT, &AGGREGATED_DOCUMENTS)
 }
 
-/// Discovery of all groups except the core group (`/apis`).
+/// Returns the discovery document of all groups except the core group (`/apis`).
 pub(crate) fn groups_discovery(accept: &str) -> &'static StaticDocument {
     static UNAGGREGATED_DOCUMENT: LazyLock<StaticDocument> = LazyLock::new(|| {
-        let groups: Vec<_> = named_groups().into_iter().filter_map(api_group).collect();
+        let groups: Vec<_> = non_core_groups().into_iter().filter_map(api_group).collect();
         let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups});
         StaticDocument::new(JSON_MEDIA_TYPE, list.to_string())
     });
     static AGGREGATED_DOCUMENTS: LazyLock<[StaticDocument; 2]> =
-        LazyLock::new(|| aggregated_discovery(&named_groups()));
+        LazyLock::new(|| aggregated_discovery(&non_core_groups()));
     negotiate_document(accept, &UNAGGREGATED_DOCUMENT, &AGGREGATED_DOCUMENTS)
 }
 
+/// Returns the `APIGroup` at `/apis/GROUP`. `None` if the server does not serve the group.
 pub(crate) fn api_group(name: &str) -> Option<Value> {
     let versions: Vec<Value> = versions_of_group(name)
         .map(|version| json!({"groupVersion": group_version(name, version), "version": version}))
@@ -93,6 +95,7 @@ pub(crate) fn api_group(name: &str) -> Option<Value> {
     }))
 }
 
+/// Returns the `APIResourceList` of a group and version. `None` if the server does not serve them.
 pub(crate) fn api_resource_list(group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
     for kind in kinds_of_group_version(group, version) {
@@ -158,7 +161,8 @@ fn negotiate_document(
     accept.split(',').find_map(|it| document_for(it.trim())).unwrap_or(unaggregated)
 }
 
-/// Aggregated discovery of the groups with their versions, resources and subresources, as v2 and v2beta1.
+/// Returns the aggregated discovery documents of the groups, with their versions, resources and subresources: one as v2
+/// and one as v2beta1.
 fn aggregated_discovery(groups: &[&str]) -> [StaticDocument; 2] {
     let versions = [
         ("v2", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
@@ -241,9 +245,9 @@ fn subresources_of(kind: &Kind) -> Vec<DiscoveredSubresource> {
     parts
 }
 
-/// Groups other than the core group, in the order of the kind table: if two groups serve a resource, clients
-/// use the first.
-fn named_groups() -> Vec<&'static str> {
+/// Returns the groups other than the core group, in the order of the kind table. If two groups serve a resource,
+/// clients use the first group.
+fn non_core_groups() -> Vec<&'static str> {
     let mut groups: Vec<_> = group_versions().into_iter().map(|(group, _)| group).collect();
     groups.dedup();
     groups.retain(|it| !it.is_empty());
@@ -316,7 +320,7 @@ mod tests {
     /// Of two groups that have DaemonSets, `kubectl get ds` takes the first.
     #[test]
     fn apps_is_listed_before_extensions() {
-        let groups = named_groups();
+        let groups = non_core_groups();
         let at = |name: &str| groups.iter().position(|it| *it == name);
         assert!(at("extensions").is_none_or(|it| at("apps") < Some(it)), "{groups:?}");
     }

@@ -1,12 +1,12 @@
 //! Flow control: fairness between clients, modelled on Kubernetes' API Priority and Fairness.
 //!
-//! A request is classified by its user and its attributes ([`classify`]). Exempt requests are executed
-//! immediately; all others take a seat of their priority level until the response is made, or wait for one in
-//! the queue of their flow (`queue`). What a user holds apart from seats (unfinished bodies, unsent responses,
-//! watches) is bounded in `usage`. `body` reads the request body, `response` sends the response.
+//! A request is classified by its user and its attributes ([`classify`]). Exempt requests are executed immediately. All
+//! others take a seat of their priority level until the response is made, or wait for one in the queue of their flow
+//! (`queue`). The other resources that a user holds (unfinished bodies, unsent responses, watches) are limited in
+//! `usage`. `body` reads the request body, `response` sends the response.
 
-pub(crate) mod body;
 mod queue;
+pub(crate) mod request_body;
 pub(crate) mod response;
 mod usage;
 
@@ -18,7 +18,7 @@ use muster_api::well_known::NAMESPACE_NODE_LEASE;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::queue::{FairQueue, FlowId, QueuedRequestId, SeatShare};
+use self::queue::{FairQueue, FlowId, PriorityLevelLimits, QueuedRequestId};
 pub(crate) use self::queue::{FlowMetrics, PriorityLevel, RejectReason};
 pub(crate) use self::usage::{UsageKind, UsageLease, UsageLimit, UsageTracker};
 use crate::connections::Client;
@@ -27,23 +27,24 @@ use crate::request::{AccessTarget, MASTERS_GROUP, RequestAttributes, User, parse
 
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Maximum number of requests that wait for a seat, in all flows together.
+/// Maximum number of requests that wait for a seat in all flows together.
 const QUEUED_REQUESTS_MAX: usize = 4_000;
 
-/// Maximum number of requests that wait in the flow of one user. The two constants below are those of Muster's
-/// components and of all anonymous users.
+/// Maximum number of requests that wait in the flow of one authenticated user.
 const FLOW_QUEUE_MAX: usize = 500;
+/// Maximum number of requests that wait in one flow of the priority level `system`.
 const SYSTEM_FLOW_QUEUE_MAX: usize = 4_000;
+/// Maximum number of requests that wait in the flow of all anonymous users.
 const ANONYMOUS_FLOW_QUEUE_MAX: usize = 50;
 
-/// Maximum number of read flows, and of write flows, in the metrics.
-const METRIC_FLOWS_MAX: usize = 20;
+/// Maximum number of flows that the metrics show for reads. The same maximum applies to writes.
+const FLOWS_IN_METRICS_MAX: usize = 20;
 
-/// Number of seats of a node for its heartbeats, and of a leader for its lease: one request at a time, and its
-/// retry.
+/// Number of seats that a node may use for its heartbeats, and a leader for its lease. They are enough for one request
+/// at a time and its retry.
 const HEARTBEAT_SEATS: usize = 4;
 
-/// The treatment of a request by flow control when the server is busy.
+/// How flow control treats a request: it is executed at once, or it needs a seat of a priority level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlowClass<'a> {
     Exempt,
@@ -59,20 +60,20 @@ impl FlowClass<'_> {
     }
 }
 
-/// How many seats a flow may use simultaneously.
+/// Maximum number of seats that a flow may use at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlowSeatLimit {
-    /// The flow may use as many seats as its priority level.
+    /// As many seats as the priority level may use.
     Level,
-    /// The flow may use a quarter of all seats.
+    /// A quarter of all seats.
     Quarter,
+    /// As many seats as a heartbeat needs: [`HEARTBEAT_SEATS`].
     Heartbeat,
 }
 
-/// Rule: `system:masters` and health checks are exempt. Muster's own components, the heartbeats of nodes (their
-/// Lease and Node) and the leases of leaders in `kube-system` belong to the priority level `system`; other
-/// authenticated users belong to `workload`, with one flow for each user; all other requests belong to
-/// `anonymous`.
+/// Rule: `system:masters` and health checks are exempt. The priority level `system` has Muster's own components, the
+/// heartbeats of nodes (their Lease and Node) and the leases of leaders in `kube-system`. The level `workload` has the
+/// other authenticated users, with one flow for each user. The level `anonymous` has all other requests.
 /// Upstream: the suggested FlowSchemas `exempt`, `probes`, `system-node-high`, `system-leader-election`,
 /// `global-default`, `catch-all`.
 pub(crate) fn classify<'a>(user: &'a User, action: &RequestAttributes, is_health: bool) -> FlowClass<'a> {
@@ -111,6 +112,7 @@ fn is_heartbeat(user: &User, action: &RequestAttributes) -> bool {
     }
 }
 
+/// Whether the request is for the Lease of a leader in `kube-system`.
 fn is_leader_lease(user: &User, action: &RequestAttributes) -> bool {
     let AccessTarget::Resource(on) = &action.target else { return false };
     (on.group.as_str(), on.plural.as_str(), on.namespace.as_str())
@@ -128,10 +130,12 @@ pub(crate) struct FlowControl {
     queue_timeout: Duration,
 }
 
+/// The seats for reads or for writes, and the requests that wait for them.
 #[derive(Debug)]
 struct SeatPool {
     queue: Mutex<FairQueue<oneshot::Sender<Seat>>>,
     quarter_of_seats: usize,
+    /// Number of exempt requests in progress.
     exempt: AtomicUsize,
 }
 
@@ -139,25 +143,25 @@ impl SeatPool {
     fn new(seats: usize) -> Self {
         let quarter = (seats / 4).max(1);
         let of_anonymous = seats / 40;
-        let shares = [
-            SeatShare {
+        let level_limits = [
+            PriorityLevelLimits {
                 reserved: seats / 4,
                 max: (seats * 4 / 5).max(1),
                 flow_queue_max: SYSTEM_FLOW_QUEUE_MAX,
             },
-            SeatShare {
+            PriorityLevelLimits {
                 reserved: seats / 8,
                 max: (seats - seats / 4).max(1),
                 flow_queue_max: FLOW_QUEUE_MAX,
             },
-            SeatShare {
+            PriorityLevelLimits {
                 reserved: of_anonymous,
                 max: of_anonymous.max(1),
                 flow_queue_max: ANONYMOUS_FLOW_QUEUE_MAX,
             },
         ];
         Self {
-            queue: Mutex::new(FairQueue::new(seats, shares, QUEUED_REQUESTS_MAX)),
+            queue: Mutex::new(FairQueue::new(seats, level_limits, QUEUED_REQUESTS_MAX)),
             quarter_of_seats: quarter,
             exempt: AtomicUsize::new(0),
         }
@@ -176,16 +180,16 @@ impl SeatPool {
     }
 }
 
-/// A seat: the permission to execute one request. Dropping it hands the seat to the next waiting request.
+/// Permission to execute one request. Dropping the seat gives it to the next waiting request.
 #[derive(Debug)]
 pub(crate) struct Seat {
     control: Arc<FlowControl>,
     is_read: bool,
-    /// The flow that the seat belongs to; `None` for an exempt request.
+    /// The flow that the seat belongs to. `None` for an exempt request.
     flow: Option<FlowId>,
 }
 
-/// Removes a waiting request from its queue when its client disconnects.
+/// Removes a waiting request from its queue on drop, because its client disconnected or the wait timed out.
 struct WaitGuard<'a> {
     seats: &'a SeatPool,
     flow: FlowId,
@@ -209,17 +213,17 @@ impl FlowControl {
             metrics.set_flow_level(level.level, level.is_read, level.seats, level.waiting);
             in_flight[usize::from(level.is_read)] += level.seats;
         }
-        metrics.clear_flows();
+        metrics.clear_flow_metrics();
         for is_read in [false, true] {
             metrics.set_requests_in_flight(is_read, in_flight[usize::from(is_read)]);
             let show_use = |flow: &FlowMetrics<'_>| {
                 metrics.set_flow_usage(flow.level.name(), is_read, flow.name, flow.seats, flow.waiting);
             };
-            self.for_top_flows(is_read, METRIC_FLOWS_MAX, |it| (it.waiting, it.seats), show_use);
+            self.for_top_flows(is_read, FLOWS_IN_METRICS_MAX, |it| (it.waiting, it.seats), show_use);
             let show_counts = |flow: &FlowMetrics<'_>| {
                 metrics.set_flow_counts(flow.level.name(), is_read, flow.name, flow.queued, flow.rejected);
             };
-            self.for_top_flows(is_read, METRIC_FLOWS_MAX, |it| (it.rejected, it.queued), show_counts);
+            self.for_top_flows(is_read, FLOWS_IN_METRICS_MAX, |it| (it.rejected, it.queued), show_counts);
         }
     }
 
@@ -231,7 +235,7 @@ impl FlowControl {
         if is_read { &self.reads } else { &self.writes }
     }
 
-    /// Waits for a seat. Returns it with the time that the request spent in the queue, if it was queued.
+    /// Waits for a seat. Returns the seat, and the time that the request waited if it was queued.
     pub(crate) async fn acquire_seat(
         self: &Arc<Self>,
         class: FlowClass<'_>,
@@ -297,7 +301,8 @@ impl FlowControl {
         all
     }
 
-    /// Calls `show` with the flows that have the highest `rank`, except those of rank zero.
+    /// Calls `show` with at most `max` flows that have the highest `rank`. Flows whose rank is the default (zero) are
+    /// left out.
     pub(crate) fn for_top_flows<R: Ord + Default>(
         &self,
         is_read: bool,

@@ -1,14 +1,15 @@
-//! Fair queuing: chooses the waiting request that gets the next free seat. Pure: no clock, no task, no lock.
+//! Fair queuing: chooses the waiting request that gets the next free seat. The code is pure: it uses no clock, no task
+//! and no lock.
 //!
-//! The priority levels share the seats; each has a reserve and a maximum. Within a level a free seat goes to
-//! the flow with the fewest seats in use, and among those to the request that has waited longest.
+//! The priority levels share the seats. Each level has a reserve and a maximum. Within a level a free seat goes to the
+//! flow with the fewest seats in use, and among those flows to the request that has waited longest.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A group of flows that share a reserve of seats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum PriorityLevel {
-    /// Node heartbeats, leader leases, Muster's own controllers.
+    /// Node heartbeats, leases for leader election, and Muster's own controllers.
     System,
     /// Authenticated users.
     Workload,
@@ -27,18 +28,18 @@ impl PriorityLevel {
     }
 }
 
-/// Share of a priority level in the seats and in the queue.
+/// Limits of one priority level: its seats, and the queue of each of its flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SeatShare {
-    /// Number of seats that other levels leave free for this level.
+pub(crate) struct PriorityLevelLimits {
+    /// Number of seats that the other levels leave free for this level.
     pub(crate) reserved: usize,
-    /// Maximum number of seats that the level uses.
+    /// Maximum number of seats that the level may use.
     pub(crate) max: usize,
     /// Maximum number of requests that wait in one flow of the level.
     pub(crate) flow_queue_max: usize,
 }
 
-/// Index of a flow; valid while the flow has a seat or a waiting request.
+/// Index of a flow. It is valid while the flow has a seat or a waiting request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FlowId(usize);
 
@@ -46,7 +47,7 @@ pub(crate) struct FlowId(usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueuedRequestId(u64);
 
-/// The reason why a request got no seat.
+/// Reason why a request got no seat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum RejectReason {
     /// Too many requests of the flow, or of all flows, are waiting.
@@ -56,7 +57,7 @@ pub(crate) enum RejectReason {
 }
 
 impl RejectReason {
-    /// The reason label of the metric.
+    /// Returns the value of the metric label `reason`.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::QueueFull => "queue-full",
@@ -70,7 +71,7 @@ impl RejectReason {
 pub(crate) struct EnqueuedRequest<T> {
     pub(crate) flow: FlowId,
     pub(crate) request_id: QueuedRequestId,
-    /// The last request of the longest queue, if it was evicted because the queues were full.
+    /// The request that was evicted because the queues were full: the last one of the longest queue.
     pub(crate) evicted: Option<T>,
 }
 
@@ -81,26 +82,29 @@ pub(crate) struct FairQueue<T> {
     seats_in_use: usize,
     levels: [LevelState; 3],
     flows: Vec<FlowState<T>>,
-    /// Indices of `flows` that can be reused.
+    /// Indices in `flows` that can be reused.
     free_slots: Vec<usize>,
-    /// Number of flows without seats and waiting requests, kept for the next request of the same user.
-    idle: usize,
+    /// Number of flows that have neither a seat nor a waiting request. They are kept for the next request of the same
+    /// user.
+    idle_flows: usize,
     waiting: usize,
     waiting_max: usize,
     next_request_id: u64,
 }
 
+/// Seats, waiting requests and flows of one priority level.
 #[derive(Debug)]
 struct LevelState {
-    share: SeatShare,
+    limits: PriorityLevelLimits,
     seats_in_use: usize,
     waiting: usize,
+    /// Indices of the level's flows in `FairQueue::flows`, by the name of the flow.
     by_name: HashMap<Box<str>, usize>,
-    /// Flows with a waiting request that may take a seat: seats in use, ID of the first waiting request,
-    /// flow.
+    /// Flows that have a waiting request and may take a seat: seats in use, ID of the first waiting request, flow.
     ready: BTreeSet<(usize, QueuedRequestId, FlowId)>,
 }
 
+/// Seats and waiting requests of one flow.
 #[derive(Debug)]
 struct FlowState<T> {
     level: PriorityLevel,
@@ -108,8 +112,9 @@ struct FlowState<T> {
     seats: usize,
     seats_max: usize,
     waiting: BTreeMap<QueuedRequestId, T>,
-    /// Number of requests that were queued since the flow was created; `rejected` counts those that got no seat.
+    /// Number of requests that were queued since the flow was created.
     queued: u64,
+    /// Number of requests that got no seat since the flow was created.
     rejected: u64,
 }
 
@@ -124,15 +129,15 @@ pub(crate) struct FlowMetrics<'a> {
     pub(crate) rejected: u64,
 }
 
-/// Maximum number of idle flows that are kept: enough for the users of a large cluster, at some 150 bytes each.
+/// Maximum number of idle flows that are kept. It is enough for the users of a large cluster, at some 150 bytes each.
 const IDLE_FLOWS_MAX: usize = 8_192;
 
 impl<T> FairQueue<T> {
     /// Creates the queue. The sum of the reserves must not exceed the number of seats.
-    pub(crate) fn new(seats: usize, shares: [SeatShare; 3], waiting_max: usize) -> Self {
-        debug_assert!(shares.iter().map(|it| it.reserved).sum::<usize>() <= seats);
-        let level = |share| LevelState {
-            share,
+    pub(crate) fn new(seats: usize, limits: [PriorityLevelLimits; 3], waiting_max: usize) -> Self {
+        debug_assert!(limits.iter().map(|it| it.reserved).sum::<usize>() <= seats);
+        let level = |limits| LevelState {
+            limits,
             seats_in_use: 0,
             waiting: 0,
             by_name: HashMap::new(),
@@ -141,18 +146,18 @@ impl<T> FairQueue<T> {
         Self {
             seats,
             seats_in_use: 0,
-            levels: shares.map(level),
+            levels: limits.map(level),
             flows: Vec::new(),
             free_slots: Vec::new(),
-            idle: 0,
+            idle_flows: 0,
             waiting: 0,
             waiting_max,
             next_request_id: 0,
         }
     }
 
-    /// Rule: a request gets a seat immediately if its flow and its level are below their maximum and the
-    /// remaining seats cover the reserves of the other levels; never before a waiting request of the same flow.
+    /// Rule: a request gets a seat immediately if its flow and its level are below their maximum and the remaining
+    /// seats cover the reserves of the other levels. It never gets a seat before a waiting request of the same flow.
     pub(crate) fn try_acquire(
         &mut self,
         level: PriorityLevel,
@@ -179,7 +184,7 @@ impl<T> FairQueue<T> {
     ) -> Result<EnqueuedRequest<T>, (RejectReason, T)> {
         let id = self.find_or_add_flow(level, name, seats_max);
         let length = self.flows[id.0].waiting.len();
-        if self.levels[level as usize].share.flow_queue_max <= length {
+        if self.levels[level as usize].limits.flow_queue_max <= length {
             return Err((RejectReason::QueueFull, request));
         }
         let mut evicted = None;
@@ -198,7 +203,7 @@ impl<T> FairQueue<T> {
         self.next_request_id += 1;
         self.remove_ready_flow(id);
         if self.is_idle(id) {
-            self.idle -= 1;
+            self.idle_flows -= 1;
         }
         self.flows[id.0].waiting.insert(request_id, request);
         self.flows[id.0].queued += 1;
@@ -208,7 +213,7 @@ impl<T> FairQueue<T> {
         Ok(EnqueuedRequest { flow: id, request_id, evicted })
     }
 
-    /// Removes a request from its queue. Returns `None` if it has a seat already.
+    /// Removes a request from its queue. Returns `None` if the request has a seat already.
     pub(crate) fn cancel_request(&mut self, id: FlowId, request_id: QueuedRequestId) -> Option<T> {
         self.remove_ready_flow(id);
         let request = self.flows[id.0].waiting.remove(&request_id);
@@ -217,7 +222,7 @@ impl<T> FairQueue<T> {
             let level = self.flows[id.0].level;
             self.levels[level as usize].waiting -= 1;
             if self.is_idle(id) {
-                self.idle += 1;
+                self.idle_flows += 1;
             }
         }
         self.insert_ready_flow(id);
@@ -232,13 +237,14 @@ impl<T> FairQueue<T> {
         self.levels[flow.level as usize].seats_in_use -= 1;
         self.seats_in_use -= 1;
         if self.is_idle(id) {
-            self.idle += 1;
+            self.idle_flows += 1;
         }
         self.insert_ready_flow(id);
     }
 
-    /// Rule: a free seat goes to the first level, in the order system, workload, anonymous, that may take it;
-    /// there to the flow with the fewest seats in use, and among those to the request that has waited longest.
+    /// Rule: a free seat goes to the first level that may take it, in the order system, workload, anonymous. Within
+    /// that level, it goes to the flow with the fewest seats in use, and among those flows to the request that has
+    /// waited longest.
     pub(crate) fn dispatch_next(&mut self) -> Option<(FlowId, T)> {
         if self.waiting == 0 {
             return None;
@@ -269,7 +275,7 @@ impl<T> FairQueue<T> {
         self.levels[level as usize].waiting
     }
 
-    /// Metrics of the flows that have a seat or had to wait for one.
+    /// Returns the metrics of the flows that have a seat or had to wait for one.
     pub(crate) fn flow_metrics(&self) -> impl Iterator<Item = FlowMetrics<'_>> {
         let is_shown = |it: &&FlowState<T>| 0 < it.seats || 0 < it.queued || 0 < it.rejected;
         self.flows.iter().filter(is_shown).map(|it| FlowMetrics {
@@ -284,15 +290,15 @@ impl<T> FairQueue<T> {
 
     fn has_free_seat(&self, level: PriorityLevel) -> bool {
         let own = &self.levels[level as usize];
-        if own.share.max <= own.seats_in_use {
+        if own.limits.max <= own.seats_in_use {
             return false;
         }
-        if own.seats_in_use < own.share.reserved {
+        if own.seats_in_use < own.limits.reserved {
             return true;
         }
         let of_others = PriorityLevel::ALL.into_iter().filter(|it| *it != level).map(|it| {
             let other = &self.levels[it as usize];
-            other.share.reserved.saturating_sub(other.seats_in_use)
+            other.limits.reserved.saturating_sub(other.seats_in_use)
         });
         of_others.sum::<usize>() < self.seats - self.seats_in_use
     }
@@ -300,7 +306,7 @@ impl<T> FairQueue<T> {
     fn occupy_seat(&mut self, id: FlowId) {
         self.remove_ready_flow(id);
         if self.is_idle(id) {
-            self.idle -= 1;
+            self.idle_flows -= 1;
         }
         let flow = &mut self.flows[id.0];
         flow.seats += 1;
@@ -313,7 +319,7 @@ impl<T> FairQueue<T> {
         if let Some(&at) = self.levels[level as usize].by_name.get(name) {
             return FlowId(at);
         }
-        if IDLE_FLOWS_MAX <= self.idle {
+        if IDLE_FLOWS_MAX <= self.idle_flows {
             self.remove_idle_flows();
         }
         let flow = FlowState {
@@ -336,7 +342,7 @@ impl<T> FairQueue<T> {
             }
         };
         self.levels[level as usize].by_name.insert(name.into(), at);
-        self.idle += 1;
+        self.idle_flows += 1;
         FlowId(at)
     }
 
@@ -359,10 +365,10 @@ impl<T> FairQueue<T> {
                 is_kept
             });
         }
-        self.idle = 0;
+        self.idle_flows = 0;
     }
 
-    /// The flow's key in `ready`, if it has a waiting request and may take a seat.
+    /// Returns the flow's key in `ready`. `None` if the flow has no waiting request or may not take a seat.
     fn ready_key(&self, id: FlowId) -> Option<(PriorityLevel, (usize, QueuedRequestId, FlowId))> {
         let flow = &self.flows[id.0];
         let (first, _) = flow.waiting.first_key_value()?;

@@ -16,19 +16,22 @@ use super::{Client, UsageLease, UsageTracker};
 use crate::error::ApiError;
 use crate::request::{TrustLevel, User};
 
-/// Maximum size of a request body in bytes, as upstream: a ConfigMap may hold 1 MiB, which JSON escapes enlarge.
+/// Maximum size of a request body in bytes, as in upstream. A ConfigMap may hold 1 MiB, and JSON escapes make its body
+/// larger.
 pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
 
-/// Minimum average rate at which a body must arrive after the first seconds.
+/// Minimum average rate at which a body must arrive after the initial timeout.
 const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
 
-/// Bodies up to this size are not charged, because the number of requests already bounds them.
+/// Maximum size of a body that is not charged to its user. The number of requests already bounds the memory of such
+/// bodies.
 const UNCHARGED_BYTES_MAX: usize = 64 << 10;
 
-/// A request body that has arrived, with the usage that its user is charged for it.
+/// A request body that has arrived completely, with the usage that is charged to its user.
 #[derive(Debug, Default)]
 pub(crate) struct RequestBody {
     pub(crate) bytes: Bytes,
+    /// The usage of the user and the permit of the connection, both released on drop.
     _held: Option<(UsageLease, Option<tokio::sync::OwnedSemaphorePermit>)>,
 }
 
@@ -38,27 +41,27 @@ pub(crate) struct BodySender<'a> {
     pub(crate) user: &'a User,
     pub(crate) client: Option<&'a Client>,
     pub(crate) usage: &'a std::sync::Arc<UsageTracker>,
-    /// Timeout for the first bytes of a body.
+    /// Timeout for the first bytes of the body.
     pub(crate) initial_timeout: Duration,
 }
 
 impl BodySender<'_> {
-    /// Rule: the number of unfinished bodies is bounded, for each user and for each connection.
+    /// Rule: the number of unfinished bodies is limited for each user and for each connection.
     fn acquire_body_permit(&self) -> Result<impl Sized + use<>, ApiError> {
         let too_many = || ApiError::too_many_requests(1);
         if self.user.trust_level() == TrustLevel::Trusted {
             return Ok(None);
         }
-        let of_user = self.acquire(UsageKind::Bodies, 1).ok_or_else(too_many)?;
+        let of_user = self.acquire(UsageKind::UnfinishedBodies, 1).ok_or_else(too_many)?;
         let connection = self.client.and_then(|it| it.connection.as_ref());
         let of_connection = match connection {
-            Some(it) => Some(it.bodies.clone().try_acquire_owned().map_err(|_| too_many())?),
+            Some(it) => Some(it.unfinished_bodies.clone().try_acquire_owned().map_err(|_| too_many())?),
             None => None,
         };
         Ok(Some((of_user, of_connection)))
     }
 
-    /// Rule: the total size of large bodies is bounded, for each user and for each connection.
+    /// Rule: the total size of large bodies is limited for each user and for each connection.
     fn charge_body_bytes(
         &self,
         bytes: usize,
@@ -71,7 +74,7 @@ impl BodySender<'_> {
         let of_connection = match self.client.and_then(|it| it.connection.as_ref()) {
             Some(it) => {
                 let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
-                Some(it.body_kib.clone().try_acquire_many_owned(kib).map_err(|_| too_many())?)
+                Some(it.large_body_kib.clone().try_acquire_many_owned(kib).map_err(|_| too_many())?)
             }
             None => None,
         };
@@ -83,8 +86,8 @@ impl BodySender<'_> {
     }
 }
 
-/// Rule: a body has at most 3 MiB. It must begin to arrive within `initial_timeout` and then keep to a minimum
-/// rate. A body that arrives together with the headers is not charged.
+/// Rule: a body has at most 3 MiB. It must begin to arrive within `initial_timeout` and must then arrive at a minimum
+/// rate. A body that arrives together with the headers does not count as unfinished.
 pub(crate) async fn receive_body<B>(body: B, sender: BodySender<'_>) -> Result<RequestBody, ApiError>
 where
     B: Body<Error: Into<BodyError>>,

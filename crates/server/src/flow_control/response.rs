@@ -1,9 +1,8 @@
-//! Sends responses: unsent bytes are charged to the user, and a client that stops reading cannot hold them for
-//! long.
+//! Sends responses. Unsent bytes are charged to the user, and a client that stops reading cannot hold them for long.
 //!
-//! HTTP/1 sends one response at a time over a connection, which `idle_timeout` closes when there is no
-//! progress. HTTP/2 has a flow control window for each stream, which a client may leave at zero while the
-//! connection is alive: [`StreamExecutor`] resets such a stream.
+//! HTTP/1 sends one response at a time over a connection, which `idle_timeout` closes when there is no progress. HTTP/2
+//! has a flow control window for each stream, which a client may leave at zero while the connection is alive.
+//! [`StreamExecutor`] resets such a stream.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,21 +20,22 @@ use super::BodyError;
 use super::{UsageKind, UsageLease, UsageTracker};
 use crate::request::TrustLevel;
 
-/// Size of the chunks in which a larger part of a response is sent, so that HTTP/2 buffers at most one chunk for
-/// each stream.
+/// Size of the chunks into which a larger data frame of a response is split, so that HTTP/2 buffers at most one chunk
+/// for each stream.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
-/// A part of a response up to this size is sent in one frame.
+/// Maximum size of a data frame that is sent without splitting it into chunks.
 const UNCHUNKED_BYTES_MAX: usize = 4 << 10;
 
-/// Size of the last chunk of a larger part: it is sent only when the client has received everything before it.
-const TAIL_BYTES: usize = 1 << 10;
+/// Size of the last chunk of a data frame that is split. It is sent only when the client has received everything before
+/// it.
+const LAST_CHUNK_BYTES: usize = 1 << 10;
 
-/// Minimum average rate at which a client must read a response after the first minute. Watches and logs have no
+/// Minimum average rate at which a client must read a response after the initial timeout. Watches and logs have no
 /// minimum.
 const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
 
-/// Timeout for reading a small response: any client that reads at all needs far less.
+/// Timeout for reading a small response. Any client that reads at all needs far less.
 const SMALL_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 tokio::task_local! {
@@ -46,22 +46,25 @@ tokio::task_local! {
 #[derive(Debug, Default)]
 struct StreamState {
     is_sending: AtomicBool,
-    /// Whether the source has nothing to send, for example a watch without events.
+    /// Whether the response has nothing to send at present, for example a watch without events.
     is_idle: AtomicBool,
     /// Whether the response is small, so that its client has less time to read it.
     is_small: AtomicBool,
-    /// Number of frames that were handed to HTTP/2.
+    /// Number of times that HTTP/2 asked for the next frame.
     frames: AtomicU32,
 }
 
-/// Usage that is charged for a response until it is sent.
+/// Usage that is charged for a response until the response is sent.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCharges {
+    /// Usage that is charged to the user.
     pub(crate) charge: Option<UsageLease>,
     /// Whether the response fits into the initial flow control window of any client.
     pub(crate) is_small: bool,
+    /// Permit of the connection for the KiB of a large response.
     pub(crate) connection_kib: Option<tokio::sync::OwnedSemaphorePermit>,
-    /// Charges the large parts of a streamed response to its user as they are sent.
+    /// Charges the large data frames of a streamed response to its user as they are sent. `None` for a response that is
+    /// not streamed.
     pub(crate) meter: Option<ResponseMeter>,
 }
 
@@ -74,9 +77,9 @@ pub(crate) struct ResponseMeter {
 }
 
 impl ResponseMeter {
-    /// Charges `bytes` to the user. Returns `None` if too many bytes to this user are unsent already.
+    /// Charges `bytes` to the user. Returns `None` if too many response bytes of this user are unsent already.
     pub(crate) fn charge(&self, bytes: usize) -> Option<UsageLease> {
-        self.usage.acquire(&self.user, self.trust, UsageKind::ResponseBytes, bytes)
+        self.usage.acquire(&self.user, self.trust, UsageKind::UnsentResponseBytes, bytes)
     }
 }
 
@@ -84,17 +87,17 @@ impl ResponseMeter {
 #[derive(Debug)]
 pub(crate) struct SendingBody<B> {
     body: B,
-    /// The unsent rest of a part that is sent in chunks.
+    /// The unsent rest of a data frame that is sent in chunks.
     rest: Bytes,
     charges: ResponseCharges,
     stream: Option<Arc<StreamState>>,
     is_chunked: bool,
-    send_rate: Option<SendRate>,
+    send_rate: Option<SendRateCheck>,
 }
 
-/// Checks the minimum rate of a response that is not a stream.
+/// State of the check that a client reads a response at the minimum rate. A streamed response has no such check.
 #[derive(Debug)]
-struct SendRate {
+struct SendRateCheck {
     began: Instant,
     initial_timeout: Duration,
     sent_bytes: u64,
@@ -102,7 +105,7 @@ struct SendRate {
 
 impl<B> SendingBody<B> {
     /// Creates the body. `is_chunked` is false for an in-process client. `read_timeout` is the timeout for the first
-    /// bytes; `None` for watches and other streams.
+    /// bytes, or `None` for watches and other streams.
     pub(crate) fn new(
         body: B,
         charges: ResponseCharges,
@@ -114,7 +117,7 @@ impl<B> SendingBody<B> {
             stream.is_sending.store(true, Ordering::Relaxed);
             stream.is_small.store(charges.is_small, Ordering::Relaxed);
         }
-        let send_rate_check = read_timeout.map(|read_timeout| SendRate {
+        let send_rate_check = read_timeout.map(|read_timeout| SendRateCheck {
             began: Instant::now(),
             initial_timeout: read_timeout,
             sent_bytes: 0,
@@ -124,8 +127,8 @@ impl<B> SendingBody<B> {
 
     fn next_chunk(&mut self) -> Bytes {
         let length = match self.rest.len() {
-            length @ 0..=TAIL_BYTES => length,
-            length => CHUNK_BYTES.min(length - TAIL_BYTES),
+            length @ 0..=LAST_CHUNK_BYTES => length,
+            length => CHUNK_BYTES.min(length - LAST_CHUNK_BYTES),
         };
         self.rest.split_to(length)
     }
@@ -225,8 +228,8 @@ where
     }
 }
 
-/// Runs each stream of an HTTP/2 connection as a task, and resets a stream whose client reads nothing of its
-/// response for `read_timeout`.
+/// Runs each stream of an HTTP/2 connection as a task. Resets a stream whose client reads nothing of its response for
+/// `read_timeout`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamExecutor {
     pub(crate) read_timeout: Duration,
@@ -251,7 +254,7 @@ where
     }
 }
 
-/// Measures how long a stream has had data that its client does not read.
+/// Measures how long a stream has had data that its client does not read, and ends the stream after the read timeout.
 struct StreamStallTimer {
     read_timeout: Duration,
     seen_frames: u32,

@@ -1,36 +1,39 @@
-//! Usage of each user apart from seats: unfinished request bodies, unsent responses, watches, agent streams.
+//! Resource usage of each user apart from seats: unfinished request bodies, unsent responses, watches and agent
+//! streams.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::request::TrustLevel;
 
-/// A kind of usage that is limited for each user.
+/// A kind of resource usage that is limited for each user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UsageKind {
     /// Number of request bodies that have not arrived completely.
-    Bodies,
+    UnfinishedBodies,
     /// Bytes of large request bodies, counted until the end of the request.
     BodyBytes,
     /// Bytes of large responses that wait to be sent.
-    ResponseBytes,
+    UnsentResponseBytes,
     /// Number of small responses that wait to be sent.
-    SmallResponses,
+    UnsentSmallResponses,
+    /// Number of open watches.
     Watches,
-    /// Number of logs, exec sessions and forwarded connections, which agents serve.
+    /// Number of log streams, exec sessions and forwarded connections, all of which agents serve.
     AgentStreams,
 }
 
+/// Number of variants of [`UsageKind`].
 const USAGE_KIND_COUNT: usize = 6;
 
-/// Limits of one kind of usage.
+/// Limits of one kind of resource usage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UsageLimit {
     pub(crate) per_user_max: usize,
     pub(crate) per_node_max: usize,
-    /// Limit of all users together, without the reserve.
+    /// Limit for all users together, without the reserve.
     pub(crate) total_max: usize,
-    /// Extra amount for nodes and for Muster's own components, above `total_max`.
+    /// Amount above `total_max` that only nodes and Muster's own components may use.
     pub(crate) reserve: usize,
 }
 
@@ -43,12 +46,13 @@ pub(crate) struct UsageTracker {
 
 #[derive(Debug, Default)]
 struct UsageTable {
-    /// Usage by user. Users without any usage are removed.
+    /// Usage by user, indexed by [`UsageKind`]. Users without any usage are removed.
     by_user: HashMap<Arc<str>, [usize; USAGE_KIND_COUNT]>,
+    /// Usage of all users together, indexed by [`UsageKind`].
     all: [usize; USAGE_KIND_COUNT],
 }
 
-/// An amount charged to a user; released on drop.
+/// An amount of usage that is charged to a user. It is released on drop.
 #[derive(Debug)]
 pub(crate) struct UsageLease {
     usage: Arc<UsageTracker>,
@@ -63,8 +67,8 @@ impl UsageTracker {
         Self { limits: bounds, table: Mutex::default() }
     }
 
-    /// Rule: each user stays within the limit of its trust level, and all users together leave the reserve to
-    /// nodes and Muster's own components.
+    /// Rule: each user stays within the limit of its trust level. All ordinary users together leave the reserve to
+    /// nodes and Muster's own components. Returns `None` if a limit would be exceeded.
     pub(crate) fn acquire(
         self: &Arc<Self>,
         user: &str,
@@ -138,7 +142,7 @@ mod tests {
         let mut held = take(&usage, "a", TrustLevel::Ordinary);
         assert_eq!(held.len(), 3);
         assert!(
-            usage.acquire("a", TrustLevel::Ordinary, UsageKind::Bodies, 3).is_some(),
+            usage.acquire("a", TrustLevel::Ordinary, UsageKind::UnfinishedBodies, 3).is_some(),
             "each kind is bounded by itself"
         );
         held.pop();

@@ -1,6 +1,6 @@
-//! Pod subresources that only a node agent can serve: `log`, `exec`, `attach` and `portforward` (`proxy` is a
-//! module of its own). The server authorizes the request, finds the agent and relays its response. An upgraded
-//! connection is spliced: the server does not interpret its data.
+//! Pod subresources that only a node agent can serve: `log`, `exec`, `attach` and `portforward`. The subresource
+//! `proxy` has its own module. The server authorizes the request, finds the agent and relays its response. After a
+//! protocol upgrade, the server copies data between the two connections without interpreting it.
 
 use std::io;
 use std::sync::Arc;
@@ -32,11 +32,11 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, str_at};
 use crate::validation::FieldError;
 
-/// Maximum number of bytes that are read of an agent's error response.
+/// Maximum number of bytes that are read from an agent's error response.
 pub(super) const AGENT_ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// Headers of a protocol upgrade. No other header of a client is sent to an agent, in particular no
-/// credentials.
+/// Headers of a protocol upgrade. For the subresources of this module, no other header of the client is sent to the
+/// agent, in particular no credentials.
 const UPGRADE_HEADERS: [&str; 8] = [
     "connection",
     "upgrade",
@@ -72,7 +72,7 @@ impl ClientUpgrade {
         headers::header_text(&self.headers, UPGRADE).eq_ignore_ascii_case("websocket")
     }
 
-    /// Replaces the upgrade headers in `headers` by those of the client.
+    /// Replaces the upgrade headers in `headers` with those of the client.
     pub(super) fn write_headers(&self, headers: &mut HeaderMap) {
         for name in UPGRADE_HEADERS {
             headers.remove(name);
@@ -91,7 +91,7 @@ fn upgrade_headers(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// A request to the agent of a node.
+/// A request to a node's agent: the name of the node, and the path and query on the agent.
 struct AgentRequest {
     node: String,
     path: String,
@@ -179,7 +179,7 @@ impl Api {
         }
     }
 
-    /// Acquires a permit for one agent stream.
+    /// Acquires a permit for one agent stream from the limits of the charged user.
     pub(super) fn acquire_agent_stream(&self, api_request: &ApiRequest) -> Result<ConnectionGuard, ApiError> {
         let Some(guard) = self.limits.acquire_agent_stream(api_request.charged_user()) else {
             self.registry.metrics.count_refused_request("agent_stream");
@@ -276,7 +276,7 @@ impl Api {
     }
 }
 
-/// Waits until the client is no longer authorized.
+/// Waits until a reauthorization fails. Without reauthorization, waits forever.
 async fn wait_until_denied(reauthorization: Option<Reauthorization>, access: Arc<AccessControl>) {
     match reauthorization {
         Some(it) => it.wait_until_denied(access).await,
@@ -284,16 +284,16 @@ async fn wait_until_denied(reauthorization: Option<Reauthorization>, access: Arc
     }
 }
 
-/// The error for a node without a reachable agent.
+/// The error for an object whose node is unknown or has no agent.
 fn no_agent_error(target: &RequestTarget, stored: &Value) -> ApiError {
     match (target.kind.plural, str_at(stored, "spec.nodeName")) {
         ("pods", "") => ApiError::bad_request(format!("pod {} does not have a host assigned", target.name)),
         ("pods", node) => {
             let why =
                 if is_set(&stored["status"]["hostIP"]) { "no agent that serves it" } else { "no address" };
-            ApiError::unavailable(format!("the node \"{node}\" of pod \"{}\" has {why}", target.name))
+            ApiError::service_unavailable(format!("the node \"{node}\" of pod \"{}\" has {why}", target.name))
         }
-        _ => ApiError::unavailable(format!(
+        _ => ApiError::service_unavailable(format!(
             "{} \"{}\" has no agent that serves it",
             target.kind.resource(),
             target.name
@@ -304,10 +304,11 @@ fn no_agent_error(target: &RequestTarget, stored: &Value) -> ApiError {
 pub(super) fn agent_unreachable_error(target: &RequestTarget, node: &str, error: &AgentError) -> ApiError {
     let of_pod =
         if target.kind.plural == "pods" { format!(" of pod \"{}\"", target.name) } else { String::new() };
-    ApiError::unavailable(format!("the node \"{node}\"{of_pod} cannot be reached: {error}"))
+    ApiError::service_unavailable(format!("the node \"{node}\"{of_pod} cannot be reached: {error}"))
 }
 
-/// Path of a log request on the agent. Upstream: `LogLocation`, and `ValidatePodLogOptions`.
+/// Validates the log options of a request, and returns the path and query of the log request to the agent. Upstream:
+/// `LogLocation`, and `ValidatePodLogOptions`.
 fn log_path(pod: &Value, api_request: &ApiRequest) -> Result<String, ApiError> {
     let query = &api_request.query;
     let container = container_name(pod, query.get("container"))?;
@@ -358,7 +359,7 @@ fn log_path(pod: &Value, api_request: &ApiRequest) -> Result<String, ApiError> {
     Ok(agent_path("containerLogs", pod, Some(&container), &options.finish()))
 }
 
-/// Path of an exec, attach or port-forward request on the agent. Upstream: `streamLocation`,
+/// Returns the path and query of an exec, attach or port-forward request to the agent. Upstream: `streamLocation`,
 /// `PortForwardLocation`.
 fn stream_path(pod: &Value, what: &str, api_request: &ApiRequest) -> Result<String, ApiError> {
     let query = &api_request.query;
@@ -390,7 +391,8 @@ fn stream_path(pod: &Value, what: &str, api_request: &ApiRequest) -> Result<Stri
     Ok(agent_path(at, pod, container.as_deref(), &options.finish()))
 }
 
-/// Path of a request on the agent. Names of stored objects are validated, so that nothing needs to be escaped.
+/// Formats the path and query of a request to the agent. The names of stored objects are validated and need no
+/// escaping.
 fn agent_path(what: &str, pod: &Value, container: Option<&str>, query: &str) -> String {
     let (namespace, name) = (str_at(pod, "metadata.namespace"), str_at(pod, "metadata.name"));
     let container = container.map(|it| format!("/{it}")).unwrap_or_default();
@@ -398,7 +400,8 @@ fn agent_path(what: &str, pod: &Value, container: Option<&str>, query: &str) -> 
     format!("/{what}/{namespace}/{name}{container}{query}")
 }
 
-/// Returns the named container, or the only one of the pod. Upstream: `validateContainer`.
+/// Returns the name of the requested container. If the request names no container, returns the only container of the
+/// pod. Upstream: `validateContainer`.
 fn container_name(pod: &Value, named: &str) -> Result<String, ApiError> {
     let spec = &pod["spec"];
     let name = str_at(pod, "metadata.name");

@@ -31,24 +31,26 @@ pub(super) struct ApiRequest {
     pub(super) media_type: String,
     /// The address of the client.
     pub(super) source: Option<IpAddr>,
-    /// All headers of a request that an agent serves.
+    /// All headers of the request if an agent serves it; otherwise empty.
     pub(super) headers: HeaderMap,
-    /// Repeats the authorization of a watch, or of a stream that an agent serves, while the response lasts.
+    /// Repeats the authorization of a watch or an agent stream while the response lasts. `None` for other requests.
     pub(super) reauthorization: Option<Reauthorization>,
-    /// The user that a watch or a stream is charged to, if it is not the user of the request.
-    pub(super) charged: Option<User>,
+    /// The user to whom a watch or an agent stream is charged. `None` for a request without impersonation, which is
+    /// charged to its own user.
+    pub(super) charged_user: Option<User>,
     pub(super) body: Bytes,
 }
 
 impl ApiRequest {
     pub(super) fn charged_user(&self) -> &User {
-        self.charged.as_ref().unwrap_or(&self.context.user)
+        self.charged_user.as_ref().unwrap_or(&self.context.user)
     }
 
     pub(super) fn representation(&self) -> Result<Representation, ApiError> {
         Representation::from_accept(&self.accept, self.query.get("includeObject"))
     }
 
+    /// Returns the representation and the encoding of a list response.
     pub(super) fn list_format(&self, view: Representation) -> (Representation, Encoding) {
         (view, if prefers_yaml(&self.accept) { Encoding::Yaml } else { Encoding::Json })
     }
@@ -61,8 +63,8 @@ impl ApiRequest {
         decode::decode_object(&self.context, expected, &self.media_type, &self.body)
     }
 
-    /// Decodes delete options from the body, which kubectl sends without kind and version, or from the query.
-    /// Either may request a dry run.
+    /// Decodes the delete options from the body or, if there is no body, from the query. The body may lack `kind` and
+    /// `apiVersion`: kubectl omits them. A dry run can be requested in the body and in the query.
     pub(super) fn delete_options(&self) -> Result<(DeleteOptions, RequestContext), ApiError> {
         let expected = GroupVersionKind { group: "", version: "v1", kind: "DeleteOptions" };
         let body = if self.body.is_empty() { None } else { Some(self.decode_body(expected)?) };

@@ -29,18 +29,19 @@ use crate::debug_explain::ExplainProvider;
 use crate::limits::ServerLimits;
 use crate::registry::Registry;
 
-/// A response with the usage that is charged for it until it is sent.
+/// A response whose body is charged to its user until it is sent.
 pub(crate) type OutgoingResponse =
     hyper::Response<crate::flow_control::response::SendingBody<reply::ApiResponseBody>>;
 
-/// The API as clients use it, over the network and in process.
+/// Handles the API requests of all clients, over the network and in process.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
     pub(crate) registry: Arc<Registry>,
     pub(crate) limits: Arc<ServerLimits>,
     pub(crate) audit: Option<Arc<AuditLog>>,
     pub(crate) explain_provider: Option<ExplainProvider>,
-    /// Client of the node agents. `None` if there are no agents: requests for pod logs, exec and proxy then fail.
+    /// Client of the node agents. `None` if there are no agents; requests that an agent serves (log, exec, attach,
+    /// port-forward, proxy) then fail.
     pub(crate) agents: Option<Arc<AgentClient>>,
     pub(crate) stop: CancellationToken,
 }

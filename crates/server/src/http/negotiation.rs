@@ -1,5 +1,5 @@
-//! Content negotiation: whole objects, their metadata or rows of a table, as JSON or YAML. Objects are encoded
-//! in the version that was requested; table cells are computed from the stored version.
+//! Content negotiation: a response contains whole objects, their metadata or table rows, as JSON or YAML. Objects are
+//! encoded in the requested API version. Table cells are computed from the storage version.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use crate::kinds::Kind;
 use crate::storage::ListMeta;
 use crate::unstructured;
 
-/// Size of the chunks in which a list is encoded, so that it is never in memory as a whole. Each chunk is one
-/// system call.
+/// Size of the chunks in which a list is encoded, so that the whole encoded list is never in memory. Each chunk is
+/// sent with one system call.
 const LIST_CHUNK_BYTES: usize = 64 << 10;
 
 /// Encoding of a response.
@@ -36,7 +36,7 @@ impl Encoding {
     }
 }
 
-/// Whether the Accept header prefers YAML to JSON: by order, or by a higher weight.
+/// Whether the Accept header prefers YAML to JSON: YAML has a higher weight, or the same weight and comes first.
 pub(crate) fn prefers_yaml(accept: &str) -> bool {
     let mut best = (0.0, Encoding::Json);
     for range in accept.split(',') {
@@ -69,7 +69,7 @@ pub(crate) enum Representation {
     Table { version: &'static str, include_object: IncludeObject },
 }
 
-/// Versions of `Table`, which differ only in the version itself.
+/// Served API versions of `Table`. They differ only in `apiVersion`.
 const TABLE_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 /// Which part of the object each row of a table contains besides its cells. Upstream: `IncludeObjectPolicy`.
@@ -127,7 +127,7 @@ impl Representation {
         })
     }
 
-    /// Fails unless the representation is the whole object: virtual objects have no table rows and no stored
+    /// Fails unless the representation is the whole object: an object that is not stored has no table row and no
     /// metadata.
     pub(crate) fn require_whole_object(self) -> Result<(), ApiError> {
         if self == Self::Whole { Ok(()) } else { Err(ApiError::representation_not_acceptable()) }
@@ -138,7 +138,8 @@ impl Representation {
         self.encode_event_object(kind, stored, now, true)
     }
 
-    /// Encodes the object of a watch event. A table has its column definitions in the first event only.
+    /// Encodes the object of a watch event. A table contains its column definitions only if `with_columns` is set,
+    /// which is the case in the first event of a watch.
     pub(crate) fn encode_event_object(
         self,
         kind: &Kind,
@@ -300,12 +301,12 @@ fn list_metadata(meta: &ListMeta) -> Value {
     metadata
 }
 
-/// The bytes with which every stored object of a kind begins.
+/// The JSON prefix of every stored object of a kind: `apiVersion` and `kind`.
 fn type_meta_prefix(kind: &Kind) -> String {
     format!(r#"{{"apiVersion":"{}","kind":"{}","#, kind.api_version(), kind.kind)
 }
 
-/// Copies `metadata` from the stored JSON without parsing the rest of the object.
+/// Writes a `PartialObjectMetadata`. Copies `metadata` from the stored JSON without parsing the rest of the object.
 fn write_metadata(text: &mut Vec<u8>, stored: &[u8], version: &str) {
     let object: BTreeMap<String, &RawValue> =
         serde_json::from_slice(stored).expect("the store contains valid JSON");

@@ -1,6 +1,6 @@
-//! The `proxy` subresource: forwards requests to a pod, to a pod behind a service, or to a node. They go
-//! through the node's agent, which finds its pods itself, so that no address in an API object decides where a
-//! request goes.
+//! The `proxy` subresource: forwards requests to a pod, to a pod behind a service, or to a node. Requests go through
+//! the node's agent. The agent determines the addresses of its pods itself, so that an address in an API object cannot
+//! redirect a request.
 //!
 //! Upstream: `ResourceLocation` of the three kinds, and `UpgradeAwareHandler` with its `Transport`.
 
@@ -24,13 +24,14 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, list_at, str_at};
 use crate::{agents, headers};
 
-/// Timeout for the response headers. It is long because the backend may use long polling.
+/// Maximum time to wait for the response headers of a proxied request. It is long because the backend may use long
+/// polling.
 const PROXY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// Response header by which an agent marks a response of the backend, as opposed to its own.
+/// Response header that an agent sets on responses of the backend, to distinguish them from its own responses.
 const BACKEND_RESPONSE_HEADER: HeaderName = HeaderName::from_static("muster-reached");
 
-/// Paths under which an agent forwards requests.
+/// Path prefixes of the agent endpoints that forward requests to pods and to ports of the node.
 const AGENT_PROXY_PATHS: [&str; 2] = ["/podProxy/", "/nodeProxy/"];
 
 /// Hop-by-hop headers, which a proxy does not forward.
@@ -73,13 +74,13 @@ impl<'a> ProxyName<'a> {
     }
 }
 
-/// The agent to send a proxy request to, and the path there.
+/// The node whose agent forwards a proxy request, and the path on that agent.
 struct ProxyRoute {
-    /// The object that determines the node; error messages name it.
+    /// The pod or node that determines the agent. Error messages name this object.
     target: RequestTarget,
     stored: Value,
     node: String,
-    /// Path prefix on the agent; empty for a request to the agent itself.
+    /// Path prefix on the agent. Empty if the request is for the agent itself.
     agent_path: String,
 }
 
@@ -103,7 +104,7 @@ impl Api {
             }
             _ => self.route_to_service(&by, &id, api_request)?,
         };
-        let (prefix, path) = split_path(&api_request.uri, if target.kind.namespaced { 7 } else { 5 });
+        let (prefix, path) = split_proxy_path(&api_request.uri, if target.kind.namespaced { 7 } else { 5 });
         let query = api_request.uri.query().map(|it| format!("?{it}")).unwrap_or_default();
         let is_read = matches!(api_request.method, Method::GET | Method::HEAD);
         if path.is_empty() && is_read && api_request.upgrade.is_none() {
@@ -143,17 +144,17 @@ impl Api {
             return Err(match code {
                 StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => ApiError::from_agent(code, why),
                 StatusCode::FORBIDDEN => ApiError::forbidden(target.kind, &target.name, &why),
-                _ => ApiError::unavailable(format!("error trying to reach service: {why}")),
+                _ => ApiError::service_unavailable(format!("error trying to reach service: {why}")),
             });
         }
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(upgrade) = &api_request.upgrade else {
-                return Err(ApiError::unavailable(
+                return Err(ApiError::service_unavailable(
                     "error trying to reach service: it switches to a protocol that was not requested",
                 ));
             };
             let spliced = self.splice_connections(upgrade, answer, guard, reauthorization);
-            return spliced.map_err(|it| ApiError::unavailable(it.to_string()));
+            return spliced.map_err(|it| ApiError::service_unavailable(it.to_string()));
         }
         let code = answer.status();
         let mut headers = without_hop_by_hop_headers(answer.headers());
@@ -172,8 +173,8 @@ impl Api {
         Ok(response)
     }
 
-    /// Routes to a port of the node. Without a port, or with the agent's own, the request goes to the agent
-    /// itself.
+    /// Routes to a port of the node. If the URL has no port, or has the port of the agent, the request goes to the
+    /// agent itself.
     fn route_to_node(&self, by: RequestTarget, id: &ProxyName<'_>) -> Result<ProxyRoute, ApiError> {
         let stored = unstructured::parse_stored(&self.registry.storage.get(&by)?);
         let own = stored["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
@@ -186,8 +187,8 @@ impl Api {
         Ok(ProxyRoute { node: by.name.clone(), target: by, stored, agent_path: at })
     }
 
-    /// Routes to one of the ready pods behind a service. Upstream: `REST.ResourceLocation`, which also accepts
-    /// addresses of pods only.
+    /// Routes to one of the ready pods behind a service. Only endpoints that refer to a pod are used, as upstream.
+    /// Upstream: `REST.ResourceLocation`.
     fn route_to_service(
         &self,
         by: &RequestTarget,
@@ -199,12 +200,15 @@ impl Api {
         if let Ok(number) = port.parse::<i64>() {
             let ports = list_at(&service["spec"], "ports");
             let found = ports.iter().find(|it| it["port"].as_i64() == Some(number)).ok_or_else(|| {
-                ApiError::unavailable(format!("no service port {number} found for service {:?}", id.name))
+                ApiError::service_unavailable(format!(
+                    "no service port {number} found for service {:?}",
+                    id.name
+                ))
             })?;
             port = str_at(found, "name");
         }
         let no_endpoints =
-            || ApiError::unavailable(format!("no endpoints available for service {:?}", id.name));
+            || ApiError::service_unavailable(format!("no endpoints available for service {:?}", id.name));
         let slices = Kind::builtin("discovery.k8s.io", "v1", "endpointslices");
         let of_service = format!("kubernetes.io/service-name={}", id.name);
         let selector = ObjectSelector::parse(slices, &of_service, "").map_err(|_| no_endpoints())?;
@@ -251,7 +255,8 @@ fn route_to_pod(by: RequestTarget, stored: Value, scheme: &str, port: u16) -> Pr
     ProxyRoute { node: str_at(&stored, "spec.nodeName").to_owned(), target: by, stored, agent_path: at }
 }
 
-/// Returns the port with the number or name in the URL; without one, the first port of the pod.
+/// Returns the port that the URL specifies by number or name. If the URL has no port, returns the first port of the
+/// pod, or the default port of the scheme if the pod has no ports.
 fn pod_port(pod: &Value, id: &ProxyName<'_>) -> Option<u16> {
     let containers = list_at(&pod["spec"], "containers").iter();
     let mut ports = containers.flat_map(|it| list_at(it, "ports"));
@@ -268,8 +273,8 @@ fn pod_port(pod: &Value, id: &ProxyName<'_>) -> Option<u16> {
     }
 }
 
-/// Splits the path after its first `segments` segments, which end with `proxy`.
-fn split_path(uri: &Uri, segments: usize) -> (&str, &str) {
+/// Splits the path after its first `segments` segments, the last of which is `proxy`.
+fn split_proxy_path(uri: &Uri, segments: usize) -> (&str, &str) {
     let path = uri.path();
     let (mut at, mut seen) = (0, 0);
     for segment in path.split('/') {
@@ -291,7 +296,8 @@ fn request_host(api_request: &ApiRequest) -> String {
     }
 }
 
-/// Returns the headers to forward to the backend: without credentials, impersonation and hop-by-hop headers.
+/// Returns the headers to forward to the backend: those of the request without credentials, impersonation and
+/// hop-by-hop headers, and the `X-Forwarded-` headers.
 fn forwarded_headers(api_request: &ApiRequest, prefix: &str, path: &str) -> HeaderMap {
     let mut headers = without_hop_by_hop_headers(&api_request.headers);
     for name in [AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST] {
@@ -324,7 +330,7 @@ fn forwarded_headers(api_request: &ApiRequest, prefix: &str, path: &str) -> Head
     headers
 }
 
-/// Removes the hop-by-hop headers.
+/// Returns the headers without the hop-by-hop headers and those that the `Connection` header names.
 fn without_hop_by_hop_headers(headers: &HeaderMap) -> HeaderMap {
     let named: Vec<String> = headers::header_texts(headers, CONNECTION)
         .flat_map(|it| it.split(',').map(|it| it.trim().to_ascii_lowercase()))
@@ -392,7 +398,7 @@ mod tests {
     fn a_path_ends_where_its_proxy_does() {
         let split = |uri: &str, segments| {
             let uri: Uri = uri.parse().unwrap();
-            let (prefix, path) = split_path(&uri, segments);
+            let (prefix, path) = split_proxy_path(&uri, segments);
             (prefix.to_owned(), path.to_owned())
         };
         let both = |prefix: &str, path: &str| (prefix.to_owned(), path.to_owned());

@@ -11,7 +11,7 @@ use super::watch_stream;
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::registry::{DeleteOptions, DeletePropagation};
-use crate::request::{FIELD_MANAGER_BYTES_MAX, FieldValidation, is_true};
+use crate::request::{FIELD_MANAGER_BYTES_MAX, FieldValidation, parse_bool_parameter};
 use crate::selector::ObjectSelector;
 use crate::storage::{ContinueToken, ListOptions, ListStart};
 use crate::unstructured::{self, str_at};
@@ -21,7 +21,7 @@ use crate::validation::FieldError;
 #[derive(Debug)]
 pub(super) struct RequestQuery(Vec<(String, String)>);
 
-/// Write options of a request, with their validation errors.
+/// The options of a write request, with their validation errors.
 pub(super) struct WriteOptions {
     pub(super) dry_run: bool,
     pub(super) field_validation: FieldValidation,
@@ -34,7 +34,7 @@ impl RequestQuery {
         Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
 
-    /// Returns the first value of a parameter, or "" if it is absent.
+    /// Returns the first value of a parameter, or "" if the parameter is absent.
     pub(super) fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(it, _)| it == name).map_or("", |(_, value)| value)
     }
@@ -43,7 +43,7 @@ impl RequestQuery {
         self.0.iter().any(|(it, _)| it == name)
     }
 
-    /// Returns the first value of a parameter, which may be empty; `None` if it is absent.
+    /// Returns the first value of a parameter, which may be empty, or `None` if the parameter is absent.
     pub(super) fn first_value(&self, name: &str) -> Option<&str> {
         self.values(name).next()
     }
@@ -57,10 +57,10 @@ impl RequestQuery {
     }
 
     pub(super) fn bool_value(&self, name: &str) -> Option<bool> {
-        self.first_value(name).map(is_true)
+        self.first_value(name).map(parse_bool_parameter)
     }
 
-    /// Parses a parameter as a number, if it is set.
+    /// Parses a parameter as a number. Returns `None` if the parameter is absent or empty.
     pub(super) fn parse_number<T: FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
         match self.get(name) {
             "" => Ok(None),
@@ -73,7 +73,7 @@ impl RequestQuery {
         }
     }
 
-    /// Returns the parameter `timeout`, if it is set: the deadline that the client requests.
+    /// Returns the request timeout from the parameter `timeout`, or `None` if the parameter is absent or zero.
     pub(super) fn timeout(&self) -> Result<Option<Duration>, ApiError> {
         let text = self.get("timeout");
         if text.is_empty() {
@@ -230,6 +230,7 @@ impl RequestQuery {
     }
 }
 
+/// Values of the parameter `resourceVersionMatch`.
 const MATCH_NOT_OLDER_THAN: &str = "NotOlderThan";
 const MATCH_EXACT: &str = "Exact";
 
@@ -241,7 +242,7 @@ fn dry_run_error(values: &[&str]) -> Option<FieldError> {
     })
 }
 
-/// Parses a Go duration such as `1h2m3.5s`. A negative one is zero.
+/// Parses a Go duration such as `1h2m3.5s`. A negative duration becomes zero.
 fn go_duration(text: &str) -> Result<Duration, String> {
     let unsigned = text.trim_start_matches(['+', '-']);
     let invalid = || format!("invalid duration {text:?}");
@@ -277,8 +278,8 @@ fn quote_values(values: &[&str]) -> String {
     values.iter().map(|it| format!("{it:?}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Decodes delete options from the body, or from the query if there is no body. Also returns whether they request
-/// a dry run.
+/// Decodes the delete options from the body, or from the query if there is no body. Also returns whether the body
+/// requests a dry run.
 pub(super) fn delete_options(
     query: &RequestQuery,
     body: Option<&Value>,
@@ -339,10 +340,10 @@ mod tests {
     #[test]
     fn only_zero_and_false_are_false() {
         for text in ["0", "false", "False", "FALSE", "fAlSe", "fal\u{17f}e"] {
-            assert!(!is_true(text), "{text:?}");
+            assert!(!parse_bool_parameter(text), "{text:?}");
         }
         for text in ["", "1", "t", "T", "true", "True", "TRUE", "yes", "no", "f", "00", "false ", " 0", "x"] {
-            assert!(is_true(text), "{text:?}");
+            assert!(parse_bool_parameter(text), "{text:?}");
         }
     }
 }

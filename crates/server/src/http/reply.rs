@@ -75,14 +75,14 @@ pub(super) fn list_response(
     response_with_body(StatusCode::OK, JSON_MEDIA_TYPE, Either::Right(StreamBody::new(frames.boxed())))
 }
 
-/// Applies the Accept header and the method HEAD to a finished response: YAML, or headers only. A long list is
-/// YAML already.
+/// Converts a finished response to YAML if the Accept header prefers it, and removes the body of a response to HEAD. A
+/// list was encoded as YAML before.
 pub(super) fn negotiate_response(response: ApiResponse, accept: &str, is_head: bool) -> ApiResponse {
     let response = if negotiation::prefers_yaml(accept) { convert_to_yaml(response) } else { response };
     if is_head { without_body(response) } else { response }
 }
 
-/// Converts API objects to YAML. Other documents stay JSON: `/version`, OpenAPI, metrics.
+/// Converts a response with an API object to YAML. Other JSON documents, such as `/version`, are not converted.
 fn convert_to_yaml(response: ApiResponse) -> ApiResponse {
     let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|it| it == JSON_MEDIA_TYPE);
     let (mut parts, body) = response.into_parts();
@@ -103,8 +103,8 @@ fn convert_to_yaml(response: ApiResponse) -> ApiResponse {
     ApiResponse::from_parts(parts, Either::Left(Full::new(body)))
 }
 
-/// Removes the body for the response to a HEAD. hyper omits the body over HTTP/1.1, but would send it over
-/// HTTP/2, which is a protocol error.
+/// Removes the body of a response to HEAD. hyper omits the body over HTTP/1.1, but would send it over HTTP/2, which is
+/// a protocol error.
 fn without_body(response: ApiResponse) -> ApiResponse {
     let (mut parts, body) = response.into_parts();
     if let Some(length) = body.size_hint().exact() {
@@ -126,7 +126,7 @@ pub(super) fn error_response(refusal: &ApiError) -> ApiResponse {
     response
 }
 
-/// The response for a path without a route: a `Status` within a served API group, plain text elsewhere.
+/// The 404 response for a path without a route: a `Status` if the path is in a served API group, otherwise plain text.
 pub(super) fn no_route_response(path: &str) -> Result<ApiResponse, ApiError> {
     let mut segments = path.split('/').filter(|it| !it.is_empty());
     let is_served = match (segments.next(), segments.next()) {
@@ -153,7 +153,7 @@ pub(super) fn text_response(code: StatusCode, text: &'static str) -> ApiResponse
     full_response(code, TEXT_PLAIN, Bytes::from_static(text.as_bytes()))
 }
 
-/// The response with a static document, or 304 if the client has it already (`If-None-Match`).
+/// The response with a static document, or 304 if the client already has the document (`If-None-Match`).
 pub(super) fn document_response(document: &StaticDocument, if_none_match: &str) -> ApiResponse {
     let etag = format!("\"{}\"", document.hash);
     let has_it = if_none_match.split(',').any(|it| it.trim() == etag);
@@ -169,6 +169,7 @@ pub(super) fn document_response(document: &StaticDocument, if_none_match: &str) 
     response
 }
 
+/// A response whose whole body is in memory.
 pub(super) fn full_response(code: StatusCode, media_type: &'static str, body: Bytes) -> ApiResponse {
     response_with_body(code, media_type, Either::Left(Full::new(body)))
 }
@@ -184,15 +185,16 @@ pub(super) fn response_with_body(
     response
 }
 
-/// A response that resets the stream, or the connection over HTTP/1, without a body.
+/// A response whose body fails immediately. This resets the HTTP/2 stream or closes the HTTP/1 connection.
 pub(super) fn reset_response() -> ApiResponse {
     let error = io::Error::other("too many responses to this client are unsent");
     let body = StreamBody::new(stream::once(async { Err(error) }).boxed());
     response_with_body(StatusCode::TOO_MANY_REQUESTS, TEXT_PLAIN, Either::Right(body))
 }
 
-/// Maximum number of characters of all warnings together. Above this each warning is truncated, and those that still do
-/// not fit are dropped, because clients reject headers that are too long. Upstream: `truncateAtTotalRunes`.
+/// Maximum number of characters of all warnings of a response together. If they are longer, each warning is truncated,
+/// and warnings that still do not fit are dropped, because clients reject headers that are too long. Upstream:
+/// `truncateAtTotalRunes`.
 const WARNINGS_CHARS_MAX: usize = 4 * 1024;
 /// Maximum number of characters of one warning after truncation. Upstream: `truncateItemRunes`.
 const WARNING_CHARS_MAX: usize = 256;

@@ -1,5 +1,5 @@
-//! `metrics.k8s.io`: CPU and memory usage of nodes and pods, read from the agents for each request. A node
-//! reports only on itself and on pods that are bound to it; anything else in its summary is ignored.
+//! `metrics.k8s.io`: CPU and memory usage of nodes and pods, read from the agents for each request. An agent is trusted
+//! only for its own node and the pods that are bound to it. Anything else in its stats summary is ignored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,13 +21,14 @@ use crate::selector::ObjectSelector;
 use crate::storage::{ListMeta, ListPage};
 use crate::unstructured::{self, list_at};
 
-/// Maximum number of agents that are queried concurrently. At 10 ms for each agent, 5,000 take a second.
+/// Maximum number of agents that are queried concurrently. At 10 ms for each agent, 5,000 agents take a second.
 const CONCURRENT_AGENTS_MAX: usize = 50;
 
-/// Timeout for one node; a node that does not respond is left out of the list.
+/// Timeout for reading the stats summary of one node. A node that does not respond is omitted from the list.
 const NODE_SUMMARY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum number of bytes of a node's stats summary: 250 pods of a few containers, at a kilobyte each.
+/// Maximum number of bytes of a node's stats summary: enough for 250 pods with a few containers each, at one kilobyte
+/// per container.
 const SUMMARY_BYTES_MAX: usize = 4 << 20;
 
 impl Api {
@@ -87,7 +88,8 @@ impl Api {
     }
 }
 
-/// Builds the metrics object. Returns `None` if the agent has no CPU rate yet, which takes two samples.
+/// Builds the `NodeMetrics` or `PodMetrics` of an object. Returns `None` if the summary has no usage of it. A CPU rate
+/// is missing until the agent has taken two samples.
 fn metrics_object(kind: &Kind, of: MeteredResource, object: &Value, summary: &Value) -> Option<Value> {
     let meta = &object["metadata"];
     let mut metadata = json!({"name": meta["name"]});
@@ -120,10 +122,10 @@ fn metrics_object(kind: &Kind, of: MeteredResource, object: &Value, summary: &Va
     Some(measured)
 }
 
-/// Nominal sampling window of the CPU rate, which is the agent's sampling interval.
+/// The field `window` of the metrics: the agent's nominal sampling interval, over which the CPU rate is measured.
 const SAMPLING_WINDOW: &str = "10s";
 
-/// Formats usage in the units of metrics-server: CPU in nanocores, memory in KiB.
+/// Formats the usage of a node or container in the units of metrics-server: CPU in nanocores, memory in KiB.
 fn usage_quantities(of: &Value) -> Option<Value> {
     let cpu = of["cpu"]["usageNanoCores"].as_u64()?;
     let memory = of["memory"]["workingSetBytes"].as_u64()?;

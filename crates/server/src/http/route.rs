@@ -14,17 +14,22 @@ pub(crate) enum Route {
     Root,
     Health(health::HealthProbe),
     Metrics,
-    /// The health checks as metrics: `/metrics/slis`.
+    /// `/metrics/slis`: the results of the health checks as metrics.
     HealthMetrics,
-    /// `/debug/explain`: in-memory state of a controller in this process.
+    /// `/debug/explain`: the in-memory state of the controller that runs in this process.
     Explain,
-    /// OpenID discovery of the service account token issuer, and its keys.
+    /// `/.well-known/openid-configuration`: the OpenID discovery document of the service account token issuer.
     TokenIssuer,
+    /// `/openid/v1/jwks`: the public keys of the service account token issuer.
     TokenKeys,
     Version,
+    /// `/api`: the versions of the core group.
     CoreVersions,
+    /// `/apis`: the API groups.
     Groups,
+    /// `/apis/GROUP`: the versions of one API group.
     Group(String),
+    /// `/api/VERSION` or `/apis/GROUP/VERSION`: the resources of one group and version.
     Resources {
         group: String,
         version: String,
@@ -39,8 +44,8 @@ pub(crate) enum Route {
         kind: &'static Kind,
         namespace: Option<String>,
     },
-    /// The deprecated watch of a collection, or of one object in it: `/api/v1/watch/pods`. The Ruby client uses
-    /// no other.
+    /// The deprecated watch path of a collection or of one object, such as `/api/v1/watch/pods`. The Ruby client uses
+    /// only this path.
     Watch {
         kind: &'static Kind,
         namespace: Option<String>,
@@ -103,7 +108,7 @@ impl Route {
     }
 }
 
-/// Whether one of the first `count` segments is empty, as in `/api/v1//pods`. A trailing slash does not count.
+/// Whether one of the first `count` path segments is empty, as in `/api/v1//pods`. A trailing slash is allowed.
 fn has_empty_segment(path: &str, count: usize) -> bool {
     path.strip_prefix('/').unwrap_or(path).split('/').take(count).any(str::is_empty)
 }

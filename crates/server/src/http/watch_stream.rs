@@ -1,4 +1,4 @@
-//! Watches: the changes of a kind as one long response.
+//! Watches: the changes to the objects of a kind, streamed as one long response.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,15 +23,17 @@ use crate::selector::ObjectSelector;
 use crate::storage::Subscription;
 use crate::unstructured;
 
-/// Interval of bookmarks on an idle watch, if the client asks for them.
+/// Interval between bookmarks on an idle watch, if the client requests bookmarks.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Time before the end of a watch at which a last bookmark is sent, so that the client can resume from there.
+/// How long before the end of a watch the last bookmark is sent, so that the client can resume from there.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
-/// Maximum number of events, and of bytes of events, that are encoded in one batch: a slow watch holds this much in
-/// memory, plus one event.
+/// Maximum number of events that are encoded in one batch.
 const BATCH_EVENTS_MAX: usize = 100;
+
+/// Number of encoded bytes after which no further event is added to a batch. A watch whose client reads slowly holds
+/// at most this much in memory, plus one event.
 const BATCH_BYTES_MAX: usize = 64 << 10;
 
 /// Options of a watch request.
@@ -53,17 +55,16 @@ pub(crate) struct WatchOptions {
 pub(crate) enum WatchStart {
     /// The watch starts with all existing objects as `ADDED` events, then sends the changes.
     /// `sends_initial_events_end` adds the bookmark that marks the end of the initial events (WatchList).
-    State {
-        sends_initial_events_end: bool,
-    },
+    State { sends_initial_events_end: bool },
     /// The watch sends the changes after this revision.
     After(Revision),
+    /// The watch sends the changes after the current revision.
     Now,
 }
 
-/// Returns the frames of a watch. The stream ends at the timeout, when the server stops, or when the watch has
-/// fallen behind the history. Events are encoded as the client reads them, so that a slow client delays no other;
-/// once the history no longer reaches back far enough, it gets a 410 and must list again.
+/// Returns the encoded events of a watch. The stream ends at the timeout, when the server stops, or when the history no
+/// longer contains the changes that are to be sent next. In the last case the client gets a 410 and must list again.
+/// Events are encoded when the client reads them, so that a slow client does not delay other clients.
 pub(crate) fn watch_frames(
     registry: Arc<Registry>,
     options: WatchOptions,
@@ -76,6 +77,7 @@ pub(crate) fn watch_frames(
     )
 }
 
+/// The state of one watch.
 struct WatchStream {
     registry: Arc<Registry>,
     options: WatchOptions,
@@ -83,11 +85,13 @@ struct WatchStream {
     subscription: Subscription,
     stop: Pin<Box<WaitForCancellationFutureOwned>>,
     deadline: Instant,
-    /// Time of the next bookmark or of the last one before the end; `None` if the client requests no bookmarks.
+    /// Time of the next periodic bookmark. `None` if the client requests no bookmarks.
     bookmark_at: Option<Instant>,
+    /// Time of the last bookmark before the end of the watch. `None` if the client requests no bookmarks, or if it was
+    /// sent.
     final_bookmark_at: Option<Instant>,
     reauthorize_at: Option<Instant>,
-    /// Timer that fires at the earliest of these times.
+    /// Timer that fires at the deadline, at the next bookmark or at the next reauthorization, whichever is first.
     timer: Pin<Box<Sleep>>,
     is_bookmark_due: bool,
     is_stopping: bool,
@@ -95,13 +99,14 @@ struct WatchStream {
     progress: WatchProgress,
 }
 
+/// How much of a watch has been sent.
 enum WatchProgress {
     Begin,
     /// The initial state at `revision` is being sent; objects from the key `start` on have not been sent yet.
     State {
         start: String,
         revision: Revision,
-        say_end: bool,
+        sends_initial_events_end: bool,
     },
     /// All changes up to this revision have been sent.
     SentUpTo(Revision),
@@ -211,7 +216,7 @@ impl WatchStream {
         due.fold(self.deadline, Instant::min)
     }
 
-    /// Handles the timers that have expired. If the watch ends, returns `Some` with its last frame.
+    /// Handles the timers that have expired. If the watch ends, returns `Some` with its last event, if it has one.
     fn handle_timers(&mut self, now: Instant) -> Option<Option<Bytes>> {
         if self.deadline <= now {
             return Some(None);
@@ -238,9 +243,9 @@ impl WatchStream {
         self.progress = match self.options.from {
             WatchStart::After(revision) => WatchProgress::SentUpTo(revision),
             WatchStart::Now => WatchProgress::SentUpTo(self.registry.storage.revision()),
-            WatchStart::State { sends_initial_events_end: say_end } => {
+            WatchStart::State { sends_initial_events_end } => {
                 let revision = self.registry.storage.revision();
-                WatchProgress::State { start: self.prefix.clone(), revision, say_end }
+                WatchProgress::State { start: self.prefix.clone(), revision, sends_initial_events_end }
             }
         };
     }
@@ -248,7 +253,9 @@ impl WatchStream {
     /// Encodes the next batch of the initial state.
     fn next_state_frames(&mut self) -> Bytes {
         let begun = std::mem::replace(&mut self.progress, WatchProgress::End);
-        let WatchProgress::State { start, revision, say_end } = begun else { return Bytes::new() };
+        let WatchProgress::State { start, revision, sends_initial_events_end } = begun else {
+            return Bytes::new();
+        };
         let (selector, max) = (&self.options.selector, (BATCH_EVENTS_MAX, BATCH_BYTES_MAX));
         let (records, next) =
             match self.registry.storage.records_page_at(revision, (&self.prefix, &start), selector, max) {
@@ -259,9 +266,9 @@ impl WatchStream {
         let mut frames: Vec<_> =
             records.iter().map(|it| self.object_frame("ADDED", &it.value, now)).collect();
         self.progress = match next {
-            Some(start) => WatchProgress::State { start, revision, say_end },
+            Some(start) => WatchProgress::State { start, revision, sends_initial_events_end },
             None => {
-                if say_end {
+                if sends_initial_events_end {
                     frames.push(self.bookmark_frame(revision, true));
                 }
                 WatchProgress::SentUpTo(revision)
@@ -270,8 +277,8 @@ impl WatchStream {
         frames.concat().into()
     }
 
-    /// Encodes these events. If they exceed the batch size, also returns the revision of the last encoded
-    /// event.
+    /// Encodes events until the batch is full. If events remain, also returns the revision of the last event that was
+    /// handled.
     fn event_frames(&self, events: &[Arc<CommitEvent>]) -> (Vec<Bytes>, Option<Revision>) {
         let now = Timestamp::now();
         let (mut frames, mut bytes, mut handled) = (Vec::new(), 0, None);
@@ -288,8 +295,8 @@ impl WatchStream {
         (frames, None)
     }
 
-    /// Encodes one event. An object that begins to match the selector is `ADDED`; one that stops matching is
-    /// `DELETED`.
+    /// Encodes one event. An object that begins to match the selector is `ADDED`. An object that stops matching is
+    /// `DELETED`. Returns `None` for an object that matched neither before nor after the commit.
     fn event_frame(&self, event: &CommitEvent, now: Timestamp) -> Option<Bytes> {
         let chosen = |record: &StoredObject| self.options.selector.matches(record);
         match &event.change {
@@ -311,8 +318,8 @@ impl WatchStream {
         }
     }
 
-    /// Returns the frame of a commit that most watches share, encoded by the first of them. A table contains
-    /// ages and is encoded each time.
+    /// Returns the encoded event of a commit. The first watch encodes it, and the others share its bytes. A table is
+    /// encoded for each watch, because it contains ages.
     fn shared_frame(&self, event: &CommitEvent, kind_of_event: &str, now: Timestamp) -> Bytes {
         let [whole, metadata] = &event.frames;
         let make = || self.object_frame(kind_of_event, event.latest_value(), now);
@@ -346,10 +353,11 @@ impl WatchStream {
     }
 }
 
-/// The last event of a watch that has fallen behind the history (410): its client must list again.
+/// The last event of a watch whose next changes are no longer in the history: an error 410, after which the client must
+/// list again.
 fn expired_frame(seen: Revision, compacted: &CompactedError) -> Bytes {
     let message = format!("too old resource version: {seen} ({})", compacted.floor);
-    encode_frame("ERROR", &unstructured::to_bytes(&ApiError::expired(message).status()))
+    encode_frame("ERROR", &unstructured::to_bytes(&ApiError::resource_expired(message).status()))
 }
 
 fn encode_frame(kind_of_event: &str, object: &[u8]) -> Bytes {

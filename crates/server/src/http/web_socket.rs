@@ -24,12 +24,14 @@ use crate::error::ApiError;
 use crate::flow_control::response::{CHUNK_BYTES, ResponseMeter};
 use crate::headers;
 
-/// Maximum number of bytes of a client's message: a watch client sends only pings and the close frame.
-const MESSAGE_BYTES_MAX: usize = 4 << 10;
+/// Maximum number of bytes of a message from the client. A watch client sends only pings and the close frame.
+const CLIENT_MESSAGE_BYTES_MAX: usize = 4 << 10;
 
-/// Sends `events`, lines of JSON, as text messages until they end or the client disconnects. The server confirms
-/// the first offered subprotocol, which has no effect. Upstream: `WatchServer.HandleWS`. Rule: as over HTTP,
-/// large unsent parts are charged to the user, and the watch ends when the limit is exceeded.
+/// Upgrades the connection to a WebSocket, and sends each line of `events` (one watch event as JSON) as a text message
+/// until the events end or the client disconnects. The server confirms the first subprotocol that the client offers,
+/// which has no effect. Upstream: `WatchServer.HandleWS`.
+///
+/// Rule: as over HTTP, large unsent parts are charged to the user, and the watch ends when the limit is exceeded.
 pub(super) fn serve_watch(
     upgrade: &ClientUpgrade,
     events: BoxStream<'static, Bytes>,
@@ -71,8 +73,8 @@ async fn send_events(
     meter: ResponseMeter,
 ) -> io::Result<()> {
     let config = WebSocketConfig::default()
-        .max_message_size(Some(MESSAGE_BYTES_MAX))
-        .max_frame_size(Some(MESSAGE_BYTES_MAX));
+        .max_message_size(Some(CLIENT_MESSAGE_BYTES_MAX))
+        .max_frame_size(Some(CLIENT_MESSAGE_BYTES_MAX));
     let client = WebSocketStream::from_raw_socket(TokioIo::new(client), Role::Server, Some(config)).await;
     let (mut to, mut from) = client.split();
     // Reading responds to pings, and detects that the client has disconnected.

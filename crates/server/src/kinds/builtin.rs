@@ -1,8 +1,8 @@
 //! The built-in kinds, one row for each.
 
 use super::{
-    AdmissionPlugin, FieldPath, Kind, MeteredResource, PodSecuritySubject, StatusPolicy, SubresourceSpec,
-    VirtualCreate, strategy,
+    AdmissionPlugin, CreateAction, FieldPath, Kind, MeteredResource, PodSecuritySubject, StatusPolicy,
+    SubresourceSpec, strategy,
 };
 use crate::subresource::Subresource;
 use crate::validation::{names, warnings};
@@ -36,13 +36,13 @@ const DEFAULT_KIND: Kind = Kind {
     selectable_fields: &[],
     admission_plugins: &[],
     conversion: None,
-    virtual_create: None,
+    create_action: None,
     metered_resource: None,
     read_only: None,
     ttl_s: None,
-    name_rule: names::subdomain_name_errors,
+    name_rule: names::dns_subdomain_name_errors,
     validates_metadata_last: false,
-    deprecated: None,
+    deprecation_warning: None,
     apply_defaults: defaulting::no_defaults,
     validate: validation::no_validation,
     warnings: warnings::no_warnings,
@@ -50,12 +50,12 @@ const DEFAULT_KIND: Kind = Kind {
     row_condition: |_| None,
 };
 
-/// Defines a subresource with a body of another kind, which is created and not stored.
+/// Defines a subresource that supports only `create`, with a body of another kind that is not stored.
 const fn create_subresource(
     name: &'static str,
     subresource: Subresource,
     body: (&'static str, &'static str, &'static str),
-    create: VirtualCreate,
+    create: CreateAction,
 ) -> SubresourceSpec {
     SubresourceSpec {
         name,
@@ -63,7 +63,7 @@ const fn create_subresource(
         body: Some(body),
         older_body_version: None,
         verbs: &["create"],
-        virtual_create: Some(create),
+        create_action: Some(create),
         mutable_fields: &[],
         reset_fields: &[],
     }
@@ -81,7 +81,7 @@ const fn agent_subresource(
         body,
         older_body_version: None,
         verbs,
-        virtual_create: None,
+        create_action: None,
         mutable_fields: &[],
         reset_fields: &[],
     }
@@ -101,7 +101,7 @@ const fn field_subresource(
         body: None,
         older_body_version: None,
         verbs,
-        virtual_create: None,
+        create_action: None,
         mutable_fields: changes,
         reset_fields,
     }
@@ -157,19 +157,21 @@ const DAEMON_SET_KIND: Kind = Kind {
     ..DEFAULT_KIND
 };
 
-/// Reviews: authentication and authorization queries, which are not stored.
+/// The default values of the review kinds: authentication and authorization queries, which are not stored.
 const REVIEW_KIND: Kind =
     Kind { group: "authorization.k8s.io", namespaced: false, verbs: &["create"], ..DEFAULT_KIND };
 
+/// The default values of the RBAC kinds.
 const RBAC_KIND: Kind =
     Kind { group: "rbac.authorization.k8s.io", name_rule: names::path_segment_name_errors, ..DEFAULT_KIND };
 
+/// The built-in kinds that clients can write, in the order in which discovery lists them.
 pub(crate) static KINDS: &[Kind] = &[
     Kind {
         kind: "Binding",
         plural: "bindings",
         verbs: &["create"],
-        virtual_create: Some(VirtualCreate::Binding),
+        create_action: Some(CreateAction::Binding),
         ..DEFAULT_KIND
     },
     Kind {
@@ -187,7 +189,9 @@ pub(crate) static KINDS: &[Kind] = &[
         short_names: &["ep"],
         columns: table_printer::ENDPOINTS_COLUMNS,
         apply_defaults: defaulting::set_endpoints_defaults,
-        deprecated: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+        deprecation_warning: Some(
+            "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+        ),
         validate: validation::validate_endpoints,
         ..DEFAULT_KIND
     },
@@ -221,7 +225,7 @@ pub(crate) static KINDS: &[Kind] = &[
         verbs: &["create", "delete", "get", "list", "patch", "update", "watch"],
         status: StatusPolicy::SubresourceOnly(r#"{"phase":"Active"}"#),
         selectable_fields: &["status.phase"],
-        name_rule: names::label_name_errors,
+        name_rule: names::dns_label_name_errors,
         admission_plugins: &[AdmissionPlugin::PodSecurity(PodSecuritySubject::Namespace)],
         columns: table_printer::NAMESPACE_COLUMNS,
         apply_defaults: defaulting::set_namespace_defaults,
@@ -238,7 +242,7 @@ pub(crate) static KINDS: &[Kind] = &[
         selectable_fields: &["spec.unschedulable"],
         admission_plugins: &[
             AdmissionPlugin::NodeTaint,
-            AdmissionPlugin::PodRange,
+            AdmissionPlugin::PodCidr,
             AdmissionPlugin::NodeAddress,
         ],
         columns: table_printer::NODE_COLUMNS,
@@ -273,7 +277,7 @@ pub(crate) static KINDS: &[Kind] = &[
                     "binding",
                     Subresource::Binding,
                     ("", "v1", "Binding"),
-                    VirtualCreate::Binding,
+                    CreateAction::Binding,
                 )
             },
             field_subresource(
@@ -289,7 +293,7 @@ pub(crate) static KINDS: &[Kind] = &[
                     "eviction",
                     Subresource::Eviction,
                     ("policy", "v1", "Eviction"),
-                    VirtualCreate::Eviction,
+                    CreateAction::Eviction,
                 )
             },
             agent_subresource("exec", Some(("", "v1", "PodExecOptions")), STREAM_VERBS),
@@ -368,7 +372,7 @@ pub(crate) static KINDS: &[Kind] = &[
             "token",
             Subresource::Token,
             ("authentication.k8s.io", "v1", "TokenRequest"),
-            VirtualCreate::ServiceAccountToken,
+            CreateAction::ServiceAccountToken,
         )],
         columns: table_printer::NAME_AND_AGE_COLUMNS,
         apply_defaults: defaulting::set_service_account_defaults,
@@ -386,7 +390,7 @@ pub(crate) static KINDS: &[Kind] = &[
         selectable_fields: &["spec.clusterIP", "spec.type"],
         admission_plugins: &[AdmissionPlugin::ServiceAddress, AdmissionPlugin::ExternalIps],
         columns: table_printer::SERVICE_COLUMNS,
-        name_rule: names::label_name_errors,
+        name_rule: names::dns_label_name_errors,
         apply_defaults: defaulting::set_service_defaults,
         validate: validation::validate_service,
         warnings: warnings::service_warnings,
@@ -434,39 +438,39 @@ pub(crate) static KINDS: &[Kind] = &[
         group: "authentication.k8s.io",
         kind: "SelfSubjectReview",
         plural: "selfsubjectreviews",
-        virtual_create: Some(VirtualCreate::SelfSubjectReview),
+        create_action: Some(CreateAction::SelfSubjectReview),
         ..REVIEW_KIND
     },
     Kind {
         group: "authentication.k8s.io",
         kind: "TokenReview",
         plural: "tokenreviews",
-        virtual_create: Some(VirtualCreate::TokenReview),
+        create_action: Some(CreateAction::TokenReview),
         ..REVIEW_KIND
     },
     Kind {
         kind: "LocalSubjectAccessReview",
         plural: "localsubjectaccessreviews",
         namespaced: true,
-        virtual_create: Some(VirtualCreate::SubjectAccessReview),
+        create_action: Some(CreateAction::SubjectAccessReview),
         ..REVIEW_KIND
     },
     Kind {
         kind: "SelfSubjectAccessReview",
         plural: "selfsubjectaccessreviews",
-        virtual_create: Some(VirtualCreate::SelfSubjectAccessReview),
+        create_action: Some(CreateAction::SelfSubjectAccessReview),
         ..REVIEW_KIND
     },
     Kind {
         kind: "SelfSubjectRulesReview",
         plural: "selfsubjectrulesreviews",
-        virtual_create: Some(VirtualCreate::SelfSubjectRulesReview),
+        create_action: Some(CreateAction::SelfSubjectRulesReview),
         ..REVIEW_KIND
     },
     Kind {
         kind: "SubjectAccessReview",
         plural: "subjectaccessreviews",
-        virtual_create: Some(VirtualCreate::SubjectAccessReview),
+        create_action: Some(CreateAction::SubjectAccessReview),
         ..REVIEW_KIND
     },
     Kind {
@@ -620,7 +624,7 @@ static READ_ONLY_KINDS: &[Kind] = &[
     },
 ];
 
-/// All served kinds in the order of discovery: if two groups serve a resource, clients use the first.
+/// All served kinds in the order in which discovery lists them. If two groups serve a resource, clients use the first.
 pub(crate) fn served_kinds() -> impl Iterator<Item = &'static Kind> {
     KINDS.iter().chain(READ_ONLY_KINDS)
 }

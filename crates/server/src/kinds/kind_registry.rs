@@ -1,4 +1,4 @@
-//! Lookup of kinds.
+//! Lookup of kinds by group, version and plural name.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::{KINDS, Kind, served_kinds};
 pub(crate) struct KindRegistry {
     /// Kinds that can be written.
     writable: Vec<&'static Kind>,
-    /// Kinds that can be read, in the order of discovery.
+    /// Kinds that can be read, in the order in which discovery lists them.
     served: Vec<&'static Kind>,
     /// The kinds by group, version and plural.
     by_resource: HashMap<(&'static str, &'static str, &'static str), &'static Kind>,
@@ -34,7 +34,7 @@ impl KindRegistry {
         self.writable.iter().copied()
     }
 
-    /// Kinds that can be read, in the order of discovery.
+    /// Kinds that can be read, in the order in which discovery lists them.
     pub(crate) fn served_kinds(&self) -> impl Iterator<Item = &'static Kind> {
         self.served.iter().copied()
     }

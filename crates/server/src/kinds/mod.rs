@@ -1,6 +1,7 @@
-//! Kinds: everything that is special about a kind is in its row; other modules do not compare kinds by name.
+//! The served kinds. The row of a kind in the kind table contains everything that is special about the kind, so that
+//! other modules need not compare kinds by name.
 //!
-//! `builtin` has the rows, [`KindRegistry`] looks them up, `strategy` sets server-owned fields.
+//! `builtin` contains the rows, [`KindRegistry`] looks them up, and `strategy` sets server-owned fields.
 
 mod builtin;
 mod kind_registry;
@@ -38,62 +39,64 @@ pub(crate) struct Kind {
     pub(crate) status: StatusPolicy,
     /// Subresources other than `status`.
     pub(crate) subresources: &'static [SubresourceSpec],
-    /// Fields that an update of the whole object resets to their stored value, besides a status that is a
-    /// subresource.
+    /// Fields that an update of the whole object resets to their stored value. A status that is a subresource is always
+    /// reset and is not listed.
     pub(crate) update_reset_fields: &'static [FieldPath],
-    /// Fields that an update of the status resets to their stored value. Such an update may only change
-    /// `metadata` and `status` in any case.
+    /// Fields that an update of the status resets to their stored value. Of the other fields, a status update can
+    /// change only `metadata` and `status`.
     pub(crate) status_update_reset_fields: &'static [FieldPath],
-    /// Fields whose changes increment `metadata.generation`; `None` if the kind has no generation.
+    /// Fields whose changes increment `metadata.generation`. `None` if the kind has no generation.
     pub(crate) generation_fields: Option<&'static [&'static str]>,
-    /// Sets server-owned fields of the kind from the stored object, which is `None` on create, and the
-    /// subresource that is written. Upstream: `PrepareForCreate` and `PrepareForUpdate`.
+    /// Sets the server-owned fields that only this kind has. The arguments are the new object, the stored object
+    /// (`None` on create) and the written subresource. Upstream: `PrepareForCreate` and `PrepareForUpdate`.
     pub(crate) prepare: fn(&mut Value, Option<&Value>, Subresource),
     /// Whether a PUT creates an absent object. Upstream: `AllowCreateOnUpdate`.
     pub(crate) allows_create_on_update: bool,
-    /// Whether a PUT must have a resourceVersion. Upstream: `AllowUnconditionalUpdate`, negated.
+    /// Whether a PUT must have a resourceVersion. Upstream: `AllowUnconditionalUpdate`, which is the opposite.
     pub(crate) requires_resource_version: bool,
     /// Whether a delete has a grace period, in which the node stops the pod.
     pub(crate) deletes_gracefully: bool,
-    /// Whether the kind has `spec.finalizers`, which delay the deletion until the namespace is empty.
+    /// Whether the kind has `spec.finalizers`, which delay the deletion of a namespace until the namespace is empty.
     pub(crate) has_spec_finalizers: bool,
-    /// Whether objects of the kind may be owners, so that a delete may have a propagation policy.
+    /// Whether objects of the kind may own other objects. If not, the propagation policy of a delete has no effect.
     pub(crate) can_own_objects: bool,
     /// Whether a delete returns the deleted object instead of a `Status`. Upstream: `ReturnDeletedObject`.
     pub(crate) returns_deleted_object: bool,
-    /// Field selectors besides `metadata.name` and `metadata.namespace`.
+    /// Fields that field selectors support, besides `metadata.name` and `metadata.namespace`.
     pub(crate) selectable_fields: &'static [&'static str],
     /// Admission plugins that run for writes of the kind.
     pub(crate) admission_plugins: &'static [AdmissionPlugin],
-    /// Conversion to the storage version, if this is not the storage version itself.
+    /// Conversion between this version and the storage version. `None` if this is the storage version.
     pub(crate) conversion: Option<&'static Conversion>,
-    /// The action of a create, if objects of the kind are never stored.
-    pub(crate) virtual_create: Option<VirtualCreate>,
-    /// The measured objects, if the kind belongs to `metrics.k8s.io` and is read from the agents.
+    /// What a create does instead of storing the object. `None` if objects of the kind are stored.
+    pub(crate) create_action: Option<CreateAction>,
+    /// The resource whose usage the kind reports. `None` unless the kind belongs to `metrics.k8s.io`, whose objects are
+    /// read from the agents.
     pub(crate) metered_resource: Option<MeteredResource>,
-    /// The error message of a write, if the kind is read-only.
+    /// The error message for a write of a read-only kind. `None` if the kind can be written.
     pub(crate) read_only: Option<&'static str>,
-    /// Time to live of an object after its last write, in seconds.
+    /// Time to live of an object after its last write, in seconds. `None` if objects of the kind do not expire.
     pub(crate) ttl_s: Option<u64>,
     /// Rule for the names of the kind's objects.
     pub(crate) name_rule: names::NameRule,
-    /// Whether metadata is validated only if the rest of the object is valid, and any finalizer is accepted, as
-    /// upstream does for this kind.
+    /// Whether metadata is validated only if the rest of the object is valid. Any finalizer is then accepted. Upstream
+    /// does both for some kinds.
     pub(crate) validates_metadata_last: bool,
-    /// Deprecation warning that is sent with every response for the kind.
-    pub(crate) deprecated: Option<&'static str>,
+    /// Deprecation warning that is sent with every response for the kind. `None` if the kind is not deprecated.
+    pub(crate) deprecation_warning: Option<&'static str>,
+    /// Sets the default values of absent fields.
     pub(crate) apply_defaults: fn(&mut Value),
     /// Validates an object except for its metadata.
     pub(crate) validate: fn(&ValidatedWrite, &mut FieldErrors),
-    /// Warnings about a valid object.
+    /// Returns the warnings about a valid object.
     pub(crate) warnings: fn(&ValidatedWrite) -> Vec<String>,
     /// Table columns of the kind, for `kubectl get`.
     pub(crate) columns: &'static [Column],
-    /// Condition of the table row for an object.
+    /// Returns the condition of the table row for an object, if the row has one. Upstream: `TableRowCondition`.
     pub(crate) row_condition: fn(&Value) -> Option<Value>,
 }
 
-/// The requests through which `status` may be written.
+/// Which requests may write `status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StatusPolicy {
     /// The kind has no status, or the status is an ordinary field.
@@ -109,25 +112,26 @@ pub(crate) enum StatusPolicy {
 pub(crate) struct SubresourceSpec {
     pub(crate) name: &'static str,
     pub(crate) subresource: Subresource,
-    /// Group, version and kind of the request and response bodies, if not the kind's own.
+    /// Group, version and kind of the request and response bodies. `None` if they are those of the object.
     pub(crate) body: Option<(&'static str, &'static str, &'static str)>,
-    /// An older version of the body that is also accepted.
+    /// An older API version of the body that is also accepted.
     pub(crate) older_body_version: Option<&'static str>,
     pub(crate) verbs: &'static [&'static str],
-    /// The action of a create through the subresource, if it does not update the object.
-    pub(crate) virtual_create: Option<VirtualCreate>,
+    /// What a create through the subresource does. `None` if the subresource updates the object, or if an agent serves
+    /// it.
+    pub(crate) create_action: Option<CreateAction>,
     /// The only fields of the object that an update through the subresource may change.
     pub(crate) mutable_fields: &'static [FieldPath],
     /// Fields that an update through the subresource resets to their stored value. Upstream: `GetResetFields`.
     pub(crate) reset_fields: &'static [FieldPath],
 }
 
-/// Field names from the root of an object to one of its fields.
+/// The path of a field: the field names from the root of the object to the field.
 pub(crate) type FieldPath = &'static [&'static str];
 
-/// A create that stores no object of its kind. `http::subresources` handles it.
+/// What a create does for a kind or subresource whose objects are not stored. `http::subresources` runs the actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum VirtualCreate {
+pub(crate) enum CreateAction {
     Binding,
     Eviction,
     ServiceAccountToken,
@@ -138,21 +142,21 @@ pub(crate) enum VirtualCreate {
     SelfSubjectRulesReview,
 }
 
-/// The objects that a kind of `metrics.k8s.io` measures.
+/// The resource whose usage a kind of `metrics.k8s.io` reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MeteredResource {
     Nodes,
     Pods,
 }
 
-/// Admission plugins that run for some kinds only. `NamespaceLifecycle` and `ResourceQuota` run for every kind.
+/// An admission plugin that runs for some kinds only. `NamespaceLifecycle` and `ResourceQuota` run for every kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdmissionPlugin {
     LimitRanger,
     ServiceAccount,
     NodeTaint,
     NodeAddress,
-    PodRange,
+    PodCidr,
     Priority,
     TolerationSeconds,
     RuntimeClass,
@@ -163,21 +167,21 @@ pub(crate) enum AdmissionPlugin {
     PodSecurity(PodSecuritySubject),
 }
 
-/// The part of an object that Pod Security evaluates.
+/// What Pod Security evaluates in the objects of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PodSecuritySubject {
     /// A namespace, whose labels select the policy.
     Namespace,
-    /// A pod, for which the policy is enforced, audited and warned about.
+    /// A pod. The policy is enforced, and violations cause audit annotations and warnings.
     Pod,
-    /// An object with a pod template at this JSON pointer. Its violations are audited and warned about, but the
-    /// policy is enforced only on the pods made from it.
+    /// The pod template at this JSON pointer. Violations cause audit annotations and warnings. The policy is enforced
+    /// only on the pods that are created from the template.
     Template(&'static str),
 }
 
 impl Kind {
-    /// Returns a built-in kind that the server itself relies on. Kinds that clients name are looked up in a
-    /// [`KindRegistry`].
+    /// Returns a built-in kind to which the server's own code refers. Kinds of requests are looked up in a
+    /// [`KindRegistry`] instead.
     pub(crate) fn builtin(group: &str, version: &str, plural: &str) -> &'static Kind {
         Self::find(group, version, plural).expect("the kind is built in")
     }
@@ -194,7 +198,7 @@ impl Kind {
         })
     }
 
-    /// The kind that serves the same objects in another version, if there is one.
+    /// The kind that serves the same objects in the version `api_version`, if there is one.
     pub(crate) fn kind_in_version(&self, api_version: &str) -> Option<&'static Kind> {
         let stored = self.storage_kind().resource();
         served_kinds().find(|it| it.storage_kind().resource() == stored && it.api_version() == api_version)
@@ -218,7 +222,7 @@ impl Kind {
         object
     }
 
-    /// Like [`Kind::to_served_version`], on JSON: an object that needs no conversion is not parsed.
+    /// Like [`Kind::to_served_version`], for an object as JSON text. An object that needs no conversion is not parsed.
     pub(crate) fn to_served_bytes(&self, stored: Bytes) -> Bytes {
         if self.conversion.is_none() {
             return stored;
@@ -226,7 +230,7 @@ impl Kind {
         unstructured::to_bytes(&self.to_served_version(unstructured::parse_stored(&stored)))
     }
 
-    /// The stored field that a field selector of this kind selects.
+    /// Returns the name in the storage version for a field of this version, as used in a field selector.
     pub(crate) fn stored_field<'a>(&self, name: &'a str) -> &'a str {
         self.conversion.map_or(name, |it| it.stored_field(name))
     }
@@ -238,7 +242,7 @@ impl Kind {
 
     /// Whether objects are stored under this kind's own resource name.
     pub(crate) fn is_stored(&self) -> bool {
-        self.conversion.is_none() && self.virtual_create.is_none()
+        self.conversion.is_none() && self.create_action.is_none()
     }
 
     /// The kind Namespace.
@@ -255,7 +259,7 @@ impl Kind {
         group_version(self.group, self.version)
     }
 
-    /// Resource name as in errors and in the store: `daemonsets.apps`.
+    /// Resource name with its group, as in errors and in store keys: `daemonsets.apps`.
     pub(crate) fn resource(&self) -> String {
         qualified_resource(self.plural, self.group)
     }
@@ -309,7 +313,7 @@ impl Kind {
         first.iter().chain(rest).copied()
     }
 
-    /// The only fields that an update of this subresource may change; `None` for the whole object, which may
+    /// The only fields that an update of this subresource may change. `None` for the whole object: such an update may
     /// change all fields except [`Kind::reset_fields`].
     pub(crate) fn mutable_fields(&self, subresource: Subresource) -> Option<&'static [FieldPath]> {
         const STATUS_FIELDS: &[FieldPath] = &[&["metadata"], &["status"]];
@@ -350,7 +354,7 @@ impl Kind {
         self.generation_fields.is_some_and(|fields| fields.iter().any(|it| new[it] != old[it]))
     }
 
-    /// Prefix of the store keys of the kind, or of one namespace of the kind.
+    /// Prefix of the store keys of all objects of the kind, or of those in one namespace.
     pub(crate) fn key_prefix(&self, namespace: Option<&str>) -> String {
         match namespace {
             Some(namespace) => format!("{}/{namespace}/", self.key_root()),
@@ -358,10 +362,12 @@ impl Kind {
         }
     }
 
+    /// Store key of an object.
     pub(crate) fn key(&self, namespace: Option<&str>, name: &str) -> String {
         format!("{}/{}/{name}", self.key_root(), namespace.unwrap_or_default())
     }
 
+    /// First segment of the store keys of the kind: the resource name of its storage version.
     fn key_root(&self) -> String {
         self.conversion.map_or_else(
             || self.resource(),
@@ -370,7 +376,7 @@ impl Kind {
     }
 }
 
-/// The served groups and versions in the order of discovery.
+/// The served groups and versions, in the order in which discovery lists them.
 pub(crate) fn group_versions() -> Vec<(&'static str, &'static str)> {
     let mut all = Vec::new();
     for kind in served_kinds() {
@@ -385,7 +391,7 @@ pub(crate) fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// Joins resource and group: `daemonsets.apps`, or only the resource in the core group.
+/// Returns a resource name with its group, such as `daemonsets.apps`. A resource of the core group has no suffix.
 pub(crate) fn qualified_resource(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }

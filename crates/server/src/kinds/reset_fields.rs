@@ -6,7 +6,7 @@ use super::{FieldPath, Kind};
 use crate::subresource::Subresource;
 use crate::unstructured::is_set;
 
-/// Metadata that no update changes, for all kinds and subresources.
+/// Metadata fields that an update may never change, for all kinds and subresources.
 const IMMUTABLE_METADATA: [FieldPath; 4] = [
     &["metadata", "namespace"],
     &["metadata", "resourceVersion"],
@@ -15,7 +15,7 @@ const IMMUTABLE_METADATA: [FieldPath; 4] = [
 ];
 
 /// Rule: an update changes only the fields that its subresource may change. All other fields keep their stored
-/// value, whatever the request contains; the kind's row lists them.
+/// value, whatever the request contains. The row of the kind lists both.
 /// Upstream: `PrepareForUpdate` of each strategy, `ResetObjectMetaForStatus`.
 pub(super) fn reset_fields(kind: &Kind, subresource: Subresource, new: &mut Value, old: &Value) {
     if let Some(changes) = kind.mutable_fields(subresource) {
@@ -32,7 +32,7 @@ pub(super) fn reset_fields(kind: &Kind, subresource: Subresource, new: &mut Valu
     }
 }
 
-/// Copies the field at `path`, or its absence, from `from` to `to`.
+/// Copies the field at `path` from `from` to `to`. If the field is absent in `from`, removes it in `to`.
 fn copy_field(path: &[&str], from: &Value, to: &mut Value) {
     let Some((name, parents)) = path.split_last() else { return };
     let (mut source, mut parent) = (Some(from), to);
@@ -60,7 +60,7 @@ fn copy_field(path: &[&str], from: &Value, to: &mut Value) {
     }
 }
 
-/// Replaces a value that is not an object by an empty object.
+/// Replaces a value that is not an object with an empty object.
 fn replace_with_object(value: &mut Value) -> &mut Map<String, Value> {
     *value = Value::Object(Map::new());
     value.as_object_mut().expect("the value is an object")

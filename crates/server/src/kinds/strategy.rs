@@ -1,8 +1,8 @@
-//! Strategies: server-owned fields of an object that is created or updated. Upstream: `rest.BeforeCreate` and
+//! Strategies: set the server-owned fields of an object that is created or updated. Upstream: `rest.BeforeCreate` and
 //! `rest.BeforeUpdate`, which call the strategy of the kind.
 //!
-//! The fields that every kind has come first, then one function for each kind that has more, which the kind's
-//! row names.
+//! [`Kind::prepare_for_create`] and [`Kind::prepare_for_update`] set the fields that every kind has, and then call the
+//! function in the row of the kind for the fields that only this kind has.
 
 use jiff::Timestamp;
 use muster_api::well_known::POD_SCHEDULED;
@@ -33,7 +33,7 @@ impl Kind {
         (self.prepare)(object, None, Subresource::Whole);
     }
 
-    /// Sets the server-owned fields of an update from the stored object and the subresource that is written.
+    /// Sets the server-owned fields of an updated object, from the stored object and the written subresource.
     pub(crate) fn prepare_for_update(&self, subresource: Subresource, new: &mut Value, old: &Value) {
         reset_fields::reset_fields(self, subresource, new, old);
         new["apiVersion"] = json!(self.storage_kind().api_version());
@@ -56,6 +56,7 @@ impl Kind {
     }
 }
 
+/// The strategy of a kind without server-owned fields of its own.
 pub(super) fn no_strategy(_: &mut Value, _: Option<&Value>, _: Subresource) {}
 
 /// Gives a new namespace the finalizer `kubernetes`, which is removed once the namespace is empty.
@@ -70,7 +71,8 @@ pub(super) fn prepare_namespace(new: &mut Value, old: Option<&Value>, _: Subreso
     map_at_mut(new, "spec").insert("finalizers".into(), Value::Array(finalizers));
 }
 
-/// Sets the QoS class of a new pod. An update of the status that omits it keeps it.
+/// Sets the initial status of a new pod, with its QoS class. A status update that omits the QoS class keeps the stored
+/// one.
 pub(super) fn prepare_pod(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
     let Some(old) = old else { return set_initial_pod_status(new) };
     if subresource != Subresource::Status {
@@ -102,8 +104,9 @@ fn set_initial_pod_status(pod: &mut Value) {
     resources::merge_match_label_keys(pod);
 }
 
-/// Maintains the annotation of a DaemonSet with the template generation of the old API. Every change of the
-/// template increments it and nothing else does: controllers distinguish old pods from new ones by it.
+/// Maintains the annotation with the template generation of a DaemonSet, a field of its old API version. Every change
+/// of the template increments the template generation, and no other change does: controllers use it to distinguish old
+/// pods from new pods.
 pub(super) fn prepare_daemon_set(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
     let of = |set: &Value| {
         set["metadata"]["annotations"][TEMPLATE_GENERATION].as_str().and_then(|it| it.parse::<i64>().ok())
@@ -121,8 +124,8 @@ pub(super) fn prepare_daemon_set(new: &mut Value, old: Option<&Value>, subresour
     annotations.insert(TEMPLATE_GENERATION.into(), generation.to_string().into());
 }
 
-/// Five random characters for a generated name, without vowels so that they form no words. Upstream:
-/// `SimpleNameGenerator`.
+/// Returns five random characters to append to `generateName`. Vowels are excluded, so that the characters form no
+/// words. Upstream: `SimpleNameGenerator`.
 pub(crate) fn generate_name_suffix() -> String {
     const NAME_SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     // The low 62 bits of a random UUID are all random, and 27^5 is far below 2^62.

@@ -1,5 +1,5 @@
-//! Encodes the OpenAPI v2 document as protobuf (gnostic's `openapi.v2`), the only encoding that kubectl up to
-//! 1.28 reads. Of a `oneof` message, only the one field that this document uses is written.
+//! Encodes the OpenAPI v2 document as protobuf (gnostic's `openapi.v2`), the only encoding that kubectl up to 1.28
+//! reads. Only the messages and fields that this document uses are implemented.
 
 use serde_json::Value;
 
@@ -129,7 +129,7 @@ impl ProtobufWriter {
         }
     }
 
-    /// Writes a map: one message for each entry, with its name and its value.
+    /// Writes a map: for each entry a message with the name and the value of the entry.
     fn write_map(&mut self, number: u32, map: &Value, write: fn(&mut Self, &Value)) {
         for (name, value) in map.as_object().into_iter().flatten() {
             self.write_message(number, |it| {
@@ -139,7 +139,7 @@ impl ProtobufWriter {
         }
     }
 
-    /// Writes vendor extensions, whose values are encoded as YAML; JSON is a subset of YAML.
+    /// Writes the vendor extensions (`x-…`). Their values are encoded as YAML, of which JSON is a subset.
     fn write_extensions(&mut self, number: u32, value: &Value) {
         let all = value.as_object().into_iter().flatten();
         for (name, value) in all.filter(|(name, _)| name.starts_with("x-")) {

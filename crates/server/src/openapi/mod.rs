@@ -1,13 +1,13 @@
 //! The OpenAPI documents, built from the tables of kinds and types on first use and kept as bytes.
 //!
-//! kubectl up to 1.28 reads version 2, as protobuf only; later ones read version 3, with one document for each
-//! group and version. `kubectl explain` prints the descriptions, and `kubectl apply` reads from the document
-//! which patch types and parameters it may send.
+//! kubectl up to 1.28 reads OpenAPI v2, and only as protobuf. Later versions of kubectl read OpenAPI v3, which has one
+//! document for each group and version. `kubectl explain` prints the descriptions. `kubectl apply` reads which patch
+//! types and parameters the server supports.
 
+mod enum_values;
 mod gnostic;
 mod paths;
 mod schema;
-mod values;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -25,7 +25,7 @@ enum OpenApiVersion {
     V3,
 }
 
-/// OpenAPI v2: one document for all groups. `accept` is the Accept header of the request.
+/// Returns the OpenAPI v2 document, which describes all groups. `accept` is the Accept header of the request.
 pub(crate) fn v2_document(accept: &str) -> &'static StaticDocument {
     const PROTOBUF_MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     static JSON_DOCUMENT: LazyLock<StaticDocument> =

@@ -9,7 +9,7 @@ use crate::types;
 const BODY_MEDIA_TYPES: &[&str] =
     &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
-/// Media types of patches, from which kubectl reads which patch types the server supports.
+/// Media types of patches. kubectl reads from them which patch types the server supports.
 const PATCH_MEDIA_TYPES: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -30,8 +30,8 @@ const LIST_PARAMETERS: &[(&str, &str)] = &[
     ("watch", "boolean"),
 ];
 
-/// Query parameters of writes. kubectl reads from `fieldValidation` that the server validates fields, and from
-/// `dryRun` that it supports dry runs.
+/// Query parameters of writes. kubectl concludes from `fieldValidation` that the server validates fields, and from
+/// `dryRun` that the server supports dry runs.
 const WRITE_PARAMETERS: &[(&str, &str)] =
     &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string")];
 
@@ -53,21 +53,23 @@ pub(super) fn openapi_paths(kinds: &[&Kind], version: OpenApiVersion) -> Map<Str
     paths.paths
 }
 
+/// Collects the OpenAPI paths of kinds.
 struct PathsBuilder {
     version: OpenApiVersion,
     paths: Map<String, Value>,
 }
 
-/// One operation: a verb on a path.
+/// One OpenAPI operation: an HTTP method on a path.
 struct OpenApiOperation<'a> {
     kind: &'a Kind,
     method: &'a str,
-    /// The `x-kubernetes-action` of the operation, mostly the verb of authorization.
+    /// Value of `x-kubernetes-action`. For most operations it is the verb that is authorized.
     action: &'a str,
     id: String,
     parameters: &'a [(&'a str, &'a str)],
-    /// Group, version and kind of the request body, unless it is a patch.
+    /// Group, version and kind of the request body. `None` for a patch and for a request without a body.
     body: Option<(&'a str, &'a str, &'a str)>,
+    /// Name of the schema of the response body, or empty.
     response: String,
 }
 
@@ -240,8 +242,8 @@ fn operation_value(version: OpenApiVersion, it: &OpenApiOperation<'_>) -> Value 
     with_parameters(value, parameters)
 }
 
-/// Adds the parameters to an operation or path. An empty list is omitted, because a client that serializes the
-/// document again would drop it.
+/// Adds the parameters to an operation or path. An empty list is omitted, because clients that parse and serialize the
+/// document drop empty lists.
 fn with_parameters(mut value: Value, parameters: Vec<Value>) -> Value {
     if !parameters.is_empty() {
         value["parameters"] = parameters.into();
@@ -264,7 +266,7 @@ fn parameter_value(version: OpenApiVersion, name: &str, place: &str, of: &str) -
     value
 }
 
-/// Name of the schema for a kind, if it has one.
+/// Name of the schema of a kind, if the type table contains the kind.
 fn schema_name((group, version, kind): (&str, &str, &str)) -> Option<String> {
     types::find_type(group, version, kind).map(|it| it.name.to_owned())
 }

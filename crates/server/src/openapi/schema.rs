@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{OpenApiVersion, values};
+use super::OpenApiVersion;
+use super::enum_values::enum_values;
 use crate::kinds::{Kind, group_versions};
 use crate::types::{self, Field, ListKeys, MapType, PatchStrategy, Presence, Shape, Type};
 
@@ -91,12 +92,12 @@ impl Schemas {
         let go_type = field.go_type.unwrap_or_default();
         match field.shape {
             Shape::List(..) => {
-                if let Some(values) = values::enum_values(go_type.trim_start_matches("[]")) {
+                if let Some(values) = enum_values(go_type.trim_start_matches("[]")) {
                     schema["items"]["enum"] = values.into();
                 }
             }
             _ => {
-                if let Some(values) = values::enum_values(go_type) {
+                if let Some(values) = enum_values(go_type) {
                     schema["enum"] = values.into();
                     let lines = values.iter().map(|it| format!("\n - `{it:?}`"));
                     description.extend(["\n\nPossible enum values:".to_owned()].into_iter().chain(lines));
@@ -177,6 +178,7 @@ impl Schemas {
         }
     }
 
+    /// Adds the schema of a type with its own JSON encoding, such as Quantity, and returns a reference to it.
     fn special_schema(&mut self, shape: Shape) -> Value {
         let Some((name, description)) = shape.special_type_name_and_description() else { return json!({}) };
         let v3 = self.version == OpenApiVersion::V3;
@@ -204,7 +206,7 @@ impl Schemas {
     }
 }
 
-/// Go's zero value as the OpenAPI default of a shape, if upstream has one for it.
+/// The default value that upstream's OpenAPI v3 documents have for a shape: Go's zero value, or none.
 fn zero_default(shape: Shape) -> Option<Value> {
     match shape {
         Shape::Bool => Some(false.into()),

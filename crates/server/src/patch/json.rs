@@ -8,31 +8,34 @@ use crate::decode::{self, DECODED_BYTES_MAX};
 /// Maximum number of operations of one patch. Upstream: `maxJSONPatchOperations`.
 pub(super) const OPERATIONS_MAX: usize = 10_000;
 
-/// Maximum number of bytes that all `copy` operations of a patch may add: as many as a request body may have. Upstream:
-/// `JSONPatchMaxCopyBytes`.
+/// Maximum number of bytes that all `copy` operations of a patch together may add: the maximum size of a request body.
+/// Upstream: `JSONPatchMaxCopyBytes`.
 const COPIED_BYTES_MAX: usize = 3 << 20;
 
-/// Maximum nesting that `move` and `copy` operations may create: each can nest its value as deep as its path. No
-/// real object is a tenth as deep, and code that walks an object is recursive.
+/// Maximum nesting depth that `move` and `copy` operations may create, because code that walks an object is recursive.
+/// Each operation can nest its value as deep as its path. No real object is nested a tenth as deep.
 const NESTING_DEPTH_MAX: usize = 1_000;
 
-/// The error for a patch that cannot be applied to the object. Upstream gives its clients no details.
+/// The error for a patch that cannot be applied to the object. As upstream, the client gets no details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PatchDoesNotApply;
 
 pub(super) fn apply_operations(object: &mut Value, operations: &[Value]) -> Result<(), PatchDoesNotApply> {
-    let mut limits = PatchLimits { copied_bytes: 0, copied_values_bytes: 0, depth: 256 };
-    operations.iter().try_for_each(|it| apply_operation(object, it, &mut limits))
+    let mut usage = PatchUsage { copied_bytes: 0, copied_values_bytes: 0, depth: 256 };
+    operations.iter().try_for_each(|it| apply_operation(object, it, &mut usage))
 }
 
-struct PatchLimits {
+/// What the operations of a patch have used of its limits.
+struct PatchUsage {
+    /// Bytes of the copied values as JSON.
     copied_bytes: usize,
-    /// Estimated memory of the copied values, which can be a hundred times their bytes in JSON.
+    /// Estimated memory of the copied values, which can be a hundred times their size as JSON.
     copied_values_bytes: usize,
+    /// Upper bound of the nesting depth that the patched object has.
     depth: usize,
 }
 
-impl PatchLimits {
+impl PatchUsage {
     fn charge_depth(&mut self, path: &str) -> Result<(), PatchDoesNotApply> {
         self.depth += path.split('/').count();
         if self.depth <= NESTING_DEPTH_MAX { Ok(()) } else { Err(PatchDoesNotApply) }
@@ -49,7 +52,7 @@ impl PatchLimits {
 fn apply_operation(
     object: &mut Value,
     operation: &Value,
-    limits: &mut PatchLimits,
+    usage: &mut PatchUsage,
 ) -> Result<(), PatchDoesNotApply> {
     let text = |name: &str| operation.get(name).and_then(Value::as_str).ok_or(PatchDoesNotApply);
     let value = || operation.get("value").cloned().unwrap_or(Value::Null);
@@ -87,16 +90,16 @@ fn apply_operation(
         Some("move") => {
             let (parent, key) = parent_of(object, text("from")?)?;
             let moved = remove_value(parent, &key)?;
-            limits.charge_depth(path?)?;
+            usage.charge_depth(path?)?;
             let (parent, key) = parent_of(object, path?)?;
             add_value(parent, &key, moved)
         }
         Some("copy") => {
             let (parent, key) = parent_of(object, text("from")?)?;
             let found = get_value(parent, &key)?;
-            limits.charge_copy(found)?;
+            usage.charge_copy(found)?;
             let copied = found.clone();
-            limits.charge_depth(path?)?;
+            usage.charge_depth(path?)?;
             let (parent, key) = parent_of(object, path?)?;
             add_value(parent, &key, copied)
         }
@@ -114,8 +117,7 @@ fn apply_operation(
     }
 }
 
-/// Returns the parent of the value at the path, and the last path segment. Anything before the first slash is
-/// ignored.
+/// Returns the parent of the value at the path, and the last path segment. Text before the first slash is ignored.
 fn parent_of<'a>(object: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), PatchDoesNotApply> {
     let (_, path) = path.split_once('/').ok_or(PatchDoesNotApply)?;
     let (parents, key) = path.rsplit_once('/').map_or((None, path), |(parents, key)| (Some(parents), key));
@@ -152,7 +154,7 @@ fn unescape_segment(part: &str) -> String {
     out
 }
 
-/// Parses a list index; a negative one counts from the end.
+/// Parses a list index. A negative index counts from the end.
 fn parse_index(key: &str, len: usize) -> Result<usize, PatchDoesNotApply> {
     let at: i64 = key.parse().map_err(|_| PatchDoesNotApply)?;
     let len = i64::try_from(len).map_err(|_| PatchDoesNotApply)?;
@@ -195,7 +197,7 @@ fn remove_value(parent: &mut Value, key: &str) -> Result<Value, PatchDoesNotAppl
     }
 }
 
-/// Returns strict decoding errors for unknown fields of operations.
+/// Returns a strict decoding error for each unknown field of an operation.
 pub(super) fn unknown_field_errors(operations: &[Value]) -> Vec<String> {
     let unknown = |(at, operation): (usize, &Map<String, Value>)| {
         operation

@@ -20,7 +20,7 @@ pub(super) fn merge_patch(target: &mut Map<String, Value>, patch: Map<String, Va
     }
 }
 
-/// Removes null fields of objects. Null items of lists stay.
+/// Removes the null fields of all objects in a value. Null items of lists stay.
 pub(super) fn prune_nulls(value: &mut Value) {
     match value {
         Value::Object(entries) => {

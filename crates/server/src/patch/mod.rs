@@ -14,6 +14,7 @@ use crate::types::{self, GroupVersionKind, Shape};
 use crate::validation::FieldError;
 use crate::{decode, go_format};
 
+/// The type of a patch, from its content type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PatchType {
     Json,
@@ -36,7 +37,7 @@ impl PatchType {
         }
     }
 
-    /// Checks the options of a patch: only an apply requires a field manager, and only an apply may be forced.
+    /// Checks the options of a patch: an apply must have a field manager, and only an apply may have `force`.
     pub(crate) fn validate_options(self, manager: &str, says_force: bool) -> Result<(), ApiError> {
         let cause = match self {
             Self::Apply if manager.is_empty() => {
@@ -80,7 +81,7 @@ impl PatchType {
                 complaints.extend(json::unknown_field_errors(&operations));
                 complaints.iter_mut().for_each(|it| it.insert_str(0, "json patch "));
                 json::apply_operations(&mut object, &operations)
-                    .map_err(|json::PatchDoesNotApply| ApiError::unprocessable())?;
+                    .map_err(|json::PatchDoesNotApply| ApiError::patch_not_applicable())?;
             }
             (Self::Json, other) => return Err(mismatch(&other, "[]handlers.jsonPatchOp")),
             (Self::Merge, Value::Null) => return Err(ApiError::bad_request("Invalid JSON Patch")),

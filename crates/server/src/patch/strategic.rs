@@ -1,6 +1,6 @@
-//! Strategic merge patch: the meaning of a patch depends on the type of the patched object.
+//! Strategic merge patch: the type of the patched object determines how each field is merged.
 //!
-//! Upstream: `strategicpatch`. Results are the same, down to the order of lists.
+//! Upstream: `strategicpatch`. The results are the same, including the order of list items.
 
 use serde_json::{Map, Value};
 
@@ -16,12 +16,13 @@ const ELEMENT_ORDER_DIRECTIVE: &str = "$setElementOrder";
 
 type JsonObject = Map<String, Value>;
 
+/// Why a strategic merge patch cannot be applied.
 #[derive(Debug)]
 pub(super) enum StrategicPatchError {
     /// The patch violates the patch format.
     Malformed(&'static str),
     ListOfLists,
-    /// An error without a type upstream, whose message is passed on to the client.
+    /// An error that has no type upstream. The client gets its message.
     Other(String),
 }
 
@@ -36,7 +37,7 @@ impl From<StrategicPatchError> for ApiError {
     fn from(error: StrategicPatchError) -> Self {
         match error {
             StrategicPatchError::Malformed(why) => Self::bad_request(why),
-            StrategicPatchError::ListOfLists => Self::unprocessable(),
+            StrategicPatchError::ListOfLists => Self::patch_not_applicable(),
             StrategicPatchError::Other(why) => Self::internal_without_reason(why),
         }
     }
@@ -109,7 +110,8 @@ fn unknown_directive(directive: &Value, patch: &JsonObject) -> StrategicPatchErr
     StrategicPatchError::Other(format!("unknown patch type: {directive} in map: {patch}"))
 }
 
-/// Applies `$retainKeys`, which lists all fields that may stay in the object; the patch may set no others.
+/// Applies `$retainKeys`, which lists the fields that stay in the object. All others are removed, and the patch may not
+/// set them.
 fn apply_retain_keys(original: &mut JsonObject, patch: &mut JsonObject) -> Result<(), StrategicPatchError> {
     let Some(retained) = patch.remove(RETAIN_KEYS_DIRECTIVE) else { return Ok(()) };
     let Value::Array(retained) = retained else { return Err(MALFORMED_RETAIN_KEYS) };
@@ -303,9 +305,9 @@ fn apply_list_directives(
     Ok(if is_replaced { (plain, Vec::new()) } else { (old, plain) })
 }
 
-/// Reproduces the order that upstream uses as the live one after it has merged a list. Upstream deletes and
-/// appends in the memory of the live list: after a deletion the last item is there twice, until an appended item
-/// overwrites it.
+/// Returns the live list as upstream leaves it after a merge, because its order is then used for sorting. Upstream
+/// deletes and appends items in the slice of the live list: after a deletion the slice contains the last item twice,
+/// until an appended item overwrites it.
 fn live_order_after_merge(mut live: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
     let mut len = live.len();
     let is = |it: &Value, name: &Value| it.get(key) == Some(name);
@@ -330,8 +332,8 @@ fn live_order_after_merge(mut live: Vec<Value>, patch: &[Value], key: &str) -> V
     live
 }
 
-/// Sorts the items that `order` names into that order. The other items, unknown to the author of the patch,
-/// keep their order relative to the live list.
+/// Sorts the items that are in `order` into that order. The other items, which the author of the patch did not know,
+/// keep their position relative to the items of the live list.
 fn sort_items(
     merged: Vec<Value>,
     order: &[Value],
@@ -428,7 +430,7 @@ fn type_error(expected: &str, got: &Value) -> StrategicPatchError {
     StrategicPatchError::Other(format!("expected a {expected}, but received a {got}"))
 }
 
-/// Returns the field that a directive is about: `containers` for `$setElementOrder/containers`.
+/// Returns the field to which a directive applies: `containers` for `$setElementOrder/containers`.
 fn directive_field<'a>(directive: &'a str, prefix: &str) -> Option<&'a str> {
     directive.split_once('/').filter(|(it, _)| *it == prefix).map(|(_, name)| name)
 }
@@ -455,6 +457,7 @@ fn find_field(shape: Shape, name: &str) -> Result<&'static Field, StrategicPatch
     })
 }
 
+/// Returns the shape of the items of a list field, and how the list is merged.
 fn list_field(shape: Shape, name: &str) -> Result<(Shape, ListMergeStrategy), StrategicPatchError> {
     let field = find_field(shape, name)?;
     let Shape::List(of, _) = field.shape else {
@@ -471,8 +474,8 @@ fn list_field(shape: Shape, name: &str) -> Result<(Shape, ListMergeStrategy), St
     Ok((*of, strategy))
 }
 
-/// Returns Go's error if the merged value does not fit the shape. For this patch type upstream converts values
-/// instead of decoding JSON, with error messages of its own.
+/// Returns upstream's error message if the merged value does not have the expected shape. After a strategic merge patch
+/// upstream converts values instead of decoding JSON, so these messages differ from those of the decoder.
 pub(super) fn conversion_error(shape: Shape, value: &Value) -> Option<String> {
     let kind = match go_format::go_type_of(value) {
         "map[string]interface {}" => "map",
@@ -533,8 +536,8 @@ fn go_type_name(shape: Shape) -> &'static str {
     }
 }
 
-/// Removes all values with a directive from a value that is new to the object, where a directive has no
-/// meaning.
+/// Removes all objects that contain a directive from a value that the patch adds, where directives have no meaning.
+/// Returns `None` if the value itself is such an object.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(entries) if entries.contains_key(PATCH_DIRECTIVE) => None,

@@ -7,7 +7,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::{ISSUE_TIME_OID, decode_issue_time};
 use crate::request::{AUTHENTICATED_GROUP, CREDENTIAL_ID_KEY, ClientCertificate, User};
 
-/// The user of a connection's client certificate, and the certificate's expiration.
+/// The client certificate of a connection: its user, and the end of its validity.
 #[derive(Debug)]
 pub(crate) struct PeerCertificate {
     user: User,
@@ -28,7 +28,7 @@ impl PeerCertificate {
         Self { user, not_after: Timestamp::MAX }
     }
 
-    /// The user of the certificate, unless it has expired: a connection may outlive its certificate.
+    /// The user of the certificate, or `None` if the certificate has expired. A connection may outlive its certificate.
     pub(crate) fn user(&self, now: Timestamp) -> Option<&User> {
         (now <= self.not_after).then_some(&self.user)
     }

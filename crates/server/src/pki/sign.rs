@@ -1,7 +1,7 @@
 //! Certificate signing requests (PKCS #10), and the certificates issued for them.
 //!
-//! The certificate contains the subject and public key of the request byte for byte: a user may be in many groups, each
-//! of which is an organization in the subject.
+//! The subject and the public key of the request are copied to the certificate byte for byte. A subject may contain
+//! many organizations, one for each group of the user.
 
 use std::net::IpAddr;
 
@@ -32,18 +32,21 @@ pub(crate) enum CertificateRequestError {
 pub(crate) struct CertificateRequest {
     pub(crate) common_name: String,
     pub(crate) organizations: Vec<String>,
-    /// Subject alternative names of the request, by type. Of email addresses and URIs only the number is kept.
+    /// DNS names among the subject alternative names.
     pub(crate) dns_names: Vec<String>,
+    /// IP addresses among the subject alternative names.
     pub(crate) ip_addresses: Vec<IpAddr>,
+    /// Number of email addresses among the subject alternative names.
     pub(crate) email_count: usize,
+    /// Number of URIs among the subject alternative names.
     pub(crate) uri_count: usize,
-    /// DER encodings that are copied to the certificate.
+    /// DER encodings of the parts of the request that are copied to the certificate.
     subject_der: Vec<u8>,
     public_key_der: Vec<u8>,
     subject_alt_names_der: Option<Vec<u8>>,
 }
 
-/// A usage that a certificate allows for its key.
+/// A purpose for which the key of a certificate may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyUsage {
     DigitalSignature,
@@ -53,7 +56,7 @@ pub(crate) enum KeyUsage {
 }
 
 impl CertificateRequest {
-    /// Parses the request in a CertificateSigningRequest.
+    /// Parses the PKCS #10 request in a CertificateSigningRequest object.
     pub(crate) fn from_object(object: &Value) -> Result<Self, CertificateRequestError> {
         let pem = BASE64.decode(str_at(object, "spec.request")).map_err(|_| CertificateRequestError::Pem)?;
         Self::parse(&pem)
@@ -118,7 +121,7 @@ impl CertificateRequest {
     }
 }
 
-/// Parses an IP address of four or sixteen bytes.
+/// Parses an IP address from four or sixteen bytes.
 fn parse_ip(bytes: &[u8]) -> Result<IpAddr, CertificateRequestError> {
     let (v4, v6) = (<[u8; 4]>::try_from(bytes), <[u8; 16]>::try_from(bytes));
     let parsed = v4.map(IpAddr::from).or_else(|_| v6.map(IpAddr::from));
@@ -126,14 +129,15 @@ fn parse_ip(bytes: &[u8]) -> Result<IpAddr, CertificateRequestError> {
 }
 
 impl Pki {
-    /// Issues a certificate for a request, in PEM. `now` is the issue time; `from` may be earlier. Rule: serving
-    /// certificates of nodes are signed by a separate CA, so that clients that trust the cluster CA never mistake
-    /// a node for the API server, whatever names its certificate has.
+    /// Issues a certificate for a request, and returns it in PEM. `now` is the issue time. `not_before` may be earlier.
+    ///
+    /// Rule: serving certificates of nodes are signed by a separate CA, so that clients that trust the cluster CA never
+    /// mistake a node for the API server, whatever names its certificate has.
     pub(crate) fn issue_certificate(
         &self,
         request: &CertificateRequest,
         usages: &[KeyUsage],
-        (from, until): (Timestamp, Timestamp),
+        (not_before, not_after): (Timestamp, Timestamp),
         now: Timestamp,
     ) -> Result<String, PkiError> {
         let authority = if usages.contains(&KeyUsage::ServerAuth) { &self.node_serving_ca } else { &self.ca };
@@ -147,8 +151,8 @@ impl Pki {
         });
 
         // A certificate does not outlive its CA.
-        let end = Timestamp::from_second(ca.validity().not_after.timestamp()).unwrap_or(until);
-        let until = until.min(end);
+        let ca_not_after = Timestamp::from_second(ca.validity().not_after.timestamp()).unwrap_or(not_after);
+        let not_after = not_after.min(ca_not_after);
         let mut extensions = vec![
             encode_extension(&[0x55, 0x1d, 0x25], false, &encode_extended_key_usage(usages)),
             // Basic constraints: not a CA.
@@ -175,7 +179,7 @@ impl Pki {
             encode_tlv(0x02, &random_serial()),
             algorithm.clone(),
             ca.subject().as_raw().to_vec(),
-            encode_sequence(&[encode_time(from), encode_time(until)]),
+            encode_sequence(&[encode_time(not_before), encode_time(not_after)]),
             request.subject_der.clone(),
             request.public_key_der.clone(),
             encode_tlv(0xa3, &encode_sequence(&extensions)),
@@ -194,14 +198,14 @@ fn to_pem(der: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-/// A random serial number: positive, and practically unique.
+/// Returns a random serial number, which is positive and practically unique.
 fn random_serial() -> [u8; 16] {
     let mut serial = Uuid::new_v4().into_bytes();
     serial[0] = (serial[0] & 0x7f) | 0x40;
     serial
 }
 
-/// Encodes the key usage extension; `None` if no bit is set, because an empty one is not allowed.
+/// Encodes the key usage extension. Returns `None` if no bit is set, because an empty extension is not allowed.
 fn encode_key_usage(usages: &[KeyUsage]) -> Option<Vec<u8>> {
     let bit = |usage: KeyUsage, bit: u8| if usages.contains(&usage) { bit } else { 0 };
     let bits = bit(KeyUsage::DigitalSignature, 0x80) | bit(KeyUsage::KeyEncipherment, 0x20);
@@ -220,11 +224,11 @@ fn encode_extended_key_usage(usages: &[KeyUsage]) -> Vec<u8> {
     encode_sequence(&purposes.collect::<Vec<_>>())
 }
 
-/// Object identifier of the extension that holds the issue time: privateKeyUsagePeriod of RFC 3280.
+/// Object identifier of the certificate extension that contains the issue time: privateKeyUsagePeriod of RFC 3280.
 pub(crate) const ISSUE_TIME_OID: &[u64] = &[2, 5, 29, 16];
 
-/// Encodes the issue time as the start of a privateKeyUsagePeriod, because `notBefore` is backdated. OpenSSL prints the
-/// extension, and TLS libraries ignore it.
+/// Encodes the issue time as the start of a privateKeyUsagePeriod. `notBefore` is backdated and cannot hold it. OpenSSL
+/// prints the extension, and TLS libraries ignore it.
 pub(super) fn encode_issue_time(at: Timestamp) -> Vec<u8> {
     let text = at.to_zoned(TimeZone::UTC).strftime("%Y%m%d%H%M%SZ").to_string();
     encode_sequence(&[encode_tlv(0x80, text.as_bytes())])
@@ -248,7 +252,7 @@ fn encode_extension(oid: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
     encode_sequence(&parts)
 }
 
-/// Encodes a time: with a two-digit year up to 2049, and a four-digit year from 2050 on.
+/// Encodes a time as X.509 requires: as UTCTime up to 2049, and as GeneralizedTime from 2050 on.
 fn encode_time(at: Timestamp) -> Vec<u8> {
     let at = at.to_zoned(TimeZone::UTC);
     if at.year() < 2050 {

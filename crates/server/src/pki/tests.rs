@@ -229,7 +229,7 @@ fn a_client_certificate_carries_its_issue_time() {
     let from = now - jiff::SignedDuration::from_mins(5);
     let until = now + jiff::SignedDuration::from_hours(24);
     let pem = pki.issue_certificate(&request, &[KeyUsage::ClientAuth], (from, until), now).unwrap();
-    pki.queue_issued(&pem);
+    pki.queue_issued_certificate(&pem);
     let before = Timestamp::now();
     pki.kubeconfig("https://localhost", BuiltinUser::Admin).unwrap();
     let [signed, admin] = &pki.take_issued_certificates()[..] else { panic!("two were issued") };

@@ -14,7 +14,7 @@ use crate::storage::ObjectCommit;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, map_at_mut, str_at};
 
-/// Maximum number of names that are generated before the create fails.
+/// Maximum number of names that are generated for a create with `generateName`. If all of them exist, the create fails.
 const GENERATED_NAMES_MAX: u32 = 8;
 
 impl Registry {
@@ -38,8 +38,8 @@ impl Registry {
         self.admit_and_create(context, &mut target, object).await
     }
 
-    /// Runs admission and validation of a new object and commits it; the caller has applied defaulting and
-    /// managed fields.
+    /// Runs admission and validation of a new object, and commits it. The caller has applied defaulting and set managed
+    /// fields.
     pub(super) async fn admit_and_create(
         &self,
         context: &RequestContext,
@@ -104,7 +104,7 @@ impl Registry {
         Err(ApiError::name_generation_failed(kind, &target.name))
     }
 
-    /// Returns the key of the object's namespace, and the revision of its last change.
+    /// Returns the store key of the object's namespace, and the revision of the namespace's last change.
     fn namespace_revision(&self, target: &RequestTarget) -> Option<(String, Revision)> {
         let key = Kind::namespace_kind().key(None, target.namespace.as_deref()?);
         let since = self.storage.read_store().get(&key)?.modified;
@@ -121,8 +121,8 @@ impl Registry {
     }
 }
 
-/// Removes fields that a client may not set in a new object, and checks its namespace against that of the
-/// request.
+/// Removes the metadata that a client may not set in a new object, and checks that the object's namespace is that of
+/// the request.
 pub(super) fn normalize_new_metadata(
     kind: &Kind,
     namespace: Option<&str>,

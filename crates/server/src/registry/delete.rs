@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use muster_store::Precondition;
 use serde_json::{Value, json};
 
-use super::{ATTEMPTS_MAX, Registry};
+use super::{Registry, WRITE_ATTEMPTS_MAX};
 use crate::admission::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
 use crate::kinds::Kind;
@@ -17,15 +17,17 @@ use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 const ORPHAN_FINALIZER: &str = "orphan";
 
+/// Options of a delete. Upstream: `metav1.DeleteOptions`.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct DeleteOptions {
     pub(crate) grace_s: Option<i64>,
     pub(crate) propagation: Option<DeletePropagation>,
-    /// Preconditions of the delete: UID and resourceVersion.
+    /// Precondition of the delete: the UID that the object must have.
     pub(crate) uid: Option<String>,
+    /// Precondition of the delete: the resourceVersion that the object must have.
     pub(crate) resource_version: Option<String>,
-    /// Whether the client sent `orphanDependents: false`: if the object still exists afterwards, the response
-    /// status is 202.
+    /// Whether the client sent `orphanDependents: false`. If the object still exists after the delete, the response
+    /// code is then 202 instead of 200.
     pub(crate) requests_cascade: bool,
 }
 
@@ -40,13 +42,10 @@ pub(crate) enum DeletePropagation {
 /// The outcome of a delete.
 #[derive(Debug)]
 pub(crate) enum DeleteOutcome {
-    Removed {
-        last: Bytes,
-    },
-    /// The deletion waits for the grace period or for finalizers.
-    Pending {
-        now: Bytes,
-    },
+    /// The object was removed. `last` is its last state.
+    Removed { last: Bytes },
+    /// The object still exists: its deletion waits for the grace period or for finalizers. `now` is its current state.
+    Pending { now: Bytes },
 }
 
 impl Registry {
@@ -56,7 +55,7 @@ impl Registry {
         target: &RequestTarget,
         options: &DeleteOptions,
     ) -> Result<DeleteOutcome, ApiError> {
-        for _ in 0..ATTEMPTS_MAX {
+        for _ in 0..WRITE_ATTEMPTS_MAX {
             if let Some(deleted) = self.try_delete(context, target, options).await? {
                 return Ok(deleted);
             }
@@ -112,16 +111,19 @@ impl Registry {
         let stored = self.storage.commit(context, target, Precondition::At(record.modified), commit).await?;
         Ok(match stored {
             None => None,
-            Some(now) if is_stored && is_final => Some(self.mark_and_delete(context, target, now).await?),
+            Some(now) if is_stored && is_final => {
+                Some(self.delete_marked_object(context, target, now).await?)
+            }
             Some(now) if is_stored => Some(DeleteOutcome::Pending { now }),
             Some(last) => Some(DeleteOutcome::Removed { last }),
         })
     }
 
-    /// Rule: a deletion timestamp is stored before the object is deleted, also with a grace period of zero, so
-    /// that watches get it in an event of its own and the deletion event has the last stored object.
+    /// Deletes an object whose deletion timestamp is stored.
+    /// Rule: a deletion timestamp is stored before the object is deleted, also with a grace period of zero, so that
+    /// watches get an event with the timestamp, and the deletion event has the last stored object.
     /// Upstream: `updateForGracefulDeletionAndFinalizers`, then `Storage.Delete`.
-    async fn mark_and_delete(
+    async fn delete_marked_object(
         &self,
         context: &RequestContext,
         target: &RequestTarget,
@@ -129,7 +131,7 @@ impl Registry {
     ) -> Result<DeleteOutcome, ApiError> {
         let uid = |it: &Value| str_at(it, "metadata.uid").to_owned();
         let marked_uid = uid(&unstructured::parse_stored(&marked));
-        for _ in 0..ATTEMPTS_MAX {
+        for _ in 0..WRITE_ATTEMPTS_MAX {
             // The node's agent may have deleted the pod as soon as it saw the timestamp.
             let Ok(record) = self.storage.find_record(target) else {
                 return Ok(DeleteOutcome::Removed { last: marked });
@@ -152,16 +154,16 @@ impl Registry {
 
 /// The effect of a delete on the stored object.
 enum DeleteEffect {
-    /// The object is being deleted already, and this delete changes nothing.
+    /// The object is already being deleted, and this delete changes nothing.
     Unchanged,
     /// The deletion waits for the grace period or for finalizers.
     Wait,
-    /// The object is deleted now. If `is_marked`, it has a new deletion timestamp or grace period, which is
-    /// stored first.
+    /// The object is deleted immediately. If `is_marked`, it has a new deletion timestamp or grace period, which is
+    /// stored before.
     Delete { is_marked: bool },
 }
 
-/// Sets the deletion timestamp, grace period and finalizers of an object.
+/// Sets the deletion timestamp, grace period and finalizers of an object, and returns how its deletion continues.
 fn mark_for_deletion(
     kind: &Kind,
     object: &mut Value,
@@ -205,14 +207,13 @@ fn mark_for_deletion(
 
 /// The effect of a delete on the object's grace period.
 enum GracePeriod {
-    /// The object is already being deleted, with a grace period of zero.
+    /// The deletion does not wait: the kind has no grace period, or the object is already being deleted with a grace
+    /// period of zero.
     None,
-    /// The object has a grace period that this delete does not shorten.
+    /// The object is already being deleted, and this delete does not shorten its grace period.
     Running,
-    Until {
-        at: Timestamp,
-        grace_s: i64,
-    },
+    /// The grace period is `grace_s` and ends at `at`.
+    Until { at: Timestamp, grace_s: i64 },
 }
 
 fn grace_period(object: &Value, requested_s: Option<i64>, now: Timestamp) -> GracePeriod {
@@ -285,11 +286,11 @@ fn check_preconditions(
         Err(ApiError::conflict_of_kind(target.kind.group, target.kind.kind, &target.name, &why))
     };
     match (&options.uid, &options.resource_version) {
-        (Some(finalizer), _) if finalizer != uid => conflict(format!(
-            "the UID in the precondition ({finalizer}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
+        (Some(expected), _) if expected != uid => conflict(format!(
+            "the UID in the precondition ({expected}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
         )),
-        (_, Some(finalizer)) if finalizer != version => conflict(format!(
-            "the ResourceVersion in the precondition ({finalizer}) does not match the ResourceVersion in record ({version}). The object might have been modified"
+        (_, Some(expected)) if expected != version => conflict(format!(
+            "the ResourceVersion in the precondition ({expected}) does not match the ResourceVersion in record ({version}). The object might have been modified"
         )),
         _ => Ok(()),
     }
@@ -319,7 +320,7 @@ mod tests {
             registry.create(&context, kind, Some("default"), object).await.unwrap()
         };
         let delete = async |marked: &Bytes| {
-            let deleted = registry.mark_and_delete(&context, &target, marked.clone()).await.unwrap();
+            let deleted = registry.delete_marked_object(&context, &target, marked.clone()).await.unwrap();
             let (what, object) = match deleted {
                 DeleteOutcome::Removed { last } => ("gone", last),
                 DeleteOutcome::Pending { now } => ("marked", now),

@@ -1,8 +1,8 @@
-//! Creates, updates and deletes objects, in the same way for every kind and independent of HTTP. Upstream:
+//! Creates, updates and deletes objects. The code is the same for every kind and independent of HTTP. Upstream:
 //! `genericregistry.Store`.
 //!
-//! A write reads the stored object, computes the new one without holding a lock, and commits it only if the
-//! stored object has not changed; otherwise it starts again. The order is upstream's: decoding and conversion
+//! A write reads the stored object, computes the new object without holding a lock, and commits it only if the stored
+//! object has not changed. Otherwise the write starts again. The order is upstream's: decoding and conversion
 //! (done by the caller) → defaulting → managed fields → mutating admission → server-owned fields → validation →
 //! validating admission → commit.
 
@@ -30,9 +30,9 @@ use crate::validation::ValidatedWrite;
 pub(crate) use self::delete::{DeleteOptions, DeleteOutcome, DeletePropagation};
 pub(crate) use self::update::WriteOutcome;
 
-/// Maximum number of attempts of a write that loses against concurrent writes. Each time another write succeeded, so a
-/// write that loses this often competes with more writes than can be served in time.
-const ATTEMPTS_MAX: u32 = 64;
+/// Maximum number of attempts of a write that conflicts with concurrent writes. At each conflict another write has
+/// succeeded, so a write with this many conflicts competes with more writes than can be served in time.
+const WRITE_ATTEMPTS_MAX: u32 = 64;
 
 /// Executes writes on the object storage, with admission and authorization.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Creates the registry; `open` opens the store with its storage backend.
+    /// Creates the registry. `open` opens the database with its storage backend.
     pub(crate) fn open(
         open: impl FnOnce(DbOptions) -> Result<Db, LogError>,
         window: HistoryWindow,
@@ -112,7 +112,7 @@ fn dedup_owner_references(context: &RequestContext, object: &mut Value) {
     }
 }
 
-/// Validates the object and adds its warnings to the response.
+/// Validates the object, and adds warnings about it to the response.
 fn validate_object(
     context: &RequestContext,
     target: &RequestTarget,

@@ -7,7 +7,7 @@ use muster_api::well_known::POD_SCHEDULED;
 use muster_store::{Precondition, StoredObject};
 use serde_json::{Value, json};
 
-use super::{ATTEMPTS_MAX, Registry, create, dedup_owner_references, validate_object};
+use super::{Registry, WRITE_ATTEMPTS_MAX, create, dedup_owner_references, validate_object};
 use crate::admission::{AdmissionAttributes, AdmissionOperation, QuotaCharge};
 use crate::error::ApiError;
 use crate::request::{RequestAttributes, RequestContext, RequestTarget, ResourceAttributes};
@@ -17,7 +17,7 @@ use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::FieldError;
 use crate::{auth, decode, server_side_apply};
 
-const MODIFIED_MESSAGE: &str =
+const OBJECT_MODIFIED_MESSAGE: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
 /// The outcome of a write, with the object as it is stored now.
@@ -28,7 +28,7 @@ pub(crate) enum WriteOutcome {
 }
 
 impl Registry {
-    /// Replaces the stored object by `object`, for a PUT.
+    /// Replaces the stored object with `object`, for a PUT.
     pub(crate) async fn replace(
         &self,
         context: &RequestContext,
@@ -53,7 +53,7 @@ impl Registry {
         self.create_or_update(context, target, target.kind.allows_create_on_update, change).await
     }
 
-    /// Updates the object to the result of `change`.
+    /// Replaces the stored object with the result of `change`, which gets the stored object.
     pub(crate) async fn update(
         &self,
         context: &RequestContext,
@@ -61,7 +61,7 @@ impl Registry {
         change: impl Fn(&Value) -> Result<Value, ApiError> + Sync,
     ) -> Result<Bytes, ApiError> {
         let change = |old: Option<&Value>| {
-            let old = old.ok_or_else(|| target.not_found())?;
+            let old = old.ok_or_else(|| target.not_found_error())?;
             let mut new = change(old)?;
             (target.kind.apply_defaults)(&mut new);
             server_side_apply::track_update(context, target, &mut new, Some(old));
@@ -72,7 +72,7 @@ impl Registry {
         }
     }
 
-    /// Applies a configuration (server-side apply), and creates an absent object.
+    /// Applies a configuration (server-side apply). Creates the object if it is absent.
     pub(crate) async fn apply(
         &self,
         context: &RequestContext,
@@ -99,7 +99,7 @@ impl Registry {
         self.create_or_update(context, target, true, change).await
     }
 
-    /// Binds an unbound pod to a node, for a scheduler.
+    /// Binds a pod to a node, for a scheduler. Fails if the pod is already bound.
     pub(crate) async fn bind_pod(
         &self,
         context: &RequestContext,
@@ -148,13 +148,13 @@ impl Registry {
             }
             Ok(pod)
         };
-        let bind = |pod: Option<&Value>| bind(pod.ok_or_else(|| target.not_found())?);
+        let bind = |pod: Option<&Value>| bind(pod.ok_or_else(|| target.not_found_error())?);
         // Managed fields stay as they are: the server writes on behalf of the scheduler.
         self.create_or_update(context, target, false, bind).await.map(drop)
     }
 
-    /// Updates an object, or creates it if it is absent. `change` is called again after a concurrent write, so
-    /// that an update without a resourceVersion never fails with a conflict.
+    /// Updates an object, or creates it if it is absent and `may_create` is set. `change` is called again after a
+    /// concurrent write, so that an update without a resourceVersion never fails with a conflict.
     async fn create_or_update(
         &self,
         context: &RequestContext,
@@ -162,7 +162,7 @@ impl Registry {
         may_create: bool,
         change: impl Fn(Option<&Value>) -> Result<Value, ApiError> + Sync,
     ) -> Result<WriteOutcome, ApiError> {
-        for _ in 0..ATTEMPTS_MAX {
+        for _ in 0..WRITE_ATTEMPTS_MAX {
             match self.storage.find_record(target) {
                 Ok(record) => {
                     if let Some(updated) = self.try_update(context, target, &record, &change).await? {
@@ -220,8 +220,7 @@ impl Registry {
     }
 }
 
-/// Authorizes the create of an absent object by an update: permission to update does not imply permission to
-/// create.
+/// Authorizes an update that creates an absent object. Permission to update does not imply permission to create.
 fn authorize_create(
     registry: &Registry,
     context: &RequestContext,
@@ -243,7 +242,8 @@ fn authorize_create(
     .map(drop)
 }
 
-/// Checks the resourceVersion of an update; some kinds require one.
+/// Checks that the resourceVersion of an update, if it has one, is that of the stored object. Some kinds require a
+/// resourceVersion.
 fn check_resource_version(target: &RequestTarget, new: &Value, old: &Value) -> Result<(), ApiError> {
     let (new, old) = (&new["metadata"]["resourceVersion"], &old["metadata"]["resourceVersion"]);
     match new.as_str().unwrap_or_default() {
@@ -252,7 +252,7 @@ fn check_resource_version(target: &RequestTarget, new: &Value, old: &Value) -> R
         }
         "" | "0" => Ok(()),
         _ if new == old => Ok(()),
-        _ => Err(ApiError::conflict(target.kind, &target.name, MODIFIED_MESSAGE)),
+        _ => Err(ApiError::conflict(target.kind, &target.name, OBJECT_MODIFIED_MESSAGE)),
     }
 }
 
@@ -265,7 +265,7 @@ fn uid_mismatch_error(target: &RequestTarget, expected: &str, found: &str) -> Ap
     ApiError::conflict(target.kind, &target.name, &why)
 }
 
-/// Whether a write changes nothing but timestamps in managed fields.
+/// Whether an update changes nothing except timestamps in managed fields.
 fn is_unchanged(new: &Value, old: &Value) -> bool {
     fn is_equal_except(new: &Value, old: &Value, name: &str, same: impl Fn(&Value, &Value) -> bool) -> bool {
         let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new == old };
@@ -286,8 +286,8 @@ fn is_unchanged(new: &Value, old: &Value) -> bool {
     })
 }
 
-/// Whether an object that is being deleted is removed by this write, because nothing delays its deletion any
-/// more.
+/// Whether an update removes an object that is being deleted, because neither finalizers nor a grace period delay its
+/// deletion any more.
 fn should_delete_during_update(target: &RequestTarget, new: &Value, old: &Value) -> bool {
     is_set(&old["metadata"]["deletionTimestamp"])
         && list_at(&new["metadata"], "finalizers").is_empty()

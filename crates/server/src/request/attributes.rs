@@ -1,4 +1,4 @@
-//! Attributes of a request that authorization decides on: a verb on a resource or on a path. Upstream:
+//! The attributes of a request on which authorization decides: a verb, and a resource or a path. Upstream:
 //! `RequestInfo` and `authorizer.Attributes`.
 
 use std::borrow::Cow;
@@ -7,9 +7,10 @@ use std::fmt;
 use hyper::Method;
 use percent_encoding::percent_decode_str;
 
-/// Subresources of a namespace; any other third path segment is a resource in the namespace.
+/// Subresources of a namespace. Any other path segment after `namespaces/NAME` is a resource in the namespace.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
+/// The verb of a request, and the resource or path that the request accesses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RequestAttributes {
     pub(crate) verb: Cow<'static, str>,
@@ -23,6 +24,7 @@ pub(crate) enum AccessTarget {
     Path(String),
 }
 
+/// The resource that a request accesses. Fields that the request does not specify are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ResourceAttributes {
     pub(crate) group: String,
@@ -31,15 +33,15 @@ pub(crate) struct ResourceAttributes {
     pub(crate) subresource: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// The node whose pods a field selector restricts the request to, if any.
+    /// The value that a field selector of a list or watch requires for `spec.nodeName`, or empty.
     pub(crate) node_name: String,
 }
 
 impl RequestAttributes {
-    /// Rule: the verb follows from the method, from whether there is a name, and from `watch`; a list with a
-    /// field selector for a name is authorized for that name only.
-    /// Upstream: `NewRequestInfo`. The path segments are those that the route is parsed from, so that both mean
-    /// the same object.
+    /// Rule: the verb follows from the method, from whether the path contains a name, and from the parameter `watch`. A
+    /// list or watch with a field selector for a name is authorized for that name only.
+    /// Upstream: `NewRequestInfo`. The route is parsed from the same path segments, so that the authorized object is
+    /// the one that is accessed.
     pub(crate) fn from_request(method: &Method, path: &str, query: impl Fn(&str) -> Option<String>) -> Self {
         let other = || Self {
             verb: method.as_str().to_lowercase().into(),
@@ -88,7 +90,7 @@ impl RequestAttributes {
                 let selector = query("fieldSelector").unwrap_or_default();
                 on.name = required_field_value(&selector, "metadata.name");
                 on.node_name = required_field_value(&selector, "spec.nodeName");
-                if query("watch").is_some_and(|it| is_true(&it)) { "watch" } else { "list" }
+                if query("watch").is_some_and(|it| parse_bool_parameter(&it)) { "watch" } else { "list" }
             }
             Method::GET | Method::HEAD => "get",
             _ => "",
@@ -108,7 +110,7 @@ impl RequestAttributes {
     }
 }
 
-/// The text in a Forbidden error: `cannot list resource "pods" in API group "" at the cluster scope`.
+/// Prints the text of a Forbidden error: `cannot list resource "pods" in API group "" at the cluster scope`.
 impl fmt::Display for RequestAttributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = &self.verb;
@@ -142,8 +144,8 @@ impl ResourceAttributes {
     }
 }
 
-/// Returns the value that a field selector requires of a field. A selector with escapes is ignored, which
-/// authorizes less.
+/// Returns the value that a field selector requires for a field, or "". A selector with escape sequences is ignored:
+/// the request then needs permission for all names.
 fn required_field_value(selector: &str, field: &str) -> String {
     let value = |term: &str| {
         let rest = term.strip_prefix(field)?;
@@ -156,13 +158,13 @@ fn required_field_value(selector: &str, field: &str) -> String {
     selector.split(',').find_map(value).unwrap_or_default()
 }
 
-/// Rule: a boolean parameter that is present is true, even if it is empty; only `0` and `false`, in any case,
-/// are false. Upstream: `Convert_Slice_string_To_bool`, whose comparison also accepts `ſ` for an `s`.
-pub(crate) fn is_true(value: &str) -> bool {
+/// Rule: a boolean query parameter that is present is true, even if it is empty. Only the values `0` and `false`, in
+/// upper or lower case, are false. Upstream: `Convert_Slice_string_To_bool`, whose comparison also accepts `ſ` for `s`.
+pub(crate) fn parse_bool_parameter(value: &str) -> bool {
     value != "0" && !value.replace('\u{17f}', "s").eq_ignore_ascii_case("false")
 }
 
-/// The path segments that select a resource. The segments after `proxy` belong to the proxied backend.
+/// The path segments that select a resource. Segments after `proxy` are omitted, because they belong to the backend.
 pub(crate) fn path_segments(path: &str) -> impl Iterator<Item = &str> {
     let all = || path.split('/').filter(|it| !it.is_empty());
     let until = if all().nth(2) == Some("namespaces") { 7 } else { 5 };

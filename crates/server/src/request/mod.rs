@@ -1,4 +1,4 @@
-//! The context of a request on its way from authentication to the store: user, target object and options.
+//! The context of a request from authentication to the store: user, target object and options.
 //! Upstream: `apiserver/pkg/endpoints/request`.
 
 mod attributes;
@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use jiff::Timestamp;
 
 pub(crate) use self::attributes::{
-    AccessTarget, RequestAttributes, ResourceAttributes, is_true, path_segments,
+    AccessTarget, RequestAttributes, ResourceAttributes, parse_bool_parameter, path_segments,
 };
 pub(crate) use self::target::RequestTarget;
 pub(crate) use self::user::{
@@ -21,20 +21,20 @@ pub(crate) use self::user::{
     service_account_groups, service_account_user_name,
 };
 
-/// Maximum number of bytes of a field manager's name; a longer user agent is truncated.
+/// Maximum number of bytes of a field manager's name. A name that is taken from a longer user agent is truncated.
 pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;
 
 /// User, verb, time and options of one request.
 #[derive(Debug)]
 pub(crate) struct RequestContext {
     pub(crate) user: User,
-    /// The verb of authorization: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`,
+    /// The verb that is authorized: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`,
     /// `deletecollection`.
     pub(crate) verb: Cow<'static, str>,
     pub(crate) now: Timestamp,
-    /// Whether the request does everything except the commit.
+    /// Whether everything except the commit is done.
     pub(crate) dry_run: bool,
-    /// Field manager that the client sets; empty if it sets none.
+    /// The query parameter `fieldManager`, or empty.
     pub(crate) field_manager: String,
     pub(crate) field_validation: FieldValidation,
     pub(crate) user_agent: String,
@@ -42,10 +42,10 @@ pub(crate) struct RequestContext {
     pub(crate) audit_annotations: Mutex<Vec<AuditAnnotation>>,
 }
 
-/// Key and value that admission adds to the audit event of the request.
+/// An annotation that admission adds to the audit event of the request: key and value.
 pub(crate) type AuditAnnotation = (&'static str, Cow<'static, str>);
 
-/// Treatment of unknown and duplicate fields in a request body.
+/// What happens if a request body contains unknown or duplicate fields.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -74,7 +74,7 @@ impl RequestContext {
         Self { user_agent: "muster".into(), ..Self::new(User::server(), verb, now) }
     }
 
-    /// The name of the field manager: the client's `fieldManager`, or its user agent up to the first slash.
+    /// The name of the field manager: the parameter `fieldManager`, or the user agent up to the first slash.
     pub(crate) fn field_manager_name(&self) -> Cow<'_, str> {
         if !self.field_manager.is_empty() {
             return Cow::Borrowed(&self.field_manager);
@@ -91,7 +91,7 @@ impl RequestContext {
         name
     }
 
-    /// Adds a `Warning` header to the response, once for each text.
+    /// Adds a `Warning` header to the response, unless it already has one with this text.
     pub(crate) fn add_warning(&self, text: impl Into<String>) {
         let text = text.into();
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,8 +100,7 @@ impl RequestContext {
         }
     }
 
-    /// Adds an annotation to the audit event. Admission may run more than once, in which case the last value
-    /// wins.
+    /// Sets an annotation of the audit event. Admission may run more than once; the last value is kept.
     pub(crate) fn annotate_audit(&self, key: &'static str, value: impl Into<Cow<'static, str>>) {
         let mut annotations = self.audit_annotations.lock().unwrap_or_else(PoisonError::into_inner);
         annotations.retain(|(other, _)| *other != key);

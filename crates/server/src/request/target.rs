@@ -1,10 +1,10 @@
-//! The object that a request targets.
+//! The object that a request accesses.
 
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::subresource::Subresource;
 
-/// One object, or a subresource of it.
+/// The object or subresource that a request accesses.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestTarget {
     pub(crate) kind: &'static Kind,
@@ -19,7 +19,7 @@ impl RequestTarget {
         self.kind.key(self.namespace.as_deref(), &self.name)
     }
 
-    pub(crate) fn not_found(&self) -> ApiError {
+    pub(crate) fn not_found_error(&self) -> ApiError {
         ApiError::not_found(self.kind, &self.name)
     }
 }

@@ -1,4 +1,4 @@
-//! Users: authenticated identities and the well-known names and groups.
+//! Users: authenticated identities, and the names and groups that have a meaning for the server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,20 +8,29 @@ use serde_json::{Value, json};
 
 use crate::validation::names;
 
-/// Groups of all authenticated and of all unauthenticated users.
+/// Group of all authenticated users.
 pub(crate) const AUTHENTICATED_GROUP: &str = "system:authenticated";
+
+/// Group of all unauthenticated users.
 pub(crate) const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
+
+/// Name of the user of requests without credentials.
 pub(crate) const ANONYMOUS_USER: &str = "system:anonymous";
 
-/// The group that is authorized for everything regardless of roles, so that a locked-out administrator can
-/// recover.
+/// The group that is authorized for everything, independent of roles. An administrator who is locked out by wrong roles
+/// can recover as a member of this group.
 pub(crate) const MASTERS_GROUP: &str = "system:masters";
 
+/// Group of all nodes.
 pub(crate) const NODES_GROUP: &str = "system:nodes";
-const NODE_USER_PREFIX: &str = "system:node:";
-const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
-/// Users of Muster's components. None of them is an administrator.
+/// Prefix of the user names of nodes.
+const NODE_USER_PREFIX: &str = "system:node:";
+
+/// Prefix of the user names of service accounts.
+const SERVICE_ACCOUNT_USER_PREFIX: &str = "system:serviceaccount:";
+
+/// User names of Muster's components. None of them is an administrator.
 pub(crate) const CONTROLLER_USER: &str = "system:muster-controller";
 pub(crate) const DISRUPTION_USER: &str = "system:muster-disruption";
 pub(crate) const ENDPOINTS_USER: &str = "system:muster-endpoints";
@@ -43,24 +52,24 @@ pub(crate) struct User {
     pub(crate) client_certificate: Option<ClientCertificate>,
 }
 
-/// The trust level of a user, which selects its usage limits.
+/// The trust level of a user, which determines the usage limits of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TrustLevel {
     Ordinary,
-    /// A node, which has a small limit of its own and may use the reserve.
+    /// A node. It has small limits, and may use the reserved part of each total limit.
     Node,
-    /// A member of `system:masters` or a component of Muster, which has no limit of its own and may use the
-    /// reserve.
+    /// A member of `system:masters` or a component of Muster. It has no limits of its own, and may use the reserved
+    /// part of each total limit.
     Trusted,
 }
 
-/// The properties of a client certificate by which it can be revoked.
+/// The properties by which a client certificate can be revoked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientCertificate {
     /// Serial number of the certificate: lowercase hexadecimal digits without leading zeros.
     pub(crate) serial: Arc<str>,
-    /// Issue time of the certificate in whole seconds, rounded down. For a certificate without an issue time it
-    /// is its `notBefore`.
+    /// Issue time of the certificate in whole seconds, rounded down. For a certificate without the issue time
+    /// extension, it is `notBefore`.
     pub(crate) issued_at: Timestamp,
 }
 
@@ -75,7 +84,7 @@ impl User {
         Self::new(ANONYMOUS_USER, [UNAUTHENTICATED_GROUP])
     }
 
-    /// The server itself, for its own writes.
+    /// The user of the server's own writes.
     pub(crate) fn server() -> Self {
         Self::new("system:apiserver", [MASTERS_GROUP, AUTHENTICATED_GROUP])
     }
@@ -99,13 +108,13 @@ impl User {
         parse_node_name(&self.name).filter(|_| self.is_in_group(NODES_GROUP))
     }
 
-    /// Whether the user is in the group of nodes without being a node. Such a user has no permissions of a node
-    /// and may not write.
+    /// Whether the user is in the group `system:nodes`, but its name is not that of a node. Such a user has none of the
+    /// permissions of a node and may not write.
     pub(crate) fn is_unknown_node(&self) -> bool {
         self.is_in_group(NODES_GROUP) && self.node_name().is_none()
     }
 
-    /// The trust level, which selects the usage limits.
+    /// The trust level of the user, which determines its usage limits.
     pub(crate) fn trust_level(&self) -> TrustLevel {
         if self.is_in_group(MASTERS_GROUP) || self.is_component() {
             TrustLevel::Trusted
@@ -116,12 +125,13 @@ impl User {
         }
     }
 
-    /// Whether the user is a component of Muster, which has a certificate of the server or runs in its process.
+    /// Whether the user is a component of Muster, which has a certificate that the server issued or runs in the
+    /// server's process.
     pub(crate) fn is_component(&self) -> bool {
         self.name.starts_with("system:muster-")
     }
 
-    /// `UserInfo` of the user, as in reviews, signing requests and the audit log.
+    /// The user as a `UserInfo`, as in reviews, CertificateSigningRequests and the audit log.
     pub(crate) fn user_info(&self) -> Value {
         let mut info = json!({"username": self.name});
         if !self.uid.is_empty() {
@@ -137,22 +147,22 @@ impl User {
     }
 }
 
-/// Returns the node of a user name: `NAME` of `system:node:NAME`, if it is a DNS subdomain.
+/// Returns the node name in a user name: `NAME` in `system:node:NAME`, if it is a DNS subdomain.
 pub(crate) fn parse_node_name(user_name: &str) -> Option<&str> {
     user_name.strip_prefix(NODE_USER_PREFIX).filter(|it| names::dns_subdomain_errors(it).is_empty())
 }
 
 pub(crate) fn service_account_user_name(namespace: &str, name: &str) -> String {
-    format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}")
+    format!("{SERVICE_ACCOUNT_USER_PREFIX}{namespace}:{name}")
 }
 
 pub(crate) fn service_account_groups(namespace: &str) -> Vec<String> {
     vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
 }
 
-/// Returns namespace and name of the service account with this user name.
+/// Returns the namespace and name of the service account that has this user name.
 pub(crate) fn parse_service_account(user_name: &str) -> Option<(&str, &str)> {
-    let (namespace, name) = user_name.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
+    let (namespace, name) = user_name.strip_prefix(SERVICE_ACCOUNT_USER_PREFIX)?.split_once(':')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
 }
 

@@ -94,7 +94,7 @@ fn join_errors(causes: &[FieldError]) -> String {
     if let [one] = &messages[..] { one.clone() } else { format!("[{}]", messages.join(", ")) }
 }
 
-/// Parses `(a,b)`, where an empty item is the empty value.
+/// Parses a set of values such as `(a,b)`. An empty item is the empty value.
 fn parse_value_set(tokens: &mut SelectorLexer) -> Result<Vec<String>, String> {
     let open = tokens.next();
     if open != SelectorToken::Symbol("(") {
@@ -144,6 +144,7 @@ fn parse_exact_value(tokens: &mut SelectorLexer) -> Result<String, String> {
     }
 }
 
+/// A token of a label selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum SelectorToken {
     /// A key, a value, or a word such as `in`.
@@ -162,7 +163,7 @@ impl std::fmt::Display for SelectorToken {
     }
 }
 
-/// The tokens of a selector, with the position of the parser.
+/// The tokens of a label selector, and the position of the next token.
 struct SelectorLexer {
     tokens: Vec<SelectorToken>,
     position: usize,

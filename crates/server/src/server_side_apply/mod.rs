@@ -1,12 +1,12 @@
 //! Managed fields and server-side apply. Upstream: `structured-merge-diff`.
 //!
-//! `path` has path elements, `set` sets of fields, `typed` the field set, comparison and merge of typed values,
-//! `managed` the entries of an object. This module applies them to writes.
+//! `path_element` contains the elements of field paths, `field_set` sets of field paths, `typed_value` the comparison
+//! and merge of typed values, and `managed_fields` the entries of `managedFields`. This module applies them to writes.
 
-mod managed;
-mod path;
-mod set;
-mod typed;
+mod field_set;
+mod managed_fields;
+mod path_element;
+mod typed_value;
 
 #[cfg(test)]
 mod tests;
@@ -16,10 +16,10 @@ use std::borrow::Cow;
 use muster_api::well_known::ANNOTATION_LAST_APPLIED;
 use serde_json::{Value, json};
 
-use self::managed::{FieldConflict, FieldManager, ManagedFields, ManagedFieldsEntry};
-use self::path::write_json;
-use self::set::FieldSet;
-use self::typed::{Comparison, SchemaError};
+use self::field_set::FieldSet;
+use self::managed_fields::{FieldConflict, FieldManager, ManagedFields, ManagedFieldsEntry};
+use self::path_element::write_json;
+use self::typed_value::{Comparison, SchemaError};
 use crate::conversion;
 use crate::error::ApiError;
 use crate::kinds::Kind;
@@ -34,7 +34,7 @@ const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 /// The manager of the fields that an object had before its first apply.
 const BEFORE_FIRST_APPLY_MANAGER: &str = "before-first-apply";
 
-/// The manager whose server-side applies take over fields from its client-side applies.
+/// Name of kubectl's field manager. Its server-side applies take over fields from its earlier client-side applies.
 const KUBECTL_MANAGER: &str = "kubectl";
 
 /// Fields that no manager owns: the object's identity and server-owned fields.
@@ -53,8 +53,9 @@ const UNOWNED_FIELDS: &[&[&str]] = &[
     &["metadata", "resourceVersion"],
 ];
 
-/// Updates the managed fields of `new` after an update by `context`'s field manager. `old` is `None` on create.
-/// Never fails: if the managed fields in the request are invalid, the write still succeeds.
+/// Sets the managed fields of `new`, the result of a create or update by the field manager of `context`. `old` is the
+/// stored object, or `None` on create. Never fails: if the managed fields in the request are invalid, the write still
+/// succeeds.
 pub(crate) fn track_update(
     context: &RequestContext,
     target: &RequestTarget,
@@ -67,8 +68,8 @@ pub(crate) fn track_update(
     set_managed_fields(new, managed.ok());
 }
 
-/// Server-side apply: merges `applied` into `old`, the stored object, or into an empty one. The result is in
-/// the version of `applied`, which is the version of the target.
+/// Server-side apply: merges the configuration `applied` into the stored object `old`, or into an empty object if `old`
+/// is `None`. The result has the API version of `applied`, which is that of the target.
 pub(crate) fn apply_configuration(
     context: &RequestContext,
     target: &RequestTarget,
@@ -90,7 +91,7 @@ pub(crate) fn apply_configuration(
     if applied["metadata"]["managedFields"].is_array() {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
-    if let Err(SchemaError(why)) = typed::check_schema(write.shape, applied, false) {
+    if let Err(SchemaError(why)) = typed_value::check_schema(write.shape, applied, false) {
         return Err(ApiError::internal_without_reason(format!(
             "failed to create typed patch object ({}/{}; {}): {why}",
             str_at(applied, "metadata.namespace"),
@@ -108,8 +109,8 @@ pub(crate) fn apply_configuration(
     Ok(new)
 }
 
-/// Field management of one write. Objects and field sets are compared in the version of the write; entries of
-/// other versions keep their version.
+/// A write for which managed fields are computed. Objects and field sets are compared in the API version of the write.
+/// Entries of other versions keep their version.
 struct ManagedWrite<'a> {
     kind: &'static Kind,
     shape: Shape,
@@ -135,7 +136,7 @@ impl<'a> ManagedWrite<'a> {
         })
     }
 
-    /// Converts a stored object to the version of this write, with the field sets of all entries.
+    /// Converts a stored object to the version of this write, including the field sets in its managed fields.
     fn to_write_version<'b>(&self, stored: &'b Value) -> Cow<'b, Value> {
         let is_own = |it: &Value| it["apiVersion"] == *self.version;
         if self.kind.conversion.is_none()
@@ -150,7 +151,7 @@ impl<'a> ManagedWrite<'a> {
         Cow::Owned(shown)
     }
 
-    /// Encodes the entries for storage, each with its field set in the version of the entry.
+    /// Encodes managed fields for storage. The field set of each entry is converted to the version of the entry.
     fn encode(&self, managed: ManagedFields<'_>) -> Value {
         let mut entries = managed.encode();
         self.convert_entries(&mut entries, |other, fields| {
@@ -159,7 +160,7 @@ impl<'a> ManagedWrite<'a> {
         entries
     }
 
-    /// Calls `change` on the field set of each entry of another version.
+    /// Calls `change` with the field set of each entry that has another version than the write.
     fn convert_entries(&self, entries: &mut Value, change: impl Fn(&Kind, &mut Value)) {
         for entry in entries.as_array_mut().into_iter().flatten() {
             let version = str_at(entry, "apiVersion");
@@ -232,10 +233,11 @@ impl<'a> ManagedWrite<'a> {
                 .map_err(comparison_error)?;
         }
         let managed = self.reconcile_with_schema(managed);
-        let merged = typed::merge_values(self.shape, Some(live), Some(applied)).map_err(comparison_error)?;
+        let merged =
+            typed_value::merge_values(self.shape, Some(live), Some(applied)).map_err(comparison_error)?;
         let who = FieldManager::for_apply(&self.manager, self.subresource);
         let last = managed.get(&who).map(|it| it.fields.clone()).unwrap_or_default();
-        let fields = typed::field_set(self.shape, applied)
+        let fields = typed_value::field_set(self.shape, applied)
             .map_err(comparison_error)?
             .recursive_difference(&self.reset_fields);
         let mut others = managed;
@@ -256,7 +258,7 @@ impl<'a> ManagedWrite<'a> {
         if let Err(conflicts) = managed.transfer_ownership(&changes, Some(&who), force) {
             let may_take = || self.manager == KUBECTL_MANAGER;
             let remaining = match may_take().then(|| self.owned_by_client_side_apply(live)).flatten() {
-                Some(allowed) => filter_allowed_conflicts(&conflicts, &allowed),
+                Some(allowed) => without_allowed_fields(&conflicts, &allowed),
                 None => conflicts,
             };
             if !remaining.is_empty() {
@@ -264,7 +266,7 @@ impl<'a> ManagedWrite<'a> {
             }
             managed.transfer_ownership(&changes, Some(&who), true).expect("force leaves no conflict");
         }
-        let is_changed = !typed::is_equal(live, &new);
+        let is_changed = !typed_value::is_equal(live, &new);
         if let Some(at) = managed.0.iter().position(|it| it.field_manager == who) {
             if is_changed {
                 managed.0[at].time = Some((&*self.now).into());
@@ -278,8 +280,8 @@ impl<'a> ManagedWrite<'a> {
         Ok((new, managed))
     }
 
-    /// Rule: a field that a manager applied before and does not apply now is removed, unless another manager
-    /// owns it too.
+    /// Rule: a field that a manager applied before and no longer applies is removed, unless another manager also owns
+    /// it.
     /// Upstream: `Updater.prune`.
     fn prune_fields(
         &self,
@@ -293,17 +295,17 @@ impl<'a> ManagedWrite<'a> {
         let shape = self.shape;
         let named = |set: &FieldSet<'_>| set.ensure_named_fields(Some(shape)).into_owned();
         let last = named(last);
-        let all = named(&typed::field_set(shape, &merged)?);
-        let pruned = typed::remove_fields(shape, merged.clone(), &last);
-        let kept = named(&typed::field_set(shape, &pruned)?).union(&named(&managed.all_fields()));
-        let pruned = typed::remove_fields(shape, merged.clone(), &all.difference(&kept));
+        let all = named(&typed_value::field_set(shape, &merged)?);
+        let pruned = typed_value::remove_fields(shape, merged.clone(), &last);
+        let kept = named(&typed_value::field_set(shape, &pruned)?).union(&named(&managed.all_fields()));
+        let pruned = typed_value::remove_fields(shape, merged.clone(), &all.difference(&kept));
         // Restore other fields that were removed together with them: the manager never owned those.
-        let kept = named(&typed::field_set(shape, &pruned)?);
-        Ok(typed::remove_fields(shape, merged, &all.difference(&kept).intersection(&last)))
+        let kept = named(&typed_value::field_set(shape, &pruned)?);
+        Ok(typed_value::remove_fields(shape, merged, &all.difference(&kept).intersection(&last)))
     }
 
-    /// Fields that a client-side apply set and no other client has changed since: a server-side apply may take
-    /// them over.
+    /// Fields that a client-side apply set and that have not changed since. A server-side apply may take over these
+    /// fields.
     fn owned_by_client_side_apply(&self, live: &Value) -> Option<FieldSet<'static>> {
         let text = last_applied_configuration(live);
         if text.is_empty() {
@@ -313,16 +315,17 @@ impl<'a> ManagedWrite<'a> {
         if str_at(&last, "apiVersion") != self.version {
             return None;
         }
-        typed::check_schema(self.shape, live, false).ok()?;
-        typed::check_schema(self.shape, &last, false).ok()?;
+        typed_value::check_schema(self.shape, live, false).ok()?;
+        typed_value::check_schema(self.shape, &last, false).ok()?;
         let changes = Comparison::between(self.shape, &last, live).ok()?;
-        let all = typed::field_set(self.shape, &last).ok()?;
+        let all = typed_value::field_set(self.shape, &last).ok()?;
         let unchanged =
             all.difference(&changes.modified).difference(&changes.added).difference(&changes.removed);
         Some(unchanged.into_owned())
     }
 
-    /// Keeps the entries whose API versions are still served, and fits their field sets to the schema.
+    /// Removes the entries whose API versions are no longer served, and adjusts the field sets of the others to the
+    /// schema.
     fn reconcile_with_schema<'b>(&self, managed: ManagedFields<'b>) -> ManagedFields<'b> {
         let is_served = |it: &str| it == self.version || self.kind.kind_in_version(it).is_some();
         let ours = managed.0.into_iter().filter(|it| is_served(&it.version));
@@ -333,7 +336,8 @@ impl<'a> ManagedWrite<'a> {
     }
 }
 
-fn filter_allowed_conflicts<'a>(
+/// Removes the allowed fields from the conflicts. Conflicts without remaining fields are dropped.
+fn without_allowed_fields<'a>(
     conflicts: &[FieldConflict<'a>],
     allowed: &FieldSet<'a>,
 ) -> Vec<FieldConflict<'a>> {
@@ -354,7 +358,8 @@ fn unowned_fields() -> FieldSet<'static> {
     all
 }
 
-/// Fields that this write resets. Upstream: `GetResetFields` of the kind's strategy.
+/// Fields that a write of the subresource resets to their stored value. Upstream: `GetResetFields` of the kind's
+/// strategy.
 fn reset_fields(kind: &Kind, subresource: Subresource) -> FieldSet<'static> {
     let mut all = FieldSet::default();
     kind.reset_fields(subresource).for_each(|it| all.insert(it));
@@ -384,7 +389,7 @@ fn last_applied_configuration(object: &Value) -> &str {
     object["metadata"]["annotations"][ANNOTATION_LAST_APPLIED].as_str().unwrap_or_default()
 }
 
-/// Updates the annotation of client-side apply, so that a user can switch back.
+/// Updates the last-applied-configuration annotation, so that the user can switch back to client-side apply.
 fn set_last_applied_configuration(object: &mut Value, applied: &Value) {
     let mut applied = applied.clone();
     if let Some(annotations) = applied.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
@@ -424,7 +429,7 @@ fn conflict_error(mut conflicts: Vec<FieldConflict<'_>>) -> ApiError {
     ApiError::apply_conflict(message, all.iter().map(cause).collect())
 }
 
-/// Go's format of a kind: `apps/v1, Kind=DaemonSet`, and `/v1, Kind=Pod` in the core group.
+/// Formats a kind as Go does: `apps/v1, Kind=DaemonSet`, or `/v1, Kind=Pod` in the core group.
 fn format_group_version_kind((version, kind): (&str, &str)) -> String {
     let slash = if version.contains('/') { "" } else { "/" };
     format!("{slash}{version}, Kind={kind}")

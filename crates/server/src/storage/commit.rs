@@ -1,4 +1,4 @@
-//! Commits objects to the store; every write goes through this module.
+//! Commits objects to the store. Every write goes through this module.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -17,25 +17,25 @@ use crate::subresource::Subresource;
 /// Maximum number of bytes of a stored object. Upstream: etcd accepts requests of 1.5 MiB, most of which is the object.
 pub(crate) const OBJECT_BYTES_MAX: usize = 14 * (1 << 20) / 10;
 
-/// Maximum number of digits of a resourceVersion, a number of 64 bits.
+/// Maximum number of digits of a resourceVersion, which is a 64-bit number.
 const RESOURCE_VERSION_BYTES_MAX: usize = 20;
 
-/// Namespaces of the cluster itself.
+/// Namespaces of the cluster's own objects. Writes to them may use the reserved part of the store.
 const SYSTEM_NAMESPACES: [&str; 2] = ["kube-system", NAMESPACE_NODE_LEASE];
 
-/// A write of one object.
+/// A write of one object, to be committed.
 pub(crate) enum ObjectCommit<'a> {
-    /// A new object, in a namespace that must still be at this revision.
+    /// A new object. The namespace with this store key must still have this revision.
     Create(&'a Value, Option<(String, Revision)>),
     Update(&'a Value),
-    /// An object that is marked for deletion.
+    /// An update that marks the object for deletion.
     MarkDeleted(&'a Value),
     Delete,
 }
 
 impl ObjectStorage {
-    /// Commits a write. Returns the stored object once it is durable, or the last one if it was deleted. Returns
-    /// `None` if a concurrent write came first.
+    /// Commits a write, and returns the stored object when the write is durable. For a delete, returns the last state
+    /// of the object. Returns `None` if a concurrent write came first.
     pub(crate) async fn commit(
         &self,
         context: &RequestContext,
@@ -47,7 +47,7 @@ impl ObjectStorage {
         let put = |object: &Value, draft: ObjectDraft| {
             let now_s = u64::try_from(context.now.as_second()).unwrap_or(0);
             CommitWrite::Put {
-                index: kind.build_index(object),
+                index: kind.build_selector_index(object),
                 expires_s: kind.ttl_s.map(|it| now_s + it),
                 draft,
             }
@@ -71,7 +71,7 @@ impl ObjectStorage {
         // The write completes even if the client disconnects.
         self.db.commit(commit, move |it| drop(done.send(it)));
         let outcome = outcome.await;
-        self.is_full.store(matches!(outcome, Ok(Err(CommitError::DiskFull))), Ordering::Relaxed);
+        self.is_disk_full.store(matches!(outcome, Ok(Err(CommitError::DiskFull))), Ordering::Relaxed);
         match outcome {
             Ok(Ok(event)) => {
                 self.metrics.record_commit(begun.elapsed());
@@ -87,8 +87,9 @@ impl ObjectStorage {
         }
     }
 
-    /// Rule: an object of more than 1.4 MiB is not stored. An object that already was larger before this limit
-    /// existed may shrink, stay as it is or be deleted.
+    /// Serializes an object that is to be stored.
+    /// Rule: an object of more than 1.4 MiB is not stored. An object that was stored before this limit existed and is
+    /// larger may shrink, keep its size or be deleted.
     fn draft_within_limit(&self, target: &RequestTarget, object: &Value) -> Result<ObjectDraft, ApiError> {
         let draft = serialize_draft(object);
         let bytes = draft.head.len() + RESOURCE_VERSION_BYTES_MAX + draft.tail.len();
@@ -108,7 +109,7 @@ impl ObjectStorage {
         Ok(draft)
     }
 
-    /// Stored objects above the size limit, with their sizes.
+    /// The keys and sizes of stored objects above the size limit.
     pub(crate) fn oversized_objects(&self) -> Vec<(String, usize)> {
         let store = self.read_store();
         let large = store.list("").filter(|it| OBJECT_BYTES_MAX < it.value.len());
@@ -116,8 +117,8 @@ impl ObjectStorage {
     }
 }
 
-/// Rule: the reserved part of the store is for Nodes, for the namespaces of the cluster itself (with the leases
-/// of nodes and leaders), for pod status as nodes report it, and for `system:masters`.
+/// Rule: the reserved part of the store is for Nodes, for the namespaces of the cluster's own objects (including the
+/// Leases of nodes and leaders), for pod status that nodes report, and for `system:masters`.
 fn write_class(context: &RequestContext, target: &RequestTarget) -> WriteClass {
     let is_of_cluster = target.kind.plural == "nodes"
         || target.namespace.as_deref().is_some_and(|it| SYSTEM_NAMESPACES.contains(&it));
@@ -133,8 +134,8 @@ fn write_class(context: &RequestContext, target: &RequestTarget) -> WriteClass {
     }
 }
 
-/// Serializes the object without its resourceVersion. `apiVersion` and `kind` come first, so that a list can
-/// omit them from its items without parsing the rest.
+/// Serializes an object without its resourceVersion. `apiVersion` and `kind` come first, so that a list can omit them
+/// from its items without parsing the items.
 fn serialize_draft(object: &Value) -> ObjectDraft {
     let is_first = |name: &str| matches!(name, "apiVersion" | "kind");
     let fields = || object.as_object().into_iter().flatten().filter(|it| it.0 != "metadata");
@@ -275,7 +276,7 @@ mod tests {
         old["metadata"]["uid"] = json!("00000000-0000-0000-0000-000000000001");
         let (done, stored) = oneshot::channel();
         let write = CommitWrite::Put {
-            index: maps().build_index(&old),
+            index: maps().build_selector_index(&old),
             expires_s: None,
             draft: serialize_draft(&old),
         };

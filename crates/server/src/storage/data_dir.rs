@@ -1,4 +1,4 @@
-//! The data directory: database and marker file, and advice for errors.
+//! The data directory: paths of the database and the marker file, and recovery advice for errors.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use muster_store::{
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// Interval of the check that the open files of the data directory were not removed or replaced.
+/// Interval at which the server checks that the open files of the data directory were not removed or replaced.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Files that only a data directory with a cluster has: the database is created before them.
+/// Files that show that a data directory had a cluster. They are created after the database.
 const CLUSTER_FILES: [&str; 4] = ["ca.crt", "ca.key", "nodes-ca.key", "sa.key"];
 
 /// Path of the database in a data directory.
@@ -25,18 +25,18 @@ fn marker_path(data_dir: &Path) -> PathBuf {
     data_dir.join("cluster")
 }
 
-/// Options of the store.
+/// Options with which the store is opened.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
     /// Whether to start a new cluster if the database of the old one is lost or damaged.
     pub new_cluster: bool,
     /// Maximum number of bytes of all objects together.
     pub bytes_max: usize,
-    /// Encryption keys for Secrets; the first one encrypts.
+    /// Encryption keys for Secrets, of which the first encrypts. `None` if Secrets are not encrypted.
     pub keys: Option<EncryptionKeys>,
 }
 
-/// Default size limit of the store, which is in memory. Upstream: etcd's `--quota-backend-bytes`.
+/// Default limit on the size of the store in bytes. The store is in memory. Upstream: etcd's `--quota-backend-bytes`.
 pub const STORE_BYTES_MAX: usize = 2 << 30;
 
 impl Default for StoreOptions {
@@ -108,8 +108,9 @@ fn data_directory(data_dir: &Path, new_cluster: bool) -> DataDirectory {
     DataDirectory { marker: marker_path(data_dir), had_cluster, new_cluster }
 }
 
-/// Encrypts the Secrets of a data directory with the first key of `write`, or decrypts them if it is `None`.
-/// `read` has the keys they are encrypted with. No server may use the directory. Returns the number of Secrets.
+/// Encrypts the Secrets of a data directory with the first key of `write`, or decrypts them if `write` is `None`.
+/// `read` contains the keys with which the Secrets are encrypted now. No server may use the directory. Returns the
+/// number of Secrets.
 pub fn convert_secrets(
     data_dir: &Path,
     read: Option<&EncryptionKeys>,
@@ -123,8 +124,8 @@ pub fn convert_secrets(
     )?)
 }
 
-/// Opens the store of a data directory. The caller does this before it creates certificates: a directory that has
-/// certificates had a cluster.
+/// Opens the database of a data directory. Must be called before certificates are created, because a directory with
+/// certificates is assumed to have had a cluster.
 pub(crate) fn open_database(data_dir: &Path, options: &StoreOptions) -> Result<Sqlite, DataError> {
     let directory = data_directory(data_dir, options.new_cluster);
     let keys = options.keys.as_ref();
@@ -145,8 +146,9 @@ pub(crate) fn open_database(data_dir: &Path, options: &StoreOptions) -> Result<S
     Ok(log)
 }
 
-/// Reports an error when a file of the data directory was removed or replaced. Runs until `stop` is cancelled.
-pub(crate) async fn watch_files(
+/// Checks periodically whether a file of the data directory was removed or replaced, and sends an error to `gone` if
+/// so. Runs until `stop` is cancelled.
+pub(crate) async fn watch_data_files(
     guard: Option<DataFileGuard>,
     gone: oneshot::Sender<DataError>,
     stop: CancellationToken,
@@ -163,13 +165,12 @@ pub(crate) async fn watch_files(
     }
 }
 
-/// Copies the store of a data directory to `to`, also while a server is running. Returns the revision of the
-/// copy.
+/// Copies the database of a data directory to `to`. A server may be running. Returns the revision of the copy.
 pub fn backup(data_dir: &Path, to: &Path) -> Result<Revision, DataError> {
     Ok(muster_store::backup(&database_path(data_dir), to)?)
 }
 
-/// Replaces the store of a data directory by a backup. No server may use the directory. Returns the revision at
+/// Replaces the database of a data directory with a backup. No server may use the directory. Returns the revision at
 /// which the restored store starts.
 pub fn restore(data_dir: &Path, from: &Path, keys: Option<&EncryptionKeys>) -> Result<Revision, DataError> {
     Ok(muster_store::restore(from, &database_path(data_dir), &marker_path(data_dir), keys)?)

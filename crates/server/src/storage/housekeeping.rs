@@ -16,37 +16,40 @@ use crate::request::{RequestContext, RequestTarget};
 use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
-/// The history that a watch can resume from. Five thousand nodes that renew their leases every ten seconds make
-/// 500 small commits a second: the window holds some two minutes of them, and in a quiet cluster everything
-/// within `HISTORY_AGE_MAX`.
+/// The maximum history from which a watch can resume. 5,000 nodes that renew their Leases every ten seconds cause 500
+/// small commits per second. The window contains about two minutes of these commits. In a quiet cluster the window is
+/// not full, and `HISTORY_AGE_MAX` limits the history.
 pub(crate) const HISTORY_WINDOW: HistoryWindow = HistoryWindow { events_max: 65_536, bytes_max: 64 << 20 };
 
-/// Age above which history is compacted even if the window is not full. A client that was disconnected for longer
-/// must list again.
+/// Maximum age of the history. Older history is compacted even if the window is not full. A client that was
+/// disconnected for longer must list again.
 const HISTORY_AGE_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// Minimum number of commits that stay in the history whatever their age: in a quiet cluster a watch can resume
-/// after hours.
+/// Number of most recent commits that stay in the history whatever their age, so that in a quiet cluster a watch can
+/// resume after hours.
 const HISTORY_COMMITS_MIN: usize = 1024;
 
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Maximum number of expired objects that are deleted in one batch. An hour after a burst of events all of them
-/// expire, and the deletes must not block other clients.
-const EXPIRED_BATCH_MAX: usize = 256;
+/// Maximum number of expired objects that are deleted in one batch. An hour after a burst of Events all of them expire,
+/// and their deletion must not block other clients.
+const EXPIRED_OBJECTS_BATCH_MAX: usize = 256;
 
+/// Compacts old history and deletes expired objects periodically, until `stop` is cancelled.
 pub(crate) async fn run_housekeeping(storage: Arc<ObjectStorage>, stop: CancellationToken) {
     let mut marks = VecDeque::new();
     let mut rounds = tokio::time::interval(HOUSEKEEPING_INTERVAL);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(rounds.tick()).await.is_some() {
         storage.compact_old_history(&mut marks, Instant::now());
-        while storage.delete_expired(Timestamp::now()).await == EXPIRED_BATCH_MAX && !stop.is_cancelled() {}
+        while storage.delete_expired(Timestamp::now()).await == EXPIRED_OBJECTS_BATCH_MAX
+            && !stop.is_cancelled()
+        {}
     }
 }
 
 impl ObjectStorage {
-    /// Compacts history older than `HISTORY_AGE_MAX`. `marks` holds past revisions with their times.
+    /// Compacts history older than `HISTORY_AGE_MAX`. `marks` contains the revisions of the store at past times.
     fn compact_old_history(&self, marks: &mut VecDeque<(Instant, Revision)>, now: Instant) {
         let head = self.revision();
         marks.push_back((now, head));
@@ -64,7 +67,7 @@ impl ObjectStorage {
     async fn delete_expired(&self, now: Timestamp) -> usize {
         let now_s = u64::try_from(now.as_second()).unwrap_or(0);
         let expired: Vec<_> =
-            self.read_store().expired_objects(now_s).take(EXPIRED_BATCH_MAX).cloned().collect();
+            self.read_store().expired_objects(now_s).take(EXPIRED_OBJECTS_BATCH_MAX).cloned().collect();
         let context = RequestContext::for_server("delete", now);
         // Concurrent deletes share one fsync. An object that was updated in the meantime stays.
         let all = expired.iter().filter_map(|record| {

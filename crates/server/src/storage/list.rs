@@ -1,4 +1,4 @@
-//! Lists: all objects or pages of them, of the current or of a past revision.
+//! Lists of objects: whole or in pages, in the current state or in the state at a past revision.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +13,11 @@ use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::selector::ObjectSelector;
 
+/// Options of a list request.
 #[derive(Debug, Default)]
 pub(crate) struct ListOptions {
     pub(crate) selector: ObjectSelector,
-    /// Maximum number of objects in a page; 0 for no limit.
+    /// Maximum number of objects in a page. 0 means no limit.
     pub(crate) limit: usize,
     pub(crate) from: ListStart,
 }
@@ -24,39 +25,44 @@ pub(crate) struct ListOptions {
 /// The state that a list reads, and the key at which the page starts.
 #[derive(Debug, Default)]
 pub(crate) enum ListStart {
+    /// The list reads the current state.
     #[default]
     Now,
     /// The list reads the state at this revision.
     At(Revision),
+    /// The list reads the next page of an earlier list.
     Page(ContinueToken),
 }
 
-/// The start of the next page of a list. A client sends it back and may have forged it.
+/// The start of the next page of a list. The token comes from the client, which may have forged it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ContinueToken {
-    /// The revision of the first page; `None` reads the rest from the current state.
+    /// The revision of the first page, at which the next page is read too. `None` to read the next page from the
+    /// current state.
     at: Option<Revision>,
     /// The first key of the page, without the common prefix of the list.
     start: String,
 }
 
+/// One page of a list.
 #[derive(Debug)]
 pub(crate) struct ListPage {
     pub(crate) objects: Vec<Bytes>,
     pub(crate) meta: ListMeta,
 }
 
+/// The metadata of a list. Upstream: `metav1.ListMeta`.
 #[derive(Debug)]
 pub(crate) struct ListMeta {
     pub(crate) revision: Revision,
-    /// Continue token of the next page; empty if this is the last one.
+    /// Continue token of the next page. Empty if this is the last page.
     pub(crate) continue_token: String,
     /// Number of objects in later pages, if it is known.
     pub(crate) remaining: Option<usize>,
 }
 
 impl ObjectStorage {
-    /// Returns all matching objects of a kind in the current state.
+    /// Returns all matching objects of a kind in the current state, and the revision of that state.
     pub(crate) fn list(
         &self,
         kind: &Kind,
@@ -67,6 +73,7 @@ impl ObjectStorage {
         (records.iter().map(|it| it.value.clone()).collect(), revision)
     }
 
+    /// Like [`ObjectStorage::list`], but returns the objects with their revisions and selector index.
     pub(crate) fn list_records(
         &self,
         kind: &Kind,
@@ -86,9 +93,9 @@ impl ObjectStorage {
         (all.filter(|it| selector.matches(it)).cloned().collect(), store.revision())
     }
 
-    /// Returns the next records of the state at `revision` from the key `start` on, and the key to continue from:
-    /// at most `records_max` records, and none after `bytes_max` bytes. A slow reader holds no records itself:
-    /// the history holds them until it is compacted.
+    /// Returns a page of the matching objects in the state at `revision`, from the key `start` on, and the key at which
+    /// the next page starts. A page has at most `records_max` objects, and ends when it has `bytes_max` bytes. A slow
+    /// reader holds only one page: the objects of later pages are kept by the history until it is compacted.
     pub(crate) fn records_page_at(
         &self,
         revision: Revision,
@@ -140,7 +147,7 @@ impl ObjectStorage {
                     &ContinueToken { at: None, start: it.start.clone() }.encode(),
                 ),
                 ListStart::Now | ListStart::At(_) => {
-                    ApiError::expired("The resourceVersion for the provided list is too old.")
+                    ApiError::resource_expired("The resourceVersion for the provided list is too old.")
                 }
             })?;
         let records: Vec<_> = records.cloned().collect();
@@ -166,12 +173,12 @@ impl ObjectStorage {
     }
 }
 
-/// Key prefix of a list. Cluster-scoped objects have an empty namespace in their key.
+/// Key prefix of the objects in a list. Cluster-scoped objects have an empty namespace in their key.
 fn list_prefix(kind: &Kind, namespace: Option<&str>) -> String {
     kind.key_prefix(namespace.or_else(|| (!kind.namespaced).then_some("")))
 }
 
-/// Returns the records from `start` on in the state at `revision`, in the order of their keys.
+/// Returns the objects from the key `start` on in the state at `revision`, ordered by key.
 fn records_at_revision<'a>(
     store: &'a Store,
     prefix: &'a str,
@@ -204,7 +211,8 @@ impl ContinueToken {
         BASE64.encode(json!({"v": Self::CONTINUE_TOKEN_VERSION, "rv": at, "start": self.start}).to_string())
     }
 
-    /// Decodes a continue token. A forged token cannot leave its list: `start` only narrows it.
+    /// Decodes a continue token. A forged token gives no access to objects outside the list: `start` only narrows the
+    /// list.
     pub(crate) fn parse(token: &str) -> Result<Self, String> {
         const INVALID_TOKEN_MESSAGE: &str = "continue key is not valid";
         let json = BASE64.decode(token).map_err(|error| {

@@ -1,5 +1,4 @@
-//! Objects by key, on top of the store: reads, lists, watches and commits. The rules of writing are in
-//! `registry`.
+//! Objects by key, on top of the store: reads, lists, watches and commits. The rules for writes are in `registry`.
 
 mod commit;
 pub(crate) mod data_dir;
@@ -32,7 +31,7 @@ use self::watch_notifier::WatchNotifier;
 /// Maximum number of commits that wait for the disk: far more than clients may have in flight.
 const COMMIT_QUEUE_MAX: usize = 4096;
 
-/// The objects of the cluster. Reads return durable state only; a commit is durable when it returns.
+/// The objects of the cluster. Reads return only durable state. A commit is durable when it returns.
 #[derive(Debug)]
 pub(crate) struct ObjectStorage {
     db: Db,
@@ -42,11 +41,11 @@ pub(crate) struct ObjectStorage {
     notifier: Arc<WatchNotifier>,
     metrics: Arc<ServerMetrics>,
     /// Whether the last write failed because the disk was full.
-    pub(crate) is_full: AtomicBool,
+    pub(crate) is_disk_full: AtomicBool,
 }
 
 impl ObjectStorage {
-    /// Creates the storage; `open` opens the store with its storage backend.
+    /// Creates the storage. `open` opens the database with its storage backend.
     pub(crate) fn open(
         open: impl FnOnce(DbOptions) -> Result<Db, LogError>,
         window: HistoryWindow,
@@ -66,24 +65,24 @@ impl ObjectStorage {
             kinds,
             notifier,
             metrics,
-            is_full: AtomicBool::new(false),
+            is_disk_full: AtomicBool::new(false),
         })
     }
 
-    /// Returns when every queued write is stored and the store is closed.
+    /// Completes all queued writes, closes the store and returns.
     pub(crate) fn close(&self) {
         self.db.close();
     }
 
-    /// Returns when reads include every write that any server acknowledged before this call. Each request calls
-    /// this once, before its first read.
+    /// Waits until reads include every write that any server acknowledged before this call. Each request calls this
+    /// function once, before its first read.
     pub(crate) async fn wait_until_fresh(&self) -> Result<(), ApiError> {
         let (done, outcome) = oneshot::channel();
         self.db.read_barrier(move |it| drop(done.send(it)));
         match outcome.await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(ApiError::unavailable(error.to_string())),
-            Err(_) => Err(ApiError::unavailable("the store has stopped")),
+            Ok(Err(error)) => Err(ApiError::service_unavailable(error.to_string())),
+            Err(_) => Err(ApiError::service_unavailable("the store has stopped")),
         }
     }
 
@@ -96,7 +95,7 @@ impl ObjectStorage {
         Some(self.read_store().get(&kind.key(namespace, name))?.value.clone())
     }
 
-    /// Used bytes and capacity of the store.
+    /// Used bytes of the store, and its capacity in bytes.
     pub(crate) fn used_bytes_and_capacity(&self) -> (usize, usize) {
         (self.read_store().usage().total_bytes(), self.bytes_max)
     }
@@ -121,7 +120,7 @@ impl ObjectStorage {
         self.read_store().list(&kind.key_prefix(None)).count()
     }
 
-    /// Returns a receiver for the revision of the last commit.
+    /// Returns a channel that always contains the revision of the last commit.
     pub(crate) fn watch_revision(&self) -> watch::Receiver<Revision> {
         self.notifier.last_revision.subscribe()
     }
@@ -131,13 +130,13 @@ impl ObjectStorage {
         *self.notifier.kind_sender(kind).borrow()
     }
 
-    /// Returns a receiver for the revision of the last commit to one kind.
+    /// Returns a channel that always contains the revision of the last commit to one kind.
     pub(crate) fn watch_kind_revision(&self, kind: &Kind) -> watch::Receiver<Revision> {
         self.notifier.kind_sender(kind).subscribe()
     }
 
-    /// Subscribes a watch to the commits of a kind: to one object if there is a `key`, or to the part of the kind
-    /// that the selector narrows it to.
+    /// Subscribes a watch to commits. If `key` is set, the watch is notified of the commits to this object; otherwise
+    /// of the commits to the kind, or only of those to the pods of one node if the selector requires a node.
     pub(crate) fn subscribe(
         &self,
         kind: &Kind,
@@ -147,7 +146,8 @@ impl ObjectStorage {
         self.notifier.subscribe(kind, key, selector)
     }
 
-    /// Returns the commits after `after`, and the revision up to which they are complete.
+    /// Returns the commits after the revision `after` to keys with this prefix, and the revision up to which they are
+    /// complete.
     pub(crate) fn events_since(
         &self,
         prefix: &str,
@@ -156,7 +156,7 @@ impl ObjectStorage {
         self.bounded_events_since(prefix, after, usize::MAX)
     }
 
-    /// Returns at most `events_max` commits after `after`, and the revision up to which they are complete.
+    /// Like [`ObjectStorage::events_since`], with at most `events_max` commits.
     pub(crate) fn bounded_events_since(
         &self,
         prefix: &str,
@@ -172,12 +172,12 @@ impl ObjectStorage {
         Ok((events, revision))
     }
 
-    /// Returns the record of an object, or `NotFound`.
+    /// Returns an object with its revisions and selector index, or the error `NotFound`.
     pub(crate) fn find_record(&self, target: &RequestTarget) -> Result<Arc<StoredObject>, ApiError> {
-        self.read_store().get(&target.key()).cloned().ok_or_else(|| target.not_found())
+        self.read_store().get(&target.key()).cloned().ok_or_else(|| target.not_found_error())
     }
 
-    /// Read access to the state and its history. Commits wait while the guard is held.
+    /// Locks the state and its history for reading. Commits wait while the guard is held.
     pub(crate) fn read_store(&self) -> RwLockReadGuard<'_, Store> {
         self.db.read()
     }

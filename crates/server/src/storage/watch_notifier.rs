@@ -1,8 +1,8 @@
-//! Wakes watches after commits, each only for commits that may concern it.
+//! Wakes watches after commits. A watch is woken only by commits that may concern it.
 //!
-//! A watch of one object, or of the pods of one node, is woken only by commits to those. Thousands of node agents
-//! have one of each: if every pod woke them all, the cost of a rollout would grow with the square of the
-//! cluster's size.
+//! A watch of one object, or of the pods of one node, is woken only by commits to that object or those pods. Each of
+//! thousands of node agents has such watches. If every pod woke all of them, the cost of a rollout would grow with the
+//! square of the cluster's size.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,18 +13,18 @@ use tokio::sync::watch;
 use crate::kinds::{Kind, KindRegistry};
 use crate::selector::ObjectSelector;
 
-/// The kind and field by which watches are sharded: many clients each watch the objects with one value of the
-/// field.
+/// The resource and field by which watches are sharded. Many clients watch this resource, each with a field selector
+/// for one value of the field. The objects with one value are a shard.
 const SHARDED_FIELD: (&str, &str) = ("pods", "spec.nodeName");
 
-/// Number of commits that a topic keeps. A watch that is further behind reads the history of its kind.
+/// Maximum number of commits that a topic remembers. A watch that is further behind reads the history of its kind.
 const TOPIC_COMMITS_MAX: usize = 16;
 
 /// Wakes the watches of a kind, of an object or of a shard after a commit.
 #[derive(Debug)]
 pub(super) struct WatchNotifier {
     pub(super) last_revision: watch::Sender<Revision>,
-    /// Senders by resource, which is the first segment of keys.
+    /// The revision of the last commit to each kind, by resource, which is the first segment of store keys.
     kinds: HashMap<String, watch::Sender<Revision>>,
     topics: Mutex<Topics>,
 }
@@ -34,27 +34,29 @@ pub(super) struct WatchNotifier {
 struct Topics {
     /// Topics by the key of an object, or by the name of a [`shard_topic`].
     by_name: HashMap<String, Topic>,
-    /// Revision up to which all topics were notified of commits.
+    /// Revision up to which all topics have been notified of commits.
     notified: Revision,
 }
 
+/// One object or one shard, with at least one watch.
 #[derive(Debug)]
 struct Topic {
     commits: watch::Sender<TopicCommits>,
     watchers: usize,
 }
 
-/// The last commits to a topic; all commits after `since` are included.
+/// The revisions of the last commits to a topic: all commits after the revision `since`.
 #[derive(Debug)]
 struct TopicCommits {
     since: Revision,
     revisions: VecDeque<Revision>,
 }
 
-/// The source of commits that a watch waits on.
+/// The subscription of a watch to the commits that may concern it.
 #[derive(Debug)]
 pub(crate) struct Subscription(SubscriptionSource);
 
+/// Where the commits of a subscription come from: a whole kind, or a topic.
 #[derive(Debug)]
 enum SubscriptionSource {
     Kind(watch::Receiver<Revision>),
@@ -71,7 +73,7 @@ impl WatchNotifier {
         }
     }
 
-    /// Sets the revision of the store when it is opened.
+    /// Sets the revision that the store has when it is opened.
     pub(super) fn set_initial_revision(&self, revision: Revision) {
         self.lock_topics().notified = revision;
         self.last_revision.send_replace(revision);
@@ -187,8 +189,8 @@ impl Subscription {
         }
     }
 
-    /// Returns the revision up to which a watch that has sent everything up to `seen` can skip commits, because
-    /// they do not concern it.
+    /// Returns the revision up to which no commit after `seen` concerns the watch, so that the watch can skip these
+    /// commits. `seen` is the revision up to which the watch has sent all changes.
     pub(crate) fn skip_unrelated(&self, seen: Revision) -> Revision {
         let SubscriptionSource::Topic { notifier, commits, .. } = &self.0 else { return seen };
         // Read first: topics have been notified of every commit up to this revision.
@@ -221,7 +223,7 @@ fn resource_of_event(event: &CommitEvent) -> &str {
     event.key.split('/').next().unwrap_or_default()
 }
 
-/// Name of the topic of a shard. It differs from all keys, since no resource contains a question mark.
+/// Name of the topic of a shard. The name differs from all store keys, because no resource contains a question mark.
 fn shard_topic(value: &str) -> String {
     format!("{}?{value}", SHARDED_FIELD.0)
 }

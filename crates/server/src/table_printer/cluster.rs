@@ -163,8 +163,8 @@ fn node_address<'a>(node: &'a Value, kind: &str) -> &'a str {
     address.map_or("<none>", |it| str_at(it, "address"))
 }
 
-/// Formats used and hard amounts of a quota, either of `limits.*` resources or of all others: `cpu: 1/2, pods:
-/// 3/10`.
+/// Formats the used and hard amounts of a quota, such as `cpu: 1/2, pods: 3/10`: for the resources `limits.*` if
+/// `of_limits` is set, otherwise for all other resources.
 fn quota_usage(quota: &Value, of_limits: bool) -> String {
     let status = &quota["status"];
     let hard = status["hard"].as_object().into_iter().flatten();

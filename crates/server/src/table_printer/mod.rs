@@ -35,6 +35,7 @@ pub(crate) struct Column {
     /// Whether the column is shown only with `-o wide`.
     pub(crate) wide: bool,
     description: ColumnDescription,
+    /// Computes the cell of an object at a time.
     pub(crate) cell: fn(&Value, Timestamp) -> Value,
 }
 
@@ -61,6 +62,7 @@ impl Column {
         if self.name == "Name" { "name" } else { "" }
     }
 
+    /// Returns the column, shown only with `-o wide`.
     const fn only_wide(self) -> Self {
         Self { wide: true, ..self }
     }
@@ -109,7 +111,7 @@ const AGE_COLUMN: Column = text_column("Age", Field("metadata.creationTimestamp"
 
 pub(crate) const NAME_AND_AGE_COLUMNS: &[Column] = &[NAME_COLUMN, AGE_COLUMN];
 
-/// The default columns of a kind without columns of its own.
+/// The columns of kinds that define no columns.
 pub(crate) const NAME_AND_CREATED_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     Column {
@@ -130,7 +132,7 @@ pub(crate) const RESOURCE_METRICS_COLUMNS: &[Column] = &[
     text_column("Window", Literal("Over which time it was measured"), |it, _| it["window"].clone()),
 ];
 
-/// Total usage of a node, or of all containers of a pod.
+/// Total usage of a resource by a node, or by all containers of a pod.
 pub(crate) fn total_usage(object: &Value, resource: &str) -> Value {
     let own = str_at(object, &format!("usage.{resource}")).to_owned();
     if !own.is_empty() {
@@ -142,7 +144,7 @@ pub(crate) fn total_usage(object: &Value, resource: &str) -> Value {
     json!(format!("{sum}{suffix}"))
 }
 
-/// Formats the time since `since` as kubectl prints it.
+/// Formats the time since `since` as kubectl prints ages.
 fn format_age(since: &Value, now: Timestamp) -> String {
     since
         .as_str()
@@ -150,7 +152,7 @@ fn format_age(since: &Value, now: Timestamp) -> String {
         .map_or_else(|| "<unknown>".to_owned(), |since| human_duration(now.duration_since(since).as_secs()))
 }
 
-/// Prints a duration with at most two units. Upstream: `duration.HumanDuration`.
+/// Formats a duration with at most two units, such as `3d4h`. Upstream: `duration.HumanDuration`.
 fn human_duration(s: i64) -> String {
     let (m, h, d) = (s / 60, s / 3600, s / 86400);
     let two = |much: i64, unit: &str, rest: i64, rest_unit: &str| match rest {
@@ -179,7 +181,7 @@ fn format_labels(labels: &Value) -> String {
     non_empty_or(&labels.join(","), "<none>").to_owned()
 }
 
-/// Formats a label selector, ordered by key.
+/// Formats a label selector, with its requirements ordered by key.
 fn format_selector(selector: &Value) -> String {
     let labels = selector["matchLabels"].as_object().into_iter().flatten();
     let labels = labels.map(|(k, v)| (k.as_str(), format!("{k}={}", v.as_str().unwrap_or_default())));
@@ -201,13 +203,13 @@ fn format_selector(selector: &Value) -> String {
     non_empty_or(&all.join(","), "<none>").to_owned()
 }
 
-/// Names or images of the containers of a template.
+/// Joins the values of a field, such as `image`, of all containers of a pod template.
 fn container_field_list(template: &Value, field: &str) -> String {
     let containers = list_at(&template["spec"], "containers");
     containers.iter().map(|it| str_at(it, field)).collect::<Vec<_>>().join(",")
 }
 
-/// Formats the first three items, and the number of the others.
+/// Formats the first three items and the number of further items.
 fn format_first_three(mut all: Vec<String>) -> String {
     const SHOWN_ITEMS_MAX: usize = 3;
     let more = all.len().saturating_sub(SHOWN_ITEMS_MAX);

@@ -54,7 +54,7 @@ pub(crate) const POD_COLUMNS: &[Column] = &[
         .only_wide(),
 ];
 
-/// The row condition of a completed pod, by which a client can filter it.
+/// The row condition of a completed pod, by which clients can filter completed pods.
 pub(crate) fn completed_condition(pod: &Value) -> Option<Value> {
     let (reason, message) = match str_at(pod, "status.phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
@@ -74,8 +74,8 @@ struct PodSummary {
 }
 
 impl PodSummary {
-    /// Summarizes a pod. The status is the reason of the first container that is not running, or else the pod's
-    /// phase.
+    /// Summarizes a pod. The status is the reason of the first container that is not running. If all containers run, it
+    /// is the pod's phase.
     fn from_pod(pod: &Value) -> Self {
         let (spec, status) = (&pod["spec"], &pod["status"]);
         let is_gated =
@@ -109,7 +109,7 @@ impl PodSummary {
         summary
     }
 
-    /// Adds the init containers. Returns whether one of them has not completed.
+    /// Adds the init containers to the summary. Returns whether one of them has not completed.
     fn add_init_containers(&mut self, pod: &Value) -> bool {
         let specs = list_at(&pod["spec"], "initContainers");
         for (at, status) in list_at(&pod["status"], "initContainerStatuses").iter().enumerate() {

@@ -88,7 +88,7 @@ fn owner_name(owner: &Value) -> String {
     format!("{}/{}", kind.to_lowercase(), str_at(owner, "name"))
 }
 
-/// Prints a number or a percentage.
+/// Formats a number or a percentage, or `N/A` for an absent value.
 fn format_int_or_percent(value: &Value) -> String {
     match value {
         Value::Null => "N/A".to_owned(),

@@ -1,7 +1,7 @@
-//! The type table: the fields of every type, and how each is decoded, merged, owned and explained.
+//! The type table: the fields of every API type, and how each field is decoded, merged, owned and explained.
 //!
-//! Strict decoding, pruning, strategic merge patch, server-side apply, OpenAPI and the protobuf decoder use the
-//! table.
+//! The table is used by strict decoding, pruning, strategic merge patch, server-side apply, OpenAPI and the protobuf
+//! decoder.
 
 #[rustfmt::skip]
 mod generated;
@@ -30,7 +30,7 @@ pub(crate) fn find_type(group: &str, version: &str, kind: &str) -> Option<&'stat
     Some(generated::KINDS[known].3)
 }
 
-/// Returns every kind with its type: group, version, kind.
+/// Returns the group, version, kind and type of every kind in the table.
 pub(crate) fn all_kinds() -> &'static [(&'static str, &'static str, &'static str, &'static Type)] {
     generated::KINDS
 }
@@ -43,7 +43,7 @@ pub(crate) struct Type {
     pub(crate) description: &'static str,
     /// Fields of the type, ordered by name.
     pub(crate) fields: &'static [Field],
-    /// Whether the type is owned and replaced as a whole: `x-kubernetes-map-type: atomic`.
+    /// Whether an object of the type is owned and replaced as a whole: `x-kubernetes-map-type: atomic`.
     pub(crate) atomic: bool,
 }
 
@@ -55,20 +55,20 @@ pub(crate) struct Field {
     pub(crate) shape: Shape,
     pub(crate) required: bool,
     pub(crate) presence: Presence,
-    /// Default of an absent field, as JSON (`"TCP"` with quotes). It matters if the field is a key of a list.
+    /// Default value of the field as JSON (`"TCP"` with quotes), for OpenAPI and for absent key fields of list items.
     pub(crate) default: Option<&'static str>,
     /// Merge strategy of the field in a strategic merge patch.
     pub(crate) patch: PatchStrategy,
-    /// The protobuf field numbers that lead to the field: several if Go embeds a struct, none if protobuf does
-    /// not have the field.
+    /// The path of protobuf field numbers to the field. It has several numbers if Go embeds a struct, and none if the
+    /// protobuf message does not contain the field.
     pub(crate) proto: &'static [u32],
-    /// The embedded Go struct that contains the field, for error messages.
+    /// Name of the embedded Go struct that contains the field, for error messages.
     pub(crate) embedded: Option<&'static str>,
-    /// Go's name of the type, if it is a named type: `v1.RestartPolicy`.
+    /// Name of the field's Go type if it is a named type, such as `v1.RestartPolicy`.
     pub(crate) go_type: Option<&'static str>,
 }
 
-/// When Go serializes a field, and thus when a stored object contains it.
+/// When Go serializes a field. A stored object contains the field in the same cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
     /// The field is serialized unless it is zero or empty (`omitempty`).
@@ -107,7 +107,7 @@ pub(crate) enum Shape {
 /// How server-side apply identifies the items of a list. Upstream: `x-kubernetes-list-type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListKeys {
-    /// The items are not identified: the list is one value.
+    /// The items are not identified. The list is one value.
     Atomic,
     /// The items are identified by their value.
     Set,
@@ -115,20 +115,21 @@ pub(crate) enum ListKeys {
     Fields(&'static [&'static str]),
 }
 
-/// Whether the entries of a map are owned separately or the map as a whole. Upstream: `x-kubernetes-map-type`.
+/// Whether the entries of a map are owned separately (granular), or the map as a whole (atomic). Upstream:
+/// `x-kubernetes-map-type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MapType {
     Granular,
     Atomic,
 }
 
-/// The merge strategy of a field: `x-kubernetes-patch-strategy` and `x-kubernetes-patch-merge-key`. The key may
-/// differ from [`ListKeys`].
+/// The merge strategy of a field: `x-kubernetes-patch-strategy` and `x-kubernetes-patch-merge-key`. The merge key may
+/// differ from the key fields in [`ListKeys`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PatchStrategy {
     /// Default: objects and maps are merged, other values are replaced.
     Plain,
-    /// `merge`: a list is merged by this key, or as a set of values without one.
+    /// `merge`: a list is merged by this key. Without a key, it is merged as a set of values.
     Merge(Option<&'static str>),
     /// `replace`: an object is replaced as a whole.
     Replace,

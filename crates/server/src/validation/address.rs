@@ -20,7 +20,8 @@ pub(crate) fn check_ip(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Whether the text would be an IPv4 address but for leading zeros, which some programs read as octal.
+/// Whether the text would be an IPv4 address without its leading zeros. Some programs read numbers with leading zeros
+/// as octal.
 fn has_leading_zeros(text: &str) -> bool {
     let plain: Vec<_> = text.split('.').map(|it| it.trim_start_matches('0')).collect();
     let plain: Vec<_> = plain.iter().map(|it| if it.is_empty() { "0" } else { it }).collect();
@@ -46,7 +47,7 @@ pub(crate) fn check_cidr(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks an address that traffic is sent to: not unspecified, loopback or link-local. Upstream:
+/// Checks the address of an endpoint: it must not be unspecified, loopback or link-local. Upstream:
 /// `ValidateNonSpecialIP`.
 pub(crate) fn check_endpoint_ip(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let Ok(ip) = text.parse::<IpAddr>() else {

@@ -73,7 +73,7 @@ pub(super) fn check_init_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out
 }
 
 pub(super) fn check_ephemeral_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
-    const FORBIDDEN_FIELDS: &[&str] = &[
+    const EPHEMERAL_CONTAINER_FORBIDDEN_FIELDS: &[&str] = &[
         "ports",
         "resources",
         "resizePolicy",
@@ -102,7 +102,7 @@ pub(super) fn check_ephemeral_containers(spec: &ValidatedPodSpec, at: &ErrorPath
         if !target.is_empty() && !others.contains(&target) {
             out.not_found(&at.field("targetContainerName"), target);
         }
-        for field in FORBIDDEN_FIELDS.iter().filter(|field| is_set(&it[**field])) {
+        for field in EPHEMERAL_CONTAINER_FORBIDDEN_FIELDS.iter().filter(|field| is_set(&it[**field])) {
             out.forbidden(&at.field(field), FORBIDDEN_FIELD_MESSAGE);
         }
         for (index, mount) in list_at(it, "volumeMounts").iter().enumerate() {
@@ -114,8 +114,8 @@ pub(super) fn check_ephemeral_containers(spec: &ValidatedPodSpec, at: &ErrorPath
     }
 }
 
-/// Checks that the image of a pod's container has no surrounding whitespace. Templates are not checked, because
-/// their images may be placeholders.
+/// Checks that the image of a pod's container has no leading or trailing whitespace. Pod templates are not checked,
+/// because their images may be placeholders.
 pub(super) fn check_pod_image(container: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let image = str_at(container, "image");
     if image.trim().len() != image.len() {
@@ -196,7 +196,7 @@ pub(super) fn check_port(number: i64, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks that no host port is used twice by one container, or by several that run concurrently.
+/// Checks that no host port is used twice by these containers.
 fn check_host_ports(containers: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     let mut seen: Vec<String> = Vec::new();
     for (index, container) in containers.iter().enumerate() {
@@ -287,7 +287,7 @@ fn check_env_from(sources: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
                 out.invalid_for_each(
                     &at.field("name"),
                     reference,
-                    names::subdomain_name_errors(reference, true),
+                    names::dns_subdomain_name_errors(reference, true),
                 );
             }
         }
@@ -445,7 +445,7 @@ pub(super) fn check_resources(
     check_container_claims(list_at(it, "claims"), spec, &at.field("claims"), out);
 }
 
-/// Returns whether the resource is huge pages; if so, checks that the quantity is a multiple of the page size.
+/// Checks that a quantity of huge pages is a multiple of the page size. Returns whether the resource is huge pages.
 fn check_huge_pages(name: &str, amount: &Value, at: &ErrorPath, out: &mut FieldErrors) -> bool {
     let Some(size) = name.strip_prefix("hugepages-") else { return false };
     let size = Quantity::parse(size).map_or(0, |it| if it.is_whole() { it.units() } else { 0 });

@@ -82,7 +82,7 @@ fn check_update_strategy(strategy: &Value, at: &ErrorPath, out: &mut FieldErrors
     }
 }
 
-/// Checks the rolling update parameters: exactly one of `maxUnavailable` and `maxSurge` is not zero.
+/// Checks the rolling update parameters: exactly one of `maxUnavailable` and `maxSurge` must be non-zero.
 fn check_rolling_update(rolling: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let fields = [("maxUnavailable", &rolling["maxUnavailable"]), ("maxSurge", &rolling["maxSurge"])];
     for (name, value) in fields {

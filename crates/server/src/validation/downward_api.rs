@@ -8,7 +8,7 @@ use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::names;
 use muster_api::quantity::Quantity;
 
-/// Fields that can be exposed as environment variables.
+/// Pod fields that the downward API can expose as environment variables.
 pub(super) const ENV_FIELDS: &[&str] = &[
     "metadata.name",
     "metadata.namespace",
@@ -21,11 +21,11 @@ pub(super) const ENV_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 
-/// Fields that can be exposed as files.
+/// Pod fields that the downward API can expose as files in a volume.
 pub(super) const VOLUME_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
-/// Resources that can be exposed, besides huge pages.
+/// Container resources that the downward API can expose, besides huge pages.
 const EXPOSED_RESOURCES: &[&str] = &[
     "limits.cpu",
     "limits.ephemeral-storage",
@@ -76,9 +76,10 @@ pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &ErrorPath
     }
 }
 
-/// Whether the field path can be converted. Upstream: `ConvertDownwardAPIFieldLabel`.
+/// Whether upstream accepts the field path before it checks which fields may be exposed. Upstream:
+/// `ConvertDownwardAPIFieldLabel`.
 fn is_convertible(path: &str) -> bool {
-    const OTHER_FIELDS: &[&str] = &[
+    const OTHER_CONVERTIBLE_FIELDS: &[&str] = &[
         "metadata.annotations",
         "metadata.labels",
         "spec.restartPolicy",
@@ -86,10 +87,10 @@ fn is_convertible(path: &str) -> bool {
         "status.phase",
         "spec.host",
     ];
-    ENV_FIELDS.contains(&path) || OTHER_FIELDS.contains(&path)
+    ENV_FIELDS.contains(&path) || OTHER_CONVERTIBLE_FIELDS.contains(&path)
 }
 
-/// Checks a `resourceFieldRef`. In a file, unlike in a variable, it must name its container.
+/// Checks a `resourceFieldRef`. For a file in a volume, unlike for an environment variable, it must name a container.
 pub(super) fn check_resource_field_ref(
     reference: &Value,
     is_file: bool,

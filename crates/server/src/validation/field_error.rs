@@ -174,8 +174,8 @@ impl From<usize> for InvalidValue<'_> {
     }
 }
 
-/// Path of a field: `spec.containers[0].image`. It borrows its parents and is formatted only for an error, so that
-/// valid objects cost no allocation.
+/// Path of a field, such as `spec.containers[0].image`. The path borrows its parents and is formatted only for an
+/// error, so that the validation of a valid object allocates nothing for paths.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ErrorPath<'a> {
     parent: Option<&'a ErrorPath<'a>>,
@@ -195,17 +195,17 @@ impl<'a> ErrorPath<'a> {
         Self { parent: None, step: FieldPathStep::Field(name) }
     }
 
-    /// Appends a field name or a dotted path.
+    /// Returns the path of a field below this path. `name` is a field name or a dotted path.
     pub(crate) const fn field(&'a self, name: &'a str) -> ErrorPath<'a> {
         ErrorPath { parent: Some(self), step: FieldPathStep::Field(name) }
     }
 
-    /// Appends a list index: `[0]`.
+    /// Returns the path of a list item below this path, such as `[0]`.
     pub(crate) const fn index(&'a self, at: usize) -> ErrorPath<'a> {
         ErrorPath { parent: Some(self), step: FieldPathStep::Index(at) }
     }
 
-    /// Appends a map key: `[key]`.
+    /// Returns the path of a map entry below this path, such as `[key]`.
     pub(crate) const fn key(&'a self, key: &'a str) -> ErrorPath<'a> {
         ErrorPath { parent: Some(self), step: FieldPathStep::Key(key) }
     }
@@ -242,7 +242,7 @@ impl FieldErrors {
         self.0.len()
     }
 
-    /// Drops the errors found before index `at`.
+    /// Removes the first `at` errors.
     pub(crate) fn drop_errors_before(&mut self, at: usize) {
         self.0.drain(..at.min(self.0.len()));
     }
@@ -306,7 +306,7 @@ impl FieldErrors {
         self.push(FieldError::too_long(at, bytes_max));
     }
 
-    /// Adds one error about the value for each message.
+    /// Adds an `Invalid` error about the value for each message.
     pub(crate) fn invalid_for_each(&mut self, at: &ErrorPath, text: &str, messages: Vec<String>) {
         for why in messages {
             self.invalid(at, text, &why);

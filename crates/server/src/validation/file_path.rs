@@ -1,8 +1,8 @@
-//! Validation of file paths.
+//! Validation of file paths in pod specs.
 
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 
-/// Checks that the path is relative and contains no `..`.
+/// Checks that the path is relative and contains no segment `..`.
 pub(super) fn check_relative_path(path: &str, at: &ErrorPath, out: &mut FieldErrors) {
     if path.starts_with('/') {
         out.invalid(at, path, "must be a relative path");
@@ -16,7 +16,8 @@ pub(super) fn check_no_parent_references(path: &str, at: &ErrorPath, out: &mut F
     }
 }
 
-/// Checks that the path is relative, contains no `..`, and does not start with `..`, which the kubelet reserves.
+/// Checks that the path is relative, contains no segment `..`, and does not start with `..`. The kubelet uses file
+/// names that start with `..` itself.
 pub(super) fn check_local_path(path: &str, at: &ErrorPath, out: &mut FieldErrors) {
     check_relative_path(path, at, out);
     if path.starts_with("..") && !path.starts_with("../") {

@@ -20,7 +20,7 @@ pub(crate) fn check_label_key(key: &str, at: &ErrorPath, out: &mut FieldErrors) 
     out.invalid_for_each(at, key, names::qualified_name_errors(key));
 }
 
-/// Checks a `LabelSelector`.
+/// Validates a `LabelSelector`.
 pub(crate) fn check_selector(selector: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_labels(&selector["matchLabels"], &at.field("matchLabels"), out);
     for (index, it) in list_at(selector, "matchExpressions").iter().enumerate() {
@@ -47,7 +47,7 @@ pub(crate) fn check_selector(selector: &Value, at: &ErrorPath, out: &mut FieldEr
     }
 }
 
-/// Whether a `LabelSelector` matches the labels. One that is null or invalid matches nothing.
+/// Whether a `LabelSelector` matches the labels. A null or invalid selector matches nothing.
 pub(crate) fn selector_matches(selector: &Value, labels: &Value) -> bool {
     let selector = Option::<LabelSelector<'_>>::deserialize(selector).ok();
     let selector = selector.and_then(|it| LabelSelector::to_selector(it.as_ref()).ok());

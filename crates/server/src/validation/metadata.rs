@@ -8,7 +8,7 @@ use super::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use super::{labels, names};
 use crate::unstructured::{is_set, list_at, str_at};
 
-/// Maximum total size of an object's annotations.
+/// Maximum total size of an object's annotations in bytes.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
 /// Checks the metadata of a new object. Upstream: `ValidateObjectMeta`.
@@ -37,7 +37,7 @@ pub(crate) fn validate_new_metadata(
             out.invalid_for_each(
                 &at.field("namespace"),
                 namespace,
-                names::label_name_errors(namespace, false),
+                names::dns_label_name_errors(namespace, false),
             );
         }
         (false, true) => {}
@@ -47,7 +47,7 @@ pub(crate) fn validate_new_metadata(
     check_finalizers(list_at(meta, "finalizers"), &at.field("finalizers"), out);
 }
 
-/// Checks changes of metadata. Upstream: `ValidateObjectMetaUpdate`.
+/// Checks an update of metadata. Upstream: `ValidateObjectMetaUpdate`.
 pub(crate) fn validate_metadata_update(new: &Value, old: &Value, out: &mut FieldErrors) {
     let (new, old) = (&new["metadata"], &old["metadata"]);
     let at = ErrorPath::new("metadata");
@@ -77,7 +77,7 @@ pub(crate) fn validate_metadata_update(new: &Value, old: &Value, out: &mut Field
     check_labels_annotations_owners(new, &at, out);
 }
 
-/// Error message about a changed immutable field.
+/// Error message for a change of an immutable field.
 pub(crate) const IMMUTABLE_MESSAGE: &str = "field is immutable";
 
 /// Checks labels, annotations and owner references.
@@ -125,7 +125,7 @@ fn check_owner_references(owners: &Value, at: &ErrorPath, out: &mut FieldErrors)
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
                          and {this}"
                     );
-                    out.invalid(at, owner_references_in_go_order(owners), &why);
+                    out.invalid(at, format_owner_references(owners), &why);
                 }
             }
         }
@@ -133,7 +133,7 @@ fn check_owner_references(owners: &Value, at: &ErrorPath, out: &mut FieldErrors)
 }
 
 /// Formats owner references as JSON in the field order of the Go struct.
-fn owner_references_in_go_order(owners: &Value) -> InvalidValue<'static> {
+fn format_owner_references(owners: &Value) -> InvalidValue<'static> {
     const OWNER_REFERENCE_FIELDS: &[&str] =
         &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let owner = |it: &Value| {
@@ -148,7 +148,7 @@ fn owner_references_in_go_order(owners: &Value) -> InvalidValue<'static> {
     InvalidValue::Formatted(format!("[{}]", owners.join(",")))
 }
 
-/// Checks finalizers: one without a domain must be a standard finalizer.
+/// Checks that each finalizer without a domain is a standard finalizer.
 pub(crate) fn check_standard_finalizers(object: &Value, out: &mut FieldErrors) {
     let at = ErrorPath::new("metadata.finalizers");
     for (index, it) in list_at(&object["metadata"], "finalizers").iter().enumerate() {

@@ -14,6 +14,7 @@ pub(crate) mod metadata;
 pub(crate) mod names;
 mod network;
 mod node;
+mod other_kinds;
 mod pod;
 mod pod_update;
 mod probe;
@@ -23,7 +24,6 @@ pub(crate) mod resources;
 mod runtime_class;
 mod scheduling;
 mod security;
-mod small_kinds;
 pub(crate) mod volume;
 pub(crate) mod warnings;
 
@@ -35,6 +35,10 @@ pub(crate) use self::field_error::{FieldError, go_quoted};
 pub(crate) use self::labels::selector_matches;
 pub(crate) use self::network::{validate_endpoint_slice, validate_endpoints, validate_service};
 pub(crate) use self::node::validate_node;
+pub(crate) use self::other_kinds::{
+    validate_config_map, validate_disruption_budget, validate_event, validate_lease, validate_namespace,
+    validate_priority_class, validate_secret,
+};
 pub(crate) use self::pod::{validate_pod, validate_pod_template};
 pub(crate) use self::quota::{validate_limit_range, validate_resource_quota};
 pub(crate) use self::rbac_and_certificates::{
@@ -42,15 +46,11 @@ pub(crate) use self::rbac_and_certificates::{
     validate_signing_request,
 };
 pub(crate) use self::runtime_class::validate_runtime_class;
-pub(crate) use self::security::is_app_armor_profile;
-pub(crate) use self::small_kinds::{
-    validate_config_map, validate_disruption_budget, validate_event, validate_lease, validate_namespace,
-    validate_priority_class, validate_secret,
-};
+pub(crate) use self::security::is_valid_app_armor_profile;
 use crate::subresource::Subresource;
 use crate::unstructured::{is_set, str_at};
 
-/// The write to validate: the object that would be stored, the stored object unless this is a create, and the
+/// The write to validate: the object that would be stored, the stored object (`None` on create), and the written
 /// subresource.
 pub(crate) struct ValidatedWrite<'a> {
     pub(crate) new: &'a Value,
@@ -64,15 +64,15 @@ impl ValidatedWrite<'_> {
     }
 }
 
-/// The validation function of kinds that need none; it does nothing.
+/// The validation function of kinds of which only the metadata is validated.
 pub(crate) fn no_validation(_: &ValidatedWrite, _: &mut FieldErrors) {}
 
-/// Whether a field is present and not null. An empty object counts as present, as a non-nil pointer does in Go.
+/// Whether a field is present and not null. An empty object is present, like a non-nil pointer in Go.
 fn has_field(object: &Value, name: &str) -> bool {
     object.get(name).is_some_and(|it| !it.is_null())
 }
 
-/// Checks that the fields are set.
+/// Checks that the required fields are set.
 fn check_required(object: &Value, fields: &[&str], at: &ErrorPath, out: &mut FieldErrors) {
     for field in fields {
         if !is_set(&object[field]) {
@@ -90,7 +90,7 @@ fn check_required_name(name: &str, rule: fn(&str) -> Vec<String>, at: &ErrorPath
     }
 }
 
-/// Checks an optional string against the supported values.
+/// Checks that a string, if it is present, is one of the supported values.
 fn check_choice(value: &Value, supported: &[&str], at: &ErrorPath, out: &mut FieldErrors) {
     if let Some(text) = value.as_str()
         && !supported.contains(&text)
@@ -138,7 +138,7 @@ fn check_int_or_percent(value: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Parses a percentage such as `25%`; `None` for other values.
+/// Parses a percentage such as `25%`. Returns `None` for other values.
 fn parse_percent(value: &Value) -> Option<i64> {
     let text = value.as_str().filter(|it| names::percent_errors(it).is_empty())?;
     Some(text.trim_end_matches('%').parse().unwrap_or(i64::MAX))
@@ -150,9 +150,9 @@ fn check_not_above_100_percent(value: &Value, at: &ErrorPath, out: &mut FieldErr
     }
 }
 
-/// Formats an object in an error message as Go prints the struct of upstream's internal type: every field, in
-/// order, by its Go name. Missing strings are empty.
-fn in_go_format(object: &Value, fields: &[(&str, &str)]) -> InvalidValue<'static> {
+/// Formats an object for an error message as Go prints the struct of upstream's internal type: every field, in order,
+/// by its Go name. `fields` contains the Go name and the JSON name of each field. Missing strings are empty.
+fn format_as_go_struct(object: &Value, fields: &[(&str, &str)]) -> InvalidValue<'static> {
     let go_fields: Vec<_> = fields
         .iter()
         .map(|(go, json)| match &object[json] {

@@ -1,22 +1,23 @@
-//! Syntax of names, label keys and similar strings. Each function returns all error messages.
+//! Syntax of names, label keys and similar strings. Each `…_errors` function returns all error messages for a value, or
+//! an empty list if the value is valid.
 //!
 //! Upstream: `apimachinery/pkg/util/validation` and `pkg/api/validate/content`.
 
-/// Returns the errors of a name. The flag is true if the name is a prefix to which a suffix will be appended
+/// Returns the errors of an object name. The flag is true if the name is a prefix to which a suffix will be appended
 /// (`generateName`).
 pub(crate) type NameRule = fn(&str, bool) -> Vec<String>;
 
-/// Errors of a name that must be a DNS subdomain, as most kinds require. Upstream: `NameIsDNSSubdomain`.
-pub(crate) fn subdomain_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
+/// Errors of an object name that must be a DNS subdomain, as for most kinds. Upstream: `NameIsDNSSubdomain`.
+pub(crate) fn dns_subdomain_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
     dns_subdomain_errors(&mask_trailing_dash(name, is_prefix))
 }
 
-/// Errors of a name that must be a DNS label, as namespaces require. Upstream: `NameIsDNSLabel`.
-pub(crate) fn label_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
+/// Errors of an object name that must be a DNS label, as for namespaces. Upstream: `NameIsDNSLabel`.
+pub(crate) fn dns_label_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
     dns_label_errors(&mask_trailing_dash(name, is_prefix))
 }
 
-/// Errors of a name that must only be a valid path segment, such as the names of roles and bindings. Upstream:
+/// Errors of an object name that need only be a valid path segment, as for roles and bindings. Upstream:
 /// `IsValidPathSegmentName`.
 pub(crate) fn path_segment_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
     let mut errors = Vec::new();
@@ -31,30 +32,30 @@ pub(crate) fn path_segment_name_errors(name: &str, is_prefix: bool) -> Vec<Strin
     errors
 }
 
-/// Errors of a lowercase RFC 1123 subdomain.
+/// Errors of a string that must be a lowercase RFC 1123 subdomain.
 pub(crate) fn dns_subdomain_errors(text: &str) -> Vec<String> {
     subdomain_errors(text, "characters")
 }
 
-/// Errors of a lowercase RFC 1123 label.
+/// Errors of a string that must be a lowercase RFC 1123 label.
 pub(crate) fn dns_label_errors(text: &str) -> Vec<String> {
     let mut errors = length_errors(text, 63, "characters");
-    if !is_label(text) {
-        if is_subdomain(text) {
+    if !is_dns_label(text) {
+        if is_dns_subdomain(text) {
             errors.push("must not contain dots".into());
         } else {
             errors.push(regex_mismatch(
                 "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
                  start and end with an alphanumeric character",
                 &["my-name", "123-abc"],
-                LABEL_REGEX,
+                DNS_LABEL_REGEX,
             ));
         }
     }
     errors
 }
 
-/// Errors of a DNS subdomain whose labels may contain underscores.
+/// Errors of a string that must be a DNS subdomain whose labels may contain underscores.
 pub(crate) fn dns_subdomain_with_underscore_errors(text: &str) -> Vec<String> {
     const SUBDOMAIN_PART_REGEX: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
     let is_part = |it: &str| {
@@ -73,7 +74,8 @@ pub(crate) fn dns_subdomain_with_underscore_errors(text: &str) -> Vec<String> {
     errors
 }
 
-/// Errors of a qualified name such as `example.com/name`: label and annotation keys, taints, finalizers, conditions.
+/// Errors of a string that must be a qualified name such as `example.com/name`: a label or annotation key, taint key,
+/// finalizer or condition type.
 pub(crate) fn qualified_name_errors(text: &str) -> Vec<String> {
     const QUALIFIED_NAME_MESSAGE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
                         alphanumeric character";
@@ -184,7 +186,7 @@ pub(crate) fn port_number_errors(port: i64) -> Vec<String> {
     range_errors(port, 1, 65535)
 }
 
-/// Errors of a user or group ID.
+/// Errors of a Unix user or group ID.
 pub(crate) fn unix_id_errors(id: i64) -> Vec<String> {
     range_errors(id, 0, i64::from(i32::MAX))
 }
@@ -196,7 +198,7 @@ pub(crate) fn range_errors(number: i64, least: i64, most: i64) -> Vec<String> {
     vec![format!("must be between {least} and {most}, inclusive")]
 }
 
-/// Errors of a percentage such as `25%`.
+/// Errors of a string that must be a percentage such as `25%`.
 pub(crate) fn percent_errors(text: &str) -> Vec<String> {
     let digits = text.strip_suffix('%').unwrap_or_default();
     if !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit()) {
@@ -221,8 +223,8 @@ pub(crate) fn http_header_errors(text: &str) -> Vec<String> {
     )]
 }
 
-/// Formats upstream's message about a regular expression: `<message> (e.g. 'a',  or 'b', regex used for validation is
-/// '<form>')`, with upstream's commas and spaces.
+/// Formats upstream's message for a string that does not match a regular expression: `<message> (e.g. 'a',  or 'b',
+/// regex used for validation is '<form>')`, with upstream's commas and spaces.
 pub(crate) fn regex_mismatch(message: &str, examples: &[&str], form: &str) -> String {
     let examples: Vec<_> = examples.iter().map(|it| format!("'{it}', ")).collect();
     let examples =
@@ -231,23 +233,24 @@ pub(crate) fn regex_mismatch(message: &str, examples: &[&str], form: &str) -> St
 }
 
 /// Regular expression of a DNS label.
-const LABEL_REGEX: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
+const DNS_LABEL_REGEX: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 
-/// Errors of a subdomain; `unit` is the unit in the message about its length.
+/// Errors of a string that must be a DNS subdomain. `unit` is the unit in the message about its length.
 fn subdomain_errors(text: &str, unit: &str) -> Vec<String> {
     let mut errors = length_errors(text, 253, unit);
-    if !is_subdomain(text) {
+    if !is_dns_subdomain(text) {
         errors.push(regex_mismatch(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
              start and end with an alphanumeric character",
             &["example.com"],
-            &format!("{LABEL_REGEX}(\\.{LABEL_REGEX})*"),
+            &format!("{DNS_LABEL_REGEX}(\\.{DNS_LABEL_REGEX})*"),
         ));
     }
     errors
 }
 
-/// Removes the dash at the end of a `generateName` prefix, because a suffix follows it. Upstream: `maskTrailingDash`.
+/// Replaces the dash at the end of a `generateName` prefix, which is allowed because a suffix follows it. Upstream:
+/// `maskTrailingDash`.
 fn mask_trailing_dash(name: &str, is_prefix: bool) -> std::borrow::Cow<'_, str> {
     match name.strip_suffix('-') {
         Some(rest) if is_prefix && !rest.is_empty() => {
@@ -259,7 +262,7 @@ fn mask_trailing_dash(name: &str, is_prefix: bool) -> std::borrow::Cow<'_, str> 
     }
 }
 
-/// Error of a string that is too long. Upstream counts bytes, whatever the unit in the message.
+/// The error of a string that is too long. Upstream counts bytes, whatever unit the message has.
 fn length_errors(text: &str, bytes_max: usize, unit: &str) -> Vec<String> {
     if text.len() <= bytes_max {
         Vec::new()
@@ -268,11 +271,11 @@ fn length_errors(text: &str, bytes_max: usize, unit: &str) -> Vec<String> {
     }
 }
 
-fn is_subdomain(text: &str) -> bool {
-    text.split('.').all(is_label)
+fn is_dns_subdomain(text: &str) -> bool {
+    text.split('.').all(is_dns_label)
 }
 
-fn is_label(text: &str) -> bool {
+fn is_dns_label(text: &str) -> bool {
     text.bytes().all(|it| is_lowercase_or_digit(it) || it == b'-') && has_lowercase_ends(text)
 }
 
@@ -326,9 +329,12 @@ mod tests {
                 a.b: must not contain dots
                 _: a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"#]],
         );
-        assert_eq!(subdomain_name_errors("web-", true), Vec::<String>::new());
-        assert_eq!(subdomain_name_errors("web-", false).len(), 1);
-        assert_eq!(subdomain_name_errors(&"a".repeat(254), false), ["must be no more than 253 characters"]);
+        assert_eq!(dns_subdomain_name_errors("web-", true), Vec::<String>::new());
+        assert_eq!(dns_subdomain_name_errors("web-", false).len(), 1);
+        assert_eq!(
+            dns_subdomain_name_errors(&"a".repeat(254), false),
+            ["must be no more than 253 characters"]
+        );
         assert_eq!(path_segment_name_errors("a/b:%", false), ["may not contain '/'", "may not contain '%'"]);
     }
 

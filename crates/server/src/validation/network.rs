@@ -139,7 +139,7 @@ fn check_protocol(port: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 }
 
 fn check_session_affinity(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    const AFFINITY_TIMEOUT_S_MAX: i64 = 86_400;
+    const SESSION_AFFINITY_TIMEOUT_S_MAX: i64 = 86_400;
     let config = &spec["sessionAffinityConfig"];
     match str_at(spec, "sessionAffinity") {
         "" => out.required(&at.field("sessionAffinity"), ""),
@@ -152,8 +152,9 @@ fn check_session_affinity(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
             let at = at.field("sessionAffinityConfig.clientIP.timeoutSeconds");
             match config["clientIP"]["timeoutSeconds"].as_i64() {
                 None => out.required(&at, "when session affinity type is ClientIP"),
-                Some(seconds) if !(1..=AFFINITY_TIMEOUT_S_MAX).contains(&seconds) => {
-                    let why = format!("must be greater than 0 and less than {AFFINITY_TIMEOUT_S_MAX}");
+                Some(seconds) if !(1..=SESSION_AFFINITY_TIMEOUT_S_MAX).contains(&seconds) => {
+                    let why =
+                        format!("must be greater than 0 and less than {SESSION_AFFINITY_TIMEOUT_S_MAX}");
                     out.invalid(&at, seconds, &why);
                 }
                 Some(_) => {}
@@ -364,9 +365,9 @@ fn check_endpoint_address(it: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 
 /// Validates an EndpointSlice. Upstream: `ValidateEndpointSlice`.
 pub(crate) fn validate_endpoint_slice(write: &ValidatedWrite, out: &mut FieldErrors) {
-    const ENDPOINTS_MAX: usize = 1000;
-    const ADDRESSES_MAX: usize = 100;
-    const PORTS_MAX: usize = 20_000;
+    const SLICE_ENDPOINTS_MAX: usize = 1000;
+    const ENDPOINT_ADDRESSES_MAX: usize = 100;
+    const SLICE_PORTS_MAX: usize = 20_000;
     let slice = write.new;
     let kind = str_at(slice, "addressType");
     match kind {
@@ -379,8 +380,8 @@ pub(crate) fn validate_endpoint_slice(write: &ValidatedWrite, out: &mut FieldErr
         ),
     }
     let (ports, ports_at) = (list_at(slice, "ports"), ErrorPath::new("ports"));
-    if PORTS_MAX < ports.len() {
-        out.too_many(&ports_at, ports.len(), PORTS_MAX);
+    if SLICE_PORTS_MAX < ports.len() {
+        out.too_many(&ports_at, ports.len(), SLICE_PORTS_MAX);
     } else {
         for (index, port) in ports.iter().enumerate() {
             let (at, name) = (ports_at.index(index), str_at(port, "name"));
@@ -403,16 +404,16 @@ pub(crate) fn validate_endpoint_slice(write: &ValidatedWrite, out: &mut FieldErr
         }
     }
     let (endpoints, at) = (list_at(slice, "endpoints"), ErrorPath::new("endpoints"));
-    if ENDPOINTS_MAX < endpoints.len() {
-        return out.too_many(&at, endpoints.len(), ENDPOINTS_MAX);
+    if SLICE_ENDPOINTS_MAX < endpoints.len() {
+        return out.too_many(&at, endpoints.len(), SLICE_ENDPOINTS_MAX);
     }
     for (index, endpoint) in endpoints.iter().enumerate() {
         let at = at.index(index);
         let (addresses, addresses_at) = (list_at(endpoint, "addresses"), at.field("addresses"));
         if addresses.is_empty() {
             out.required(&addresses_at, "must contain at least 1 address");
-        } else if ADDRESSES_MAX < addresses.len() {
-            out.too_many(&addresses_at, addresses.len(), ADDRESSES_MAX);
+        } else if ENDPOINT_ADDRESSES_MAX < addresses.len() {
+            out.too_many(&addresses_at, addresses.len(), ENDPOINT_ADDRESSES_MAX);
         }
         for (index, it) in addresses.iter().enumerate() {
             check_slice_address(
@@ -460,14 +461,14 @@ fn check_slice_address(kind: &str, text: &str, at: &ErrorPath, list_at: &ErrorPa
 }
 
 fn check_hints(hints: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    const HINTS_MAX: usize = 8;
+    const ENDPOINT_HINTS_MAX: usize = 8;
     for (field, rule) in [
         ("forZones", names::label_value_errors as fn(&str) -> Vec<String>),
         ("forNodes", names::dns_subdomain_errors),
     ] {
         let (items, at) = (list_at(hints, field), at.field(field));
-        if HINTS_MAX < items.len() {
-            return out.too_many(&at, items.len(), HINTS_MAX);
+        if ENDPOINT_HINTS_MAX < items.len() {
+            return out.too_many(&at, items.len(), ENDPOINT_HINTS_MAX);
         }
         for (index, it) in items.iter().enumerate() {
             let at = at.index(index);

@@ -1,7 +1,9 @@
+//! Validation of Nodes.
+
 use serde_json::Value;
 
 use super::scheduling::check_taints;
-use super::{ValidatedWrite, in_go_format};
+use super::{ValidatedWrite, format_as_go_struct};
 use crate::unstructured::{list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{address, resources};
@@ -39,7 +41,10 @@ fn check_node_update(new: &Value, old: &Value, out: &mut FieldErrors) {
     for (index, it) in addresses.iter().enumerate() {
         let at = ErrorPath::new("status.addresses");
         if addresses[..index].contains(it) {
-            out.duplicate(&at.index(index), in_go_format(it, &[("Type", "type"), ("Address", "address")]));
+            out.duplicate(
+                &at.index(index),
+                format_as_go_struct(it, &[("Type", "type"), ("Address", "address")]),
+            );
         }
     }
     let ranges = |node: &'_ Value| list_at(&node["spec"], "podCIDRs").to_vec();

@@ -36,7 +36,7 @@ pub(crate) fn validate_pod(write: &ValidatedWrite, out: &mut FieldErrors) {
             check_profile_annotations(&new["metadata"], &new["spec"], &at, out);
         }
         (Some(old), subresource) => {
-            metadata::validate_new_metadata(new, names::subdomain_name_errors, true, out);
+            metadata::validate_new_metadata(new, names::dns_subdomain_name_errors, true, out);
             check_pod_object(new, out);
             pod_update::check_pod_update(new, old, subresource, out);
         }
@@ -86,7 +86,7 @@ fn check_pod_object(pod: &Value, out: &mut FieldErrors) {
     }
 }
 
-/// A pod spec with the volumes that its containers may mount.
+/// A pod spec that is being validated, with the volumes that its containers may mount.
 pub(super) struct ValidatedPodSpec<'a> {
     pub(super) json: &'a Value,
     /// The volumes that passed validation.
@@ -121,7 +121,7 @@ impl<'a> ValidatedPodSpec<'a> {
     }
 }
 
-/// Checks a pod spec. `pod` is the name of the pod; `None` for a template.
+/// Checks a pod spec. `pod` is the name of the pod, or `None` for a pod template.
 fn check_spec(json: &Value, pod: Option<&str>, at: &ErrorPath, out: &mut FieldErrors) {
     if json["terminationGracePeriodSeconds"].is_null() {
         out.required(&at.field("terminationGracePeriodSeconds"), "");
@@ -185,14 +185,15 @@ fn check_spec(json: &Value, pod: Option<&str>, at: &ErrorPath, out: &mut FieldEr
     check_file_keys(spec, at, out);
 }
 
-/// Checks the overhead of a pod. Upstream checks it like the limits of a container, and its messages say so.
+/// Checks the overhead of a pod. Upstream checks overhead like the limits of a container, so the messages mention
+/// limits.
 pub(super) fn check_overhead(overhead: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let limits = serde_json::json!({"limits": overhead});
     let empty_spec = ValidatedPodSpec { json: &Value::Null, volumes: Vec::new() };
     check_resources(&limits, resources::check_container_resource_name, &empty_spec, at, out);
 }
 
-/// Checks a required string against the supported values.
+/// Checks that a required string is one of the supported values.
 fn check_required_choice(
     json: &Value,
     name: &str,
@@ -224,11 +225,11 @@ fn check_resource_claims(claims: &[Value], at: &ErrorPath, out: &mut FieldErrors
             (true, true) => {
                 let why =
                     "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified";
-                out.invalid(&at, super::in_go_format(claim, fields), why);
+                out.invalid(&at, super::format_as_go_struct(claim, fields), why);
             }
             (false, false) => {
                 let why = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`";
-                out.invalid(&at, super::in_go_format(claim, fields), why);
+                out.invalid(&at, super::format_as_go_struct(claim, fields), why);
             }
             _ => {}
         }
@@ -237,7 +238,8 @@ fn check_resource_claims(claims: &[Value], at: &ErrorPath, out: &mut FieldErrors
     }
 }
 
-/// Checks pod-level resources: they must be at least the sum of those of the containers.
+/// Checks pod-level resources: the requests of the pod must be at least the sum of those of its containers, and no
+/// container may have a higher limit than the pod.
 fn check_pod_resources(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let pod_resources = &spec.json["resources"];
     if pod_resources.is_null() {
@@ -249,7 +251,7 @@ fn check_pod_resources(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldE
     if has_field(pod_resources, "claims") {
         out.forbidden(&at.field("claims"), "claims may not be set for Resources at pod-level");
     }
-    check_resources(pod_resources, check_pod_level_name, spec, at, out);
+    check_resources(pod_resources, check_pod_level_resource_name, spec, at, out);
     for (name, sum) in resources::sum_of_containers(spec.json, "requests") {
         let pod_quantity = &pod_resources["requests"][&name];
         if !pod_quantity.is_null() && Quantity::from_json(pod_quantity) < sum {
@@ -279,7 +281,7 @@ fn check_pod_resources(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldE
     }
 }
 
-fn check_pod_level_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
+fn check_pod_level_resource_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let before = out.len();
     resources::check_resource_name(name, at, out);
     if out.len() == before && !is_pod_level_resource(name) {
@@ -287,7 +289,7 @@ fn check_pod_level_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks that host ports equal container ports in a pod on the host network.
+/// Checks that host ports equal container ports if the pod uses the host network.
 fn check_host_network(json: &Value, is_pod: bool, at: &ErrorPath, out: &mut FieldErrors) {
     if json["hostNetwork"] != true {
         return;
@@ -419,10 +421,10 @@ fn check_file_keys(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldError
 }
 
 const SECCOMP_POD_ANNOTATION: &str = "seccomp.security.alpha.kubernetes.io/pod";
-const SECCOMP_CONTAINER_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
-const APP_ARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
+const SECCOMP_CONTAINER_ANNOTATION_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
+const APP_ARMOR_ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// Checks annotations with a meaning for pods: mirror pod, deletion cost, and deprecated security profiles.
+/// Checks the annotations that have a meaning for pods: mirror pod, deletion cost, and deprecated security profiles.
 fn check_pod_annotations(annotations: &Value, spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const DELETION_COST_ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-cost";
     let Some(annotations) = annotations.as_object() else { return };
@@ -445,14 +447,14 @@ fn check_pod_annotations(annotations: &Value, spec: &Value, at: &ErrorPath, out:
     }
     for (key, profile) in annotations {
         let profile = text(profile);
-        if key == SECCOMP_POD_ANNOTATION || key.starts_with(SECCOMP_CONTAINER_PREFIX) {
+        if key == SECCOMP_POD_ANNOTATION || key.starts_with(SECCOMP_CONTAINER_ANNOTATION_PREFIX) {
             match profile.strip_prefix("localhost/") {
                 Some(path) => super::file_path::check_relative_path(path, &at.field(key), out),
                 None if matches!(profile.as_str(), "runtime/default" | "docker/default" | "unconfined") => {}
                 None => out.invalid(&at.field(key), &profile, "must be a valid seccomp profile"),
             }
         }
-        if let Some(container) = key.strip_prefix(APP_ARMOR_PREFIX) {
+        if let Some(container) = key.strip_prefix(APP_ARMOR_ANNOTATION_PREFIX) {
             let lists = ["initContainers", "containers", "ephemeralContainers"];
             if !lists.iter().flat_map(|it| list_at(spec, it)).any(|it| str_at(it, "name") == container) {
                 out.invalid(&at.key(key), container, "container not found");
@@ -465,7 +467,7 @@ fn check_pod_annotations(annotations: &Value, spec: &Value, at: &ErrorPath, out:
     }
 }
 
-/// Checks that seccomp and AppArmor profiles given both by annotation and by field are the same.
+/// Checks that a seccomp or AppArmor profile that is set by annotation and by field is the same in both.
 fn check_profile_annotations(meta: &Value, json: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let annotations = &meta["annotations"];
     if !annotations.is_object() {
@@ -483,7 +485,7 @@ fn check_profile_annotations(meta: &Value, json: &Value, at: &ErrorPath, out: &m
         );
     }
     spec.for_each_container(at, |container, at| {
-        let key = format!("{SECCOMP_CONTAINER_PREFIX}{}", str_at(container, "name"));
+        let key = format!("{SECCOMP_CONTAINER_ANNOTATION_PREFIX}{}", str_at(container, "name"));
         if let Some(annotation) = annotations[&key].as_str() {
             let profile = &container["securityContext"]["seccompProfile"];
             check_profile_equals_annotation(
@@ -499,7 +501,7 @@ fn check_profile_annotations(meta: &Value, json: &Value, at: &ErrorPath, out: &m
         return;
     }
     spec.for_each_container(at, |container, at| {
-        let key = format!("{APP_ARMOR_PREFIX}{}", str_at(container, "name"));
+        let key = format!("{APP_ARMOR_ANNOTATION_PREFIX}{}", str_at(container, "name"));
         if let Some(annotation) = annotations[&key].as_str() {
             let own = &container["securityContext"]["appArmorProfile"];
             let profile = if own.is_null() { &pod_context["appArmorProfile"] } else { own };
@@ -548,7 +550,7 @@ pub(super) fn check_immutable_annotations(new: &Value, old: &Value, out: &mut Fi
     let (new, old) = (&new["metadata"]["annotations"], &old["metadata"]["annotations"]);
     let annotation_type = |key: &str| match key {
         ANNOTATION_CONFIG_MIRROR => Some("mirror pod annotation"),
-        other if other.starts_with(APP_ARMOR_PREFIX) => Some("AppArmor annotations"),
+        other if other.starts_with(APP_ARMOR_ANNOTATION_PREFIX) => Some("AppArmor annotations"),
         _ => None,
     };
     for (key, value) in old.as_object().into_iter().flatten() {

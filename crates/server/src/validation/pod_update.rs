@@ -79,13 +79,13 @@ fn check_spec_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldEr
     }
 }
 
-/// Error message for a change of any other field of a pod's spec.
+/// Error message for a change of an immutable field of a pod's spec.
 const IMMUTABLE_FIELDS_MESSAGE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
                           `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only \
                           additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be \
                           set to 1 if it was previously negative)";
 
-/// Sets a field of an object to its old value, or removes it.
+/// Sets a field of an object to `value`, or removes the field if `value` is `None`.
 fn restore_field(object: &mut Value, name: &str, value: Option<&Value>) {
     let Some(object) = object.as_object_mut() else { return };
     match value {
@@ -119,8 +119,8 @@ fn check_scheduling_gates_update(new: &Value, old: &Value, at: &ErrorPath, out: 
     }
 }
 
-/// Checks changes of node selector and node affinity while the pod has scheduling gates: only additions are
-/// allowed. Then sets the fields in `rest` to their old values.
+/// Checks changes of the node selector and node affinity of a pod with scheduling gates: only additions are allowed.
+/// Then sets these fields in `rest` to their old values.
 fn check_gated_pod_update(rest: &mut Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const REQUIRED_AFFINITY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const NODE_SELECTOR_TERMS: &str = "nodeSelectorTerms";

@@ -53,7 +53,7 @@ fn check_probe(name: &str, probe: &Value, spec: &ValidatedPodSpec, at: &ErrorPat
     }
 }
 
-/// Checks the handler of a probe or hook: exactly one type must be given.
+/// Checks the handler of a probe or lifecycle hook: exactly one handler type must be set.
 fn check_handler(handler: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let mut found = false;
     for name in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {

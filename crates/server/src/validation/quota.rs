@@ -185,13 +185,14 @@ fn check_scope(
             _ => true,
         };
         if resources::is_standard_quota_resource(name) && !is_supported {
-            out.invalid(at, scope_selector_in_go(source), "unsupported scope applied to resource");
+            out.invalid(at, format_scopes(source), "unsupported scope applied to resource");
         }
     }
 }
 
-/// Formats a list of scopes unchanged, and a scope selector like upstream's internal struct.
-fn scope_selector_in_go(source: &Value) -> InvalidValue<'_> {
+/// Formats the scopes of a quota for an error message: a list of scopes as JSON, a scope selector as Go prints
+/// upstream's internal struct.
+fn format_scopes(source: &Value) -> InvalidValue<'_> {
     if source.is_array() {
         return source.into();
     }

@@ -3,7 +3,7 @@
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::Value;
 
-use super::{ValidatedWrite, check_choice, check_required, has_field, in_go_format};
+use super::{ValidatedWrite, check_choice, check_required, format_as_go_struct, has_field};
 use crate::subresource::Subresource;
 use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
@@ -13,12 +13,12 @@ const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Validates a Role.
 pub(crate) fn validate_role(write: &ValidatedWrite, out: &mut FieldErrors) {
-    check_rules(write.new, true, out);
+    check_policy_rules(write.new, true, out);
 }
 
 /// Validates a ClusterRole.
 pub(crate) fn validate_cluster_role(write: &ValidatedWrite, out: &mut FieldErrors) {
-    check_rules(write.new, false, out);
+    check_policy_rules(write.new, false, out);
     let rule = &write.new["aggregationRule"];
     if rule.is_null() {
         return;
@@ -37,7 +37,7 @@ pub(crate) fn validate_cluster_role(write: &ValidatedWrite, out: &mut FieldError
     }
 }
 
-fn check_rules(role: &Value, is_namespaced: bool, out: &mut FieldErrors) {
+fn check_policy_rules(role: &Value, is_namespaced: bool, out: &mut FieldErrors) {
     for (index, rule) in list_at(role, "rules").iter().enumerate() {
         let at = ErrorPath::new("rules");
         let at = at.index(index);
@@ -89,7 +89,8 @@ fn check_role_binding(write: &ValidatedWrite, kinds: &[&str], is_namespaced: boo
         check_binding_subject(subject, is_namespaced, &ErrorPath::new("subjects").index(index), out);
     }
     if write.old.is_some_and(|old| old["roleRef"] != *role) {
-        let role_in_go = in_go_format(role, &[("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name")]);
+        let role_in_go =
+            format_as_go_struct(role, &[("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name")]);
         out.invalid(&at, role_in_go, "cannot change roleRef");
     }
 }
@@ -124,20 +125,24 @@ pub(crate) fn validate_signing_request(write: &ValidatedWrite, out: &mut FieldEr
     if let Err(why) = check_pkcs10(str_at(spec, "request")) {
         out.invalid(&at.field("request"), &spec["request"], why);
     }
-    check_usages(spec, write.old, &at.field("usages"), out);
+    check_key_usages(spec, write.old, &at.field("usages"), out);
     let signer = str_at(spec, "signerName");
     let is_stored = |name: &str| write.old.is_some_and(|old| str_at(old, "spec.signerName") == name);
     if signer == "kubernetes.io/legacy-unknown" && !is_stored(signer) {
         let why = "the legacy signerName is not allowed via this API version";
         out.invalid(&at.field("signerName"), signer, why);
     } else {
-        check_signer(signer, &at.field("signerName"), out);
+        check_signer_name(signer, &at.field("signerName"), out);
     }
     if let Some(seconds) = spec["expirationSeconds"].as_i64().filter(|it| *it < 600) {
         let why = "may not specify a duration less than 600 seconds (10 minutes)";
         out.invalid(&at.field("expirationSeconds"), seconds, why);
     }
-    check_conditions(list_at(&request["status"], "conditions"), &ErrorPath::new("status.conditions"), out);
+    check_signing_request_conditions(
+        list_at(&request["status"], "conditions"),
+        &ErrorPath::new("status.conditions"),
+        out,
+    );
     if let Some(old) = write.old {
         check_condition_changes(request, old, write.subresource, out);
     }
@@ -156,7 +161,7 @@ fn check_pkcs10(pem: &str) -> Result<(), &'static str> {
     parsed.map(drop).map_err(|_| "asn1: structure error")
 }
 
-/// All key usages that a CertificateSigningRequest may name.
+/// All key usages that a CertificateSigningRequest may request.
 pub(crate) const KEY_USAGES: &[&str] = &[
     "any",
     "cert sign",
@@ -183,7 +188,7 @@ pub(crate) const KEY_USAGES: &[&str] = &[
     "timestamping",
 ];
 
-fn check_usages(spec: &Value, old: Option<&Value>, at: &ErrorPath, out: &mut FieldErrors) {
+fn check_key_usages(spec: &Value, old: Option<&Value>, at: &ErrorPath, out: &mut FieldErrors) {
     let usages = list_at(spec, "usages");
     if usages.is_empty() {
         out.required(at, "");
@@ -201,7 +206,7 @@ fn check_usages(spec: &Value, old: Option<&Value>, at: &ErrorPath, out: &mut Fie
     }
 }
 
-fn check_signer(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
+fn check_signer_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     if name.is_empty() {
         return out.required(at, "");
     }
@@ -231,7 +236,7 @@ fn check_signer(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-fn check_conditions(conditions: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
+fn check_signing_request_conditions(conditions: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in conditions.iter().enumerate() {
         let list_at = at;
         let (at, kind) = (at.index(index), str_at(it, "type"));
@@ -258,8 +263,8 @@ fn check_conditions(conditions: &[Value], at: &ErrorPath, out: &mut FieldErrors)
     }
 }
 
-/// Checks that decisions are not removed or changed, and that conditions and the certificate are written through their
-/// subresources only.
+/// Checks that the conditions `Approved`, `Denied` and `Failed` are not removed, that approvals and denials are written
+/// only through `/approval`, and that the certificate is written only through `/status` and not changed.
 fn check_condition_changes(new: &Value, old: &Value, subresource: Subresource, out: &mut FieldErrors) {
     let at = ErrorPath::new("status.conditions");
     let conditions_of_type = |it: &Value, kind: &str| -> Vec<Value> {

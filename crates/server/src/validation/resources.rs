@@ -1,4 +1,4 @@
-//! Validation of resource names and quantities, and the resources of a pod's containers.
+//! Validation of resource names and quantities, and sums over the resources of a pod's containers.
 
 use serde_json::Value;
 
@@ -36,7 +36,8 @@ pub(crate) fn qos_class(spec: &Value) -> QosClass {
     )
 }
 
-/// Merges `matchLabelKeys` and `mismatchLabelKeys` into the label selectors of a pod, with the values of its labels.
+/// Merges `matchLabelKeys` and `mismatchLabelKeys` into the label selectors of a pod, with the values of the pod's
+/// labels.
 /// Upstream: `applyMatchLabelKeysAndMismatchLabelKeys`.
 pub(crate) fn merge_match_label_keys(pod: &mut Value) {
     const REQUIRED_AFFINITY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -80,12 +81,12 @@ pub(crate) fn is_native_resource(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Whether limits may exceed requests. Upstream: `IsOvercommitAllowed`.
+/// Whether the limit of the resource may exceed its request. Upstream: `IsOvercommitAllowed`.
 pub(crate) fn is_overcommittable(name: &str) -> bool {
     is_native_resource(name) && !is_huge_pages(name)
 }
 
-/// Whether the name is of an extended resource such as `example.com/gpu`.
+/// Whether the name is that of an extended resource such as `example.com/gpu`.
 pub(crate) fn is_extended_resource(name: &str) -> bool {
     !is_native_resource(name)
         && !name.starts_with("requests.")
@@ -108,7 +109,7 @@ fn is_integer_resource(name: &str) -> bool {
     INTEGER_RESOURCES.contains(&name) || is_extended_resource(name)
 }
 
-/// Compute and storage resources that a quota can limit.
+/// Compute and storage resources that a ResourceQuota can limit.
 const COMPUTE_QUOTA_RESOURCES: &[&str] = &[
     "cpu",
     "memory",
@@ -155,7 +156,7 @@ pub(crate) fn check_container_resource_name(name: &str, at: &ErrorPath, out: &mu
     }
 }
 
-/// Checks that the quantity is not negative, and is an integer where required.
+/// Checks that the quantity of a resource is not negative, and that it is an integer if the resource requires one.
 pub(crate) fn check_quantity(name: &str, amount: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let quantity = Quantity::from_json(amount);
     if quantity.is_negative() {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::pod::check_overhead;
 use super::scheduling::check_tolerations;
-use super::{ValidatedWrite, check_immutable, check_required_name, has_field, in_go_format};
+use super::{ValidatedWrite, check_immutable, check_required_name, format_as_go_struct, has_field};
 use crate::unstructured::{list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{labels, names};
@@ -30,7 +30,7 @@ pub(crate) fn validate_runtime_class(write: &ValidatedWrite, out: &mut FieldErro
                 ("Effect", "effect"),
                 ("TolerationSeconds", "tolerationSeconds"),
             ];
-            out.duplicate(&at.index(index), in_go_format(it, fields));
+            out.duplicate(&at.index(index), format_as_go_struct(it, fields));
         }
     }
     if let Some(old) = write.old {

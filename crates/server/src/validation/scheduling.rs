@@ -46,7 +46,7 @@ pub(super) fn check_tolerations(tolerations: &[Value], at: &ErrorPath, out: &mut
     }
 }
 
-/// Checks the taints of a node; key and effect must be unique.
+/// Checks the taints of a node. No two taints may have the same key and effect.
 pub(super) fn check_taints(taints: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in taints.iter().enumerate() {
         let at = at.index(index);
@@ -66,7 +66,7 @@ pub(super) fn check_taints(taints: &[Value], at: &ErrorPath, out: &mut FieldErro
             let why = "taints must be unique by key and effect pair";
             out.duplicate_because(
                 &at,
-                super::in_go_format(
+                super::format_as_go_struct(
                     it,
                     &[("Key", "key"), ("Value", "value"), ("Effect", "effect"), ("TimeAdded", "timeAdded")],
                 ),
@@ -120,7 +120,8 @@ fn check_node_selector(selector: &Value, at: &ErrorPath, out: &mut FieldErrors) 
     }
 }
 
-/// Checks a node selector term. In a preference, label values are not checked.
+/// Checks a node selector term. Label values are checked only if `checks_values` is set: upstream does not check those
+/// of preferred terms.
 fn check_node_selector_term(term: &Value, checks_values: bool, at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in list_at(term, "matchExpressions").iter().enumerate() {
         let at = at.field("matchExpressions");

@@ -16,7 +16,7 @@ pub(super) fn check_container_context(
     out: &mut FieldErrors,
 ) {
     for name in ["runAsUser", "runAsGroup"] {
-        check_id(&context[name], &at.field(name), out);
+        check_unix_id(&context[name], &at.field(name), out);
     }
     let mount = &context["procMount"];
     if let Some(kind) = mount.as_str() {
@@ -31,11 +31,11 @@ pub(super) fn check_container_context(
     if context["allowPrivilegeEscalation"] == false {
         if context["privileged"] == true {
             let why = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            out.invalid(at, security_context_in_go(context), why);
+            out.invalid(at, format_security_context(context), why);
         }
         for _ in list_at(&context["capabilities"], "add").iter().filter(|it| *it == "CAP_SYS_ADMIN") {
             let why = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            out.invalid(at, security_context_in_go(context), why);
+            out.invalid(at, format_security_context(context), why);
         }
     }
     check_windows_options(&context["windowsOptions"], &at.field("windowsOptions"), out);
@@ -45,10 +45,10 @@ pub(super) fn check_container_context(
 pub(super) fn check_pod_context(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let context = &spec.json["securityContext"];
     for name in ["fsGroup", "runAsUser", "runAsGroup"] {
-        check_id(&context[name], &at.field(name), out);
+        check_unix_id(&context[name], &at.field(name), out);
     }
     for (index, group) in list_at(context, "supplementalGroups").iter().enumerate() {
-        check_id(group, &at.field("supplementalGroups").index(index), out);
+        check_unix_id(group, &at.field("supplementalGroups").index(index), out);
     }
     if spec.json["shareProcessNamespace"] == true && spec.json["hostPID"] == true {
         let why = "ShareProcessNamespace and HostPID cannot both be enabled";
@@ -66,20 +66,20 @@ pub(super) fn check_pod_context(spec: &ValidatedPodSpec, at: &ErrorPath, out: &m
     check_choice(&context["seLinuxChangePolicy"], &["Recursive"], &change_at, out);
 }
 
-/// Checks that a pod sets no fields that belong to another operating system.
+/// Checks that a pod with `spec.os` sets no fields of another operating system.
 pub(super) fn check_os_fields(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let json = spec.json;
     let Some(os) = json.get("os").filter(|it| !it.is_null()) else { return };
     match str_at(os, "name") {
         "" => out.required(&at.field("os").field("name"), ""),
         "linux" => {
-            const FORBIDDEN_MESSAGE: &str = "windows options cannot be set for a linux pod";
+            const LINUX_POD_MESSAGE: &str = "windows options cannot be set for a linux pod";
             if has_field(&json["securityContext"], "windowsOptions") {
-                out.forbidden(&at.field("securityContext").field("windowsOptions"), FORBIDDEN_MESSAGE);
+                out.forbidden(&at.field("securityContext").field("windowsOptions"), LINUX_POD_MESSAGE);
             }
             spec.for_each_container(at, |container, at| {
                 if has_field(&container["securityContext"], "windowsOptions") {
-                    out.forbidden(&at.field("securityContext").field("windowsOptions"), FORBIDDEN_MESSAGE);
+                    out.forbidden(&at.field("securityContext").field("windowsOptions"), LINUX_POD_MESSAGE);
                 }
             });
         }
@@ -89,9 +89,9 @@ pub(super) fn check_os_fields(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut
 }
 
 fn check_windows_pod(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
-    const FORBIDDEN_MESSAGE: &str = "cannot be set for a windows pod";
+    const WINDOWS_POD_MESSAGE: &str = "cannot be set for a windows pod";
     // The flag is true for a field of the pod spec, false for one of its security context.
-    const FORBIDDEN_IN_POD: &[(&str, bool)] = &[
+    const WINDOWS_POD_FORBIDDEN_FIELDS: &[(&str, bool)] = &[
         ("appArmorProfile", false),
         ("seLinuxOptions", false),
         ("hostUsers", true),
@@ -108,7 +108,7 @@ fn check_windows_pod(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErr
         ("supplementalGroupsPolicy", false),
         ("seLinuxChangePolicy", false),
     ];
-    const FORBIDDEN_IN_CONTAINER: &[&str] = &[
+    const WINDOWS_CONTAINER_FORBIDDEN_FIELDS: &[&str] = &[
         "appArmorProfile",
         "seLinuxOptions",
         "seccompProfile",
@@ -121,26 +121,28 @@ fn check_windows_pod(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErr
         "runAsGroup",
     ];
     let context_at = at.field("securityContext");
-    for (name, is_spec_field) in FORBIDDEN_IN_POD {
+    for (name, is_spec_field) in WINDOWS_POD_FORBIDDEN_FIELDS {
         let value = if *is_spec_field { &spec.json[name] } else { &spec.json["securityContext"][name] };
         let is_given = if matches!(*name, "hostPID" | "hostIPC") { *value == true } else { !value.is_null() };
         if is_given {
             out.forbidden(
                 &if *is_spec_field { at.field(name) } else { context_at.field(name) },
-                FORBIDDEN_MESSAGE,
+                WINDOWS_POD_MESSAGE,
             );
         }
     }
     spec.for_each_container(at, |container, at| {
-        for name in
-            FORBIDDEN_IN_CONTAINER.iter().filter(|name| has_field(&container["securityContext"], name))
+        for name in WINDOWS_CONTAINER_FORBIDDEN_FIELDS
+            .iter()
+            .filter(|name| has_field(&container["securityContext"], name))
         {
-            out.forbidden(&at.field("securityContext").field(name), FORBIDDEN_MESSAGE);
+            out.forbidden(&at.field("securityContext").field(name), WINDOWS_POD_MESSAGE);
         }
     });
 }
 
-/// Checks Windows HostProcess containers: either all containers are, or none, and they need the host network.
+/// Checks Windows HostProcess containers. Either all containers of a pod are HostProcess containers or none, and such a
+/// pod must use the host network.
 pub(super) fn check_host_process(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let pod_value = spec.json["securityContext"]["windowsOptions"]["hostProcess"].as_bool();
     let (mut all, mut processes) = (0, 0);
@@ -173,23 +175,23 @@ pub(super) fn check_host_process(spec: &ValidatedPodSpec, at: &ErrorPath, out: &
 }
 
 pub(super) fn check_host_users(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
-    const FORBIDDEN_MESSAGE: &str = "when `hostUsers` is false";
+    const NO_HOST_USERS_MESSAGE: &str = "when `hostUsers` is false";
     if spec.uses_host_users() {
         return;
     }
     for (name, field) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
         if spec.json[name] == true {
-            out.forbidden(&at.field(field), FORBIDDEN_MESSAGE);
+            out.forbidden(&at.field(field), NO_HOST_USERS_MESSAGE);
         }
     }
     spec.for_each_container(at, |container, at| {
         if is_set(&container["volumeDevices"]) {
-            out.forbidden(&at.field("volumeDevices"), FORBIDDEN_MESSAGE);
+            out.forbidden(&at.field("volumeDevices"), NO_HOST_USERS_MESSAGE);
         }
     });
 }
 
-fn check_id(id: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+fn check_unix_id(id: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if let Some(id) = id.as_i64() {
         for why in names::unix_id_errors(id) {
             out.invalid(at, id, &why);
@@ -227,14 +229,14 @@ fn check_seccomp(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 }
 
 /// Whether the AppArmor profile is valid.
-pub(crate) fn is_app_armor_profile(profile: &Value) -> bool {
+pub(crate) fn is_valid_app_armor_profile(profile: &Value) -> bool {
     let mut causes = FieldErrors::default();
     check_app_armor(profile, &ErrorPath::new("appArmorProfile"), &mut causes);
     causes.is_empty()
 }
 
 fn check_app_armor(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    const PATH_BYTES_MAX: usize = 4095;
+    const APP_ARMOR_PROFILE_BYTES_MAX: usize = 4095;
     if profile.is_null() {
         return;
     }
@@ -248,8 +250,8 @@ fn check_app_armor(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
             } else if path.is_empty() {
                 out.required(&path_at, "must be set when AppArmor type is Localhost");
             }
-            if PATH_BYTES_MAX < path.len() {
-                out.too_long(&path_at, PATH_BYTES_MAX);
+            if APP_ARMOR_PROFILE_BYTES_MAX < path.len() {
+                out.too_long(&path_at, APP_ARMOR_PROFILE_BYTES_MAX);
             }
         }
         ("RuntimeDefault" | "Unconfined", None) => {}
@@ -264,7 +266,7 @@ fn check_app_armor(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 }
 
 fn check_windows_options(options: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    const SPEC_BYTES_MAX: usize = 64 << 10;
+    const GMSA_CREDENTIAL_SPEC_BYTES_MAX: usize = 64 << 10;
     if let Some(name) = options["gmsaCredentialSpecName"].as_str() {
         out.invalid_for_each(&at.field("gmsaCredentialSpecName"), name, names::dns_subdomain_errors(name));
     }
@@ -272,7 +274,7 @@ fn check_windows_options(options: &Value, at: &ErrorPath, out: &mut FieldErrors)
         let at = at.field("gmsaCredentialSpec");
         if spec.is_empty() {
             out.invalid(&at, spec, "gmsaCredentialSpec cannot be an empty string");
-        } else if SPEC_BYTES_MAX < spec.len() {
+        } else if GMSA_CREDENTIAL_SPEC_BYTES_MAX < spec.len() {
             out.invalid(&at, spec, "gmsaCredentialSpec size must be under 64 KiB");
         }
     }
@@ -361,8 +363,8 @@ fn check_sysctls(spec: &ValidatedPodSpec, sysctls: &[Value], at: &ErrorPath, out
     }
 }
 
-/// Formats a container's security context like the Go struct: all fields by their Go names.
-fn security_context_in_go(context: &Value) -> InvalidValue<'static> {
+/// Formats a container's security context as Go prints the struct: all fields by their Go names.
+fn format_security_context(context: &Value) -> InvalidValue<'static> {
     const SECURITY_CONTEXT_FIELDS: &[(&str, &str)] = &[
         ("Capabilities", "capabilities"),
         ("Privileged", "privileged"),

@@ -9,7 +9,7 @@ use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{labels, metadata, names, resources};
 use muster_api::quantity::Quantity;
 
-/// Validates one type of volume source.
+/// A function that validates one type of volume source.
 type VolumeCheck = fn(&Value, &ErrorPath, &mut FieldErrors);
 
 /// All volume sources: the field, its name in upstream's messages, and the check. The order is upstream's,
@@ -66,8 +66,8 @@ const VOLUME_SOURCES: &[(&str, &str, VolumeCheck)] = &[
     }),
 ];
 
-/// Checks the volumes of a pod spec and returns the valid ones, which may be mounted. `pod` is the name of the pod;
-/// `None` for a template.
+/// Checks the volumes of a pod spec, and returns the valid volumes, which containers may mount. `pod` is the name of
+/// the pod, or `None` for a pod template.
 pub(super) fn check_volumes<'a>(
     volumes: &'a [Value],
     pod: Option<&str>,
@@ -84,7 +84,7 @@ pub(super) fn check_volumes<'a>(
         check_source(volume, &at, out);
         if let Some(claim) = claim_name(volume).filter(|_| has_field(volume, "ephemeral") && !name.is_empty())
         {
-            for why in names::subdomain_name_errors(&claim, false) {
+            for why in names::dns_subdomain_name_errors(&claim, false) {
                 out.invalid(&at.field("name"), name, &format!("PVC name {claim:?}: {why}"));
             }
         }
@@ -329,14 +329,14 @@ fn check_azure_disk(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     super::check_choice(&source["kind"], &["Dedicated", "Managed", "Shared"], &at.field("kind"), out);
     let (kind, uri) = (str_at(source, "kind"), str_at(source, "diskURI"));
     if kind == "Managed" && !uri.starts_with("/subscriptions/") {
-        const URI_FORMAT: &str =
+        const MANAGED_DISK_URI_FORMAT: &str =
             "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}";
-        out.unsupported(&at.field("diskURI"), uri, &[URI_FORMAT]);
+        out.unsupported(&at.field("diskURI"), uri, &[MANAGED_DISK_URI_FORMAT]);
     }
     if has_field(source, "kind") && kind != "Managed" && !uri.starts_with("https://") {
-        const URI_FORMAT: &str =
+        const BLOB_DISK_URI_FORMAT: &str =
             "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
-        out.unsupported(&at.field("diskURI"), uri, &[URI_FORMAT]);
+        out.unsupported(&at.field("diskURI"), uri, &[BLOB_DISK_URI_FORMAT]);
     }
 }
 

@@ -18,12 +18,12 @@ use muster_api::well_known::{
     LABEL_FAILURE_DOMAIN_BETA_ZONE,
 };
 
-/// The warning function of kinds without warnings; it returns none.
+/// The warning function of kinds for which there are no warnings.
 pub(crate) fn no_warnings(_: &ValidatedWrite) -> Vec<String> {
     Vec::new()
 }
 
-/// Warnings about a new pod. Updates cause no warnings, because controllers make them often.
+/// Warnings about a new pod. Updates cause no warnings, because controllers update pods often.
 pub(crate) fn pod_warnings(write: &ValidatedWrite) -> Vec<String> {
     if write.old.is_some() {
         return Vec::new();
@@ -118,7 +118,9 @@ pub(crate) fn node_warnings(write: &ValidatedWrite) -> Vec<String> {
 pub(crate) fn runtime_class_warnings(write: &ValidatedWrite) -> Vec<String> {
     let selector = write.new["scheduling"]["nodeSelector"].as_object().into_iter().flatten();
     selector
-        .filter_map(|(label, _)| Some(format!("scheduling.nodeSelector: {}", deprecated_node_label(label)?)))
+        .filter_map(|(label, _)| {
+            Some(format!("scheduling.nodeSelector: {}", deprecated_node_label_warning(label)?))
+        })
         .collect()
 }
 
@@ -190,8 +192,8 @@ fn for_each_container(spec: &Value, at: &ErrorPath, mut visit: impl FnMut(&Value
     }
 }
 
-/// The warning about a deprecated node label.
-fn deprecated_node_label(label: &str) -> Option<&'static str> {
+/// The warning about a node label, if the label is deprecated.
+fn deprecated_node_label_warning(label: &str) -> Option<&'static str> {
     Some(match label {
         LABEL_BETA_ARCH => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
         LABEL_BETA_OS => "deprecated since v1.14; use \"kubernetes.io/os\" instead",
@@ -213,10 +215,10 @@ fn deprecated_node_label(label: &str) -> Option<&'static str> {
     })
 }
 
-/// Adds warnings about deprecated or invalid node labels in node selector and node affinity.
+/// Adds warnings about deprecated or invalid node labels in the node selector and node affinity.
 fn add_node_label_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     for (label, _) in spec["nodeSelector"].as_object().into_iter().flatten() {
-        if let Some(why) = deprecated_node_label(label) {
+        if let Some(why) = deprecated_node_label_warning(label) {
             out.push(format!("{}: {why}", at.field("nodeSelector").key(label)));
         }
     }
@@ -225,7 +227,7 @@ fn add_node_label_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) 
     let mut term = |term: &Value, is_preference: bool, at: &ErrorPath| {
         for (index, it) in list_at(term, "matchExpressions").iter().enumerate() {
             let key = str_at(it, "key");
-            if let Some(why) = deprecated_node_label(key) {
+            if let Some(why) = deprecated_node_label_warning(key) {
                 out.push(format!(
                     "{}: {key} is {why}",
                     at.field("matchExpressions").index(index).field("key")
@@ -259,7 +261,7 @@ fn add_topology_spread_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<Stri
         let at = at.field("topologySpreadConstraints");
         let at = at.index(index);
         let key = str_at(it, "topologyKey");
-        if let Some(why) = deprecated_node_label(key) {
+        if let Some(why) = deprecated_node_label_warning(key) {
             out.push(format!("{}: {key} is {why}", at.field("topologyKey")));
         }
         if it["labelSelector"].is_null() {
@@ -440,7 +442,7 @@ fn add_duplicate_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     }
 }
 
-/// Adds warnings about quantities with fractions of a byte.
+/// Adds warnings about quantities of memory or storage that are not whole bytes.
 fn add_fractional_byte_warnings(amounts: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     for name in ["memory", "ephemeral-storage"] {
         let amount = &amounts[name];

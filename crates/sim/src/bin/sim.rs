@@ -1,4 +1,4 @@
-//! `cargo sim SEED` replays one seed with its trace; `cargo sim --seeds N` runs many, on all cores.
+//! `cargo sim SEED` replays one seed and prints its trace. `cargo sim --seeds N` runs N seeds on all cores.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 

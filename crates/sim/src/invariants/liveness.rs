@@ -1,4 +1,5 @@
-//! L: after faults have stopped, the cluster converges, reports so in the status, and stays converged.
+//! Checks of invariants with the prefix L (liveness): after faults have stopped, the cluster converges, reports this in
+//! the status, and stays converged.
 
 use std::collections::BTreeSet;
 
@@ -10,20 +11,21 @@ use muster_engine::daemonset::facts::{Pod, Set, UpdateStrategy};
 use super::Violation;
 use super::oracle::{self, ClusterView};
 
-/// The state of the cluster after faults have stopped, and the conditions that excuse a set from converging.
+/// The state of the cluster after faults have stopped, and the conditions under which a set need not converge.
 #[derive(Debug)]
 pub struct ConvergenceCheck<'a> {
     pub view: &'a ClusterView,
     pub clock: Time,
     /// Nodes without a running kubelet.
-    pub dead: BTreeSet<Text>,
+    pub dead_nodes: BTreeSet<Text>,
     /// Pods that can never become ready.
-    pub never_ready: BTreeSet<ObjectKey>,
-    pub refuses_pods: bool,
+    pub never_ready_pods: BTreeSet<ObjectKey>,
+    /// Whether the API server rejects new pods.
+    pub rejects_new_pods: bool,
 }
 
 impl ConvergenceCheck<'_> {
-    /// The first difference between a set and its desired state; `None` if the set has converged.
+    /// The first difference between a set and its desired state. Returns `None` if the set has converged.
     pub fn first_set_difference(&self, set: &Set) -> Option<Violation> {
         let (view, clock) = (self.view, self.clock);
         let fail = |invariant, detail| Some(Violation { invariant, detail });
@@ -73,15 +75,15 @@ impl ConvergenceCheck<'_> {
                 format!("{}: {} ready, {} available", set.key, counts.ready, counts.available),
             );
         }
-        self.first_history_difference(set)
+        self.first_revision_difference(set)
     }
 
-    /// Checks L1 on one node, and L3 if only the pod's revision is wrong.
+    /// Checks L1 on one node, and L3 or L4 if the node's pod is out of date.
     fn first_node_difference(&self, set: &Set, name: &Text) -> Option<Violation> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });
         let node = view.nodes.get(name)?;
-        let dead = self.dead.contains(name);
+        let dead = self.dead_nodes.contains(name);
         let here: Vec<&Pod> = view
             .pods_on(set, name)
             .map(|it| it.as_ref())
@@ -122,11 +124,11 @@ impl ConvergenceCheck<'_> {
             [pod]
                 if oracle::is_active_pod(pod)
                     && pod.ready_since.is_none()
-                    && self.never_ready.contains(&pod.key) =>
+                    && self.never_ready_pods.contains(&pod.key) =>
             {
                 None
             }
-            [pod] if !oracle::is_active_pod(pod) && self.never_ready.contains(&pod.key) => None,
+            [pod] if !oracle::is_active_pod(pod) && self.never_ready_pods.contains(&pod.key) => None,
             [pod] if !oracle::is_active_pod(pod) => {
                 fail("L1", format!("{} on {name} is {:?} and not replaced", pod.key, pod.phase))
             }
@@ -138,12 +140,12 @@ impl ConvergenceCheck<'_> {
             {
                 // L4: dead nodes must not block the rollout on the other nodes.
                 fail(
-                    if self.dead.is_empty() { "L3" } else { "L4" },
+                    if self.dead_nodes.is_empty() { "L3" } else { "L4" },
                     format!("{} on {name} is out of date", pod.key),
                 )
             }
             [_] => None,
-            [] if self.refuses_pods => None,
+            [] if self.rejects_new_pods => None,
             [] => fail("L1", format!("no pod of {} on {name}", set.key)),
             several
                 if self.is_rollout_paused(set)
@@ -156,19 +158,19 @@ impl ConvergenceCheck<'_> {
         }
     }
 
-    /// Whether the rollout is rightly paused: nodes that never recover use up its budget.
+    /// Whether the rollout must pause because nodes that never recover use up its budget.
     fn is_rollout_paused(&self, set: &Set) -> bool {
         let desired = self.view.eligible_nodes(set).count();
         let is_never_ready = |node: &&str| {
             let mut here = self.view.pods_on(set, node).filter(|it| !oracle::is_deleted_and_finished(it));
-            self.dead.contains(*node) || here.any(|it| self.never_ready.contains(&it.key))
+            self.dead_nodes.contains(*node) || here.any(|it| self.never_ready_pods.contains(&it.key))
         };
         let charged = self.view.charged_nodes(set, self.clock);
         oracle::rollout_budget(set, desired) <= charged.iter().filter(|it| is_never_ready(it)).count()
     }
 
-    /// Checks L7 (the history is within its limit) and W16 (the current revision has the highest number).
-    fn first_history_difference(&self, set: &Set) -> Option<Violation> {
+    /// Checks L7 (the revision history is within its limit) and W16 (the current revision has the highest number).
+    fn first_revision_difference(&self, set: &Set) -> Option<Violation> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });
         let same =

@@ -1,5 +1,12 @@
-//! Invariants, checked on the authoritative state of the API server: W when a controller plans and writes, S after
-//! every step, L after faults have stopped. ARCHITECTURE.md lists them by ID.
+//! Invariants of the simulation. They are checked on the authoritative state of the API server, never on a controller's
+//! cache. The prefix of an invariant's ID names when the invariant is checked:
+//!
+//! - W: at every write of a controller, and when the controller makes the plan of its writes
+//! - S: after every step of the simulation
+//! - L: liveness, checked after faults have stopped
+//!
+//! Some checks also report an invariant with another prefix, if they are the first to notice its violation.
+//! ARCHITECTURE.md lists all invariants by ID.
 
 pub mod liveness;
 pub mod oracle;
@@ -22,9 +29,10 @@ use muster_engine::daemonset::plan::Plan;
 use crate::faults::WriteFault;
 use crate::server::{Actor, SimCommit, SimServer};
 
-/// A violated invariant, with the details.
+/// A violation of an invariant, with the details.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
+    /// ID of the invariant, such as `W5`.
     pub invariant: &'static str,
     pub detail: String,
 }
@@ -35,76 +43,81 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// The basis of a controller's write: its plan, and the state from which the plan was made.
+/// The plan that causes a controller's write, and the state from which the plan was made.
 #[derive(Clone, Debug)]
 pub struct PlanBasis {
     pub replica: usize,
     pub process_number: u64,
+    /// The revision of each kind in the replica's cache when the plan was made.
     pub snapshot: BTreeMap<Kind, u64>,
-    /// The time of the plan by the replica's clock.
+    /// The time at which the plan was made, by the replica's clock.
     pub clock: Time,
     pub plan: Arc<Plan>,
-    /// UID of the set and whether it is being deleted, from the controller's read of the live object, if it made one.
+    /// The UID of the set and whether the set is being deleted, if the controller has read the set from the API server
+    /// during the execution of the plan.
     pub rechecked: Option<(Text, bool)>,
 }
 
-/// Maximum time until a replica acquires an expired Lease: the retry period of two seconds plus network latency.
+/// Maximum time until a replica acquires an expired Lease. It is the retry period of two seconds plus network latency.
 const LEASE_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time within which the effects of a write without the Lease must be repaired.
-const ROGUE_WRITE_REPAIR_TIMEOUT: Duration = Duration::from_secs(90);
+/// Time within which the effects of a write by a replica that does not hold the Lease must be repaired.
+const NON_LEADER_WRITE_REPAIR_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Minimum delay before a failed write is retried.
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
 
-/// The checks of all invariants, with the state that they need.
+/// The checks of all invariants, and the state that the checks need.
 #[derive(Debug, Default)]
 pub struct InvariantChecks {
     /// The first violation of the run.
     pub violation: Option<Violation>,
     /// Replica and process that hold the Lease.
     holder: Option<(usize, u64)>,
-    /// Time until which the effects of a write without the Lease are excused.
-    rogue_until: Option<Time>,
-    /// Sets and nodes where a user or the garbage collector changed pods, or whose set changed its strategy: two pods
-    /// may be there.
+    /// Time until which the effects of a write by a replica that does not hold the Lease are no violation.
+    non_leader_write_excused_until: Option<Time>,
+    /// Pairs of set UID and node on which two pods are no violation, because a user or the garbage collector changed
+    /// pods there, or because the set changed its strategy or adopted a pod.
     excused: BTreeSet<(Text, Text)>,
-    /// Available pods that a rollout deleted, by set and node, until a pod is available there again; the value is the
-    /// revision that was being rolled out.
+    /// Nodes whose available pod was deleted by a rollout, by set UID and node. An entry is removed when a pod is
+    /// available on the node again. The value is the hash of the revision that was being rolled out.
     disrupted_nodes: BTreeMap<(Text, Text), Text>,
-    /// Writes that the server has acknowledged, by replica and set.
+    /// Writes that the server has acknowledged, by replica and set UID.
     acknowledged: BTreeMap<(usize, Text), AcknowledgedWrites>,
-    /// Time and number of deletes of finished pods, by replica, process, set, generation and node.
+    /// Time of the last delete of a finished pod, and number of earlier deletes.
     failures: BTreeMap<FailedPodKey, (Time, u32)>,
     /// Progress of plans in execution, by replica and set.
     batches: BTreeMap<(usize, ObjectKey), ExecutionProgress>,
     /// Time since which the Lease has been free while a replica could have acquired it.
     lease_free_since: Option<Time>,
-    /// A replica's clock was stepped: from then on the Lease cannot prevent two leaders.
-    clock_was_set: bool,
+    /// Whether a replica's clock was stepped. After that, the Lease cannot prevent two leaders.
+    clock_was_stepped: bool,
     /// Whether no faults are injected into this run.
     pub is_fault_free: bool,
-    /// Time of the last failed write and the set's generation then, by replica, process and set.
+    /// Time of the last failed write and the generation of the set at that time, by replica, process and set UID.
     failed_at: BTreeMap<(usize, u64, Text), (Time, i64)>,
-    /// Maximum number of creates, and of deletes, of one plan.
+    /// Maximum number of creates in one plan, and of deletes in one plan.
     pub burst: usize,
     /// Number of writes by controllers.
     pub controller_writes: u64,
-    /// Number of creates and deletes of pods by controllers, by node; used to compare two runs.
+    /// Number of pods that controllers created and deleted, by node and by `create` or `delete`. Two runs are compared
+    /// by it.
     pub summary: BTreeMap<(Text, &'static str), u64>,
 }
 
-/// Key of the failed pods of a set on a node: replica, process, the set's UID and generation, and the node.
+/// Key of the finished pods of a set on a node: replica, process, UID and generation of the set, and the node.
 type FailedPodKey = (usize, u64, Text, i64, Text);
 
 /// The acknowledged writes of one replica to one set.
 #[derive(Debug, Default)]
 struct AcknowledgedWrites {
+    /// The highest written revision of each kind.
     wrote: BTreeMap<Kind, u64>,
+    /// The deleted pods, by UID.
     deleted: BTreeMap<Text, ObjectKey>,
 }
 
-/// The progress of one plan in execution, for the checks of slow start and status writes.
+/// The progress of one plan in execution. The checks of slow start and of status writes use it.
 #[derive(Debug, Default)]
 struct ExecutionProgress {
     in_flight: usize,
@@ -122,20 +135,21 @@ impl InvariantChecks {
         }
     }
 
+    /// Whether the effects of a write by a replica that does not hold the Lease may still be visible.
     fn is_excused(&self, now: Time) -> bool {
-        self.rogue_until.is_some_and(|until| now <= until)
+        self.non_leader_write_excused_until.is_some_and(|until| now <= until)
     }
 
-    /// Drops the records of a replica whose process has crashed.
+    /// Drops the recorded writes and plans of a replica whose process has crashed.
     pub fn drop_replica_records(&mut self, replica: usize) {
         self.acknowledged.retain(|(it, _), _| *it != replica);
         self.batches.retain(|(it, _), _| *it != replica);
     }
 
-    /// A replica's clock was stepped: earlier backoffs cannot be checked any more, and the Lease cannot prevent two
-    /// leaders.
+    /// Records that a replica's clock was stepped. After that, earlier backoffs cannot be checked, and the Lease cannot
+    /// prevent two leaders.
     pub fn on_clock_step(&mut self, replica: usize) {
-        self.clock_was_set = true;
+        self.clock_was_stepped = true;
         self.failures.retain(|(it, ..), _| *it != replica);
     }
 
@@ -143,18 +157,18 @@ impl InvariantChecks {
         self.holder = Some(by);
     }
 
-    /// W12: every write reaches the server while its sender holds the Lease, unless a clock was stepped.
+    /// W12: a write reaches the server only while its sender holds the Lease, unless a clock was stepped.
     pub fn check_leader(&mut self, replica: usize, leads: bool, now: Time) {
         if leads {
             return;
         }
-        if !self.clock_was_set {
+        if !self.clock_was_stepped {
             let holder = self.holder;
             self.report_violation("W12", || {
                 format!("replica {replica} writes while {holder:?} holds the Lease")
             });
         }
-        self.rogue_until = Some(now + ROGUE_WRITE_REPAIR_TIMEOUT);
+        self.non_leader_write_excused_until = Some(now + NON_LEADER_WRITE_REPAIR_TIMEOUT);
     }
 
     /// Whether a replica holds the Lease on the server.
@@ -162,9 +176,9 @@ impl InvariantChecks {
         self.holder.is_some_and(|(it, _)| it == replica)
     }
 
-    /// L10: an expired Lease is acquired within one retry period, if a replica is able to.
-    pub fn check_lease(&mut self, free: bool, somebody: bool, now: Time) {
-        if !free || !somebody {
+    /// L10: an expired Lease is acquired within `LEASE_ACQUIRE_TIMEOUT`, if a replica is able to acquire it.
+    pub fn check_lease(&mut self, is_free: bool, is_acquirable: bool, now: Time) {
+        if !is_free || !is_acquirable {
             self.lease_free_since = None;
             return;
         }
@@ -257,8 +271,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Clears [`InvariantChecks::disrupted_nodes`] for a node whose pod was available before this commit, or that a user or the
-    /// garbage collector has changed.
+    /// Removes a node from [`InvariantChecks::disrupted_nodes`] if its pod was available before this commit, or if a
+    /// user or the garbage collector changed the pod.
     fn clear_recovered_node(&mut self, server: &SimServer, commit: &SimCommit, now: Time) {
         let Some(Fact::Pod(before)) = server.fact_at_revision(Kind::Pods, &commit.key, commit.revision - 1)
         else {
@@ -270,23 +284,23 @@ impl InvariantChecks {
         }
         let set = server.sets.values().find(|it| it.uid == owner);
         let was_up = set.is_some_and(|set| oracle::is_pod_available(set, before, now));
-        if was_up || matches!(commit.actor, Actor::User | Actor::Garbage) {
+        if was_up || matches!(commit.actor, Actor::User | Actor::GarbageCollector) {
             self.disrupted_nodes.remove(&(owner, node));
         }
     }
 
-    /// W14: after a failed write, the next reconcile of the set waits.
+    /// W14: after a failed write, the next reconcile of the set is delayed by at least `RETRY_DELAY_MIN`.
     fn check_retry_delay(&mut self, decided: &PlanBasis) {
         let set = &decided.plan.set;
         let id = (decided.replica, decided.process_number, set.uid.clone());
         let Some((at, generation)) = self.failed_at.remove(&id) else { return };
         let waited = decided.clock.since(at);
-        if waited < RETRY_DELAY_MIN && generation == set.generation && !self.clock_was_set {
+        if waited < RETRY_DELAY_MIN && generation == set.generation && !self.clock_was_stepped {
             self.report_violation("W14", || format!("{} is retried after {waited:?}", set.key));
         }
     }
 
-    /// Allows two pods on a node on which a set adopts a pod, until the set has deleted the surplus pod.
+    /// Allows two pods of a set on a node after the set has adopted a pod there.
     fn excuse_adoption(&mut self, server: &SimServer, commit: &SimCommit) {
         let before = server.fact_at_revision(Kind::Pods, &commit.key, commit.revision.saturating_sub(1));
         let (Some(Fact::Pod(before)), Some(Fact::Pod(now))) = (before, &commit.fact) else { return };
@@ -295,14 +309,15 @@ impl InvariantChecks {
         }
     }
 
-    /// Records sets and nodes whose pods were changed by users or the garbage collector.
+    /// Allows two pods of a set on a node after a user or the garbage collector changed pods on the node or the
+    /// strategy of the set.
     fn excuse_foreign_changes(&mut self, server: &SimServer, commit: &SimCommit) {
         if let Actor::Controller(_) = commit.actor {
             self.controller_writes += 1;
             self.excuse_adoption(server, commit);
             return;
         }
-        if !matches!(commit.actor, Actor::User | Actor::Garbage) {
+        if !matches!(commit.actor, Actor::User | Actor::GarbageCollector) {
             return;
         }
         match commit.kind {

@@ -1,4 +1,4 @@
-//! The oracle: a second, simple implementation of the DaemonSet rules, on the authoritative state. It calls no rule of
+//! The oracle, a second, simple implementation of the DaemonSet rules on the authoritative state. It calls no rule of
 //! the engine, so that the engine is not compared with itself.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,13 +15,14 @@ use muster_api::well_known::{
     TAINT_NODE_UNSCHEDULABLE,
 };
 use muster_engine::daemonset::facts::{
-    Affinity, Fact, Kind, Node, NodeRequirement, Pod, Revision, Selector, Set, StatusCounts, Term, Truth,
-    UpdateStrategy,
+    Affinity, ConditionStatus, Fact, Kind, Node, NodeRequirement, Pod, Revision, Selector, Set, StatusCounts,
+    Term, UpdateStrategy,
 };
 
 use crate::server::SimServer;
 
-/// The state of the cluster at one revision per kind: the current state, or the state that a controller saw.
+/// The state of the cluster at one revision of each kind. It is the current state, or the state that a controller had
+/// in its cache.
 #[derive(Debug, Default)]
 pub struct ClusterView {
     pub sets: BTreeMap<ObjectKey, Arc<Set>>,
@@ -79,7 +80,7 @@ impl ClusterView {
         self.nodes.values().filter(|it| is_node_eligible(set, it))
     }
 
-    /// The revision hashes that stand for the current template.
+    /// The hashes of all revisions that are equivalent to the current template.
     pub fn current_hashes(&self, set: &Set) -> BTreeSet<Text> {
         let same = self.revisions_of(set).filter(|it| is_equivalent_revision(set, it));
         same.filter_map(|it| it.hash().cloned()).collect()
@@ -101,6 +102,7 @@ impl ClusterView {
         self.charged_nodes(set, now).len()
     }
 
+    /// Names of the nodes that count against the rollout budget.
     pub fn charged_nodes<'a>(&'a self, set: &'a Set, now: Time) -> Vec<&'a str> {
         let hashes = self.current_hashes(set);
         let new = |it: &Pod| self.has_template_hash(set, it, &hashes);
@@ -114,6 +116,8 @@ impl ClusterView {
         names.into_iter().filter(|name| self.counts_against_budget(set, name, &new, since, now)).collect()
     }
 
+    /// Whether the pod was created from the template of one of these hashes, or from the set's current template
+    /// generation.
     fn has_template_hash(&self, set: &Set, pod: &Pod, hashes: &BTreeSet<Text>) -> bool {
         // A pod that is older than the set got its label from another set.
         let generation = set.template_generation.filter(|_| set.created <= pod.created);
@@ -156,7 +160,7 @@ impl ClusterView {
             untolerated_taints(set, node).into_iter().filter(|it| !is_node_condition_taint(it)).collect();
         if real.is_empty() {
             let before = node.ready.since.is_some_and(|it| since.is_some_and(|since| it < since));
-            let is_not_ready = node.ready.status != Truth::True && !is_node_eligible(set, node);
+            let is_not_ready = node.ready.status != ConditionStatus::True && !is_node_eligible(set, node);
             return !(up || is_not_ready && before && pods.is_empty());
         }
         pods.iter()
@@ -199,18 +203,20 @@ impl ClusterView {
     }
 }
 
+/// Number of nodes that may be unavailable, or have two pods, during a rollout.
 pub fn rollout_budget(set: &Set, desired: usize) -> usize {
     match set.rollout {
         UpdateStrategy::OnDelete => 0,
         UpdateStrategy::Drain(share) | UpdateStrategy::Surge(share) => match share {
-            muster_engine::daemonset::facts::Share::Count(count) => count as usize,
-            muster_engine::daemonset::facts::Share::Percent(percent) => {
+            muster_engine::daemonset::facts::IntOrPercent::Count(count) => count as usize,
+            muster_engine::daemonset::facts::IntOrPercent::Percent(percent) => {
                 (desired * percent as usize).div_ceil(100).max(usize::from(0 < percent))
             }
         },
     }
 }
 
+/// Whether a revision has the set's template, or a template that creates the same pods.
 pub fn is_equivalent_revision(set: &Set, revision: &Revision) -> bool {
     revision.data == set.template.data || revision.identity == Some(set.template.identity)
 }
@@ -240,8 +246,9 @@ pub fn is_pod_available(set: &Set, pod: &Pod, now: Time) -> bool {
         && pod.ready_since.is_some_and(|since| set.min_ready.is_zero() || since + set.min_ready <= now)
 }
 
+/// Whether the node has been Ready=Unknown since before the current revision was created.
 pub fn is_node_lost(node: &Node, current_since: Option<Time>) -> bool {
-    node.ready.status == Truth::Unknown
+    node.ready.status == ConditionStatus::Unknown
         && node.ready.since.is_some_and(|since| current_since.is_some_and(|current| since < current))
 }
 
@@ -261,11 +268,12 @@ pub fn is_taint_tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
     false
 }
 
+/// Whether the node lifecycle controller adds the taint because of a node condition.
 fn is_node_condition_taint(taint: &Taint) -> bool {
     taint.key.as_ref() == TAINT_NODE_NOT_READY || taint.key.as_ref() == TAINT_NODE_UNREACHABLE
 }
 
-/// Whether pods of the set tolerate a taint, by the template's tolerations or the automatic ones.
+/// Whether pods of the set tolerate a taint, by the template's tolerations or by automatic tolerations.
 fn set_tolerates(set: &Set, taint: &Taint) -> bool {
     let raw: serde_json::Value = serde_json::from_str(&set.template.raw).unwrap_or_default();
     let on_host = raw["spec"]["hostNetwork"] == true;
@@ -314,11 +322,13 @@ fn meets_requirement(requirement: &NodeRequirement, node: &Node) -> bool {
     }
 }
 
+/// Whether a pod of the set that is already on the node may stay there.
 pub fn may_keep_pod(set: &Set, node: &Node) -> bool {
     matches_node(set, node)
         && !node.taints.iter().any(|it| it.effect == TaintEffect::NoExecute && !set_tolerates(set, it))
 }
 
+/// Whether the set should run a pod on the node.
 pub fn is_node_eligible(set: &Set, node: &Node) -> bool {
     may_keep_pod(set, node) && untolerated_taints(set, node).is_empty()
 }

@@ -1,4 +1,5 @@
-//! W: invariants of new plans, checked on the state at the revisions from which the plan was made.
+//! Checks of each new plan of a controller, mostly of invariants with the prefix W. A plan is checked on the state at
+//! the revisions from which it was made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -70,7 +71,7 @@ impl InvariantChecks {
         }
     }
 
-    /// W13: cached objects equal the server's objects at the same revision: no rule modifies the cache.
+    /// W13: a cached object equals the server's object at the same revision, because no rule modifies the cache.
     pub(super) fn check_cache<'a>(
         &mut self,
         server: &SimServer,
@@ -91,6 +92,7 @@ impl InvariantChecks {
         }
     }
 
+    /// Checks the claims, revisions, creates, deletes and status of a plan.
     pub(super) fn check_plan(
         &mut self,
         server: &SimServer,
@@ -190,9 +192,9 @@ impl InvariantChecks {
                 None => self.report_violation("W4", || {
                     format!("{} on {:?} is deleted without a reason ({why})", pod.key, pod.target)
                 }),
-                Some(DeletionReason::Replace) => replaced += 1,
-                Some(DeletionReason::Moved) => left += 1,
-                Some(DeletionReason::Free | DeletionReason::SupersededAvailable) => {}
+                Some(DeletionReason::ReplacesReadyPod) => replaced += 1,
+                Some(DeletionReason::NodeIneligible) => left += 1,
+                Some(DeletionReason::OutsideBudget | DeletionReason::SupersededAvailable) => {}
                 Some(DeletionReason::SupersededTooEarly) => {
                     self.report_violation("W7", || {
                         format!("{} is deleted before its replacement is available", pod.key)
@@ -250,7 +252,7 @@ impl InvariantChecks {
         let _ = view;
     }
 
-    /// Checks W15 and W16 on the changes of the revision history.
+    /// Checks W15 and W16 on the changes of a plan to the revision history.
     fn check_revision_history(&mut self, view: &ClusterView, set: &Set, plan: &Plan) {
         for step in &plan.steps {
             match step {
@@ -325,27 +327,31 @@ impl InvariantChecks {
     }
 }
 
-/// An allowed reason to delete a pod, and its effect on the budget.
+/// The reason for the delete of a pod, and how the delete counts against the rollout budget.
 enum DeletionReason {
-    /// The pod is not available: the delete does not count against the budget.
-    Free,
-    /// The pod is available, and its node is without a pod afterwards.
-    Replace,
+    /// The delete does not count against the budget.
+    OutsideBudget,
+    /// The pod is ready, and the delete leaves its node without a ready pod. The delete counts against the budget.
+    ReplacesReadyPod,
+    /// With surge: the new pod on the node is available.
     SupersededAvailable,
+    /// With surge: the new pod on the node is not available yet, but the old pod is ready.
     SupersededTooEarly,
-    /// The pod's node is no longer eligible.
-    Moved,
+    /// With surge: the pod is ready, and its node is no longer eligible.
+    NodeIneligible,
 }
 
-/// The reason for which a pod may be deleted; `None` if it must stay.
+/// The reason for which a pod may be deleted. Returns `None` if the pod must stay.
 fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Option<DeletionReason> {
     let target = pod.target.as_deref()?;
     if oracle::has_pod_finished(pod) {
-        return Some(DeletionReason::Free);
+        return Some(DeletionReason::OutsideBudget);
     }
-    let Some(node) = view.nodes.get(target) else { return (!pod.bound).then_some(DeletionReason::Free) };
+    let Some(node) = view.nodes.get(target) else {
+        return (!pod.bound).then_some(DeletionReason::OutsideBudget);
+    };
     if !oracle::may_keep_pod(set, node) || (!pod.bound && !oracle::is_node_eligible(set, node)) {
-        return Some(DeletionReason::Free);
+        return Some(DeletionReason::OutsideBudget);
     }
     let is_new = view.has_current_template(set, pod);
     let others: Vec<_> =
@@ -356,7 +362,7 @@ fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Opt
         UpdateStrategy::Surge(_) => {
             if others.iter().any(|it| view.has_current_template(set, it) == is_new && is_kept_before(it, pod))
             {
-                return Some(DeletionReason::Free);
+                return Some(DeletionReason::OutsideBudget);
             }
             if is_new {
                 return None;
@@ -369,16 +375,21 @@ fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Opt
                 return Some(if oracle::is_pod_ready(pod) {
                     DeletionReason::SupersededTooEarly
                 } else {
-                    DeletionReason::Free
+                    DeletionReason::OutsideBudget
                 });
             }
             let kept = stays_despite_taint(view, set, pod, clock);
-            (!oracle::is_node_eligible(set, node) && !kept)
-                .then(|| if oracle::is_pod_ready(pod) { DeletionReason::Moved } else { DeletionReason::Free })
+            (!oracle::is_node_eligible(set, node) && !kept).then(|| {
+                if oracle::is_pod_ready(pod) {
+                    DeletionReason::NodeIneligible
+                } else {
+                    DeletionReason::OutsideBudget
+                }
+            })
         }
         UpdateStrategy::Drain(_) | UpdateStrategy::OnDelete => {
             if others.iter().any(|it| is_kept_before(it, pod)) {
-                return Some(DeletionReason::Free);
+                return Some(DeletionReason::OutsideBudget);
             }
             if is_new || set.rollout == UpdateStrategy::OnDelete || stays_despite_taint(view, set, pod, clock)
             {
@@ -387,12 +398,16 @@ fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Opt
             if oracle::is_node_lost(node, view.current_revision_created(set)) {
                 return None;
             }
-            Some(if oracle::is_pod_ready(pod) { DeletionReason::Replace } else { DeletionReason::Free })
+            Some(if oracle::is_pod_ready(pod) {
+                DeletionReason::ReplacesReadyPod
+            } else {
+                DeletionReason::OutsideBudget
+            })
         }
     }
 }
 
-/// Whether an old pod stays because neither it nor the template tolerates a taint of its node.
+/// Whether an old pod stays because neither the pod nor the template tolerates a taint of its node.
 fn stays_despite_taint(view: &ClusterView, set: &Set, pod: &Pod, _clock: Time) -> bool {
     let Some(node) = pod.target.as_ref().and_then(|it| view.nodes.get(it)) else { return false };
     if oracle::is_node_eligible(set, node) {

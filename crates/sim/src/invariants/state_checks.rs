@@ -1,4 +1,4 @@
-//! S: invariants that hold after every step.
+//! Checks of invariants with the prefix S, which hold after every step.
 
 use muster_api::time::Time;
 use muster_engine::daemonset::facts::{Fact, Kind, Set, UpdateStrategy};
@@ -34,7 +34,8 @@ impl InvariantChecks {
         }
     }
 
-    /// S1: at most one pod per node; with surge an old and a new one, and at most two terminating pods of a revision.
+    /// S1: a set has at most one pod on a node. With surge, it may have an old and a new pod, and at most two
+    /// terminating pods of one revision.
     fn check_one_pod_per_node(
         &mut self,
         server: &SimServer,
@@ -65,7 +66,7 @@ impl InvariantChecks {
         }
     }
 
-    /// S2: an object has at most one controller, in the same namespace.
+    /// S2: an object has at most one controller owner, in the same namespace.
     fn check_owners(&mut self, server: &SimServer, commit: &SimCommit) {
         let Some(object) = server.object(commit.kind, &commit.key) else { return };
         let owners = object["metadata"]["ownerReferences"].as_array();
@@ -80,7 +81,7 @@ impl InvariantChecks {
         }
     }
 
-    /// S4: a watch delivers events in order, once and without a gap.
+    /// S4: a watch delivers each event once, in order and without gaps.
     pub fn check_delivered_event(
         &mut self,
         server: &SimServer,
@@ -110,7 +111,7 @@ impl InvariantChecks {
         }
     }
 
-    /// S4 on the store itself: its revision is that of the last commit.
+    /// S4 for the store: the revision of the store is the revision of the last commit.
     pub fn check_store_revision(&mut self, server: &SimServer, _now: Time) {
         let counted = server.log.last().map_or(muster_store::Store::FIRST_REVISION, |it| it.revision);
         if server.store.revision() != counted {

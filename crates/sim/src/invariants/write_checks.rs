@@ -1,4 +1,5 @@
-//! W: invariants of writes, checked on the server's state when the write arrives.
+//! Checks of each write of a controller, mostly of invariants with the prefix W. A write is checked on the server's
+//! state when the write arrives.
 
 use std::time::Duration;
 
@@ -79,6 +80,8 @@ impl InvariantChecks {
         }
     }
 
+    /// Checks a request after the server has applied or rejected it. `before` is the revision of the server before the
+    /// request.
     #[allow(clippy::too_many_arguments)]
     pub fn check_applied_request(
         &mut self,
@@ -134,7 +137,7 @@ impl InvariantChecks {
         }
     }
 
-    /// W10: a release removes the set's own owner reference, and nothing else.
+    /// W10: a release removes only the set's own owner reference.
     fn check_release(&mut self, set: &Set, body: &Value) {
         let meta = &body["metadata"];
         let only = json!([{"$patch": "delete", "uid": set.uid.as_ref()}]);
@@ -157,8 +160,8 @@ impl InvariantChecks {
         }
     }
 
-    /// W2: at most one pod per node, despite crashes and stale caches. Pods that a user or the garbage collector
-    /// changed after the plan was made are ignored.
+    /// W2: a set creates at most one pod on a node, even after crashes and with stale caches. Pods that a user or the
+    /// garbage collector changed after the plan was made are ignored.
     fn check_at_most_one(
         &mut self,
         server: &SimServer,
@@ -176,7 +179,7 @@ impl InvariantChecks {
         let theirs = |key: &muster_api::meta::ObjectKey| {
             let mut later =
                 server.log.iter().rev().take_while(|it| pods_at < it.revision).filter(|it| it.key == *key);
-            later.any(|it| matches!(it.actor, Actor::User | Actor::Garbage))
+            later.any(|it| matches!(it.actor, Actor::User | Actor::GarbageCollector))
         };
         let here: Vec<_> = view
             .pods_on(current, node)
@@ -199,8 +202,8 @@ impl InvariantChecks {
         }
     }
 
-    /// W5 on the actual state: the number of nodes whose available pod a rollout deleted, and that have had none since,
-    /// is within the budget.
+    /// W5 on the server's state: the number of nodes that are without an available pod because a rollout deleted it is
+    /// within the budget.
     fn check_budget(&mut self, server: &SimServer, decided: &PlanBasis, set: &Set, pod: &Pod, now: Time) {
         let (clock, hash) = (decided.clock, &decided.plan.hash);
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid).cloned() else { return };
@@ -247,19 +250,21 @@ impl InvariantChecks {
         }
     }
 
-    /// Whether the budget may have become smaller since the deletes: a percentage of fewer nodes, or a changed
-    /// strategy.
+    /// Whether the budget may have become smaller since the deletes, because it is a percentage of fewer nodes or
+    /// because the strategy changed.
     fn may_budget_have_shrunk(&self, server: &SimServer, set: &Set) -> bool {
         let edited = server.log.iter().any(|it| {
             it.kind == Kind::Sets && it.key == set.key && it.actor == Actor::User && 1 < set.generation
         });
-        let percent =
-            matches!(set.rollout, UpdateStrategy::Drain(muster_engine::daemonset::facts::Share::Percent(_)));
+        let percent = matches!(
+            set.rollout,
+            UpdateStrategy::Drain(muster_engine::daemonset::facts::IntOrPercent::Percent(_))
+        );
         let resized = edited && count_strategies(server, set) > 1;
         percent || resized
     }
 
-    /// W3: a new pod has the labels, owner, affinity, tolerations and spec that the template demands.
+    /// W3: a new pod has the labels, owner, affinity, tolerations and spec that follow from the template.
     fn check_new_pod(&mut self, set: &Set, node: &str, body: &Value) {
         let template: Value = serde_json::from_str(&set.template.raw).unwrap_or_default();
         let meta = &body["metadata"];
@@ -333,7 +338,7 @@ impl InvariantChecks {
         }
     }
 
-    /// S5: the hash of a new pod is that of a revision with the pod's template.
+    /// S5: the revision hash of a new pod is the hash of a revision with the pod's template.
     fn check_new_pod_hash(&mut self, server: &SimServer, decided: &PlanBasis, set: &Set, body: &Value) {
         let hash = body["metadata"]["labels"][LABEL_CONTROLLER_REVISION_HASH].as_str().unwrap_or_default();
         let view = ClusterView::at_revisions(server, &decided.snapshot);
@@ -417,7 +422,7 @@ impl InvariantChecks {
         }
     }
 
-    /// W15: the collision count rises only if another revision has the name of the new one.
+    /// W15: the collision count increases only if another revision has the name of the new revision.
     fn check_collision(&mut self, server: &SimServer, decided: &PlanBasis, of: &Set) {
         let name = decided.plan.steps.iter().find_map(|it| match it {
             RevisionWrite::Create { name, .. } => Some(name.clone()),
@@ -442,7 +447,7 @@ impl InvariantChecks {
         }
     }
 
-    /// W14 (slow start): creates are sent in batches of 1, 2, 4 …, and stop after the first batch with a failure.
+    /// W14 (slow start): creates are sent in batches of 1, 2, 4 …, and no batch is sent after a batch with a failure.
     fn check_slow_start(&mut self, decided: &PlanBasis, set: &Set) {
         let key = (decided.replica, set.key.clone());
         let Some(batches) = self.batches.get_mut(&key) else { return };
@@ -465,7 +470,8 @@ impl InvariantChecks {
         }
     }
 
-    /// W14 (failed-pod backoff): finished pods of a node are deleted after 1 s, 2 s, 4 s …, within one process.
+    /// W14 (failed-pod backoff): one process deletes successive finished pods on a node at intervals of at least 1 s, 2
+    /// s, 4 s ….
     fn check_backoff(&mut self, server: &SimServer, decided: &PlanBasis, set: &Set, pod: &Pod) {
         let Some(node) = pod.target.clone() else { return };
         if server
@@ -493,7 +499,7 @@ impl InvariantChecks {
     }
 }
 
-/// Number of distinct update strategies that a set has had.
+/// Number of distinct update strategies that a set has had so far.
 fn count_strategies(server: &SimServer, set: &Set) -> usize {
     let versions = server.facts_between(Kind::Sets, &set.key, 0, u64::MAX);
     let mut seen: Vec<UpdateStrategy> = Vec::new();

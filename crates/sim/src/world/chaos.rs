@@ -1,4 +1,4 @@
-//! Injects faults into processes and nodes, with the probabilities of the seed's fault rates.
+//! Injects faults into processes and nodes, with the seed's fault rates.
 
 use std::time::Duration;
 
@@ -10,8 +10,9 @@ use super::{SimTask, World};
 use crate::server::Actor;
 
 impl World {
+    /// Injects random faults and user actions, and schedules the next injection.
     pub fn inject_faults(&mut self) {
-        self.schedule_after(Duration::from_millis(500), SimTask::Chaos);
+        self.schedule_after(Duration::from_millis(500), SimTask::InjectFaults);
         for replica in 0..self.replicas.len() {
             if self.rng.chance(self.fault_rates.crash) {
                 self.crash_replica(replica);
@@ -34,7 +35,7 @@ impl World {
             let dead = self.kubelets.get(&node).is_some_and(|it| !it.alive);
             if dead { self.reboot_node(&node) } else { self.crash_node(&node) }
         }
-        if self.rng.chance(self.fault_rates.agent_crash)
+        if self.rng.chance(self.fault_rates.kubelet_crash)
             && let Some(node) = self.random_node()
         {
             self.restart_kubelet_of(&node);
@@ -44,8 +45,8 @@ impl World {
         {
             self.crash_random_container(&node);
         }
-        if self.rng.chance(self.fault_rates.user) && 0 < self.user_budget {
-            self.user_budget -= 1;
+        if self.rng.chance(self.fault_rates.user) && 0 < self.user_actions_left {
+            self.user_actions_left -= 1;
             self.execute_random_user_action();
         }
     }
@@ -55,13 +56,13 @@ impl World {
         self.rng.pick(&nodes).cloned()
     }
 
-    /// Ends all faults: crashed processes and nodes come back, and all images behave well.
+    /// Ends all faults. Crashed nodes are rebooted, the faults of replicas end, and all images become ready.
     pub fn end_all_faults(&mut self) {
         self.fault_rates.turn_off_faults();
-        self.user_budget = 0;
+        self.user_actions_left = 0;
         self.image_behaviours.clear();
         self.server.quota = None;
-        (self.scheduler_runs, self.garbage_runs) = (true, true);
+        (self.scheduler_runs, self.garbage_collector_runs) = (true, true);
         for index in 0..self.replicas.len() {
             self.end_replica_faults(index);
         }

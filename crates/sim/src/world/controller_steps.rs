@@ -1,4 +1,4 @@
-//! Steps of the built-in controllers, and delivery of watch events to them.
+//! Executes the steps of the built-in controllers, and delivers watch events to them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::controllers::{ControllerStep, SimController, StepContext, WatchSource
 impl World {
     pub fn step_controller(&mut self, controller: SimController, process_number: u64, step: ControllerStep) {
         let runs = match controller {
-            SimController::Garbage => self.garbage_runs,
+            SimController::GarbageCollector => self.garbage_collector_runs,
             SimController::NodeLifecycle => true,
             SimController::Scheduler => self.scheduler_runs,
         };
@@ -46,7 +46,7 @@ impl World {
         for controller in controllers {
             let Some(process) = self.controllers.get_mut(&controller) else { continue };
             let process_number = process.process_number();
-            if let Some(step) = process.delivery_for(WatchSource::Commits(kind)) {
+            if let Some(step) = process.schedule_delivery_step(WatchSource::Commits(kind)) {
                 let delay = self.random_delay();
                 self.schedule_after(delay, SimTask::ControllerStep { controller, process_number, step });
             }
@@ -57,7 +57,7 @@ impl World {
     pub fn schedule_lease_delivery(&mut self) {
         let Some(process) = self.controllers.get_mut(&SimController::NodeLifecycle) else { return };
         let process_number = process.process_number();
-        if let Some(step) = process.delivery_for(WatchSource::Leases) {
+        if let Some(step) = process.schedule_delivery_step(WatchSource::Leases) {
             let delay = self.random_delay();
             self.schedule_after(
                 delay,

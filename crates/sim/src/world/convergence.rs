@@ -1,4 +1,4 @@
-//! Runs the cluster until it has converged, and checks that it stays so.
+//! Runs the cluster until it has converged, and checks that it stays converged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,12 @@ use crate::invariants::{InvariantChecks, Violation};
 use crate::kubelet::ImageBehaviour;
 use crate::server::Actor;
 
-/// Time within which the cluster must converge: well above the longest backoff of a failed pod, fifteen minutes.
+/// Time within which the cluster must converge. It is much longer than the longest backoff of a failed pod, fifteen
+/// minutes.
 pub(super) const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(2400);
 
 impl World {
-    /// Runs until the cluster has converged; otherwise records a violation.
+    /// Runs until the cluster has converged. Records a violation if it does not converge in time.
     pub fn run_until_converged(&mut self) {
         self.run_until_converged_within(self.convergence_timeout);
     }
@@ -46,7 +47,7 @@ impl World {
         }
     }
 
-    /// L5: if restarted controllers converge where the old processes did not, a wake-up was lost.
+    /// L5: if the cluster converges only after the controllers are restarted, the old processes have lost a wake-up.
     fn check_lost_wakeup(&mut self, violation: Violation) {
         for index in 0..self.replicas.len() {
             self.crash_replica(index);
@@ -70,7 +71,7 @@ impl World {
             && !self.has_pending_writes()
     }
 
-    /// Whether the leader still has writes to make or a retry pending.
+    /// Whether the leader still has writes to make, or has a pending retry.
     fn has_pending_writes(&self) -> bool {
         let Some(leader) = self.replicas.iter().find(|it| it.is_leader) else { return true };
         let (mut planner, clock) = (leader.controller.planner().from_scratch(), leader.local_time(self.now));
@@ -85,7 +86,7 @@ impl World {
         })
     }
 
-    /// The first difference between the cluster and its desired state; `None` if it has converged.
+    /// The first difference between the cluster and its desired state. Returns `None` if the cluster has converged.
     pub fn first_difference(&self) -> Option<Violation> {
         let view = ClusterView::current(&self.server);
         let fail = |invariant, detail| Some(Violation { invariant, detail });
@@ -105,7 +106,7 @@ impl World {
                 return fail("L11", format!("{} fits its node and is not bound", pod.key));
             }
         }
-        if self.garbage_runs {
+        if self.garbage_collector_runs {
             let is_on_deleted_node =
                 |it: &&Arc<Pod>| it.target.as_ref().is_some_and(|it| !view.nodes.contains_key(it));
             if let Some(pod) = view.pods.values().filter(|it| it.bound).find(is_on_deleted_node) {
@@ -117,18 +118,18 @@ impl World {
         let check = ConvergenceCheck {
             view: &view,
             clock,
-            dead: names.filter(is_dead).cloned().collect(),
-            never_ready: view
+            dead_nodes: names.filter(is_dead).cloned().collect(),
+            never_ready_pods: view
                 .pods
                 .values()
                 .filter(|it| self.can_never_be_ready(it))
                 .map(|it| it.key.clone())
                 .collect(),
-            refuses_pods: self.server.rejects_new_pods(),
+            rejects_new_pods: self.server.rejects_new_pods(),
         };
         for set in view.sets.values() {
             if set.deleting {
-                if self.garbage_runs && !self.is_blocked_by_finalizer(set) {
+                if self.garbage_collector_runs && !self.is_blocked_by_finalizer(set) {
                     return fail("L6", format!("{} is being deleted, and is never removed", set.key));
                 }
                 continue;
@@ -165,15 +166,15 @@ impl World {
         })
     }
 
-    /// Whether a pod can never become ready, because of its image or its node.
+    /// Whether a pod can never become ready, because of its image or because its node shuts down.
     fn can_never_be_ready(&self, pod: &Pod) -> bool {
         let image = self.pod_image(&pod.key);
         let node = pod.target.as_ref().and_then(|it| self.kubelets.get(it));
-        self.image_behaviours.get(&image).copied().unwrap_or_default() != ImageBehaviour::Good
+        self.image_behaviours.get(&image).copied().unwrap_or_default() != ImageBehaviour::BecomesReady
             || node.is_some_and(|it| it.shutting_down)
     }
 
-    /// L9: in a converged cluster the controllers write nothing, neither the running processes nor restarted ones.
+    /// L9: in a converged cluster the controllers write nothing, neither the running processes nor restarted processes.
     pub fn check_stays_converged(&mut self) {
         if self.violation().is_some() {
             return;

@@ -1,5 +1,5 @@
-//! The simulated cluster, on one thread with virtual time: API server, controller replicas, built-in controllers,
-//! kubelets and users, driven by a queue of tasks. The same seed always produces the same run.
+//! The simulated cluster: API server, controller replicas, built-in controllers, kubelets and users. A queue of tasks
+//! drives the cluster on one thread with simulated time. The same seed always produces the same run.
 
 mod chaos;
 mod controller_steps;
@@ -32,59 +32,37 @@ use crate::trace::Trace;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SimTask {
     /// Delivers the next watch event of a kind to a replica's cache.
-    Deliver {
-        replica: usize,
-        process_number: u64,
-        kind: Kind,
-    },
+    DeliverEvent { replica: usize, process_number: u64, kind: Kind },
     /// A replica reconciles the next key of its work queue.
-    Reconcile {
-        replica: usize,
-        process_number: u64,
-    },
+    Reconcile { replica: usize, process_number: u64 },
     /// A replica's request reaches the API server.
-    Call {
-        replica: usize,
-        process_number: u64,
-        call: usize,
-    },
+    HandleRequest { replica: usize, process_number: u64, call: usize },
     /// The API server's response reaches the replica.
-    Response {
-        replica: usize,
-        process_number: u64,
-        call: usize,
-    },
-    Timer {
-        replica: usize,
-        process_number: u64,
-        key: ObjectKey,
-    },
-    Renew {
-        replica: usize,
-        process_number: u64,
-    },
-    Restart {
-        replica: usize,
-    },
-    Resume {
-        replica: usize,
-    },
-    Kubelet(Text),
+    DeliverResponse { replica: usize, process_number: u64, call: usize },
+    /// The delay after which a replica reconciles a set again has passed.
+    FireTimer { replica: usize, process_number: u64, key: ObjectKey },
+    /// A replica renews the Lease, or tries to acquire it.
+    RenewLease { replica: usize, process_number: u64 },
+    /// A replica starts after a crash.
+    StartReplica { replica: usize },
+    /// A frozen replica resumes.
+    ResumeReplica { replica: usize },
+    /// The kubelet of a node runs an iteration of its sync loop.
+    SyncKubelet(Text),
     /// All live nodes send their heartbeats.
-    Heartbeats,
+    SendHeartbeats,
     /// A built-in controller takes a step.
-    ControllerStep {
-        controller: SimController,
-        process_number: u64,
-        step: ControllerStep,
-    },
-    Bookmark,
+    ControllerStep { controller: SimController, process_number: u64, step: ControllerStep },
+    /// All watches without pending events get a bookmark.
+    SendBookmarks,
     /// Injects random faults into nodes and processes.
-    Chaos,
-    User,
+    InjectFaults,
+    /// A user executes a random action.
+    RandomUserAction,
 }
 
-/// Maximum number of steps in [`World::run_for`]: a run takes some thousands, and more means a hot loop.
+/// Maximum total number of steps that [`World::run_for`] allows. A run takes some thousands of steps, so more steps
+/// mean a hot loop.
 const RUN_STEPS_MAX: u64 = 100_000;
 
 /// The simulated cluster.
@@ -109,18 +87,20 @@ pub struct World {
     tasks: BTreeMap<(Time, u64), SimTask>,
     sequence: u64,
     seen_commits: usize,
-    /// Number of controller writes and of delivered watch events so far: an [`InjectedFault`] names one of them.
+    /// Number of controller writes so far. An [`InjectedFault`] can name a write by this number.
     pub writes: usize,
+    /// Number of delivered watch events so far. An [`InjectedFault`] can name an event by this number.
     pub deliveries: usize,
     /// Time of each kubelet's next scheduled sync.
     pub kubelet_sync_due: BTreeMap<Text, Time>,
     pub scheduler_runs: bool,
-    pub garbage_runs: bool,
-    pub user_budget: u64,
-    /// Maximum number of steps of the whole run; more mean a hot loop.
+    pub garbage_collector_runs: bool,
+    /// Number of random user actions that may still be executed.
+    pub user_actions_left: u64,
+    /// Maximum number of steps of the whole run. More steps mean a hot loop.
     pub steps_max: u64,
     pub convergence_timeout: Duration,
-    /// Fault of the next controller write, regardless of the fault rates.
+    /// Fault that the next controller write gets, regardless of the fault rates.
     pub next_fault: Option<WriteFault>,
 }
 
@@ -150,8 +130,8 @@ impl World {
             deliveries: 0,
             kubelet_sync_due: BTreeMap::new(),
             scheduler_runs: true,
-            garbage_runs: true,
-            user_budget: 0,
+            garbage_collector_runs: true,
+            user_actions_left: 0,
             steps_max: 2_000_000,
             convergence_timeout: CONVERGENCE_TIMEOUT,
             next_fault: None,
@@ -167,7 +147,7 @@ impl World {
         for replica in 0..self.replicas.len() {
             self.start_replica(replica);
         }
-        self.schedule_after(Duration::from_millis(10), SimTask::Heartbeats);
+        self.schedule_after(Duration::from_millis(10), SimTask::SendHeartbeats);
         for controller in self.controllers.keys().copied().collect::<Vec<_>>() {
             let delay = self.random_delay();
             self.schedule_after(
@@ -175,8 +155,8 @@ impl World {
                 SimTask::ControllerStep { controller, process_number: 0, step: ControllerStep::Start },
             );
         }
-        self.schedule_after(Duration::from_secs(30), SimTask::Bookmark);
-        self.schedule_after(Duration::from_millis(500), SimTask::Chaos);
+        self.schedule_after(Duration::from_secs(30), SimTask::SendBookmarks);
+        self.schedule_after(Duration::from_millis(500), SimTask::InjectFaults);
         self.process_new_commits();
     }
 
@@ -185,12 +165,12 @@ impl World {
         self.tasks.insert((self.now + delay, self.sequence), task);
     }
 
-    /// A random delay, up to the network latency of the fault rates.
+    /// A random delay, at most the maximum network latency of the fault rates.
     pub fn random_delay(&mut self) -> Duration {
         Duration::from_micros(self.rng.between(100, self.fault_rates.lag_ms.max(1) * 1000))
     }
 
-    /// Executes the next task. Returns `false` if there is none.
+    /// Executes the next task. Returns `false` if no task is scheduled.
     pub fn execute_next_task(&mut self) -> bool {
         let Some(((at, _), task)) = self.tasks.pop_first() else { return false };
         self.now = self.now.max(at);
@@ -201,36 +181,38 @@ impl World {
             self.checks.report_violation("W14", || format!("{steps} steps without an end: a hot loop"));
         }
         match task {
-            SimTask::Deliver { replica, process_number, kind } => {
+            SimTask::DeliverEvent { replica, process_number, kind } => {
                 self.deliver_event(replica, process_number, kind)
             }
             SimTask::Reconcile { replica, process_number } => {
                 self.reconcile_next_key(replica, process_number)
             }
-            SimTask::Call { replica, process_number, call } => {
+            SimTask::HandleRequest { replica, process_number, call } => {
                 self.handle_replica_request(replica, process_number, call)
             }
-            SimTask::Response { replica, process_number, call } => {
+            SimTask::DeliverResponse { replica, process_number, call } => {
                 self.deliver_response(replica, process_number, call)
             }
-            SimTask::Timer { replica, process_number, key } => self.fire_timer(replica, process_number, &key),
-            SimTask::Renew { replica, process_number } => self.renew_lease(replica, process_number),
-            SimTask::Restart { replica } => self.start_replica(replica),
-            SimTask::Resume { replica } => self.resume_replica(replica),
-            SimTask::Kubelet(node) => self.sync_kubelet(&node),
-            SimTask::Heartbeats => self.send_heartbeats(),
+            SimTask::FireTimer { replica, process_number, key } => {
+                self.fire_timer(replica, process_number, &key)
+            }
+            SimTask::RenewLease { replica, process_number } => self.renew_lease(replica, process_number),
+            SimTask::StartReplica { replica } => self.start_replica(replica),
+            SimTask::ResumeReplica { replica } => self.resume_replica(replica),
+            SimTask::SyncKubelet(node) => self.sync_kubelet(&node),
+            SimTask::SendHeartbeats => self.send_heartbeats(),
             SimTask::ControllerStep { controller, process_number, step } => {
                 self.step_controller(controller, process_number, step)
             }
-            SimTask::Bookmark => self.send_bookmarks(),
-            SimTask::Chaos => self.inject_faults(),
-            SimTask::User => self.execute_random_user_action(),
+            SimTask::SendBookmarks => self.send_bookmarks(),
+            SimTask::InjectFaults => self.inject_faults(),
+            SimTask::RandomUserAction => self.execute_random_user_action(),
         }
         self.process_new_commits();
         true
     }
 
-    /// Schedules the delivery of new commits to all watches, and checks the invariants on them.
+    /// Schedules the delivery of new commits to all watches, and checks the invariants on the new commits.
     pub fn process_new_commits(&mut self) {
         while let Some(commit) = self.server.log.get(self.seen_commits).cloned() {
             self.seen_commits += 1;
@@ -273,11 +255,11 @@ impl World {
     pub fn schedule_kubelet_sync_at(&mut self, node: &Text, at: Time) {
         if self.kubelet_sync_due.get(node).is_none_or(|earlier| at < *earlier) {
             self.kubelet_sync_due.insert(node.clone(), at);
-            self.schedule_after(at.since(self.now), SimTask::Kubelet(node.clone()));
+            self.schedule_after(at.since(self.now), SimTask::SyncKubelet(node.clone()));
         }
     }
 
-    /// Runs for a duration of virtual time, or until an invariant is violated.
+    /// Runs for a duration of simulated time, or until an invariant is violated.
     pub fn run_for(&mut self, span: Duration) {
         let end = self.now + span;
         while self.violation().is_none() {
@@ -303,29 +285,29 @@ impl World {
     }
 
     pub fn has_user_task(&self) -> bool {
-        self.tasks.values().any(|it| *it == SimTask::User)
+        self.tasks.values().any(|it| *it == SimTask::RandomUserAction)
     }
 
-    /// Whether no delivery, request or response is pending; periodic tasks and timers do not count.
+    /// Whether no delivery, request or response is pending. Periodic tasks and timers do not count.
     pub fn has_no_pending_requests(&self) -> bool {
         self.replicas.iter().all(Replica::has_no_work)
             && !self.tasks.values().any(|task| {
                 matches!(
                     task,
-                    SimTask::Deliver { .. }
-                        | SimTask::Call { .. }
-                        | SimTask::Response { .. }
+                    SimTask::DeliverEvent { .. }
+                        | SimTask::HandleRequest { .. }
+                        | SimTask::DeliverResponse { .. }
                         | SimTask::ControllerStep {
-                            step: ControllerStep::Deliver(_)
-                                | ControllerStep::Call(_)
-                                | ControllerStep::Answer(_),
+                            step: ControllerStep::DeliverEvent(_)
+                                | ControllerStep::SendRequest(_)
+                                | ControllerStep::ReceiveResponse(_),
                             ..
                         }
                 )
             })
     }
 
-    /// The pods of each node as text, one line per node, for assertions.
+    /// The pods of each node as text for assertions, with one line per node.
     pub fn pods_by_node(&self) -> String {
         let mut lines: BTreeMap<Text, Vec<String>> =
             self.server.nodes.keys().map(|it| (it.clone(), Vec::new())).collect();

@@ -1,4 +1,4 @@
-//! Nodes and their kubelets: they are added, send heartbeats, crash and restart.
+//! Adds nodes with their kubelets, sends their heartbeats, and crashes and restarts them.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl World {
 
     /// All live nodes renew their Lease and set their Ready condition to True.
     pub fn send_heartbeats(&mut self) {
-        self.schedule_after(HEARTBEAT_INTERVAL, SimTask::Heartbeats);
+        self.schedule_after(HEARTBEAT_INTERVAL, SimTask::SendHeartbeats);
         let clock = self.now.to_rfc3339();
         let alive = self.kubelets.iter().filter(|(_, it)| it.alive).map(|(node, _)| node.clone());
         let alive: Vec<Text> = alive.filter(|it| self.server.nodes.contains_key(it)).collect();
@@ -40,11 +40,11 @@ impl World {
     pub fn crash_node(&mut self, node: &Text) {
         if let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| it.alive) {
             (kubelet.alive, kubelet.dead_since) = (false, Some(self.now));
-            self.trace.add_line(self.now, || format!("node {node} crashes_node"));
+            self.trace.add_line(self.now, || format!("node {node} crashes"));
         }
     }
 
-    /// Reboots a dead node: its containers are stopped, and a new kubelet finds them.
+    /// Reboots a crashed node. Its containers are stopped, and a new kubelet process starts.
     pub fn reboot_node(&mut self, node: &Text) {
         if let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| !it.alive) {
             kubelet.reboot(self.now);
@@ -79,7 +79,8 @@ impl World {
         }
     }
 
-    /// One sync loop iteration of a kubelet: reads its bound pods and containers, and syncs each changed pod.
+    /// Runs one iteration of a kubelet's sync loop, which reads its bound pods and their containers, and syncs each
+    /// changed pod.
     pub fn sync_kubelet(&mut self, node: &Text) {
         if self.kubelet_sync_due.get(node).is_some_and(|at| *at <= self.now) {
             self.kubelet_sync_due.remove(node);

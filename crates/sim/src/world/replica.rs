@@ -1,5 +1,5 @@
-//! A replica of the DaemonSet controller: the shipped controller with lagging watches, a Lease, and a process that can
-//! crash, freeze or lose its network.
+//! A replica of the DaemonSet controller. It runs the shipped controller with lagging watches and a Lease, in a process
+//! that can crash, freeze or lose its network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,18 +20,20 @@ use crate::invariants::PlanBasis;
 use crate::rng::Rng;
 use crate::server::{Actor, store_key_prefix};
 
-/// Lease duration, renew deadline and retry period: upstream's defaults.
+/// Lease duration, renew deadline and retry period of leader election. The values are upstream's defaults.
 pub const LEASE_DURATION: Duration = Duration::from_secs(15);
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// Timeout of a write, shorter than the difference between lease duration and renew deadline. A slower write is not
-/// applied.
+/// Timeout of a write. It is shorter than the difference between lease duration and renew deadline. A write that takes
+/// longer is not applied.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The Lease for leader election: holder (replica and process) and expiry.
+/// The Lease for leader election.
 #[derive(Clone, Debug, Default)]
 pub struct LeaderLease {
+    /// Index and process number of the replica that holds the Lease.
     pub holder: Option<(usize, u64)>,
+    /// Expiry of the Lease.
     pub until: Time,
 }
 
@@ -39,11 +41,11 @@ pub struct LeaderLease {
 #[derive(Debug)]
 pub struct Replica {
     pub alive: bool,
-    /// Number of process starts; tasks of an earlier process are ignored.
+    /// Number of process starts and crashes. Tasks of an earlier process are ignored.
     pub process_number: u64,
     /// Clock skew in microseconds.
     skew: i64,
-    /// Clock skew without clock steps, to which the clock returns when faults stop.
+    /// Clock skew without clock steps. The clock returns to it when faults stop.
     usual_skew: i64,
     frozen: bool,
     /// Tasks that were due while the process was frozen.
@@ -68,12 +70,12 @@ pub struct Replica {
 struct RequestInFlight {
     call: SetCall,
     sent_at: Time,
-    /// The response as a value and as it is sent.
+    /// The response as a value, and the outcome that the controller gets.
     response: Option<(Response, Outcome)>,
     decided: PlanBasis,
 }
 
-/// Maximum number of plans in execution: the shipped default.
+/// Maximum number of plans in execution, which is the shipped default.
 const WORKERS: usize = 16;
 
 impl Replica {
@@ -126,7 +128,7 @@ impl Replica {
 }
 
 impl World {
-    /// Starts a new process with empty caches, and lists all kinds, possibly from an API server that lags behind.
+    /// Starts a new process with empty caches. It lists all kinds, possibly from an API server that lags behind.
     pub fn start_replica(&mut self, index: usize) {
         let settings = self.settings;
         let replica = &mut self.replicas[index];
@@ -150,7 +152,7 @@ impl World {
             self.relist_kind(index, kind, self.server.revision().saturating_sub(lag).max(1));
         }
         let delay = self.random_delay();
-        self.schedule_after(delay, SimTask::Renew { replica: index, process_number });
+        self.schedule_after(delay, SimTask::RenewLease { replica: index, process_number });
     }
 
     pub fn crash_replica(&mut self, index: usize) {
@@ -163,16 +165,16 @@ impl World {
         replica.process_number += 1;
         self.checks.drop_replica_records(index);
         let delay = Duration::from_millis(self.rng.between(100, 20_000));
-        self.schedule_after(delay, SimTask::Restart { replica: index });
+        self.schedule_after(delay, SimTask::StartReplica { replica: index });
     }
 
-    /// Freezes the process; its pending tasks run after it resumes.
+    /// Freezes the process of a replica. Tasks that are due while it is frozen run after the process resumes.
     pub fn freeze_replica(&mut self, index: usize, span: Duration) {
         let replica = &mut self.replicas[index];
         if replica.alive && !replica.frozen {
             replica.frozen = true;
             self.trace.add_line(self.now, || format!("replica {index} freezes for {span:?}"));
-            self.schedule_after(span, SimTask::Resume { replica: index });
+            self.schedule_after(span, SimTask::ResumeReplica { replica: index });
         }
     }
 
@@ -197,6 +199,7 @@ impl World {
         self.trace.add_line(self.now, || format!("the clock of replica {index} steps by {micros} us"));
     }
 
+    /// Whether the process of a task is running. If the process is frozen, the task is deferred.
     fn is_running_or_defer(
         &mut self,
         index: usize,
@@ -246,12 +249,12 @@ impl World {
         replica.delivering.insert(kind);
         let stuck = replica.stuck_until.get(&kind).copied().unwrap_or_default().since(self.now);
         let delay = self.random_delay() + stuck;
-        self.schedule_after(delay, SimTask::Deliver { replica: index, process_number, kind });
+        self.schedule_after(delay, SimTask::DeliverEvent { replica: index, process_number, kind });
     }
 
-    /// Sends a bookmark to all watches that have delivered every event.
+    /// Sends a bookmark to all watches that have no pending events.
     pub fn send_bookmarks(&mut self) {
-        self.schedule_after(Duration::from_secs(30), SimTask::Bookmark);
+        self.schedule_after(Duration::from_secs(30), SimTask::SendBookmarks);
         let revision = self.server.revision();
         for index in 0..self.replicas.len() {
             for kind in Kind::ALL {
@@ -274,7 +277,7 @@ impl World {
     }
 
     pub fn deliver_event(&mut self, index: usize, process_number: u64, kind: Kind) {
-        if !self.is_running_or_defer(index, process_number, || SimTask::Deliver {
+        if !self.is_running_or_defer(index, process_number, || SimTask::DeliverEvent {
             replica: index,
             process_number,
             kind,
@@ -322,7 +325,7 @@ impl World {
         self.wake_worker(index);
     }
 
-    /// The position in the commit log of the next commit that a replica has not seen.
+    /// The position in the commit log of the next commit of a kind that was not delivered to a replica.
     fn next_event(&mut self, index: usize, kind: Kind) -> Option<usize> {
         let cursor = self.replicas[index].cursors.get(&kind).copied()?;
         self.next_event_after_revision(kind, cursor)
@@ -332,7 +335,7 @@ impl World {
         self.next_event_after_revision(kind, self.server.log[at].revision)
     }
 
-    /// The next event of the store's watch, as a position in the commit log.
+    /// The next event of the store's watch after a revision, as a position in the commit log.
     fn next_event_after_revision(&self, kind: Kind, revision: u64) -> Option<usize> {
         let event = self.server.store.commits_since(store_key_prefix(kind), revision).ok()?.next()?.revision;
         self.server.log.binary_search_by_key(&event, |it| it.revision).ok()
@@ -418,7 +421,7 @@ impl World {
             if let Some(at) = plan.wake_at {
                 let (now, delay) = (self.now, at.since(decided.clock));
                 self.replicas[index].timers.insert(key.clone(), now + delay);
-                self.schedule_after(delay, SimTask::Timer { replica: index, process_number, key });
+                self.schedule_after(delay, SimTask::FireTimer { replica: index, process_number, key });
             }
             return;
         }
@@ -440,7 +443,7 @@ impl World {
             replica.calls.push(RequestInFlight { call, sent_at: now, response: None, decided });
             let call = replica.calls.len() - 1;
             let delay = self.random_delay();
-            self.schedule_after(delay, SimTask::Call { replica: index, process_number, call });
+            self.schedule_after(delay, SimTask::HandleRequest { replica: index, process_number, call });
         }
         let replica = &mut self.replicas[index];
         if replica.controller.is_executing(key) {
@@ -464,7 +467,7 @@ impl World {
         replica.is_leader && fresh
     }
 
-    /// A request reaches the API server, even if the replica that sent it has crashed meanwhile.
+    /// A request reaches the API server, even if the replica that sent the request has crashed.
     pub fn handle_replica_request(&mut self, index: usize, process_number: u64, at: usize) {
         if self.replicas[index].process_number != process_number && self.replicas[index].calls.len() <= at {
             return;
@@ -535,7 +538,7 @@ impl World {
         };
         let sent = self.encode_response(&key, &call, &response);
         self.replicas[index].calls[at].response = Some((response, sent));
-        self.schedule_after(delay, SimTask::Response { replica: index, process_number, call: at });
+        self.schedule_after(delay, SimTask::DeliverResponse { replica: index, process_number, call: at });
     }
 
     fn next_write_fault(&mut self, is_read: bool) -> Option<WriteFault> {
@@ -561,7 +564,7 @@ impl World {
     }
 
     pub fn deliver_response(&mut self, index: usize, process_number: u64, at: usize) {
-        if !self.is_running_or_defer(index, process_number, || SimTask::Response {
+        if !self.is_running_or_defer(index, process_number, || SimTask::DeliverResponse {
             replica: index,
             process_number,
             call: at,
@@ -585,7 +588,7 @@ impl World {
         self.continue_execution(index, &key, calls);
     }
 
-    /// The response as the API server sends it.
+    /// Encodes a response as the API server sends it.
     fn encode_response(&self, key: &ObjectKey, call: &Call, response: &Response) -> Outcome {
         let object = |kind: Kind, key: &ObjectKey| Outcome::Done(self.server.object_json(kind, key).to_vec());
         let body: Value = match (response, call) {
@@ -611,7 +614,7 @@ impl World {
     }
 
     pub fn fire_timer(&mut self, index: usize, process_number: u64, key: &ObjectKey) {
-        if !self.is_running_or_defer(index, process_number, || SimTask::Timer {
+        if !self.is_running_or_defer(index, process_number, || SimTask::FireTimer {
             replica: index,
             process_number,
             key: key.clone(),
@@ -627,12 +630,13 @@ impl World {
     }
 
     pub fn renew_lease(&mut self, index: usize, process_number: u64) {
-        if !self
-            .is_running_or_defer(index, process_number, || SimTask::Renew { replica: index, process_number })
-        {
+        if !self.is_running_or_defer(index, process_number, || SimTask::RenewLease {
+            replica: index,
+            process_number,
+        }) {
             return;
         }
-        self.schedule_after(RETRY_PERIOD, SimTask::Renew { replica: index, process_number });
+        self.schedule_after(RETRY_PERIOD, SimTask::RenewLease { replica: index, process_number });
         let clock = self.replicas[index].local_time(self.now);
         if self.now < self.replicas[index].cut_off_until {
             if RENEW_DEADLINE < clock.since(self.replicas[index].renewed_at) {
@@ -662,7 +666,7 @@ impl World {
         }
     }
 
-    /// Ends the process of a leader that has lost its Lease; a new process starts.
+    /// Ends the process of a leader that has lost its Lease. A new process starts later.
     fn stop_leading(&mut self, index: usize) {
         if self.replicas[index].is_leader {
             self.crash_replica(index);
@@ -799,7 +803,7 @@ fn plan_summary(plan: &Plan) -> String {
 }
 
 impl World {
-    /// Ends the faults of a replica: clock steps, network partition and stalled watches.
+    /// Ends the clock steps, the network partition and the stalled watches of a replica.
     pub fn end_replica_faults(&mut self, index: usize) {
         let now = self.now;
         let replica = &mut self.replicas[index];
@@ -815,7 +819,7 @@ impl World {
         }
     }
 
-    /// Enqueues all sets on the leader. In a converged cluster no write may result.
+    /// Enqueues all sets on the leader. In a converged cluster, the leader must not write anything then.
     pub fn enqueue_all_sets(&mut self) {
         for index in 0..self.replicas.len() {
             let keys: Vec<ObjectKey> = self.replicas[index].controller.planner().keys().cloned().collect();

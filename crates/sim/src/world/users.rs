@@ -1,4 +1,4 @@
-//! Executes user actions on the cluster, and draws random ones.
+//! Executes user actions on the cluster, and draws random user actions.
 
 use std::time::Duration;
 
@@ -20,30 +20,30 @@ impl World {
     pub fn execute_user_action(&mut self, action: &UserAction) {
         self.trace.add_line(self.now, || format!("user: {action:?}"));
         match action {
-            UserAction::Template { set, number } => self.edit_set(set, |it| {
+            UserAction::ChangeTemplate { set, number } => self.edit_set(set, |it| {
                 let name = it["metadata"]["name"].as_str().unwrap_or_default();
                 it["spec"]["template"]["spec"]["containers"][0]["image"] = format!("{name}:{number}").into();
             }),
-            UserAction::Strategy { set, strategy } => {
+            UserAction::ChangeStrategy { set, strategy } => {
                 let strategy = strategy.clone();
                 self.edit_set(set, |it| it["spec"]["updateStrategy"] = parse_strategy(&strategy));
             }
-            UserAction::MinReady { set, seconds } => self.edit_set(set, |it| it["spec"]["minReadySeconds"] = (*seconds).into()),
-            UserAction::History { set, limit } => self.edit_set(set, |it| it["spec"]["revisionHistoryLimit"] = (*limit).into()),
-            UserAction::Tolerate { set, key } => self.edit_set(set, |it| {
+            UserAction::ChangeMinReadySeconds { set, seconds } => self.edit_set(set, |it| it["spec"]["minReadySeconds"] = (*seconds).into()),
+            UserAction::ChangeRevisionHistoryLimit { set, limit } => self.edit_set(set, |it| it["spec"]["revisionHistoryLimit"] = (*limit).into()),
+            UserAction::ChangeTolerations { set, key } => self.edit_set(set, |it| {
                 it["spec"]["template"]["spec"]["tolerations"] =
                     key.iter().map(|key| json!({"key": key, "operator": "Exists"})).collect();
             }),
-            UserAction::NodeSelector { set, label } => self.edit_set(set, |it| {
+            UserAction::ChangeNodeSelector { set, label } => self.edit_set(set, |it| {
                 it["spec"]["template"]["spec"]["nodeSelector"] =
                     label.as_ref().map_or_else(|| json!({}), |(key, value)| json!({ key: value }));
             }),
-            UserAction::Defaulted { set } => self.edit_set(set, |it| {
+            UserAction::ApplyNewDefaults { set } => self.edit_set(set, |it| {
                 it["spec"]["template"]["spec"]["containers"][0]["terminationMessagePolicy"] = "File".into();
                 it["spec"]["template"]["spec"]["restartPolicy"] = "Always".into();
             }),
-            UserAction::SelectAll { set } => self.edit_set(set, |it| it["spec"]["selector"] = json!({})),
-            UserAction::ForeignCondition { set } => self.edit_set(set, |it| {
+            UserAction::EmptySelector { set } => self.edit_set(set, |it| it["spec"]["selector"] = json!({})),
+            UserAction::AddForeignCondition { set } => self.edit_set(set, |it| {
                 let mut conditions = it["status"]["conditions"].as_array().cloned().unwrap_or_default();
                 conditions.retain(|it| it["type"] != "StatusUpdate");
                 conditions.push(json!({"type": "StatusUpdate", "status": "True", "reason": "E2E", "message": "set from outside"}));
@@ -51,7 +51,7 @@ impl World {
                 it["status"]["ofANewerCluster"] = "kept".into();
             }),
             UserAction::DeleteSet { set, how } => self.delete_set(&parse_object_key(set), *how),
-            UserAction::Add { line } => self.add_scenario_objects(line),
+            UserAction::AddObject { line } => self.add_scenario_objects(line),
             UserAction::DeletePod { pod, force } => {
                 if let Some(key) = self.find_pod(pod) {
                     let _ = self.server.delete(Kind::Pods, &key, None, None, *force, Actor::User);
@@ -59,12 +59,12 @@ impl World {
             }
             UserAction::OrphanPod { pod } => self.edit_pod(pod, |it| it["metadata"]["ownerReferences"] = json!([])),
             UserAction::RelabelPod { pod } => self.edit_pod(pod, |it| it["metadata"]["labels"]["app"] = "debug".into()),
-            UserAction::HoldPod { pod } => self.edit_pod(pod, |it| it["metadata"]["finalizers"] = json!(["example.com/hold"])),
-            UserAction::FreePod { pod } => self.edit_pod(pod, |it| it["metadata"]["finalizers"] = json!([])),
-            UserAction::RehashPod { pod, hash } => {
+            UserAction::AddPodFinalizer { pod } => self.edit_pod(pod, |it| it["metadata"]["finalizers"] = json!(["example.com/hold"])),
+            UserAction::RemovePodFinalizers { pod } => self.edit_pod(pod, |it| it["metadata"]["finalizers"] = json!([])),
+            UserAction::ChangePodRevisionHash { pod, hash } => {
                 self.edit_pod(pod, |it| it["metadata"]["labels"][LABEL_CONTROLLER_REVISION_HASH] = hash.as_str().into());
             }
-            UserAction::Impostor { set, node } => self.create_lookalike_pod(set, node),
+            UserAction::CreateLookalikePod { set, node } => self.create_lookalike_pod(set, node),
             UserAction::DuplicateRevision { set } => self.duplicate_revision(set),
             UserAction::DeleteRevision { set } => {
                 if let Some(key) = self.newest_revision(set) {
@@ -85,18 +85,18 @@ impl World {
                     });
                 }
             }
-            UserAction::SquatRevision { set, number } => self.create_colliding_revision(set, *number),
-            UserAction::Label { node, key, value } => self.edit_node(node, |it| match value {
+            UserAction::CreateCollidingRevision { set, number } => self.create_colliding_revision(set, *number),
+            UserAction::LabelNode { node, key, value } => self.edit_node(node, |it| match value {
                 Some(value) => it["metadata"]["labels"][key] = value.as_str().into(),
                 None => drop(it["metadata"]["labels"].as_object_mut().and_then(|it| it.remove(key))),
             }),
-            UserAction::Taint { node, key, effect } => self.edit_node(node, |it| {
+            UserAction::TaintNode { node, key, effect } => self.edit_node(node, |it| {
                 let mut taints = it["spec"]["taints"].as_array().cloned().unwrap_or_default();
                 taints.retain(|it| it["key"] != **key || it["effect"] != **effect);
                 taints.push(json!({"key": key, "effect": effect}));
                 it["spec"]["taints"] = taints.into();
             }),
-            UserAction::Untaint { node, key } => self.edit_node(node, |it| {
+            UserAction::UntaintNode { node, key } => self.edit_node(node, |it| {
                 let mut taints = it["spec"]["taints"].as_array().cloned().unwrap_or_default();
                 taints.retain(|it| it["key"] != **key);
                 it["spec"]["taints"] = taints.into();
@@ -106,30 +106,30 @@ impl World {
                 let _ = self.server.delete(Kind::Nodes, &ObjectKey::new("", name.clone()), None, None, true, Actor::User);
                 self.kubelets.remove(&name);
             }
-            UserAction::Kill { node } => self.crash_node(&Text::from(node.as_str())),
-            UserAction::Revive { node } => self.reboot_node(&Text::from(node.as_str())),
-            UserAction::CrashAgent { node } => self.restart_kubelet_of(&Text::from(node.as_str())),
-            UserAction::ShutDown { node } => {
+            UserAction::CrashNode { node } => self.crash_node(&Text::from(node.as_str())),
+            UserAction::RebootNode { node } => self.reboot_node(&Text::from(node.as_str())),
+            UserAction::RestartKubelet { node } => self.restart_kubelet_of(&Text::from(node.as_str())),
+            UserAction::ShutDownNode { node } => {
                 if let Some(kubelet) = self.kubelets.get_mut(node.as_str()) {
                     kubelet.shutting_down = true;
                 }
                 self.schedule_kubelet_sync(&Text::from(node.as_str()));
             }
-            UserAction::SlowStop { node, seconds } => {
+            UserAction::ChangeContainerStopDelay { node, seconds } => {
                 if let Some(kubelet) = self.kubelets.get_mut(node.as_str()) {
-                    kubelet.stop = Duration::from_secs(*seconds);
+                    kubelet.stop_delay = Duration::from_secs(*seconds);
                 }
             }
-            UserAction::ImageBehaviour { image, behaviour } => {
+            UserAction::ChangeImageBehaviour { image, behaviour } => {
                 self.image_behaviours.insert(image.clone(), *behaviour);
                 let nodes: Vec<Text> = self.kubelets.keys().cloned().collect();
                 nodes.iter().for_each(|it| self.schedule_kubelet_sync(it));
             }
-            UserAction::Quota { max } => self.server.quota = *max,
-            UserAction::Terminate { terminating } => self.server.namespace_terminating = *terminating,
-            UserAction::Scheduler { runs } => self.set_scheduler_enabled(*runs),
-            UserAction::Garbage { runs } => self.garbage_runs = *runs,
-            UserAction::Crash => {
+            UserAction::ChangePodQuota { max } => self.server.quota = *max,
+            UserAction::MarkNamespaceTerminating { terminating } => self.server.namespace_terminating = *terminating,
+            UserAction::ToggleScheduler { runs } => self.set_scheduler_enabled(*runs),
+            UserAction::ToggleGarbageCollector { runs } => self.garbage_collector_runs = *runs,
+            UserAction::CrashReplicas => {
                 for index in 0..self.replicas.len() {
                     self.crash_replica(index);
                 }
@@ -139,21 +139,21 @@ impl World {
                     self.crash_replica(leader);
                 }
             }
-            UserAction::Freeze { seconds } => {
+            UserAction::FreezeLeader { seconds } => {
                 let leader = self.replicas.iter().position(|it| it.is_leader).unwrap_or(0);
                 self.freeze_replica(leader, Duration::from_secs(*seconds));
             }
-            UserAction::Stick { kind, seconds } => self.stall_watches(*kind, Duration::from_secs(*seconds)),
-            UserAction::StepClock { seconds } => {
+            UserAction::StallWatches { kind, seconds } => self.stall_watches(*kind, Duration::from_secs(*seconds)),
+            UserAction::StepClocks { seconds } => {
                 for index in 0..self.replicas.len() {
                     self.step_clock(index, seconds * 1_000_000);
                 }
             }
-            UserAction::Resync => self.enqueue_all_sets(),
+            UserAction::ResyncSets => self.enqueue_all_sets(),
             UserAction::Wait { seconds } => self.run_for(Duration::from_secs(*seconds)),
-            UserAction::Settle => self.run_until_converged(),
-            UserAction::SettleWithin { seconds } => self.run_until_converged_within(Duration::from_secs(*seconds)),
-            UserAction::NoAnswer { applied } => {
+            UserAction::WaitUntilConverged => self.run_until_converged(),
+            UserAction::WaitUntilConvergedWithin { seconds } => self.run_until_converged_within(Duration::from_secs(*seconds)),
+            UserAction::LoseNextResponse { applied } => {
                 let fault = if *applied { WriteFault::LostApplied } else { WriteFault::LostNotApplied };
                 self.next_fault = Some(fault);
             }
@@ -173,37 +173,37 @@ impl World {
         let pods: Vec<String> = self.server.pods.keys().map(|it| it.name.to_string()).collect();
         let set = self.rng.pick(&sets).cloned();
         let node = self.rng.pick(&nodes).cloned();
-        let pod = self.rng.pick(&pods).cloned().map(ScriptPodRef::Named);
+        let pod = self.rng.pick(&pods).cloned().map(ScriptPodRef::ByName);
         let taint = || "gpu".to_owned();
         Some(match self.rng.below(35) {
-            0..=5 => UserAction::Template { set: set?, number: self.rng.between(1, 4) },
-            6 => UserAction::Strategy { set: set?, strategy: self.random_strategy() },
-            7 => UserAction::MinReady { set: set?, seconds: self.rng.below(3) * 5 },
-            8 => UserAction::History { set: set?, limit: self.rng.below(4) },
+            0..=5 => UserAction::ChangeTemplate { set: set?, number: self.rng.between(1, 4) },
+            6 => UserAction::ChangeStrategy { set: set?, strategy: self.random_strategy() },
+            7 => UserAction::ChangeMinReadySeconds { set: set?, seconds: self.rng.below(3) * 5 },
+            8 => UserAction::ChangeRevisionHistoryLimit { set: set?, limit: self.rng.below(4) },
             9 => {
                 let key = self.rng.chance(500).then(taint);
-                UserAction::Tolerate { set: set?, key }
+                UserAction::ChangeTolerations { set: set?, key }
             }
-            10 => UserAction::ForeignCondition { set: set? },
+            10 => UserAction::AddForeignCondition { set: set? },
             11..=13 => UserAction::DeletePod { pod: pod?, force: self.rng.chance(300) },
             14 => UserAction::OrphanPod { pod: pod? },
             15 => UserAction::RelabelPod { pod: pod? },
-            16 => UserAction::HoldPod { pod: pod? },
-            17 | 18 => UserAction::FreePod { pod: pod? },
-            19 => UserAction::Impostor { set: set?, node: node? },
+            16 => UserAction::AddPodFinalizer { pod: pod? },
+            17 | 18 => UserAction::RemovePodFinalizers { pod: pod? },
+            19 => UserAction::CreateLookalikePod { set: set?, node: node? },
             20 => UserAction::DuplicateRevision { set: set? },
             21 => UserAction::DeleteRevision { set: set? },
             22 => UserAction::OrphanRevision { set: set? },
-            23 => UserAction::SquatRevision { set: set?, number: self.rng.between(1, 4) },
+            23 => UserAction::CreateCollidingRevision { set: set?, number: self.rng.between(1, 4) },
             24 => {
                 let value = self.rng.chance(700).then(|| "a".to_owned());
-                UserAction::Label { node: node?, key: "zone".into(), value }
+                UserAction::LabelNode { node: node?, key: "zone".into(), value }
             }
             25 => {
                 let effect = if self.rng.chance(600) { "NoSchedule" } else { "NoExecute" };
-                UserAction::Taint { node: node?, key: taint(), effect: effect.into() }
+                UserAction::TaintNode { node: node?, key: taint(), effect: effect.into() }
             }
-            26 | 27 => UserAction::Untaint { node: node?, key: taint() },
+            26 | 27 => UserAction::UntaintNode { node: node?, key: taint() },
             28 => UserAction::RemoveNode { node: node? },
             29 => {
                 let number = self.rng.below(6);
@@ -211,35 +211,35 @@ impl World {
                 if nodes.contains(&name) {
                     return None;
                 }
-                UserAction::Add { line: format!("node {name} label=zone:a") }
+                UserAction::AddObject { line: format!("node {name} label=zone:a") }
             }
             30 => {
                 let image = format!("{}:{}", set?, self.rng.between(1, 4));
                 let behaviours = [
-                    ImageBehaviour::Good,
+                    ImageBehaviour::BecomesReady,
                     ImageBehaviour::NeverReady,
-                    ImageBehaviour::Fails,
-                    ImageBehaviour::Ends,
-                    ImageBehaviour::KillsNode,
-                    ImageBehaviour::Crashes,
+                    ImageBehaviour::PodFails,
+                    ImageBehaviour::Completes,
+                    ImageBehaviour::CrashesNode,
+                    ImageBehaviour::CrashLoops,
                 ];
-                UserAction::ImageBehaviour { image, behaviour: *self.rng.pick(&behaviours)? }
+                UserAction::ChangeImageBehaviour { image, behaviour: *self.rng.pick(&behaviours)? }
             }
             31 => {
                 let label = self.rng.chance(500).then(|| ("zone".to_owned(), "a".to_owned()));
-                UserAction::NodeSelector { set: set?, label }
+                UserAction::ChangeNodeSelector { set: set?, label }
             }
             32 => {
                 let how = [SetDeletion::Background, SetDeletion::Foreground, SetDeletion::Orphan];
                 UserAction::DeleteSet { set: set?, how: *self.rng.pick(&how)? }
             }
-            33 => UserAction::RehashPod { pod: pod?, hash: "edited".into() },
+            33 => UserAction::ChangePodRevisionHash { pod: pod?, hash: "edited".into() },
             _ => {
                 let name = ["d", "e"][usize::try_from(self.rng.below(2)).unwrap_or(0)];
                 if sets.iter().any(|it| it == name) {
                     return None;
                 }
-                UserAction::Add { line: format!("set {name} template={}", self.rng.between(1, 4)) }
+                UserAction::AddObject { line: format!("set {name} template={}", self.rng.between(1, 4)) }
             }
         })
     }
@@ -272,10 +272,10 @@ impl World {
 
     fn find_pod(&self, pod: &ScriptPodRef) -> Option<ObjectKey> {
         match pod {
-            ScriptPodRef::Named(name) => {
+            ScriptPodRef::ByName(name) => {
                 Some(parse_object_key(name)).filter(|it| self.server.object(Kind::Pods, it).is_some())
             }
-            ScriptPodRef::Of { set, node } => {
+            ScriptPodRef::OnNode { set, node } => {
                 let uid = &self.server.sets.get(&parse_object_key(set))?.uid;
                 let mut pods = self.server.pods.values();
                 let found =
@@ -299,7 +299,7 @@ impl World {
         let _ = self.server.delete(Kind::Sets, key, None, None, false, Actor::User);
     }
 
-    /// Adds the objects of scenario lines. The server assigns UIDs and names as usual.
+    /// Adds the objects of scenario lines. The server assigns UIDs and names as for other creates.
     pub fn add_scenario_objects(&mut self, text: &str) {
         let lines = format!("now {}\n{}", self.now.as_micros() / 1_000_000 - scenario::EPOCH_S, text);
         let world = scenario::parse(&lines).unwrap_or_else(|it| panic!("{it}"));

@@ -470,7 +470,7 @@ impl Log for Small {
         Ok(())
     }
 
-    fn has_reserve(&mut self) -> bool {
+    fn has_write_space(&mut self) -> bool {
         self.0.lock().unwrap().1 == 4
     }
 

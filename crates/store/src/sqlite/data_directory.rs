@@ -1,4 +1,5 @@
-//! Opens the database of a data directory, after checking that it is complete and belongs to the directory's cluster.
+//! Opens the database of a data directory, and checks that the database is complete and belongs to the directory's
+//! cluster.
 
 use std::fs;
 use std::io;
@@ -11,9 +12,9 @@ use uuid::Uuid;
 
 use super::disk_reserve::DiskReserve;
 use super::encryption::{self, EncryptionKeys};
-use super::{COMPANION_SUFFIXES, Sqlite, log_error_from_io, move_aside, wal, with_suffix};
+use super::{JOURNAL_FILE_SUFFIXES, Sqlite, log_error_from_io, move_aside, wal, with_suffix};
+use crate::cluster_marker::{ClusterMarker, ClusterMarkerFile, FileId};
 use crate::local_backend;
-use crate::marker::{ClusterMarker, FileId, MarkerContent};
 use crate::{LogError, Revision, Store};
 
 /// The data directory of a database, with the options for opening it.
@@ -23,8 +24,7 @@ pub struct DataDirectory {
     pub marker: PathBuf,
     /// Whether other files show that the directory already had a cluster.
     pub had_cluster: bool,
-    /// Whether to start a new cluster if the old database cannot be opened. The old files are kept beside the new
-    /// ones.
+    /// Whether to start a new cluster if the old database cannot be opened. The old files are kept under other names.
     pub new_cluster: bool,
 }
 
@@ -34,23 +34,24 @@ pub struct OpenedLog {
     pub log: Sqlite,
     /// Whether the database had no cluster marker before it was opened.
     pub is_adopted: bool,
-    /// Number of Secret rows in clear text although encryption keys are configured: they were written without
+    /// Number of rows with a Secret in clear text, if encryption keys are configured. These rows were written without
     /// keys.
     pub clear_secrets: usize,
 }
 
-/// Detects that the database file or the cluster marker was removed or replaced while the server runs. Clones
-/// share the open files.
+/// Detects that the database file or the cluster marker was removed or replaced while the server runs. Clones share the
+/// open files.
 #[derive(Debug, Clone)]
 pub struct DataFileGuard(Arc<DataFileIdentity>);
 
+/// The files that a [`DataFileGuard`] checks.
 #[derive(Debug)]
 struct DataFileIdentity {
     path: PathBuf,
-    /// Identity of the database file. SQLite keeps the file open, so no other file gets this inode. The file is not
-    /// opened here: closing it would release SQLite's locks.
+    /// Identity of the database file. SQLite keeps the file open, so that no other file gets its inode. The file is not
+    /// opened again here, because closing it would release SQLite's locks.
     file: FileId,
-    marker: ClusterMarker,
+    marker: ClusterMarkerFile,
 }
 
 impl DataFileGuard {
@@ -59,7 +60,7 @@ impl DataFileGuard {
         Ok(Self(Arc::new(DataFileIdentity {
             path: path.to_owned(),
             file,
-            marker: ClusterMarker::open(marker)?,
+            marker: ClusterMarkerFile::open(marker)?,
         })))
     }
 
@@ -67,7 +68,8 @@ impl DataFileGuard {
         self.0.marker.advance_revision(revision);
     }
 
-    /// Rule: a server whose data file or marker was removed or replaced exits: a later start would not find its writes.
+    /// Rule: a server exits if its database file or cluster marker was removed or replaced, because a later start would
+    /// not find its writes.
     pub fn check_files(&self) -> Result<(), LogError> {
         self.check_data_file()?;
         self.0.marker.check_not_replaced()
@@ -89,7 +91,7 @@ impl Sqlite {
         let path = std::path::absolute(path).map_err(|it| log_error_from_io(path, &it))?;
         let open = || {
             if directory.new_cluster {
-                move_unusable_aside(&path, directory)?;
+                move_unusable_database_aside(&path, directory)?;
             }
             let (mut log, is_adopted) = Self::open_checked(&path, directory)?;
             log.apply_encryption_keys(keys)?;
@@ -97,7 +99,7 @@ impl Sqlite {
             Ok(OpenedLog { log, is_adopted, clear_secrets })
         };
         open().map_err(|error| match error {
-            // SQLite reports a companion file that does not fit on the disk as `disk I/O error`.
+            // SQLite reports `disk I/O error` if a `-wal` or `-shm` file does not fit on the disk.
             LogError::Failed { .. } if is_disk_full(&path) => LogError::DiskFull,
             other => other,
         })
@@ -111,8 +113,10 @@ impl Sqlite {
         Ok(usize::try_from(count.map_err(|it| self.log_error(&it))?).unwrap_or(0))
     }
 
+    /// Opens the database and checks it against its cluster marker. Also returns whether an existing database had no
+    /// marker.
     pub(super) fn open_checked(path: &Path, directory: &DataDirectory) -> Result<(Self, bool), LogError> {
-        let marker = MarkerContent::read(&directory.marker).map_err(|error| match error.kind() {
+        let marker = ClusterMarker::read(&directory.marker).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => LogError::Marker { path: directory.marker.clone() },
             _ => log_error_from_io(&directory.marker, &error),
         })?;
@@ -131,7 +135,7 @@ impl Sqlite {
             }
         }
         // Remove partial files of a conversion or restore that was killed.
-        for end in COMPANION_SUFFIXES.into_iter().chain([""]) {
+        for end in JOURNAL_FILE_SUFFIXES.into_iter().chain([""]) {
             let partial = with_suffix(&with_suffix(path, ".partial"), end);
             super::remove_if_exists(&partial).map_err(|it| log_error_from_io(&partial, &it))?;
         }
@@ -148,7 +152,7 @@ impl Sqlite {
         };
         if marker.is_none() {
             let revision = log.last_revision().unwrap_or(0);
-            let write = MarkerContent { uid, revision }.write(&directory.marker);
+            let write = ClusterMarker { uid, revision }.write(&directory.marker);
             write.map_err(|it| log_error_from_io(&directory.marker, &it))?;
         } else {
             log.remove_wal_on_close()?;
@@ -160,7 +164,7 @@ impl Sqlite {
         Ok((log, is_adopted))
     }
 
-    fn check_against_marker(&self, marker: &MarkerContent) -> Result<(), LogError> {
+    fn check_against_marker(&self, marker: &ClusterMarker) -> Result<(), LogError> {
         let found = self.cluster_uid()?;
         if found.as_ref() != Some(&marker.uid) {
             let expected = marker.uid.clone();
@@ -175,8 +179,8 @@ impl Sqlite {
         }
     }
 
-    /// The cluster UID, assigned when the database was created or adopted. Backups, and databases restored from them,
-    /// keep it.
+    /// The UID of the cluster. It is assigned when the database is created or adopted. Backups and restored databases
+    /// keep the UID.
     pub(super) fn cluster_uid(&self) -> Result<Option<String>, LogError> {
         let has_table = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'cluster'";
         let has_table = self.connection.query_row(has_table, [], |it| it.get::<_, i64>(0));
@@ -208,7 +212,7 @@ impl Sqlite {
         self.set_keep_wal(false)
     }
 
-    /// Sets whether closing the database keeps the write-ahead log.
+    /// Sets whether the write-ahead log is kept when the database is closed.
     pub(super) fn set_keep_wal(&self, is_kept: bool) -> Result<(), LogError> {
         let set = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, is_kept);
         set.map(drop).map_err(|it| self.log_error(&it))
@@ -243,14 +247,14 @@ pub(super) fn insert_cluster_uid(transaction: &Transaction<'_>, uid: &str) -> ru
     transaction.execute("INSERT INTO cluster VALUES (?1)", [uid]).map(drop)
 }
 
-/// Whether the file system is full: fewer than 64 KiB are free.
+/// Whether the file system is full: it has less than 64 KiB of free space.
 fn is_disk_full(path: &Path) -> bool {
     let free = |it: rustix::fs::StatVfs| it.f_bavail.saturating_mul(it.f_frsize) < 64 << 10;
     path.parent().is_some_and(|it| rustix::fs::statvfs(it).is_ok_and(free))
 }
 
-/// Prepares a new cluster: moves an unusable database aside, and fails if the existing one can be used.
-fn move_unusable_aside(path: &Path, directory: &DataDirectory) -> Result<(), LogError> {
+/// Prepares a new cluster: moves an unusable database aside. Fails if the existing database can be used.
+fn move_unusable_database_aside(path: &Path, directory: &DataDirectory) -> Result<(), LogError> {
     let existing = DataDirectory { new_cluster: false, ..directory.clone() };
     let opened = Sqlite::open_checked(path, &existing).and_then(|(mut log, _)| {
         log.keep_wal_on_close()?;

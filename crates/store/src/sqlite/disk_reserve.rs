@@ -1,7 +1,8 @@
-//! Reserved disk space. On a full disk it is released piece by piece, so that objects can still be deleted.
+//! The reserve: a file that occupies disk space. On a full disk the file is shortened step by step, so that objects can
+//! still be deleted.
 //!
-//! The blocks of the database file are allocated before a commit is acknowledged: a checkpoint then succeeds on a full
-//! disk, and afterwards SQLite reuses the space of the write-ahead log.
+//! The blocks of the database file are allocated before a commit is acknowledged, so that a checkpoint of the
+//! write-ahead log succeeds on a full disk. After the checkpoint, SQLite reuses the space of the write-ahead log.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,24 +12,24 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
 
-/// Maximum size of the reserve. On a full disk a delete writes a few pages to the write-ahead log, and the deletion of
-/// an object with finalizers writes the object once more. The reserve suffices for several of the largest objects, or
-/// thousands of small ones.
+/// Maximum size of the reserve. On a full disk, a delete writes a few pages to the write-ahead log. The deletion of an
+/// object with finalizers writes the object once more. The reserve is enough to delete several of the largest objects
+/// or thousands of small objects.
 const RESERVE_BYTES_MAX: u64 = 8 << 20;
 
-/// On a small file system the reserve is at most 1/16 of its size.
-const FILE_SYSTEM_FRACTION: u64 = 16;
+/// Divisor that limits the reserve on a small file system: it is at most 1/16 of the file system's size.
+const FILE_SYSTEM_DIVISOR: u64 = 16;
 
-/// Bytes that are released in one step: the size of two of the largest objects.
+/// Number of bytes of the reserve that are released in one step: the size of two of the largest objects.
 const RELEASE_STEP_BYTES: u64 = 3 << 20;
 
-/// Step in which blocks of the database file are allocated, so that most commits allocate none.
+/// Number of bytes for which blocks of the database file are allocated at a time, so that most commits allocate none.
 const ALLOCATION_STEP_BYTES: u64 = 1 << 20;
 
-/// Interval between attempts to refill a released reserve.
+/// Minimum time between attempts to refill a released reserve.
 const REFILL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The reserve file beside the database, and the block allocation of the database file.
+/// The reserve file beside the database, and the allocated blocks of the database file.
 #[derive(Debug)]
 pub(super) struct DiskReserve {
     file: File,
@@ -44,14 +45,14 @@ pub(super) struct DiskReserve {
 }
 
 impl DiskReserve {
-    /// Opens the reserve of a database. A server must start on a full disk, so a reserve that cannot be allocated is
-    /// filled later.
+    /// Opens the reserve of a database. A server must start even on a full disk, so a reserve that cannot be allocated
+    /// now is filled later.
     pub(super) fn open(database: &Path) -> io::Result<Self> {
-        let file = muster_files::open_private(&reserve_path(database))?;
+        let file = muster_files::open_private_file(&reserve_path(database))?;
         let held = file.metadata()?.len();
         let found = fstatvfs(&file)?;
         let bytes =
-            (found.f_blocks.saturating_mul(found.f_frsize) / FILE_SYSTEM_FRACTION).min(RESERVE_BYTES_MAX);
+            (found.f_blocks.saturating_mul(found.f_frsize) / FILE_SYSTEM_DIVISOR).min(RESERVE_BYTES_MAX);
         let database = OpenOptions::new().write(true).open(database)?;
         let mut reserve = Self { file, bytes, held, tried: Instant::now(), database, allocated: 0 };
         reserve.refill_reserve();
@@ -63,7 +64,8 @@ impl DiskReserve {
         self.bytes
     }
 
-    /// Whether the reserve has its target size. Refills a released part once twice as much disk space is free.
+    /// Whether the reserve has its target size. If a part was released, refills it when twice as much disk space is
+    /// free.
     pub(super) fn is_full_size(&mut self) -> bool {
         if self.held < self.bytes && REFILL_INTERVAL <= self.tried.elapsed() {
             self.tried = Instant::now();
@@ -72,7 +74,7 @@ impl DiskReserve {
         self.bytes <= self.held
     }
 
-    /// Releases a piece of the reserve to the file system; returns `false` if nothing is left.
+    /// Releases a piece of the reserve to the file system. Returns `false` if the reserve is empty.
     pub(super) fn release_piece(&mut self) -> bool {
         if self.held == 0 {
             return false;
@@ -101,7 +103,7 @@ impl DiskReserve {
         Ok(())
     }
 
-    /// Updates the allocated length after a checkpoint, which truncates the database file behind its last page.
+    /// Updates the allocated length after a checkpoint, which truncates the database file after its last page.
     pub(super) fn update_after_checkpoint(&mut self) {
         if self.allocated != u64::MAX {
             self.allocated = self.database.metadata().map_or(0, |it| it.len().min(self.allocated));

@@ -1,9 +1,9 @@
 //! Encryption at rest: Secrets are encrypted (sealed) with AES-256-GCM before they are written, and decrypted when they
 //! are read.
 //!
-//! Each value has its own key, derived from the key in the key file and 96 random bits, and another 96 random bits as
-//! nonce, so that nonces do not collide however many values there are. The store key and the revision are authenticated
-//! data: a value cannot be moved to another key or replaced by an older version.
+//! Each value has its own key, which is derived from the key in the key file and 96 random bits. Its nonce is another
+//! 96 random bits. Nonces therefore do not collide, however many values there are. The store key and the revision are
+//! authenticated data, so that a value cannot be moved to another store key or replaced by an older version.
 
 use std::fmt;
 use std::io;
@@ -27,13 +27,12 @@ const KEY_BYTES: usize = 32;
 const SALT_BYTES: usize = 12;
 const NONCE_BYTES: usize = 12;
 
-/// Maximum number of keys in a key file: each rotation adds one, and old keys stay as long as a backup needs them.
+/// Maximum number of keys in a key file. Each rotation adds a key, and old keys stay as long as a backup needs them.
 const KEYS_MAX: usize = 64;
 
 const KEY_FILE_HEADER: &str = "# Keys for Secrets at rest: the first one writes, all of them read. Keep a copy: without it Secrets are lost.\n";
 
-/// The encryption keys of a key file, in file order: the first one encrypts, all of them decrypt. Clones share the
-/// keys.
+/// The encryption keys of a key file, in file order. The first key encrypts. All keys decrypt. Clones share the keys.
 #[derive(Clone)]
 pub struct EncryptionKeys(Arc<Vec<EncryptionKey>>);
 
@@ -50,6 +49,7 @@ impl fmt::Debug for EncryptionKeys {
     }
 }
 
+/// Why a key file could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     #[error("read the encryption keys in {}", path.display())]
@@ -67,7 +67,7 @@ pub enum KeyFileError {
 }
 
 impl EncryptionKeys {
-    /// Reads a key file; fails if users other than its owner may read it.
+    /// Reads a key file. Fails if users other than its owner may read the file.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
         use std::os::unix::fs::MetadataExt as _;
         let failed = |source| KeyFileError::Read { path: path.to_owned(), source };
@@ -109,7 +109,7 @@ impl EncryptionKeys {
         for key in kept.iter().flat_map(|it| it.0.iter()) {
             text.push_str(&format!("{} {}\n", key.id, BASE64.encode(key.secret)));
         }
-        let written = muster_files::write_private(path, text.as_bytes());
+        let written = muster_files::write_private_file(path, text.as_bytes());
         written.map_err(|source| KeyFileError::Write { path: path.to_owned(), source })?;
         Self::read(path)
     }
@@ -123,14 +123,14 @@ impl EncryptionKeys {
         self.0.iter().any(|it| it.id == id)
     }
 
-    /// Encrypts the value of a Secret; `None` for other kinds.
+    /// Encrypts the value of a Secret. Returns `None` for other kinds.
     pub(super) fn encrypt(
         &self,
         key: &str,
         revision: Revision,
         value: &[u8],
     ) -> Result<Option<Vec<u8>>, String> {
-        if !is_secret_key(key) {
+        if !is_key_of_secret(key) {
             return Ok(None);
         }
         let writer = &self.0[0];
@@ -157,7 +157,7 @@ impl EncryptionKeys {
         Ok(Some(sealed))
     }
 
-    /// Decrypts a sealed value; `None` if the value is not sealed.
+    /// Decrypts a sealed value. Returns `None` if the value is not sealed.
     pub(super) fn decrypt(
         &self,
         key: &str,
@@ -186,12 +186,14 @@ impl EncryptionKeys {
 /// Why a sealed value cannot be decrypted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DecryptError {
+    /// The key with this ID is not in the key file.
     NoKey(String),
     /// The value is not the one that was written for this store key at this revision.
     Changed,
 }
 
-pub(super) fn is_secret_key(key: &str) -> bool {
+/// Whether a store key is that of a Secret.
+pub(super) fn is_key_of_secret(key: &str) -> bool {
     key.starts_with(SECRETS_KEY_PREFIX)
 }
 
@@ -201,7 +203,8 @@ fn is_sealed(value: &[u8]) -> bool {
     split_sealed_value(value).is_some()
 }
 
-/// Splits a sealed value into the ID of its encryption key and the remaining bytes; `None` if the value is not sealed.
+/// Splits a sealed value into the ID of its encryption key and the remaining bytes. Returns `None` if the value is not
+/// sealed.
 fn split_sealed_value(value: &[u8]) -> Option<(&str, &[u8])> {
     let rest = value.strip_prefix(SEALED_VALUE_PREFIX)?;
     let end = rest.iter().position(|it| *it == b':')?;

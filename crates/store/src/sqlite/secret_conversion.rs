@@ -13,12 +13,13 @@ use super::{
 use crate::local_backend;
 use crate::{Log as _, LogError};
 
-/// Rule: a database is converted into a new file, which replaces the old one when it is complete, durable and
-/// verified. A crash at any moment leaves either the old file or the new one. The new file shares no row, free
-/// page or log with the old one; freed disk blocks of the old file remain until the file system reuses them.
+/// Rule: a database is converted into a new file, which replaces the old file when it is complete, durable and
+/// verified. A crash at any moment leaves either the old file or the new file. The new file shares no row, free page or
+/// write-ahead log with the old file. The data in freed disk blocks of the old file remains until the file system
+/// reuses them.
 ///
-/// Decrypts with `read` and encrypts with `write`; without `write` all Secrets are stored in clear text. Returns
-/// the number of Secret rows.
+/// Decrypts Secrets with `read` and encrypts them with `write`. If `write` is `None`, all Secrets are stored in clear
+/// text. Returns the number of rows with a Secret.
 pub fn convert_secrets(
     path: &Path,
     directory: &DataDirectory,
@@ -58,7 +59,7 @@ pub fn convert_secrets(
                         .map_err(|why| LogError::Failed { path: path.clone(), why })?,
                     None => None,
                 };
-                secrets += usize::from(encryption::is_secret_key(stored.key));
+                secrets += usize::from(encryption::is_key_of_secret(stored.key));
                 stored.value = sealed.as_deref().unwrap_or(clear);
                 let sum = stored.checksum();
                 let StoredRow { revision, key, is_delete, created, expires_s, index, value } = stored;
@@ -76,7 +77,7 @@ pub fn convert_secrets(
         copy()?;
         transaction.commit().map_err(|it| log_error_from_sqlite(&partial, &it))?;
     }
-    to.sealing = write.cloned().map_or(SecretEncryption::Raw, SecretEncryption::Keys);
+    to.secret_encryption = write.cloned().map_or(SecretEncryption::Raw, SecretEncryption::Keys);
     if local_backend::verify_log(&mut to)? != revision {
         return Err(damaged_error(&partial, "it differs from the database that it was converted from"));
     }
@@ -85,7 +86,7 @@ pub fn convert_secrets(
     from.set_keep_wal(false)?;
     drop(from);
     let replace = || {
-        for end in super::COMPANION_SUFFIXES {
+        for end in super::JOURNAL_FILE_SUFFIXES {
             remove_if_exists(&with_suffix(path, end))?;
         }
         rename_durably(&partial, path)

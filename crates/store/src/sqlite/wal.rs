@@ -1,12 +1,12 @@
-//! Verifies SQLite's write-ahead log before SQLite reads it. SQLite treats the first frame with a wrong checksum as the
-//! end of the log. That is correct after a crash, which leaves one transaction unfinished. If the disk has damaged
-//! frames that were synced earlier, all later commits would be lost silently.
+//! Verifies SQLite's write-ahead log before SQLite reads it. SQLite takes the first frame with a wrong checksum for the
+//! end of the log. This is correct after a crash, which leaves one transaction unfinished. But if the disk has damaged
+//! a frame that was synced earlier, SQLite would silently lose all later commits.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-/// Magic numbers of the log header, one for each byte order of the checksums.
+/// Magic numbers of the write-ahead log's header, one for each byte order of the checksums.
 const WAL_MAGIC_LITTLE_ENDIAN: u32 = 0x377f_0682;
 const WAL_MAGIC_BIG_ENDIAN: u32 = 0x377f_0683;
 
@@ -16,9 +16,9 @@ const FRAME_HEADER_BYTES: usize = 24;
 /// Largest page size of SQLite.
 const PAGE_BYTES_MAX: usize = 65_536;
 
-/// Whether synced transactions can no longer be read. A transaction begins only after the previous one is synced, so if
-/// two or more end at or after a frame with a wrong checksum, the first of them was synced. Damage to the last
-/// transaction cannot be distinguished from a crash.
+/// Whether synced transactions can no longer be read. A transaction begins only after the previous one is synced. If
+/// two or more transactions end at or after a frame with a wrong checksum, the first of them was synced, so the log is
+/// damaged. Damage to the last transaction cannot be distinguished from a crash.
 pub(super) fn is_damaged(path: &Path) -> io::Result<bool> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -53,14 +53,14 @@ pub(super) fn is_damaged(path: &Path) -> io::Result<bool> {
     Ok(1 < lost)
 }
 
-/// The running checksum of the log, starting with the header.
+/// The running checksum of the write-ahead log, starting with the header.
 struct WalChecksum {
     is_big: bool,
     sum: [u32; 2],
 }
 
 impl WalChecksum {
-    /// The checksum after the header; `None` if the header is damaged.
+    /// The checksum after the header, or `None` if the header is damaged.
     fn from_header(header: &[u8; WAL_HEADER_BYTES]) -> Option<Self> {
         let is_big = match read_u32(header, 0) {
             WAL_MAGIC_LITTLE_ENDIAN => false,
@@ -72,6 +72,7 @@ impl WalChecksum {
         (sum.sum == [read_u32(header, 24), read_u32(header, 28)]).then_some(sum)
     }
 
+    /// Adds the next frame to the checksum. Returns whether the frame contains the same checksum.
     fn matches_frame(&mut self, frame: &[u8]) -> bool {
         self.add_bytes(&frame[..8]);
         self.add_bytes(&frame[FRAME_HEADER_BYTES..]);
@@ -94,7 +95,7 @@ fn read_u32(bytes: &[u8], at: usize) -> u32 {
     bytes[at..at + 4].iter().fold(0, |all, it| all << 8 | u32::from(*it))
 }
 
-/// Fills `bytes` from the file; returns `false` at the end of the file.
+/// Fills `bytes` from the file. Returns `false` if the file ends before that.
 fn read_exact_or_end(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
     match file.read_exact(bytes) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),

@@ -43,7 +43,8 @@ fn say(read: Result<Archive, ImageError>) -> String {
     };
     let short = |it: &str| it.chars().take(13).collect::<String>();
     let images = archive.images.iter().map(|it| format!("{:?} is {}", it.names, short(&it.target.digest)));
-    let made = archive.generated.iter().map(|it| format!("made {} {}", short(&it.digest), labels(it)));
+    let made =
+        archive.generated_manifests.iter().map(|it| format!("made {} {}", short(&it.digest), labels(it)));
     let mut wanted: Vec<_> = archive
         .blobs_by_file
         .iter()

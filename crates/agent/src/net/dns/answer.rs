@@ -7,25 +7,25 @@ use hickory_proto::rr::rdata::{A, AAAA, CNAME, NS, PTR, SOA, SRV, TXT};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 use muster_engine::service_proxy::{self as decide, Answer, ProxyState, QueryType, Question};
 
-/// TTL of records in seconds: short, because endpoints change. Upstream: CoreDNS' `ttl`.
+/// TTL of records in seconds. It is short because endpoints change. Upstream: CoreDNS' `ttl`.
 const RECORD_TTL_S: u32 = 5;
 
-/// Largest response over UDP, regardless of the size that the client advertises. Responses stay on this machine,
-/// so fragmentation is no concern.
+/// Maximum size of a response over UDP, even if the client advertises a larger size. Responses stay on this machine, so
+/// fragmentation is not a concern.
 const UDP_RESPONSE_BYTES_MAX: u16 = 4_096;
 
-/// Longest chain of CNAMEs; a longer one is a loop.
+/// Maximum length of a chain of CNAMEs. A longer chain is assumed to be a loop.
 const CNAME_DEPTH_MAX: usize = 8;
 
 /// The data that queries are answered from.
 pub(super) struct ZoneData<'a> {
-    /// The Services and endpoints of the cluster. `None` until the cache is synced: an unknown name may still
+    /// The Services and endpoints of the cluster. `None` until the cache is synced, because an unknown name may still
     /// exist.
     pub(super) proxy_state: Option<&'a ProxyState>,
     pub(super) domain: &'a str,
 }
 
-/// The reaction to a DNS request.
+/// What the DNS server does with a request.
 #[derive(Debug, PartialEq)]
 pub(super) enum DnsReply {
     /// The request is not a query, so no response is sent.
@@ -34,22 +34,23 @@ pub(super) enum DnsReply {
     Respond(Vec<u8>),
     /// Forward the request unchanged to an upstream resolver.
     Forward,
-    /// A CNAME leads outside the cluster: its target must be resolved upstream and added to the response.
+    /// A CNAME has a target outside the cluster. An upstream resolver must resolve the target, and its records are
+    /// added to the response.
     CompleteAlias(Box<PartialResponse>),
 }
 
-/// A response that lacks the records of its last CNAME's target.
+/// A response that lacks the records of the target of its last CNAME.
 #[derive(Debug, PartialEq)]
 pub(super) struct PartialResponse {
     response: Message,
     max: usize,
-    /// The query for the target, to be resolved upstream.
+    /// The query for the target, to be sent to an upstream resolver.
     pub(super) query: Query,
 }
 
-/// Rule: a query in the cluster domain is answered from the service cache; every other query is forwarded to the
-/// node's own resolvers. `turn` is a counter that rotates the order of records.
-pub(super) fn answer_query(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, turn: usize) -> DnsReply {
+/// Rule: a query for a name in the cluster domain is answered from the service cache. Every other query is forwarded to
+/// the node's own resolvers. `rotation` rotates the order of records.
+pub(super) fn answer_query(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, rotation: usize) -> DnsReply {
     let message = match Message::from_vec(request) {
         Ok(message) => message,
         // A response needs the ID of the request.
@@ -78,14 +79,14 @@ pub(super) fn answer_query(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, tu
         ([query], _) if matches!(query.query_type, RecordType::AXFR | RecordType::IXFR) => {
             ResponseCode::Refused
         }
-        ([query], _) => return resolve_query(zone, query, response, max, turn),
+        ([query], _) => return resolve_query(zone, query, response, max, rotation),
         _ => ResponseCode::FormErr,
     };
     response.metadata.response_code = code;
     DnsReply::Respond(encode_with_limit(response, max))
 }
 
-/// A SERVFAIL response, for when no upstream resolver responds.
+/// The SERVFAIL response that is sent if no upstream resolver responds.
 pub(super) fn server_failure(request: &[u8]) -> Option<Vec<u8>> {
     let message = Message::from_vec(request).ok()?;
     let mut response = new_response(&message);
@@ -94,7 +95,7 @@ pub(super) fn server_failure(request: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl PartialResponse {
-    /// Completes the response with the records that the upstream resolver returned; `None` if it did not respond.
+    /// Completes the response with the upstream resolver's response. `None` means that no resolver responded.
     pub(super) fn complete_alias(self, rest: Option<&[u8]>) -> Vec<u8> {
         let Self { mut response, max, query } = self;
         match rest.and_then(|it| Message::from_vec(it).ok()).filter(|it| it.queries.contains(&query)) {
@@ -128,7 +129,7 @@ fn resolve_query(
     query: &Query,
     mut response: Message,
     max: usize,
-    turn: usize,
+    rotation: usize,
 ) -> DnsReply {
     let mut name = query.name.clone();
     for _ in 0..CNAME_DEPTH_MAX {
@@ -162,7 +163,7 @@ fn resolve_query(
                 }
                 let count = records.len();
                 for at in 0..count {
-                    add_record(&mut response, &name, zone.domain, &records[(turn + at) % count]);
+                    add_record(&mut response, &name, zone.domain, &records[(rotation + at) % count]);
                 }
                 return DnsReply::Respond(encode_with_limit(response, max));
             }

@@ -14,22 +14,22 @@ use tokio::time::{Instant, timeout};
 
 use crate::address_limits::AddressLimits;
 
-/// Maximum number of queries in flight; further ones are refused.
+/// Maximum number of queries in flight. Further queries are refused.
 const QUERIES_MAX: usize = 256;
 
 /// Maximum number of queries in flight from one client, so that one pod cannot exhaust the limit.
 const QUERIES_PER_CLIENT_MAX: usize = 32;
 
-/// Timeout for the response of one resolver; clients retry after 5 s.
+/// Timeout for the response of one resolver. Clients retry after 5 s.
 const RESOLVER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum number of resolvers that are tried.
+/// Maximum number of resolvers that are tried for one query.
 const RESOLVERS_MAX: usize = 2;
 
 /// Interval at which `resolv.conf` is read again.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The upstream resolvers of systemd-resolved: its stub on loopback cannot be reached from other network
-/// namespaces.
+/// File with the upstream resolvers of systemd-resolved. The stub resolver on the loopback address cannot be reached
+/// from other network namespaces.
 const SYSTEMD_RESOLV_CONF: &str = "/run/systemd/resolve/resolv.conf";
 
 /// Forwards queries to the resolvers of a `resolv.conf`.
@@ -38,21 +38,27 @@ pub(super) struct Forwarder {
     /// Address of this DNS server, which is excluded from the resolvers.
     own_address: IpAddr,
     queries: Semaphore,
-    shares: Arc<AddressLimits>,
+    queries_by_client: Arc<AddressLimits>,
     resolvers: Mutex<Option<(Instant, Vec<IpAddr>)>>,
 }
 
 impl Forwarder {
     pub(super) fn new(file: &Path, own: IpAddr) -> Self {
         let queries = Semaphore::new(QUERIES_MAX);
-        let shares = AddressLimits::new(QUERIES_PER_CLIENT_MAX);
-        Self { resolv_conf: file.to_owned(), own_address: own, queries, shares, resolvers: Mutex::default() }
+        let queries_by_client = AddressLimits::new(QUERIES_PER_CLIENT_MAX);
+        Self {
+            resolv_conf: file.to_owned(),
+            own_address: own,
+            queries,
+            queries_by_client,
+            resolvers: Mutex::default(),
+        }
     }
 
-    /// Forwards a request and returns the first conclusive response, or else the last inconclusive one. `None` if
-    /// no resolver responded or too many queries are in flight.
+    /// Forwards a request and returns the first conclusive response, or else the last inconclusive response. Returns
+    /// `None` if no resolver responded or if too many queries are in flight.
     pub(super) async fn forward(&self, client: IpAddr, request: &[u8], is_udp: bool) -> Option<Vec<u8>> {
-        let _share = self.shares.acquire(client)?;
+        let _client_permit = self.queries_by_client.acquire(client)?;
         let _permit = self.queries.try_acquire().ok()?;
         let mut inconclusive = None;
         for resolver in self.current_resolvers() {
@@ -69,7 +75,7 @@ impl Forwarder {
         inconclusive
     }
 
-    /// Resolves a query on behalf of a client.
+    /// Resolves a query for a client, over TCP if the response over UDP is truncated.
     pub(super) async fn resolve(&self, client: IpAddr, query: &Query) -> Option<Vec<u8>> {
         let mut message = Message::new(random_u16(), MessageType::Query, OpCode::Query);
         message.metadata.recursion_desired = true;
@@ -115,7 +121,7 @@ fn parse_resolvers(text: &str, own: IpAddr) -> Vec<IpAddr> {
     named.filter(|it| *it != own).take(RESOLVERS_MAX).collect()
 }
 
-/// Sends a query over UDP from a random port and with a random ID: a spoofed response would have to guess both.
+/// Sends a query over UDP from a random port and with a random ID, so that a spoofed response must guess both.
 async fn query_udp(resolver: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> {
     let any: IpAddr = match resolver {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -146,7 +152,7 @@ async fn query_tcp(resolver: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> 
         .ok_or_else(|| io::Error::other("the response does not match the query"))
 }
 
-/// Replaces the ID of a request by a random one; also returns the original ID.
+/// Replaces the ID of a request with a random ID. Returns the new request and the original ID.
 fn with_random_id(request: &[u8]) -> (Vec<u8>, [u8; 2]) {
     let mut question = request.to_vec();
     let mut id = [0; 2];
@@ -157,7 +163,7 @@ fn with_random_id(request: &[u8]) -> (Vec<u8>, [u8; 2]) {
     (question, id)
 }
 
-/// Returns the response with the client's ID, if it answers the question; otherwise `None`.
+/// Returns the response with the client's ID, or `None` if it is not a response to the request.
 fn validate_response(answer: &[u8], question: &[u8], id: [u8; 2]) -> Option<Vec<u8>> {
     let is_answer = answer.get(2).is_some_and(|it| it & 0x80 != 0);
     let (response, query) = (Message::from_vec(answer).ok()?, Message::from_vec(question).ok()?);
@@ -169,14 +175,14 @@ fn validate_response(answer: &[u8], question: &[u8], id: [u8; 2]) -> Option<Vec<
     Some(answer)
 }
 
-/// Whether a response is conclusive. Like the C library, the next resolver is tried after SERVFAIL, NOTIMP or
-/// REFUSED.
+/// Whether a response is conclusive. After SERVFAIL, NOTIMP or REFUSED, the next resolver is tried, as in the C
+/// library.
 fn is_conclusive(answer: &[u8]) -> bool {
     let cannot = [ResponseCode::ServFail, ResponseCode::NotImp, ResponseCode::Refused];
     Message::from_vec(answer).is_ok_and(|it| !cannot.contains(&it.metadata.response_code))
 }
 
-/// A random number; the key of a hasher is the only randomness in the standard library.
+/// A random number. It comes from the key of a hasher, which is the only source of randomness in the standard library.
 pub(super) fn random_u16() -> u16 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::hash::RandomState::new().build_hasher().finish() as u16
@@ -245,10 +251,10 @@ mod tests {
             let forward = forward.clone();
             tokio::spawn(async move { forward.forward(client, &[0; 12], false).await })
         };
-        let flood: Vec<_> = (0..QUERIES_MAX * 2).map(|_| forward.shares.acquire(greedy)).collect();
+        let flood: Vec<_> = (0..QUERIES_MAX * 2).map(|_| forward.queries_by_client.acquire(greedy)).collect();
         assert_eq!(flood.iter().flatten().count(), QUERIES_PER_CLIENT_MAX);
         assert_eq!(ask(greedy).await.unwrap(), None, "it has its share under way");
         assert_eq!(forward.queries.available_permits(), QUERIES_MAX, "and took nothing of the others'");
-        assert!(forward.shares.acquire(other).is_some());
+        assert!(forward.queries_by_client.acquire(other).is_some());
     }
 }

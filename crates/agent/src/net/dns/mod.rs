@@ -20,7 +20,7 @@ use crate::config::Config;
 
 const DNS_PORT: u16 = 53;
 
-/// Maximum number of concurrent TCP connections. UDP queries are limited where they are forwarded.
+/// Maximum number of concurrent TCP connections. UDP queries are limited by the forwarder.
 const CONNECTIONS_MAX: usize = 64;
 
 /// Maximum number of concurrent TCP connections from one client.
@@ -29,19 +29,20 @@ const CONNECTIONS_PER_CLIENT_MAX: usize = 8;
 /// Idle timeout of a TCP connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Largest request that is read over UDP; no name needs more.
+/// Maximum size of a request over UDP. No name needs more.
 const UDP_REQUEST_BYTES_MAX: usize = 4_096;
 
+/// Delay before the DNS server is restarted after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Serves DNS on UDP and TCP at the cluster DNS address; never returns. Without a cluster DNS address it returns
+/// Serves DNS over UDP and TCP at the cluster DNS address and never returns. Without a cluster DNS address, it returns
 /// immediately.
 pub(super) async fn serve(config: &Config, cache: &Arc<ServiceCache>) {
     let Some(address) = config.cluster_dns else { return };
     let names = Arc::new(DnsServer {
         cache: cache.clone(),
         domain: config.cluster_domain.trim_matches('.').to_ascii_lowercase(),
-        forward: Forwarder::new(&config.resolv_conf, address),
+        forwarder: Forwarder::new(&config.resolv_conf, address),
     });
     tokio::join!(
         serve_with_retry(address, "UDP", || serve_udp(address, &names)),
@@ -49,8 +50,8 @@ pub(super) async fn serve(config: &Config, cache: &Arc<ServiceCache>) {
     );
 }
 
-/// Restarts `serve` after each failure: the DNS address is added to the interface later, and other programs may
-/// remove it.
+/// Restarts `serve` after each failure. It fails until the DNS address is added to the loopback interface, and other
+/// programs may remove that address.
 async fn serve_with_retry<F: Future<Output = std::io::Result<()>>>(
     address: IpAddr,
     over: &str,
@@ -72,7 +73,7 @@ async fn serve_with_retry<F: Future<Output = std::io::Result<()>>>(
 struct DnsServer {
     cache: Arc<ServiceCache>,
     domain: String,
-    forward: Forwarder,
+    forwarder: Forwarder,
 }
 
 impl DnsServer {
@@ -83,7 +84,8 @@ impl DnsServer {
         answer::answer_query(&zone, request, is_udp, usize::from(random_u16()))
     }
 
-    /// Completes a reply, through an upstream resolver if necessary. `None` if no response is to be sent.
+    /// Returns the response to send, with the help of an upstream resolver if necessary. Returns `None` if no response
+    /// is sent.
     async fn complete_reply(
         &self,
         client: IpAddr,
@@ -94,12 +96,12 @@ impl DnsServer {
         match reply {
             DnsReply::Ignore => None,
             DnsReply::Respond(answer) => Some(answer),
-            DnsReply::Forward => match self.forward.forward(client, request, is_udp).await {
+            DnsReply::Forward => match self.forwarder.forward(client, request, is_udp).await {
                 Some(answer) => Some(answer),
                 None => answer::server_failure(request),
             },
             DnsReply::CompleteAlias(half) => {
-                let rest = self.forward.resolve(client, &half.query).await;
+                let rest = self.forwarder.resolve(client, &half.query).await;
                 Some(half.complete_alias(rest.as_deref()))
             }
         }

@@ -19,15 +19,16 @@ use crate::runtime::{Runtime, RuntimeError};
 
 const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
-/// Ratio of the pause after a measurement to its duration: measuring takes at most 1 % of a core for each pod.
-const PAUSE_FACTOR: u32 = 100;
+/// Ratio of the interval between two measurements of a pod to the duration of a measurement. Measuring therefore takes
+/// at most 1 % of a core for each pod.
+const INTERVAL_FACTOR_MIN: u32 = 100;
 
-/// When each pod with ephemeral storage limits is measured again, by UID.
+/// By pod UID, when the disk usage of each pod with ephemeral storage limits is measured next.
 #[derive(Debug, Default)]
 pub(super) struct StorageLimitChecks(BTreeMap<String, Instant>);
 
 impl StorageLimitChecks {
-    /// The pods that exceed a limit, each with the limit and the eviction message. Pods without limits are not
+    /// Returns the pods that exceed a limit, each with the limit and the eviction message. Pods without limits are not
     /// measured.
     pub(super) async fn pods_over_limit<R: Runtime>(
         &mut self,
@@ -54,14 +55,14 @@ impl StorageLimitChecks {
                     tracing::debug!(pod = pod.name_any(), %error, "cannot measure the pod's disk usage")
                 }
             }
-            next.insert(uid, began + every.max(began.elapsed() * PAUSE_FACTOR));
+            next.insert(uid, began + every.max(began.elapsed() * INTERVAL_FACTOR_MIN));
         }
         self.0 = next;
         over
     }
 }
 
-/// The ephemeral storage limits of a pod, before its usage is measured. `None` if it has no limits.
+/// The ephemeral storage limits of a pod, with usage not yet measured. Returns `None` if the pod has no limits.
 fn storage_limits(pod: &core::Pod) -> Option<PodStorage> {
     let spec = pod.spec.as_ref()?;
     let limit = |name: &str, limit: Quantity| StorageUsage { name: name.into(), limit, used: 0 };

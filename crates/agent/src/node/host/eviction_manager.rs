@@ -35,11 +35,11 @@ use crate::runtime::Runtime;
 /// Interval of image garbage collection.
 const IMAGE_GC_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Timeout for an evicted pod to end, before another pod is evicted. Upstream: `podCleanupTimeout`.
+/// Maximum wait for an evicted pod to terminate before another pod is evicted. Upstream: `podCleanupTimeout`.
 const POD_CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
-const POD_CLEANUP_POLL: Duration = Duration::from_secs(1);
+const POD_CLEANUP_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs the eviction manager; never returns. It needs no API server.
+/// Runs the eviction manager and never returns. It does not need the API server.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     EvictionManager { node }.run().await;
 }
@@ -50,7 +50,7 @@ struct EvictionManager<'a, R> {
 
 impl<R: Runtime> EvictionManager<'_, R> {
     async fn run(&self) {
-        let config = &self.node.config.reclaim;
+        let config = &self.node.config.eviction_and_gc;
         let mut watcher =
             ThresholdMonitor::new(config.eviction_thresholds.clone(), config.pressure_transition_period);
         let mut garbage = ImageGc::default();
@@ -74,7 +74,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
             self.node.state.set_pressures(pressures);
             self.set_qos_cpu_shares();
             // A pod that is evicted for its own limit may free what is missing.
-            let has_evicted = self.evict_over_limits(&mut limit_checks).await;
+            let has_evicted = self.evict_pods_over_limits(&mut limit_checks).await;
             if let Some(crossed) = crossed.filter(|_| !has_evicted) {
                 self.reclaim_resource(crossed, &watcher, &mut garbage, images).await;
             }
@@ -108,9 +108,9 @@ impl<R: Runtime> EvictionManager<'_, R> {
         }
     }
 
-    /// Evicts pods, daemon pods included, that exceed their own ephemeral storage limits. Returns whether one was
+    /// Evicts pods that exceed their own ephemeral storage limits, including daemon pods. Returns whether a pod was
     /// evicted.
-    async fn evict_over_limits(&self, limit_checks: &mut StorageLimitChecks) -> bool {
+    async fn evict_pods_over_limits(&self, limit_checks: &mut StorageLimitChecks) -> bool {
         let Some(pods) = self.active_pods() else { return false };
         let is_evictable = |it: &core::Pod| {
             let priority = it.spec.as_ref().and_then(|it| it.priority).unwrap_or(0);
@@ -119,18 +119,20 @@ impl<R: Runtime> EvictionManager<'_, R> {
                 && priority < SYSTEM_CRITICAL_PRIORITY
         };
         let pods: Vec<_> = pods.into_iter().filter(|it| is_evictable(it)).collect();
-        let over =
-            limit_checks.pods_over_limit(self.node, &pods, self.node.config.reclaim.check_interval).await;
+        let over = limit_checks
+            .pods_over_limit(self.node, &pods, self.node.config.eviction_and_gc.check_interval)
+            .await;
         for (pod, limit, message) in &over {
-            self.evict_pod(pod, limit.name(), message, eviction::GRACE_MIN, false);
+            self.evict_pod(pod, limit.name(), message, eviction::HARD_EVICTION_GRACE_PERIOD, false);
         }
         for (pod, ..) in &over {
-            self.wait_until_gone(&pod.uid().unwrap_or_default()).await;
+            self.wait_until_terminated(&pod.uid().unwrap_or_default()).await;
         }
         !over.is_empty()
     }
 
-    /// Reclaims a scarce resource: removes unused images first, then evicts one pod.
+    /// Reclaims the resource of a met eviction threshold. Removes unused images first if the resource is on disk, then
+    /// evicts one pod if that did not free enough.
     async fn reclaim_resource(
         &self,
         crossed: CrossedThreshold,
@@ -152,7 +154,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
             KubeEvent::warning("EvictionThresholdMet", message),
         );
         if resource.is_on_disk() {
-            self.collect_images(garbage, ImageGcGoal::AllUnused).await;
+            self.collect_images(garbage, ImageGcGoal::RemoveAllUnused).await;
             let mut again = watcher.clone();
             if again.observe(&self.measure_signals(images), now()).1.is_none() {
                 tracing::info!(
@@ -187,9 +189,9 @@ impl<R: Runtime> EvictionManager<'_, R> {
         let Some(object) = pods.iter().find(|it| it.uid().as_deref() == Some(&*pod.uid)) else { return };
         let own = object.spec.as_ref().and_then(|it| it.termination_grace_period_seconds).unwrap_or(30);
         let own = Duration::from_secs(u64::try_from(own).unwrap_or(0));
-        let grace = crossed.grace(own, self.node.config.reclaim.eviction_grace_max);
+        let grace = crossed.grace(own, self.node.config.eviction_and_gc.eviction_grace_max);
         self.evict_pod(object, crossed.signal.name(), &message, grace, true);
-        self.wait_until_gone(&pod.uid).await;
+        self.wait_until_terminated(&pod.uid).await;
     }
 
     fn evict_pod(
@@ -202,10 +204,13 @@ impl<R: Runtime> EvictionManager<'_, R> {
     ) {
         self.node.metrics.count_eviction(signal);
         tracing::warn!(pod = pod.name_any(), namespace = pod.namespace(), signal, message, "evicting a pod");
-        self.record_event(pod_reference(pod), KubeEvent::warning(eviction::REASON, message.to_owned()));
+        self.record_event(
+            pod_reference(pod),
+            KubeEvent::warning(eviction::EVICTED_REASON, message.to_owned()),
+        );
         let Some(entry) = self.node.pods.get(&pod.uid().unwrap_or_default()) else { return };
         entry.terminate(PodTermination {
-            reason: eviction::REASON.into(),
+            reason: eviction::EVICTED_REASON.into(),
             message: message.into(),
             grace: Some(grace),
             is_rejection: false,
@@ -213,10 +218,10 @@ impl<R: Runtime> EvictionManager<'_, R> {
         });
     }
 
-    async fn wait_until_gone(&self, uid: &str) {
+    async fn wait_until_terminated(&self, uid: &str) {
         let since = Instant::now();
         while since.elapsed() < POD_CLEANUP_TIMEOUT {
-            sleep(POD_CLEANUP_POLL).await;
+            sleep(POD_CLEANUP_POLL_INTERVAL).await;
             let runs = match self.node.runtime.list_sandboxes(Some(uid)).await {
                 Ok(sandboxes) => sandboxes.iter().any(|it| it.state == 0),
                 Err(_) => true,
@@ -256,14 +261,14 @@ impl<R: Runtime> EvictionManager<'_, R> {
             .collect();
         let at = now();
         garbage.observe(&images, &used, at);
-        let config = &self.node.config.reclaim;
+        let config = &self.node.config.eviction_and_gc;
         let limits = ImageGcPolicy {
             high: config.image_gc_high_percent,
             low: config.image_gc_low_percent,
             age_min: config.image_age_min,
         };
         let unused: Vec<Text> = match goal {
-            ImageGcGoal::AllUnused => {
+            ImageGcGoal::RemoveAllUnused => {
                 garbage.unused_images(&images, &used, Duration::ZERO, at).into_iter().map(|it| it.0).collect()
             }
             ImageGcGoal::LowerDiskUsage(dir) => match FilesystemUsage::read(dir) {
@@ -282,8 +287,8 @@ impl<R: Runtime> EvictionManager<'_, R> {
         }
     }
 
-    /// The admitted pods that have not ended; `None` until all pods are known. A pod that is about to be rejected
-    /// is not included, because its eviction would free nothing.
+    /// The admitted pods that have not terminated. Returns `None` until all pods of the node are known. A pod that is
+    /// about to be rejected is not included, because its eviction would free nothing.
     fn active_pods(&self) -> Option<Vec<Arc<ParsedPod>>> {
         self.node.pods.mirror_pods()?;
         // A pod that ended before the agent started is not marked as ended until its first sync.
@@ -301,12 +306,13 @@ impl<R: Runtime> EvictionManager<'_, R> {
     }
 }
 
+/// How many unused images a garbage collection removes.
 #[derive(Clone, Copy)]
 enum ImageGcGoal<'a> {
     /// Reduce the disk usage of the image filesystem to the low threshold.
     LowerDiskUsage(&'a Path),
-    /// Remove all unused images: the node is short of disk space.
-    AllUnused,
+    /// Remove all unused images, because the node is short of disk space.
+    RemoveAllUnused,
 }
 
 fn pod_reference(pod: &core::Pod) -> ObjectReference {
@@ -384,7 +390,7 @@ fn container_requests(of: Option<&core::ResourceRequirements>) -> ResourceQuanti
     parse_quantities(of.and_then(|it| it.requests.as_ref()))
 }
 
-/// Parses quantities; malformed ones are omitted.
+/// Parses quantities. Malformed quantities are omitted.
 pub(super) fn parse_quantities(of: Option<&BTreeMap<String, ApiQuantity>>) -> ResourceQuantities {
     let read = |(key, ApiQuantity(amount)): (&String, &ApiQuantity)| {
         Some((key.clone(), Quantity::parse(amount).ok()?))

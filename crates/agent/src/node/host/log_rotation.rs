@@ -1,7 +1,7 @@
 //! Rotation of container logs.
 //!
-//! Names are the kubelet's: `0.log` is being written, `0.log.20060102-150405` is the last rotated one, and older
-//! ones end in `.gz`.
+//! File names are the kubelet's. `0.log` is being written, `0.log.20060102-150405` is the last rotated file, and older
+//! rotated files end in `.gz`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use crate::runtime::{Runtime, label, v1};
 const ROTATION_TIME_FORMAT: &str = "%Y%m%d-%H%M%S";
 
 /// Rotates each log that is larger than `bytes_max`, and keeps at most `files_max` files per log. `dir` has one
-/// directory for each pod, which has one for each container.
+/// directory for each pod, and in it one directory for each container.
 pub(super) async fn rotate_logs<R: Runtime>(runtime: &R, dir: &Path, bytes_max: u64, files_max: u16) {
     let dir = dir.to_owned();
     let large =
@@ -67,6 +67,7 @@ struct ContainerLogFile {
     attempt: u32,
 }
 
+/// Whether the container writes to the log file.
 fn is_written_by(container: &v1::Container, log: &ContainerLogFile) -> bool {
     container.state == v1::ContainerState::ContainerRunning as i32
         && container.labels.get(label::POD_UID).is_some_and(|it| *it == log.uid)
@@ -102,9 +103,9 @@ fn find_large_logs(dir: &Path, bytes_max: u64) -> Vec<ContainerLogFile> {
     large
 }
 
-/// Prepares the rotation of a log: removes temporary files of an interrupted compression and all but the newest
-/// `kept` rotated logs, and compresses the remaining ones. The log that is rotated next is not compressed yet,
-/// because the runtime may still write to it.
+/// Prepares the rotation of a log. Removes temporary files of an interrupted compression and all but the newest `kept`
+/// rotated logs, and compresses the remaining rotated logs. The log that is rotated next is not compressed yet, because
+/// the runtime may still write to it.
 fn remove_old_logs(log: &Path, kept: usize) -> io::Result<()> {
     let mut rotated = rotated_files(log)?;
     rotated.retain(|it| !it.to_string_lossy().ends_with(".tmp") || fs::remove_file(it).is_err());
@@ -154,7 +155,7 @@ fn rotated_files(log: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(dir_entries(dir)?.into_iter().filter(is_rotated).map(|it| it.path()).collect())
 }
 
-/// The entries of a directory; none if it does not exist.
+/// The entries of a directory, or no entries if the directory does not exist.
 fn dir_entries(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
     match fs::read_dir(dir) {
         Ok(entries) => entries.collect(),

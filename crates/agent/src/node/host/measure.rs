@@ -1,4 +1,5 @@
-//! Measures the machine: capacity, memory, filesystems, processes, CPU time and network, all read from the kernel.
+//! Measures the capacity, memory, filesystems, processes, CPU time and network of the machine, as reported by the
+//! kernel.
 
 use std::fs;
 use std::io;
@@ -11,7 +12,7 @@ use muster_engine::kubelet::node_status::NodeSystemInfo;
 
 use super::stats::InterfaceStats;
 
-/// Reads the facts about the machine that do not change while it runs, for `nodeInfo` of the Node's status.
+/// Reads `nodeInfo` of the Node's status: properties of the machine that do not change while it runs.
 pub(super) fn read_node_info() -> NodeSystemInfo {
     let read = |path: &str| fs::read_to_string(path).map(|it| it.trim().to_owned()).unwrap_or_default();
     let first =
@@ -30,8 +31,8 @@ pub(super) fn read_node_info() -> NodeSystemInfo {
     }
 }
 
-/// The `kubeletVersion` in the Node's status: the minor version is that of the served API, and the build metadata
-/// names Muster.
+/// The `kubeletVersion` in the Node's status. Its minor version is the version of the served API, and its build
+/// metadata names Muster.
 const KUBELET_VERSION: &str = concat!("v1.36.0+muster-", env!("CARGO_PKG_VERSION"));
 
 fn os_image(os_release: &str) -> String {
@@ -94,7 +95,7 @@ pub(super) struct MachineMemory {
     pub(super) total: i64,
     /// Memory that can be allocated without reclaiming memory in use: free memory and inactive page cache.
     pub(super) available: i64,
-    /// Used memory, page cache included.
+    /// Used memory, including the page cache.
     pub(super) usage: i64,
     pub(super) anonymous: i64,
     pub(super) swap: i64,
@@ -134,7 +135,7 @@ pub(super) struct FilesystemUsage {
     pub(super) bytes: i64,
     pub(super) available: i64,
     pub(super) used: i64,
-    /// Total inodes; zero on filesystems that allocate them dynamically.
+    /// Total number of inodes. Zero on filesystems that allocate inodes dynamically.
     pub(super) inodes: i64,
     pub(super) inodes_free: i64,
 }
@@ -155,7 +156,7 @@ impl FilesystemUsage {
     }
 }
 
-/// Maximum number of processes and the current number.
+/// The maximum and the current number of processes.
 pub(super) fn process_counts() -> Option<(i64, i64)> {
     let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
     // The smaller of the two limits applies.
@@ -171,7 +172,7 @@ pub(super) fn cpu_busy_nanos() -> Option<u64> {
     parse_busy_nanos(stat.lines().next()?)
 }
 
-/// Sums user, nice, system, irq and softirq time of a `cpu` line of `/proc/stat`; idle and iowait do not count.
+/// Sums user, nice, system, irq and softirq time of a `cpu` line of `/proc/stat`. Idle and iowait time do not count.
 fn parse_busy_nanos(line: &str) -> Option<u64> {
     /// `USER_HZ` is 100 on all Linux architectures in use.
     const NANOS_PER_TICK: u64 = 10_000_000;
@@ -181,14 +182,14 @@ fn parse_busy_nanos(line: &str) -> Option<u64> {
     busy.checked_mul(NANOS_PER_TICK)
 }
 
-/// Boot time of the machine, in seconds since 1970.
+/// Boot time of the machine as a Unix timestamp in seconds.
 pub(super) fn boot_time_s() -> Option<i64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|it| it.strip_prefix("btime ")?.trim().parse().ok())
 }
 
-/// Counters of the network interfaces in the node's network namespace: that of the default route, then all except
-/// loopback.
+/// Counters of the network interfaces in the node's network namespace. The first element is the interface of the
+/// default route, the second all interfaces except loopback.
 pub(super) fn network_stats() -> Option<(InterfaceStats, Vec<InterfaceStats>)> {
     let all = parse_interfaces(&fs::read_to_string("/proc/net/dev").ok()?);
     let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();
@@ -218,7 +219,7 @@ fn parse_interfaces(dev: &str) -> Vec<InterfaceStats> {
     dev.lines().filter_map(interface).filter(|it| it.name != "lo").collect()
 }
 
-/// Measures all eviction signals; those that cannot be read are omitted.
+/// Measures all eviction signals. Signals that cannot be read are omitted.
 pub(super) fn measure_signals(root: &Path, images: Option<&Path>) -> Measures {
     let mut all = Measures::new();
     if let Ok(memory) = MachineMemory::read() {

@@ -1,4 +1,4 @@
-//! The node itself: registration, heartbeat, status, stats, eviction and shutdown.
+//! The Node object and the machine: registration, heartbeat, status, stats, eviction and shutdown.
 
 mod ephemeral_storage;
 mod eviction_manager;
@@ -22,7 +22,7 @@ pub use self::shutdown::{ShutdownGrace, terminate_pods};
 use super::{Config, Node};
 use crate::runtime::Runtime;
 
-/// Runs the node status manager and the eviction manager; never returns.
+/// Runs the node status manager and the eviction manager and never returns.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     tokio::join!(node_status::run(node), eviction_manager::run(node));
 }
@@ -35,20 +35,21 @@ pub(super) fn allocatable(config: &Config) -> ResourceQuantities {
 
 /// System-reserved resources plus the hard eviction thresholds.
 fn reserved_resources(config: &Config, capacity: &ResourceQuantities) -> ResourceQuantities {
-    let mut reserved = config.reclaim.system_reserved.clone();
+    let mut reserved = config.eviction_and_gc.system_reserved.clone();
     for (resource, signal) in
         [("memory", Signal::MemoryAvailable), ("ephemeral-storage", Signal::NodefsAvailable)]
     {
         let capacity = capacity.get(resource).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
-        let threshold = Quantity::from_bytes(config.reclaim.eviction_thresholds.reserved(signal, capacity));
+        let threshold =
+            Quantity::from_bytes(config.eviction_and_gc.eviction_thresholds.reserved(signal, capacity));
         let sum = reserved.entry(resource.to_owned()).or_insert(Quantity::ZERO);
         *sum = sum.plus(threshold);
     }
     reserved
 }
 
-/// Reference for events about the node. As in the kubelet's events, the UID is the node's name; clients search for
-/// it.
+/// Object reference for Events about the node. As in the kubelet's Events, the UID is the node's name, because clients
+/// search for it.
 fn node_reference(name: &str) -> ObjectReference {
     ObjectReference {
         api_version: "v1".into(),

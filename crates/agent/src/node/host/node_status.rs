@@ -28,30 +28,30 @@ use crate::error_chain::format_error_chain;
 use crate::node::Node;
 use crate::runtime::{Runtime, RuntimeStatus};
 
-/// Timeout of an API call: there is no use in waiting longer than a heartbeat interval.
+/// Timeout of an API call. A longer wait than a heartbeat interval would have no use.
 const CALL_TIMEOUT: Duration = HEARTBEAT_INTERVAL;
 
-/// Timeout for the runtime to report its status, after which it counts as down. Upstream:
+/// Timeout for the runtime to report its status, after which the runtime counts as not ready. Upstream:
 /// `maxWaitForContainerRuntime`.
 const RUNTIME_STATUS_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Backoff after a failed call; it doubles up to `RETRY_MAX`.
-const RETRY_MIN: Duration = Duration::from_millis(100);
-const RETRY_MAX: Duration = Duration::from_secs(7);
+/// Initial backoff after a failed call. The backoff doubles up to `RETRY_BACKOFF_MAX`.
+const RETRY_BACKOFF_MIN: Duration = Duration::from_millis(100);
+const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(7);
 /// Minimum interval between two log messages about a persistent failure.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Interval of status checks while the node is NotReady.
-const NOT_READY_INTERVAL: Duration = Duration::from_millis(500);
+const NOT_READY_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Interval at which the list of images is refreshed: it is long and seldom changes.
-const IMAGES_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval at which the list of images is refreshed. The list is long and seldom changes.
+const IMAGE_LIST_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Shared state of the node: its object, pressure conditions and shutdown.
+/// Shared state of the node: its Node object, its pressure conditions, and whether it stops.
 #[derive(Debug, Clone)]
 pub struct NodeState {
     node: watch::Sender<Option<Arc<core::Node>>>,
-    /// The node's own object, parsed for admission.
+    /// The node's own Node object, parsed for pod admission.
     scheduler_node: watch::Sender<Option<Arc<scheduler::Node>>>,
     pressures: watch::Sender<Pressures>,
     stop: watch::Sender<Option<NodeStop>>,
@@ -60,9 +60,10 @@ pub struct NodeState {
 /// How a node stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeStop {
-    /// The machine shuts down: its pods fail, and their controllers replace them elsewhere.
+    /// The machine shuts down. Its pods fail, and their controllers replace them on other nodes.
     Shutdown,
-    /// The node is suspended and restarts the same pods later, so the end of their containers is not reported.
+    /// The node is suspended and restarts the same pods later. Therefore the termination of their containers is not
+    /// reported.
     Suspend,
 }
 
@@ -78,12 +79,13 @@ impl Default for NodeState {
 }
 
 impl NodeState {
-    /// The node's own object from the API server. `None` until it is registered, and after it was deleted.
+    /// The node's own Node object from the API server. The value is `None` until the Node is registered, and after it
+    /// was deleted.
     pub fn watch_node(&self) -> watch::Receiver<Option<Arc<core::Node>>> {
         self.node.subscribe()
     }
 
-    /// The node's own object, parsed for admission.
+    /// The node's own Node object, parsed for pod admission.
     pub(crate) fn scheduler_node(&self) -> Option<Arc<scheduler::Node>> {
         self.scheduler_node.borrow().clone()
     }
@@ -111,7 +113,7 @@ impl NodeState {
     }
 }
 
-/// Registers the node, then keeps its lease and status up to date; never returns.
+/// Registers the node, then keeps its lease and status up to date. Never returns.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     let manager = NodeStatusManager {
         nodes: Api::all(node.client.clone()),
@@ -129,12 +131,13 @@ struct NodeStatusManager<'a, R> {
     leases: Api<Lease>,
     node: &'a Node<R>,
     info: NodeSystemInfo,
-    /// Capacity at the start of the agent: the reported size of a filesystem fluctuates.
+    /// Capacity at the start of the agent. Later measurements are not used, because the reported size of a filesystem
+    /// fluctuates.
     capacity: ResourceQuantities,
 }
 
 impl<R: Runtime> NodeStatusManager<'_, R> {
-    /// Registers the Node and retries until it succeeds. An existing Node keeps the fields that other clients
+    /// Registers the Node and retries until registration succeeds. An existing Node keeps the fields that other clients
     /// have set.
     async fn register(&self) {
         let mut retry = FailureBackoff::default();
@@ -185,7 +188,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
-    /// Watches the node's own object.
+    /// Watches the node's own Node object.
     async fn watch_own_node(&self) {
         let one = watcher::Config::default().fields(&format!("metadata.name={}", self.node.config.name));
         let mut events = pin!(watcher(self.nodes.clone(), one).default_backoff());
@@ -212,8 +215,8 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
-    /// Stores the node's object, unless it is older than the stored one: a watch event may arrive after the
-    /// response to a later write.
+    /// Stores the Node object, unless it is older than the stored one. A watch event may arrive after the response to a
+    /// later write.
     fn update_node(&self, own: core::Node) {
         let version =
             |it: &core::Node| it.resource_version().and_then(|it| it.parse::<u64>().ok()).unwrap_or(0);
@@ -276,7 +279,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
-    /// Reports the node's status: immediately after a change, else periodically.
+    /// Reports the node's status immediately after a change, and otherwise periodically.
     async fn report_loop(&self) {
         let mut own = self.node.state.watch_node();
         let mut pressures = self.node.state.watch_pressures();
@@ -317,7 +320,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                 }
             }
             let pause =
-                if node.not_ready_reasons.is_empty() { HEARTBEAT_INTERVAL } else { NOT_READY_INTERVAL };
+                if node.not_ready_reasons.is_empty() { HEARTBEAT_INTERVAL } else { NOT_READY_CHECK_INTERVAL };
             tokio::select! {
                 () = sleep(pause) => {}
                 // Another client may have changed the status, or deleted the Node.
@@ -387,7 +390,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
     }
 }
 
-/// Cached list of images, and the name of the runtime.
+/// Cached list of images, and the cached name of the runtime.
 #[derive(Default)]
 struct ImageListCache {
     listed: Option<Instant>,
@@ -403,7 +406,7 @@ impl ImageListCache {
         {
             self.runtime = format!("{}://{}", version.runtime_name, version.runtime_version);
         }
-        if self.listed.is_some_and(|it| it.elapsed() < IMAGES_INTERVAL) {
+        if self.listed.is_some_and(|it| it.elapsed() < IMAGE_LIST_INTERVAL) {
             return;
         }
         if let Ok(images) = runtime.list_images().await {
@@ -425,7 +428,7 @@ struct FailureBackoff {
 }
 
 impl FailureBackoff {
-    /// Whether to log this failure: the first one, and then one a minute.
+    /// Whether to log this failure. The first failure is logged, then at most one per `LOG_INTERVAL`.
     fn should_log(&mut self) -> bool {
         let is_due = self.logged.is_none_or(|it| LOG_INTERVAL <= it.elapsed());
         if is_due {
@@ -435,7 +438,7 @@ impl FailureBackoff {
     }
 
     async fn wait_before_retry(&mut self) {
-        let pause = self.pause.map_or(RETRY_MIN, |it| (it * 2).min(RETRY_MAX));
+        let pause = self.pause.map_or(RETRY_BACKOFF_MIN, |it| (it * 2).min(RETRY_BACKOFF_MAX));
         self.pause = Some(pause);
         sleep(pause).await;
     }

@@ -16,14 +16,14 @@ const TERMINATED_MESSAGE: &str = "Pod was terminated in response to imminent nod
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Timeout for killed containers to disappear after the grace period.
+/// Additional wait after the grace period, so that killed containers can disappear.
 const KILL_MARGIN: Duration = Duration::from_secs(5);
 
 /// Grace periods of pods when their node stops.
 #[derive(Debug, Clone, Copy)]
 pub struct ShutdownGrace {
     pub pods: Duration,
-    /// Grace period of critical pods, which are terminated after all others.
+    /// Grace period of critical pods, which are terminated after all other pods.
     pub critical_pods: Duration,
 }
 
@@ -34,14 +34,14 @@ impl Default for ShutdownGrace {
 }
 
 impl ShutdownGrace {
-    /// Longest time until all pods are terminated.
+    /// Maximum time until all pods are terminated.
     pub fn total_max(self) -> Duration {
         self.pods + self.critical_pods + KILL_MARGIN * 2
     }
 }
 
-/// Terminates the node's pods, with their preStop hooks and critical pods last. Each pod gets its own grace
-/// period, at most the one given in `grace`. Upstream: `pkg/kubelet/nodeshutdown`.
+/// Terminates the node's pods, critical pods last, and runs their preStop hooks. Each pod gets its own grace period,
+/// but at most the one in `grace`. Upstream: `pkg/kubelet/nodeshutdown`.
 pub async fn terminate_pods<R: Runtime>(node: &Node<R>, how: NodeStop, grace: ShutdownGrace) {
     tracing::info!(node = node.config.name, ?how, "the node stops: terminating its pods");
     node.state.begin_node_stop(how);
@@ -49,7 +49,7 @@ pub async fn terminate_pods<R: Runtime>(node: &Node<R>, how: NodeStop, grace: Sh
         let priority = it.snapshot().object.spec.as_ref().and_then(|it| it.priority);
         SYSTEM_CRITICAL_PRIORITY <= priority.unwrap_or(0)
     };
-    let all = node.pods.all_pods().into_iter().filter(|it| !had_pod_finished(&it.snapshot()));
+    let all = node.pods.all_pods().into_iter().filter(|it| !has_finished(&it.snapshot()));
     let (critical, others): (Vec<_>, Vec<_>) = all.partition(is_critical);
     for (pods, grace) in [(others, grace.pods), (critical, grace.critical_pods)] {
         terminate_group(&pods, grace).await;
@@ -75,12 +75,12 @@ async fn terminate_group(pods: &[Arc<PodEntry>], grace: Duration) {
     }
 }
 
-/// Whether the pod had finished before the node began to stop.
-fn had_pod_finished(PodSnapshot { has_ended, status, .. }: &PodSnapshot) -> bool {
+/// Whether the pod has finished, as checked before its termination.
+fn has_finished(PodSnapshot { has_ended, status, .. }: &PodSnapshot) -> bool {
     *has_ended && (status["phase"] == "Failed" || status["phase"] == "Succeeded")
 }
 
-/// Whether the pod has ended and its end is reported.
+/// Whether the pod has terminated and its termination was reported.
 fn is_terminated(PodSnapshot { has_ended, status, object, .. }: &PodSnapshot) -> bool {
     let is_reported = status["reason"] == TERMINATED_REASON || status["phase"] == "Succeeded";
     *has_ended && (is_reported || object.metadata.deletion_timestamp.is_some())

@@ -19,15 +19,15 @@ use crate::config::Config;
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 use crate::volumes::{self, mount_table};
 
-/// Time for which a summary is cached.
+/// How long a summary is cached.
 const CACHE_DURATION: Duration = Duration::from_secs(1);
 
-/// Maximum age of the previous CPU sample. If it is older, two new samples are taken, `RATE_WINDOW_MIN` apart.
+/// Maximum age of the CPU sample from which a rate is computed. If the previous sample is older, two new samples are
+/// taken, `RATE_WINDOW_MIN` apart.
 const RATE_WINDOW_MAX: Duration = Duration::from_secs(60);
 const RATE_WINDOW_MIN: Duration = Duration::from_secs(1);
 
-/// Maximum number of files that are counted in a pod's directories; a pod with more files uses at least the
-/// counted amount.
+/// Maximum number of files that are counted in a directory tree. The usage of a tree with more files is underestimated.
 const FILES_COUNTED_MAX: usize = 100_000;
 
 #[derive(Debug, Clone, Serialize)]
@@ -180,8 +180,8 @@ pub struct StatsProvider<R> {
 struct CachedSummary {
     measured_at: Instant,
     summary: Arc<StatsSummary>,
-    /// CPU samples by container ID, sandbox ID, or the empty string for the node: timestamp and cumulative CPU
-    /// time, in nanoseconds.
+    /// CPU samples by container ID or sandbox ID. The key of the node's sample is the empty string. A sample is a
+    /// timestamp and the cumulative CPU time, both in nanoseconds.
     cpu_samples: HashMap<String, (i64, u64)>,
 }
 
@@ -190,7 +190,7 @@ impl<R: Runtime> StatsProvider<R> {
         Self { config, runtime, last: Mutex::new(None) }
     }
 
-    /// The current usage; concurrent callers share one result.
+    /// The current resource usage. Concurrent callers share one result.
     pub async fn summary(&self) -> Result<Arc<StatsSummary>, RuntimeError> {
         let mut last = self.last.lock().await;
         if let Some(it) = last.as_ref().filter(|it| it.measured_at.elapsed() < CACHE_DURATION) {
@@ -230,7 +230,7 @@ impl<R: Runtime> StatsProvider<R> {
 
         let time = now().to_rfc3339();
         let mut collector =
-            StatsCollector { time: time.clone(), previous_samples: before, cpu_nanos: HashMap::new() };
+            StatsCollector { time: time.clone(), previous_samples: before, new_samples: HashMap::new() };
         let image_path = image_fs.first().and_then(|it| it.fs_id.as_ref()).map(|it| it.mountpoint.clone());
         let images = image_path.and_then(|it| FilesystemUsage::read(Path::new(&it)).ok());
         let own = FilesystemUsage::read(&self.config.root_dir).ok();
@@ -305,15 +305,15 @@ impl<R: Runtime> StatsProvider<R> {
             rlimit: measure::process_counts().map(|(maxpid, curproc)| RlimitStats { time, maxpid, curproc }),
         };
         let summary = Arc::new(StatsSummary { node, pods: all });
-        Ok(CachedSummary { measured_at: Instant::now(), summary, cpu_samples: collector.cpu_nanos })
+        Ok(CachedSummary { measured_at: Instant::now(), summary, cpu_samples: collector.new_samples })
     }
 }
 
-/// Collects one set of stats. CPU rates are computed from the previous samples.
+/// Builds the stats of one summary. CPU rates are computed from the samples of the previous summary.
 struct StatsCollector {
     time: String,
     previous_samples: HashMap<String, (i64, u64)>,
-    cpu_nanos: HashMap<String, (i64, u64)>,
+    new_samples: HashMap<String, (i64, u64)>,
 }
 
 impl StatsCollector {
@@ -323,7 +323,7 @@ impl StatsCollector {
         let span = u128::try_from(at - before).unwrap_or(0);
         let work = u128::from(cpu_nanos.saturating_sub(worked_before));
         let rate = (work * 1_000_000_000).checked_div(span).unwrap_or(0);
-        self.cpu_nanos.insert(sample_key, (at, cpu_nanos));
+        self.new_samples.insert(sample_key, (at, cpu_nanos));
         CpuStats {
             time: self.time.clone(),
             usage_nano_cores: u64::try_from(rate).unwrap_or(u64::MAX),
@@ -356,7 +356,7 @@ impl StatsCollector {
         }
     }
 
-    /// Stats of a filesystem. `used` in bytes and inodes overrides the usage of the whole filesystem.
+    /// Stats of a filesystem. `used`, in bytes and inodes, overrides the usage of the whole filesystem.
     fn fs_stats(&self, disk: Option<FilesystemUsage>, used: Option<(u64, u64)>) -> FsStats {
         let count = |it: i64| u64::try_from(it).unwrap_or(0);
         let (used_bytes, inodes_used) = used
@@ -461,7 +461,7 @@ impl StatsCollector {
     }
 }
 
-/// Disk usage of a directory tree in bytes and inodes, excluding other filesystems that are mounted in it.
+/// Disk usage of a directory tree in bytes and inodes, without other filesystems that are mounted in the tree.
 pub(super) async fn disk_usage(dir: PathBuf) -> (u64, u64) {
     tokio::task::spawn_blocking(move || walk_disk_usage(&dir)).await.unwrap_or_default()
 }
@@ -517,7 +517,7 @@ fn interface_stats(it: v1::NetworkInterfaceUsage) -> InterfaceStats {
 }
 
 impl StatsSummary {
-    /// The summary in the format of the kubelet's `/metrics/resource`.
+    /// Formats the summary like the kubelet's `/metrics/resource`.
     pub fn resource_metrics(&self) -> String {
         let seconds = |nanos: u64| format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
         let epoch = |time: &str| Time::parse(time).unwrap_or_default().as_micros() / 1_000_000;

@@ -90,7 +90,7 @@ impl Bed {
             [("cpu".into(), Quantity::from_units(2)), ("memory".into(), Quantity::from_units(1 << 30))]
                 .into();
         match self.volumes.prepare_volumes(pod, &serde_json::to_value(pod).unwrap(), &node).await {
-            Ok(()) if self.volumes.are_volumes_settled("u1") => "made, and settled".to_owned(),
+            Ok(()) if self.volumes.are_volumes_final("u1") => "made, and settled".to_owned(),
             Ok(()) => "made".to_owned(),
             Err(why) => self.without_root(&why.to_string()),
         }

@@ -1,4 +1,5 @@
-//! Decodes JSON of the API server into facts. Fields that no rule reads are skipped.
+//! Decodes the JSON of API objects into facts: the fields that rules of the DaemonSet controller read. All other fields
+//! are skipped.
 
 use alloc::format;
 use alloc::string::String;
@@ -25,15 +26,15 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{
-    Affinity, Condition, ConditionType, GENERATION_ANNOTATION, InvalidField, Kind, Node, NodeRequirement,
-    Phase, Pod, Ready, Revision, Selector, Set, Share, Status, StatusCounts, Template, Term, Truth,
-    UpdateStrategy,
+    Affinity, Condition, ConditionStatus, ConditionType, GENERATION_ANNOTATION, IntOrPercent, InvalidField,
+    Kind, Node, NodeRequirement, Phase, Pod, Ready, Revision, Selector, Set, Status, StatusCounts, Template,
+    Term, UpdateStrategy,
 };
 use crate::controller::{self, Event, Malformed, WatchEvent, decode_watch_line};
 use crate::daemonset::manifest;
 use crate::daemonset::template_equivalence;
 
-/// The fact decoded from an object of one of the kinds that the DaemonSet controller watches.
+/// A decoded object of one of the kinds that the DaemonSet controller watches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact {
     Set(Arc<Set>),
@@ -59,7 +60,7 @@ impl Fact {
         }
     }
 
-    /// The watch event that delivers this state of the object.
+    /// The event that a watch would deliver for this state of the object.
     pub fn into_event(self) -> Event<Self> {
         let kind = self.kind().index();
         match self {
@@ -102,7 +103,8 @@ pub fn decode_watched(kind: Kind, line: &[u8], shared: &mut Interner) -> Result<
     })
 }
 
-/// Decodes a deleted object: its metadata only, so that an object with an invalid spec can be deleted too.
+/// Decodes only the metadata of a deleted object, so that the deletion of an object with an invalid spec is decoded
+/// too.
 pub fn decode_deleted(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let meta = from_slice::<PartialObjectMetadata<'_>>(kind, object)?.metadata;
     Ok(Fact::Gone { kind, key: meta.key(shared), resource_version: meta.resource_version() })
@@ -194,19 +196,19 @@ pub(crate) fn node_fact(node: &core_v1::Node<'_>, shared: &mut Interner) -> Node
         labels: node.metadata.labels(shared),
         taints: shared.intern_taints(taints),
         ready: Ready {
-            status: ready.map_or(Truth::Unknown, NodeCondition::status),
+            status: ready.map_or(ConditionStatus::Unknown, NodeCondition::status),
             since: ready.and_then(|it| Time::parse(it.last_transition_time.as_deref()?)),
         },
     }
 }
 
-/// Decodes a pod. `None` if its controller is not a DaemonSet.
+/// Decodes a pod. `None` if an object of another kind than DaemonSet controls the pod.
 pub fn decode_pod(json: &[u8], shared: &mut Interner) -> Result<Option<Pod>, Malformed> {
     let pod: DaemonPod<'_> = from_slice(Kind::Pods, json)?;
     Ok(controlling_daemonset(&pod.metadata, shared).map(|owner| pod_fact(&pod, owner, shared)))
 }
 
-/// Decodes a ControllerRevision. `None` if its controller is not a DaemonSet.
+/// Decodes a ControllerRevision. `None` if an object of another kind than DaemonSet controls it.
 pub fn decode_revision(json: &[u8], shared: &mut Interner) -> Result<Option<Revision>, Malformed> {
     let revision: ControllerRevision<'_> = from_slice(Kind::Revisions, json)?;
     Ok(controlling_daemonset(&revision.metadata, shared).map(|owner| revision_fact(revision, owner, shared)))
@@ -216,7 +218,7 @@ fn from_slice<'a, T: Deserialize<'a>>(kind: Kind, json: &'a [u8]) -> Result<T, M
     json::from_slice(json).map_err(|source| Malformed::new(kind.plural(), source))
 }
 
-/// Returns `value`, or `instead` and an entry in `faults` if `value` is negative.
+/// Returns `value`. If `value` is negative, returns `instead` and adds an entry to `faults`.
 fn non_negative_or_default(
     field: &'static str,
     value: i64,
@@ -238,8 +240,8 @@ fn decode_selector(selector: Option<&LabelSelector<'_>>) -> Selector {
     }
 }
 
-/// Rule: a non-zero `maxSurge` selects surge; otherwise `maxUnavailable` nodes may be without an available pod; if both
-/// are zero, one node. A strategy that cannot be parsed is treated as `OnDelete`.
+/// Rule: a non-zero `maxSurge` selects surge. Otherwise `maxUnavailable` nodes may be without an available pod, or one
+/// node if `maxUnavailable` is zero too. A strategy that cannot be parsed is treated as `OnDelete`.
 fn decode_update_strategy(
     strategy: &DaemonSetUpdateStrategy<'_>,
     faults: &mut Vec<InvalidField>,
@@ -258,12 +260,19 @@ fn decode_update_strategy(
     let rolling = strategy.rolling_update.as_ref();
     let surge = rolling.and_then(|it| it.max_surge.as_ref());
     let down = rolling.and_then(|it| it.max_unavailable.as_ref());
-    let surge = parse_share_or_default("spec.updateStrategy.rollingUpdate.maxSurge", surge, Share::Count(0));
-    let down =
-        parse_share_or_default("spec.updateStrategy.rollingUpdate.maxUnavailable", down, Share::Count(1));
+    let surge = parse_int_or_percent_or_default(
+        "spec.updateStrategy.rollingUpdate.maxSurge",
+        surge,
+        IntOrPercent::Count(0),
+    );
+    let down = parse_int_or_percent_or_default(
+        "spec.updateStrategy.rollingUpdate.maxUnavailable",
+        down,
+        IntOrPercent::Count(1),
+    );
     match (surge, down) {
         (Ok(surge), Ok(_)) if !surge.is_zero() => UpdateStrategy::Surge(surge),
-        (Ok(_), Ok(down)) if down.is_zero() => UpdateStrategy::Drain(Share::Count(1)),
+        (Ok(_), Ok(down)) if down.is_zero() => UpdateStrategy::Drain(IntOrPercent::Count(1)),
         (Ok(_), Ok(down)) => UpdateStrategy::Drain(down),
         (surge, down) => {
             faults.extend([surge.err(), down.err()].into_iter().flatten());
@@ -272,14 +281,14 @@ fn decode_update_strategy(
     }
 }
 
-/// Parses `maxUnavailable` or `maxSurge`; `absent` is the value of an absent field.
-fn parse_share_or_default(
+/// Parses `maxUnavailable` or `maxSurge`. Returns `absent` if the field is absent.
+fn parse_int_or_percent_or_default(
     field: &'static str,
     value: Option<&IntOrString<'_>>,
-    absent: Share,
-) -> Result<Share, InvalidField> {
+    absent: IntOrPercent,
+) -> Result<IntOrPercent, InvalidField> {
     let Some(value) = value else { return Ok(absent) };
-    share(value).ok_or_else(|| InvalidField {
+    parse_int_or_percent(value).ok_or_else(|| InvalidField {
         field,
         problem: format!(
             "{value} is neither a whole number nor a percentage such as \"10%\"; nothing is replaced"
@@ -287,13 +296,13 @@ fn parse_share_or_default(
     })
 }
 
-/// Rule: `maxUnavailable` and `maxSurge` are an integer or a string that ends in `%`; the string "5" is invalid
+/// Rule: `maxUnavailable` and `maxSurge` are an integer or a string that ends in `%`. The string "5" is invalid
 /// (upstream once read it as 5 %).
-pub(crate) fn share(value: &IntOrString<'_>) -> Option<Share> {
+pub(crate) fn parse_int_or_percent(value: &IntOrString<'_>) -> Option<IntOrPercent> {
     match value {
-        IntOrString::Int(number) => u32::try_from(*number).ok().map(Share::Count),
+        IntOrString::Int(number) => u32::try_from(*number).ok().map(IntOrPercent::Count),
         IntOrString::String(text) => {
-            text.strip_suffix('%').and_then(|it| it.parse().ok()).map(Share::Percent)
+            text.strip_suffix('%').and_then(|it| it.parse().ok()).map(IntOrPercent::Percent)
         }
         IntOrString::Invalid(_) => None,
     }
@@ -318,7 +327,7 @@ fn decode_template(
             effect: Some(TaintEffect::parse(it.effect)),
         });
     }
-    let affinity = node_affinity(spec.affinity.as_ref().and_then(|it| it.node_affinity.as_ref()));
+    let affinity = decode_node_affinity(spec.affinity.as_ref().and_then(|it| it.node_affinity.as_ref()));
     if let Affinity::AnyOf(terms) = &affinity {
         for term in terms {
             if let Term::Unreadable(problem) = term {
@@ -341,24 +350,28 @@ fn decode_template(
     })
 }
 
-pub(crate) fn node_affinity(affinity: Option<&core_v1::NodeAffinity<'_>>) -> Affinity {
+pub(crate) fn decode_node_affinity(affinity: Option<&core_v1::NodeAffinity<'_>>) -> Affinity {
     match affinity.and_then(|it| it.required.as_ref()) {
         None => Affinity::Anywhere,
-        Some(required) => Affinity::AnyOf(required.node_selector_terms.iter().flatten().map(term).collect()),
+        Some(required) => {
+            Affinity::AnyOf(required.node_selector_terms.iter().flatten().map(decode_term).collect())
+        }
     }
 }
 
-pub(crate) fn term(term: &NodeSelectorTerm<'_>) -> Term {
+/// Decodes a node selector term.
+pub(crate) fn decode_term(term: &NodeSelectorTerm<'_>) -> Term {
     let labels = term.match_expressions.iter().flatten();
     let labels = labels.map(|it| it.to_label_requirement().map(NodeRequirement::Label));
-    let fields = term.match_fields.iter().flatten().map(field_requirement);
+    let fields = term.match_fields.iter().flatten().map(decode_field_requirement);
     match labels.chain(fields).collect() {
         Ok(all) => Term::AllOf(all),
         Err(problem) => Term::Unreadable(Text::from(problem)),
     }
 }
 
-fn field_requirement(requirement: &NodeSelectorRequirement<'_>) -> Result<NodeRequirement, String> {
+/// Decodes an entry of `matchFields`.
+fn decode_field_requirement(requirement: &NodeSelectorRequirement<'_>) -> Result<NodeRequirement, String> {
     let key = requirement.key();
     if key != "metadata.name" {
         return Err(format!("field {key:?} is not metadata.name"));
@@ -381,7 +394,7 @@ fn decode_status(raw: Option<&RawValue>) -> Result<Status, Malformed> {
     let ours = conditions.filter_map(|it| {
         Some(Condition {
             kind: ConditionType::parse(it.type_.as_deref()?)?,
-            status: Truth::parse(it.status.as_deref().unwrap_or_default()),
+            status: ConditionStatus::parse(it.status.as_deref().unwrap_or_default()),
             reason: it.reason.as_deref().unwrap_or_default().into(),
             message: it.message.as_deref().unwrap_or_default().into(),
             since: it.last_transition_time.as_deref().and_then(Time::parse),
@@ -404,15 +417,15 @@ fn decode_status(raw: Option<&RawValue>) -> Result<Status, Malformed> {
     })
 }
 
-/// A pod as the DaemonSet rules read it: container specs are skipped.
+/// A pod without its container specs, which no rule of the DaemonSet controller reads.
 type DaemonPod<'a> = core_v1::Pod<'a, IgnoredAny>;
 
 fn template_generation(meta: &ObjectMeta<'_>) -> Option<i64> {
     meta.annotation(GENERATION_ANNOTATION)?.parse().ok()
 }
 
-/// The UID of the controlling DaemonSet: `Some(None)` for an orphan, `None` if another kind of object is the
-/// controller.
+/// The UID of the DaemonSet that controls an object: `Some(None)` if the object has no controller, `None` if an object
+/// of another kind controls it.
 fn controlling_daemonset(meta: &ObjectMeta<'_>, shared: &mut Interner) -> Option<Option<Text>> {
     match meta.controller() {
         None => Some(None),
@@ -423,7 +436,7 @@ fn controlling_daemonset(meta: &ObjectMeta<'_>, shared: &mut Interner) -> Option
     }
 }
 
-/// Rule: an unbound daemon pod belongs to the node that its required affinity names: one term with one
+/// Rule: an unbound daemon pod belongs to the node that its required node affinity names with the requirement
 /// `matchFields metadata.name In [node]`. Upstream: `GetTargetNodeName`.
 fn pinned_node_name<'a>(affinity: &'a core_v1::Affinity<'_>) -> Option<&'a str> {
     let required = affinity.node_affinity.as_ref()?.required.as_ref()?;
@@ -463,8 +476,8 @@ fn pod_fact(pod: &DaemonPod<'_>, owner: Option<Text>, shared: &mut Interner) -> 
     }
 }
 
-/// Rule: a pod has a problem if a container waits for a reason that does not resolve by itself (as the kubelet names
-/// it), if no node fits it, or if it failed.
+/// Rule: a pod has a problem if a container waits for another reason than that its pod is starting (as the kubelet
+/// names the reason), if the pod cannot be scheduled, or if the pod failed.
 fn pod_problem<'a>(status: &'a PodStatus<'_>) -> Option<&'a str> {
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     let mut waiting = containers.filter_map(|it| it.state.as_ref()?.waiting.as_ref()?.reason.as_deref());

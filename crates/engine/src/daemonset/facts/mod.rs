@@ -1,7 +1,7 @@
-//! Facts: API objects parsed once into small values. Rules read facts, never JSON.
+//! Facts: the fields of API objects that rules read, decoded once. Rules read facts, never JSON.
 //!
-//! Invalid fields are handled here: a fact has either a valid value, or a default and an [`InvalidField`] that
-//! describes the problem.
+//! Invalid fields are handled here. Each field of a fact has either a valid value, or a default and an [`InvalidField`]
+//! that describes the problem.
 
 pub(crate) mod decode;
 mod selector;
@@ -18,7 +18,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_api::well_known::ANNOTATION_TEMPLATE_GENERATION;
 
-pub use muster_api::core_v1::{ConditionStatus as Truth, PodPhase as Phase};
+pub use muster_api::core_v1::{ConditionStatus, PodPhase as Phase};
 
 pub use decode::{
     Fact, decode_deleted, decode_fact, decode_node, decode_pod, decode_revision, decode_set, decode_watched,
@@ -40,7 +40,7 @@ pub enum Kind {
 impl Kind {
     pub const ALL: [Self; 4] = [Self::Sets, Self::Nodes, Self::Pods, Self::Revisions];
 
-    /// The index of the kind in [`Kind::ALL`] and among the watches of the controller.
+    /// The index of the kind in [`Kind::ALL`] and in [`Controller::watches`](crate::controller::Controller::watches).
     pub fn index(self) -> usize {
         self as usize
     }
@@ -53,7 +53,7 @@ impl Kind {
             Self::Pods => "Pod",
             Self::Revisions => "ControllerRevision",
         };
-        Watch::whole(self.group(), "v1", kind, self.plural(), self != Self::Nodes)
+        Watch::whole_objects(self.group(), "v1", kind, self.plural(), self != Self::Nodes)
     }
 
     /// The kind with this name in URL paths.
@@ -90,18 +90,21 @@ pub struct Set {
     pub created: Time,
     pub deleting: bool,
     pub selector: Selector,
+    /// The `updateStrategy`.
     pub rollout: UpdateStrategy,
+    /// The `minReadySeconds`.
     pub min_ready: Duration,
+    /// The `revisionHistoryLimit`.
     pub history_max: usize,
     pub template: Template,
-    /// The annotation `deprecated.daemonset.template.generation`; pods of old clusters have it as a label.
+    /// The value of the annotation `deprecated.daemonset.template.generation`. Pods of old clusters have it as a label.
     pub template_generation: Option<i64>,
     pub status: Status,
-    /// The object's metadata as received (JSON): a status write must send all of it.
+    /// The object's metadata as received (JSON). A status write must send all of it.
     pub metadata: Text,
     /// The DaemonSet's annotations (JSON), copied to revisions for `kubectl rollout history`.
     pub annotations: Text,
-    /// Invalid fields of the object, and the values used instead.
+    /// Invalid fields of the object, with the values that are used instead.
     pub faults: Vec<InvalidField>,
 }
 
@@ -110,7 +113,7 @@ pub struct Set {
 pub struct Template {
     /// The template as received (JSON), so that unknown fields are kept.
     pub raw: Text,
-    /// The data of the revision for this template, encoded byte for byte as Go would.
+    /// The `data` of the ControllerRevision for this template, encoded byte for byte as upstream's Go code would.
     pub data: Text,
     pub identity: TemplateIdentity,
     pub labels: Labels,
@@ -127,18 +130,19 @@ pub enum Affinity {
     /// The template has no required node affinity.
     #[default]
     Anywhere,
-    /// The node must match one term; an empty list matches no node.
+    /// The node must match one of the terms. An empty list matches no node.
     AnyOf(Vec<Term>),
 }
 
-/// A node selector term: the node must match all requirements; an empty term matches no node.
+/// A node selector term. A node must match all its requirements. An empty term matches no node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Term {
     AllOf(Vec<NodeRequirement>),
-    /// A term that cannot be parsed matches no node; holds the parse error.
+    /// A term that cannot be parsed, with the parse error. It matches no node.
     Unreadable(Text),
 }
 
+/// A requirement of a node selector term on the labels or on the name of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NodeRequirement {
     Label(LabelRequirement),
@@ -151,21 +155,22 @@ pub enum NodeRequirement {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UpdateStrategy {
     OnDelete,
-    /// `maxUnavailable`: the old pod is deleted before the new one is created; at most this many nodes are without an
-    /// available pod.
-    Drain(Share),
-    /// `maxSurge`: the new pod is created before the old one is deleted; at most this many nodes have two pods.
-    Surge(Share),
+    /// The old pod is deleted before the new one is created. At most `maxUnavailable` nodes are without an available
+    /// pod.
+    Drain(IntOrPercent),
+    /// The new pod is created before the old one is deleted. At most `maxSurge` nodes have two pods.
+    Surge(IntOrPercent),
 }
 
-/// `maxUnavailable` or `maxSurge`: a number of nodes, or a percentage of them, rounded up.
+/// The value of `maxUnavailable` or `maxSurge`: a number of nodes or a percentage of the nodes. Upstream:
+/// `IntOrString`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Share {
+pub enum IntOrPercent {
     Count(u32),
     Percent(u32),
 }
 
-impl Share {
+impl IntOrPercent {
     /// Rule: a percentage in `maxUnavailable` or `maxSurge` refers to the eligible nodes and is rounded up.
     pub fn of(self, desired: usize) -> usize {
         match self {
@@ -197,13 +202,15 @@ impl core::fmt::Display for InvalidField {
 pub struct Status {
     pub observed_generation: i64,
     pub counts: StatusCounts,
+    /// The `collisionCount`.
     pub collisions: Option<i32>,
-    /// The conditions of this controller; those of other writers are in `raw` only.
+    /// The conditions that this controller writes. Conditions of other writers are only in `raw`.
     pub conditions: Vec<Condition>,
     /// The status as received (JSON), so that fields of other writers are kept.
     pub raw: Option<Text>,
 }
 
+/// The counts of nodes in the status of a DaemonSet (`desiredNumberScheduled`, `numberReady` …).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct StatusCounts {
     pub desired: i64,
@@ -215,7 +222,7 @@ pub struct StatusCounts {
     pub misscheduled: i64,
 }
 
-/// The condition types that this controller writes.
+/// The types of the conditions that this controller writes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ConditionType {
     Available,
@@ -239,15 +246,18 @@ impl ConditionType {
     }
 }
 
+/// A condition in the status of a DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Condition {
     pub kind: ConditionType,
-    pub status: Truth,
+    pub status: ConditionStatus,
     pub reason: Text,
     pub message: Text,
+    /// The `lastTransitionTime`.
     pub since: Option<Time>,
 }
 
+/// A Node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
     pub name: Text,
@@ -259,7 +269,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Whether the rules treat both versions of a node the same, as after a heartbeat.
+    /// Whether two versions of a node are equal in all fields that rules read. A heartbeat changes none of these
+    /// fields.
     pub fn is_equivalent(&self, other: &Self) -> bool {
         self.uid == other.uid
             && self.labels == other.labels
@@ -268,28 +279,31 @@ impl Node {
     }
 }
 
-/// A node's Ready condition and its last transition time, which is `None` if the node has never reported its status.
+/// The Ready condition of a node. `since` is the last transition time, `None` if the node never reported its status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ready {
-    pub status: Truth,
+    pub status: ConditionStatus,
     pub since: Option<Time>,
 }
 
+/// A pod that a DaemonSet controls, or a pod without a controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
     pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
-    /// UID of the controlling DaemonSet; `None` for an orphan. Pods of other controllers are not stored.
+    /// UID of the DaemonSet that controls the pod. `None` if the pod has no controller.
     pub owner: Option<Text>,
     pub labels: Labels,
-    /// The pod's node: `spec.nodeName`, else the one `metadata.name` of the required node affinity.
+    /// Name of the pod's node: `spec.nodeName`, or else the node that the required node affinity names by
+    /// `metadata.name`.
     pub target: Option<Text>,
+    /// Whether `spec.nodeName` is set.
     pub bound: bool,
     pub created: Time,
     pub deleting: bool,
     pub phase: Phase,
-    /// Time at which the pod became Ready; `None` while it is not Ready.
+    /// Time at which the pod became Ready. `None` while the pod is not Ready.
     pub ready_since: Option<Time>,
     /// Why the pod does not start or why it failed, as Kubernetes names it (`CrashLoopBackOff`, `Evicted`).
     pub problem: Option<Text>,
@@ -297,18 +311,18 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Whether the pod succeeded or failed: the node no longer runs containers for it.
+    /// Whether the pod succeeded or failed, so that its node no longer runs containers for it.
     pub fn is_terminal(&self) -> bool {
         self.phase.is_terminal()
     }
 
-    /// Whether the pod is neither terminating nor finished.
+    /// Whether the pod is neither being deleted nor terminal.
     pub fn is_live(&self) -> bool {
         !self.deleting && !self.is_terminal()
     }
 
-    /// Whether the pod is terminating and finished. Only a finalizer or a slow kubelet keeps such a pod, and it does
-    /// not prevent a new pod on its node.
+    /// Whether the pod is being deleted and is terminal. Only a finalizer or a slow kubelet keeps such a pod, and the
+    /// pod does not prevent a new pod on its node.
     pub fn is_gone(&self) -> bool {
         self.deleting && self.is_terminal()
     }
@@ -328,24 +342,28 @@ pub struct Revision {
     pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
+    /// UID of the DaemonSet that controls the revision. `None` if the revision has no controller.
     pub owner: Option<Text>,
     pub labels: Labels,
+    /// The `revision` number.
     pub number: i64,
-    /// The recorded patch, encoded byte for byte as Go would.
+    /// The `data`: a patch that restores the template, encoded byte for byte as upstream's Go code would.
     pub data: Text,
     pub identity: Option<TemplateIdentity>,
-    /// The DaemonSet's template generation annotation when this revision was created.
+    /// The value of the DaemonSet's template generation annotation when this revision was created.
     pub template_generation: Option<i64>,
     pub created: Time,
     pub deleting: bool,
 }
 
 impl Revision {
-    /// The hash label of this revision and its pods. Upstream: a revision without a hash label gets its name as label.
+    /// The revision hash label of this revision and of its pods. Upstream: a revision without that label gets its name
+    /// as label.
     pub fn hash(&self) -> Option<&Text> {
         self.labels.get(HASH_LABEL)
     }
 }
 
 pub use crate::daemonset::manifest::{GENERATION_LABEL, HASH_LABEL};
+/// Annotation of a DaemonSet with its template generation.
 pub const GENERATION_ANNOTATION: &str = ANNOTATION_TEMPLATE_GENERATION;

@@ -9,14 +9,14 @@ use muster_api::text::Text;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Selector {
     AllOf(Vec<LabelRequirement>),
-    /// The empty selector. It would select every pod of the namespace, so it is treated as selecting none.
+    /// The empty selector. It would select every pod of the namespace, so it is treated as selecting no pod.
     Everything,
-    /// A selector that cannot be parsed selects no pod; holds the parse error.
+    /// A selector that cannot be parsed, with the parse error. It selects no pod.
     Unreadable(Text),
 }
 
 impl Selector {
-    /// Rule: an empty selector, and one that cannot be parsed, select no pod.
+    /// Rule: an empty selector, and a selector that cannot be parsed, select no pod.
     pub fn matches(&self, labels: &Labels) -> bool {
         match self {
             Self::AllOf(requirements) => requirements.iter().all(|it| it.matches(labels)),

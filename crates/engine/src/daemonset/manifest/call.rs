@@ -23,7 +23,7 @@ use crate::daemonset::why::Why;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallTarget {
     pub kind: Kind,
-    /// `None` for a list and for a create, whose body has `name` or `generateName`.
+    /// Name of the object. `None` for a list, and for a create, where the body has `name` or `generateName`.
     pub name: Option<Text>,
     pub subresource: Option<&'static str>,
 }
@@ -64,7 +64,7 @@ pub fn call_target(set: &Set, call: &Call) -> CallTarget {
     }
 }
 
-/// The URL path of a call, with its query; `None` for a list of the pods of a set whose selector matches none.
+/// The URL path and query of a call. `None` for a list of pods if the DaemonSet's selector selects no pod.
 pub fn call_path(set: &Set, call: &Call) -> Option<String> {
     let target = call_target(set, call);
     let mut path = target.kind.watch().resource.collection(Some(&set.key.namespace));
@@ -92,7 +92,7 @@ fn form_encode(value: &str) -> String {
     text
 }
 
-/// Request body of a call, to be encoded by [`muster_api::go_json::to_string`]; `None` for reads.
+/// Request body of a call, to be encoded by [`muster_api::go_json::to_string`]. `None` for reads.
 pub fn call_body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
     let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
     let template = || serde_json::from_str(&set.template.raw).unwrap_or_default();
@@ -131,7 +131,8 @@ pub fn call_body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
     })
 }
 
-/// Encoded pod of one plan: all pods of a plan differ only in their node name, so the rest is encoded once.
+/// The JSON of the pods that one plan creates. These pods differ only in the node name, so the text before and after
+/// the node name is encoded once.
 #[derive(Debug)]
 pub struct EncodedPod {
     before: String,
@@ -139,7 +140,8 @@ pub struct EncodedPod {
 }
 
 impl EncodedPod {
-    /// Encodes the pod of a DaemonSet. `None` if the template itself contains the placeholder of the node name.
+    /// Encodes the pod of a DaemonSet with a placeholder for the node name. `None` if the template itself contains the
+    /// placeholder.
     pub fn new(set: &Set, hash: &Text, binding: Binding) -> Option<Self> {
         const NODE_PLACEHOLDER: &str = "\u{1}node\u{1}";
         let call = Call::CreatePod { node: NODE_PLACEHOLDER.into(), hash: hash.clone(), why: Why::NoPodHere };
@@ -149,16 +151,18 @@ impl EncodedPod {
         once.then(|| Self { before: before.to_string(), after: after.to_string() })
     }
 
-    /// The encoded pod for one node. `None` if JSON would escape the name of the node, which no valid name needs.
+    /// The JSON of the pod for one node. `None` if JSON would have to escape the node name. A valid node name needs no
+    /// escape.
     pub fn for_node(&self, node: &str) -> Option<String> {
         let is_plain = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.');
         node.bytes().all(is_plain).then(|| [&self.before, node, &self.after].concat())
     }
 }
 
-/// Rule: a status write sends the metadata of the object it was computed from, so that the API server refuses it for
-/// any other version and for another object with the same name. Unknown status fields and conditions of other writers
-/// stay. Counts that upstream omits at zero are omitted. The spec is not sent: the API server ignores it here.
+/// Rule: a status write sends the metadata of the object from which the status was computed, so that the API server
+/// refuses the write for any other version and for another object with the same name. Unknown status fields and
+/// conditions of other writers stay. Counts that upstream omits at zero are omitted. The spec is not sent, because the
+/// API server ignores it in a status write.
 /// Upstream: `storeDaemonSetStatus`.
 pub fn status_body(set: &Set, status: &Status) -> Value {
     let metadata: Value = serde_json::from_str(&set.metadata).unwrap_or_default();
@@ -199,7 +203,7 @@ pub fn status_body(set: &Set, status: &Status) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "status": fields})
 }
 
-/// Rule: each condition of this controller keeps its position in the list, or is appended; conditions of other writers
+/// Rule: each condition of this controller keeps its position in the list, or is appended. Conditions of other writers
 /// are not changed.
 fn merge_conditions(before: Option<Value>, status: &Status) -> Vec<Value> {
     let before = match before {

@@ -1,8 +1,8 @@
 use crate::daemonset::facts::{Affinity, Node, NodeRequirement, Term};
 use crate::daemonset::why::Why;
 
-/// Rule: the node must match one term of the required node affinity, with all its requirements. An empty term, an empty
-/// list and a term that cannot be parsed match no node. Preferred affinity is left to the scheduler.
+/// Rule: the node must match all requirements of at least one term of the required node affinity. An empty term, an
+/// empty list of terms and a term that cannot be parsed match no node. The scheduler handles preferred node affinity.
 pub(super) fn check_node_affinity(affinity: &Affinity, node: &Node) -> Result<(), Why> {
     let Affinity::AnyOf(terms) = affinity else { return Ok(()) };
     if terms.iter().any(|it| matches_term(it, node)) {
@@ -25,7 +25,7 @@ pub(crate) fn matches_term(term: &Term, node: &Node) -> bool {
     }
 }
 
-/// Rule: a requirement compares a label of the node (`matchExpressions`) or its name (`matchFields`).
+/// Rule: a requirement compares a label of the node (`matchExpressions`) or the name of the node (`matchFields`).
 pub(super) fn matches_requirement(requirement: &NodeRequirement, node: &Node) -> bool {
     match requirement {
         NodeRequirement::Label(label) => label.matches(&node.labels),

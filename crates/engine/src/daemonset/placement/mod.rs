@@ -1,4 +1,5 @@
-//! Whether a pod of a template may be on a node. Used by the DaemonSet controller, the scheduler and `muster explain`.
+//! Decides whether a pod of a template may be on a node. The DaemonSet controller, the scheduler, the node agent and
+//! `muster explain` use this module.
 
 pub(crate) mod affinity;
 mod node_name;
@@ -13,21 +14,24 @@ use crate::daemonset::why::Why;
 
 pub use objections::{Objection, objections};
 
-/// Whether the pod of a template may run on a node.
+/// Whether a pod of a template may be on a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
+    /// The node should run a pod.
     Run,
-    /// No new pod is created, but the existing one is kept.
+    /// No new pod is created on the node, but an existing pod is kept.
     Keep(Why),
+    /// No new pod is created on the node, and an existing pod is deleted.
     Leave(Why),
 }
 
-/// Rule: the strictest rule wins: first the template's node name, node selector and required node affinity, then the
-/// node's taints. Ports and resources are left to the scheduler, so that a template that no longer fits deletes no pod.
+/// Rule: the template's node name, node selector and required node affinity are checked first, then the node's taints.
+/// The strictest verdict wins. The scheduler checks ports and resources, so a template that no longer fits on a node
+/// causes no pod to be deleted.
 /// Upstream: `NodeShouldRunDaemonPod`.
 pub fn verdict(template: &Template, node: &Node) -> Verdict {
     let asked = node_name::check_node_name(template, node)
-        .and_then(|()| wanted(&template.node_selector, &template.affinity, node));
+        .and_then(|()| check_selector_and_affinity(&template.node_selector, &template.affinity, node));
     match asked {
         Err(why) => Verdict::Leave(why),
         Ok(()) => taints::taint_verdict(&template.tolerations, node),
@@ -35,7 +39,11 @@ pub fn verdict(template: &Template, node: &Node) -> Verdict {
 }
 
 /// Checks the node selector and the required node affinity.
-pub(crate) fn wanted(node_selector: &Labels, affinity: &Affinity, node: &Node) -> Result<(), Why> {
+pub(crate) fn check_selector_and_affinity(
+    node_selector: &Labels,
+    affinity: &Affinity,
+    node: &Node,
+) -> Result<(), Why> {
     selector::check_node_selector(node_selector, node)
         .and_then(|()| affinity::check_node_affinity(affinity, node))
 }

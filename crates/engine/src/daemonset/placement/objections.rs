@@ -1,4 +1,4 @@
-//! All requirements of a template that a node does not meet; a verdict has only the first.
+//! Objections: all requirements of a template that a node does not meet. A verdict names only the first of them.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -10,53 +10,54 @@ use muster_api::taints::{TaintEffect, any_tolerates};
 use super::affinity::matches_requirement;
 use crate::daemonset::facts::{Affinity, Node, NodeRequirement, Template, Term};
 
-/// One requirement of a pod template that a node does not meet, and the value that the node has instead.
+/// One requirement of a pod template that a node does not meet.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Objection {
-    /// Message that is the same for all nodes which fail this requirement.
-    pub asks: String,
-    pub has: Option<String>,
+    /// The requirement as a message, which is the same for all nodes that do not meet it.
+    pub requirement: String,
+    /// What the node has instead, as a message (`the node has no label disk`).
+    pub node_value: Option<String>,
 }
 
 impl fmt::Display for Objection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.asks)?;
-        self.has.as_ref().map_or(Ok(()), |it| write!(f, "; {it}"))
+        f.write_str(&self.requirement)?;
+        self.node_value.as_ref().map_or(Ok(()), |it| write!(f, "; {it}"))
     }
 }
 
-/// Rule: unmet requirements are listed in the order in which placement checks them: node name, each label of the node
-/// selector, each term of the node affinity with its first unmet requirement, each untolerated taint, `NoExecute`
-/// before `NoSchedule`.
+/// Rule: unmet requirements are listed in the order in which placement checks them: the node name, each label of the
+/// node selector, each term of the node affinity with its first unmet requirement, each untolerated `NoExecute` taint,
+/// each untolerated `NoSchedule` taint.
 pub fn objections(template: &Template, node: &Node) -> Vec<Objection> {
     let mut all = Vec::new();
     if let Some(named) = template.node_name.as_ref().filter(|it| **it != node.name) {
-        all.push(Objection { asks: format!("the template names node {named}"), has: None });
+        all.push(Objection { requirement: format!("the template names node {named}"), node_value: None });
     }
     for (key, value) in template.node_selector.iter() {
         if node.labels.get(key).is_none_or(|it| it.as_ref() != value) {
-            let asks = format!("the node selector asks for {key}={value}");
-            all.push(Objection { asks, has: Some(label_text(node, key)) });
+            let requirement = format!("the node selector asks for {key}={value}");
+            all.push(Objection { requirement, node_value: Some(label_text(node, key)) });
         }
     }
     all.extend(unmet_affinity_terms(template, node));
     for effect in [TaintEffect::NoExecute, TaintEffect::NoSchedule] {
         let untolerated = node.taints.iter().filter(|it| it.effect == effect);
         for taint in untolerated.filter(|it| !any_tolerates(&template.tolerations, it)) {
-            all.push(Objection { asks: format!("taint {taint} is not tolerated"), has: None });
+            all.push(Objection { requirement: format!("taint {taint} is not tolerated"), node_value: None });
         }
     }
     all
 }
 
-/// One objection for each term of the required node affinity, if the node matches none.
+/// One objection for each term of the required node affinity. Empty if the node matches any of the terms.
 fn unmet_affinity_terms(template: &Template, node: &Node) -> Vec<Objection> {
     let Affinity::AnyOf(terms) = &template.affinity else { return Vec::new() };
     let several = 1 < terms.len();
     let mut all = Vec::new();
     for (at, term) in (1..).zip(terms) {
         let which = if several { format!("node affinity, term {at},") } else { "node affinity".to_string() };
-        let (asks, has) = match term {
+        let (requirement, node_value) = match term {
             Term::Unreadable(problem) => (format!("{which} cannot be read: {problem}"), None),
             Term::AllOf(all) if all.is_empty() => (format!("{which} is empty, which matches no node"), None),
             Term::AllOf(all) => match all.iter().find(|it| !matches_requirement(it, node)) {
@@ -67,11 +68,11 @@ fn unmet_affinity_terms(template: &Template, node: &Node) -> Vec<Objection> {
                 ),
             },
         };
-        all.push(Objection { asks, has });
+        all.push(Objection { requirement, node_value });
     }
     if terms.is_empty() {
-        let asks = "the node affinity has no terms, which matches no node".to_string();
-        all.push(Objection { asks, has: None });
+        let requirement = "the node affinity has no terms, which matches no node".to_string();
+        all.push(Objection { requirement, node_value: None });
     }
     all
 }

@@ -7,8 +7,8 @@ use super::Verdict;
 use crate::daemonset::facts::Node;
 use crate::daemonset::why::Why;
 
-/// Rule: an untolerated `NoSchedule` or `NoExecute` taint prevents new pods; only `NoExecute` also evicts existing
-/// ones. `PreferNoSchedule` and unknown effects are ignored.
+/// Rule: an untolerated `NoSchedule` or `NoExecute` taint prevents new pods. Only `NoExecute` also evicts existing
+/// pods. `PreferNoSchedule` and unknown effects are ignored.
 pub(super) fn taint_verdict(tolerations: &[Toleration], node: &Node) -> Verdict {
     let untolerated =
         |effect| node.taints.iter().find(|it| it.effect == effect && !any_tolerates(tolerations, it));
@@ -22,7 +22,7 @@ pub(super) fn taint_verdict(tolerations: &[Toleration], node: &Node) -> Verdict 
 }
 
 /// Rule: the taints `not-ready` and `unreachable` never make a rollout keep an old pod or exempt a node from the
-/// budget: otherwise a revision that makes nodes not ready would exempt the nodes it broke.
+/// budget. Otherwise a revision that makes nodes not ready would exempt these nodes from the budget.
 pub(crate) fn is_node_ready_taint(taint: &Taint) -> bool {
     matches!(taint.key.as_ref(), TAINT_NODE_NOT_READY | TAINT_NODE_UNREACHABLE)
 }

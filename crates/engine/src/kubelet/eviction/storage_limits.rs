@@ -7,18 +7,19 @@ use alloc::vec::Vec;
 use muster_api::quantity::Quantity;
 use muster_api::text::Text;
 
-/// The ephemeral storage limits of a pod, with the usage of each.
+/// The ephemeral storage limits of a pod, each with the usage.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PodStorage {
     /// Usage and limit of each `emptyDir` volume on disk that has a `sizeLimit`.
     pub volumes: Vec<StorageUsage>,
-    /// Usage and limit of the whole pod. The limit is the sum of the containers' limits, if each has one; the usage
-    /// includes volumes and logs.
+    /// Usage and limit of the whole pod. The limit is the sum of the containers' limits. `None` unless each container
+    /// has a limit. The usage includes volumes and logs.
     pub pod: Option<StorageUsage>,
-    /// Usage and limit of each container that has a limit: its writable layer and logs.
+    /// Usage and limit of each container that has a limit. The usage is that of its writable layer and logs.
     pub containers: Vec<StorageUsage>,
 }
 
+/// An ephemeral storage limit and the usage. The name is that of the volume, pod or container.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StorageUsage {
     pub name: Text,
@@ -27,6 +28,7 @@ pub struct StorageUsage {
 }
 
 impl StorageUsage {
+    /// Whether the usage exceeds the limit.
     fn is_over(&self) -> bool {
         self.limit < Quantity::from_bytes(self.used)
     }
@@ -51,8 +53,10 @@ impl StorageLimit {
     }
 }
 
-/// Rule: a pod that exceeds its own ephemeral storage limit is evicted: the limit of an `emptyDir` volume, of the pod,
-/// or of a container. Daemon pods and critical pods are no exception. Upstream: `localStorageEviction`.
+/// The first storage limit that a pod exceeds, and the eviction message.
+///
+/// Rule: a pod that exceeds the ephemeral storage limit of an `emptyDir` volume, of the pod or of a container is
+/// evicted. Daemon pods and critical pods are evicted too. Upstream: `localStorageEviction`.
 pub fn exceeded_limit(storage: &PodStorage) -> Option<(StorageLimit, String)> {
     if let Some(StorageUsage { name, limit, .. }) = storage.volumes.iter().find(|it| it.is_over()) {
         let message = format!("Usage of EmptyDir volume {name:?} exceeds the limit \"{limit}\". ");

@@ -23,7 +23,7 @@ fn hard_thresholds_override_the_defaults() {
                 .iter()
                 .map(|(signal, least)| match least {
                     ThresholdValue::Quantity(amount) => format!("{} < {amount}\n", signal.name()),
-                    ThresholdValue::Share(it) => format!("{} < {it}‰\n", signal.name()),
+                    ThresholdValue::CapacityThousandths(it) => format!("{} < {it}‰\n", signal.name()),
                 })
                 .collect::<String>(),
             Err(error) => error,
@@ -121,7 +121,11 @@ fn soft_thresholds_need_grace_periods() {
         expected.assert_eq(&report);
     };
     check("", &[], expect!["{}"]);
-    check("memory.available<10%", &["memory.available"], expect!["{MemoryAvailable: (Share(100), 60s)}"]);
+    check(
+        "memory.available<10%",
+        &["memory.available"],
+        expect!["{MemoryAvailable: (CapacityThousandths(100), 60s)}"],
+    );
     check("memory.available<0%", &[], expect!["{}"]);
     check(
         "memory.available<10%",

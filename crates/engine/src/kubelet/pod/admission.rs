@@ -1,4 +1,5 @@
-//! Pod admission on the node: the scheduler may have bound the pod without knowing the node's current state.
+//! Pod admission: the node checks each pod that is bound to it, because the scheduler may not have known the node's
+//! current state.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -24,7 +25,7 @@ pub enum Admission {
     Admitted,
     /// The pod is rejected and becomes Failed.
     Rejected(PodTermination),
-    /// The critical pod preempts the pods with these UIDs, and is admitted when they have terminated.
+    /// The pod is critical and preempts the pods with these UIDs. It is admitted when they have terminated.
     AfterOthers(Vec<Text>),
 }
 
@@ -35,14 +36,15 @@ pub struct AdmissionCandidate {
     /// Whether the pod was admitted on this node before.
     pub was_admitted: bool,
     is_static: bool,
+    /// Whether the pod's `os` is Linux or absent.
     is_on_linux: bool,
     runtime_class: Option<Text>,
-    /// Error message about the first forbidden sysctl of the pod.
+    /// Error message about the first sysctl of the pod that is forbidden, if any.
     forbidden_sysctl: Option<String>,
     qos: QosClass,
 }
 
-/// Pods with this priority or a higher one are critical. Upstream: `SystemCriticalPriority`.
+/// Minimum priority of a critical pod. Upstream: `SystemCriticalPriority`.
 const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 impl AdmissionCandidate {
@@ -76,6 +78,7 @@ impl AdmissionCandidate {
         self.is_static || SYSTEM_CRITICAL_PRIORITY <= self.pod.priority
     }
 
+    /// The pod's request for a resource. Each pod requests one of the resource `pods`.
     fn requests(&self, resource: &str) -> i64 {
         match resource {
             "pods" => 1,
@@ -89,12 +92,13 @@ impl AdmissionCandidate {
     }
 }
 
-/// Rule: a pod is admitted if the node has enough allocatable resources beside the other pods; if labels, name and
-/// runtime class of the node match; if the pod tolerates its `NoExecute` taints; and if the host ports are free. A
-/// critical pod preempts others if resources are missing. Upstream: `predicateAdmitHandler`,
-/// `CriticalPodAdmissionHandler`.
+/// Decides whether a pod is admitted on a node. `others` are the admitted pods that have not terminated. `runtimes` are
+/// the runtime classes of the node.
 ///
-/// `others` are the admitted pods that have not terminated; `runtimes` the runtime classes of the node.
+/// Rule: a pod is admitted if the node has enough allocatable resources beside the other pods, if the labels, the name
+/// and a runtime class of the node match, if the pod tolerates the node's `NoExecute` taints, and if its host ports are
+/// free. A critical pod preempts other pods if resources are missing. Upstream: `predicateAdmitHandler`,
+/// `CriticalPodAdmissionHandler`.
 pub fn admit(
     node: &Node,
     others: &[&AdmissionCandidate],
@@ -126,7 +130,7 @@ pub fn admit(
     }
 }
 
-/// The termination of a pod that is preempted for a critical one.
+/// The termination of a pod that is preempted for a critical pod.
 pub fn preempted() -> PodTermination {
     PodTermination {
         reason: "Preempting".into(),
@@ -164,8 +168,10 @@ const SAFE_SYSCTLS: [&str; 12] = [
     "net.ipv4.tcp_wmem",
 ];
 
-/// Rule: a pod may set safe sysctls only, and none of a namespace that it shares with the node. Upstream:
-/// `SafeSysctlAllowlist`.
+/// The error message about a sysctl that a pod may not set. `None` if the pod may set it.
+///
+/// Rule: a pod may set only safe sysctls, and no sysctl of a Linux namespace that the pod shares with the node.
+/// Upstream: `SafeSysctlAllowlist`.
 fn forbidden_sysctl(name: &str, on_host_network: bool, on_host_ipc: bool) -> Option<String> {
     let name = match name.find(['.', '/']) {
         // With slashes as separators, a dot is part of a name.
@@ -187,8 +193,8 @@ fn forbidden_sysctl(name: &str, on_host_network: bool, on_host_ipc: bool) -> Opt
     is_shared.then(|| format!("{name:?} not allowed with host {namespace} enabled"))
 }
 
-/// Rejects a pod for a reason that preemption cannot resolve (OS, runtime class, sysctls, node affinity, node name,
-/// taints), or for a host port conflict.
+/// The rejection of a pod for a reason that preemption does not resolve: OS, runtime class, sysctls, node affinity,
+/// node name, taints or a host port conflict. `None` if the pod is not rejected.
 fn check_predicates(
     node: &Node,
     others: &[&AdmissionCandidate],
@@ -214,18 +220,23 @@ fn check_predicates(
         let mut in_use = others.iter().flat_map(|it| &it.pod.requirements.ports);
         in_use.any(|port| requirements.ports.iter().any(|it| it.conflicts_with(port)))
     };
-    let predicate =
-        if placement::wanted(&requirements.node_selector, &requirements.node_affinity, &node.fact).is_err() {
-            ("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
-        } else if candidate.pod.node.as_ref().is_some_and(|it| *it != node.fact.name) {
-            ("NodeName", "node(s) didn't match the requested node name")
-        } else if has_port_conflict() {
-            ("NodePorts", "node(s) didn't have free ports for the requested pod ports")
-        } else if !candidate.is_static && node.fact.taints.iter().any(|it| is_not_tolerated(&it)) {
-            ("TaintToleration", "node(s) had taints that the pod didn't tolerate")
-        } else {
-            return None;
-        };
+    let predicate = if placement::check_selector_and_affinity(
+        &requirements.node_selector,
+        &requirements.node_affinity,
+        &node.fact,
+    )
+    .is_err()
+    {
+        ("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+    } else if candidate.pod.node.as_ref().is_some_and(|it| *it != node.fact.name) {
+        ("NodeName", "node(s) didn't match the requested node name")
+    } else if has_port_conflict() {
+        ("NodePorts", "node(s) didn't have free ports for the requested pod ports")
+    } else if !candidate.is_static && node.fact.taints.iter().any(|it| is_not_tolerated(&it)) {
+        ("TaintToleration", "node(s) had taints that the pod didn't tolerate")
+    } else {
+        return None;
+    };
     let (name, why) = predicate;
     Some(rejection(name.into(), &format!("Predicate {name} failed: {why}")))
 }
@@ -251,6 +262,7 @@ impl InsufficientResource {
         )
     }
 
+    /// The amount that the node lacks for the pod.
     fn missing(&self) -> i64 {
         self.requested.saturating_sub(self.capacity.saturating_sub(self.used))
     }
@@ -283,8 +295,11 @@ fn insufficient_resources(
         .collect()
 }
 
-/// Rule: as few pods as possible are preempted: BestEffort pods first, then Burstable, then Guaranteed ones; within a
-/// class, the pod whose requests are closest to the missing amounts. Upstream: `getPodsToPreempt`.
+/// The UIDs of the pods to preempt. `None` if preemption cannot free enough resources.
+///
+/// Rule: as few pods as possible are preempted. BestEffort pods are preempted first, then Burstable pods, then
+/// Guaranteed pods. Within a QoS class, the pod whose requests are closest to the missing amounts is preempted first.
+/// Upstream: `getPodsToPreempt`.
 fn choose_victims(
     others: &[&AdmissionCandidate],
     candidate: &AdmissionCandidate,
@@ -298,14 +313,16 @@ fn choose_victims(
     let (low, middle, high) = (of(QosClass::BestEffort), of(QosClass::Burstable), of(QosClass::Guaranteed));
     let missing: MissingAmounts = insufficient.iter().map(|it| (it.resource.clone(), it.missing())).collect();
     // Of a higher class only as many are chosen as are needed when all pods of the lower classes are preempted.
-    let high = closest_victim(high, missing_without(missing_without(missing.clone(), &low), &middle))?;
-    let middle = closest_victim(middle, missing_without(missing_without(missing.clone(), &low), &high))?;
-    let low = closest_victim(low, missing_without(missing_without(missing, &middle), &high))?;
+    let high = closest_victims(high, missing_without(missing_without(missing.clone(), &low), &middle))?;
+    let middle = closest_victims(middle, missing_without(missing_without(missing.clone(), &low), &high))?;
+    let low = closest_victims(low, missing_without(missing_without(missing, &middle), &high))?;
     Some(low.iter().chain(&middle).chain(&high).map(|it| it.pod.uid.clone()).collect())
 }
 
+/// The amount of each resource that the node lacks for the pod.
 type MissingAmounts = BTreeMap<Text, i64>;
 
+/// The amounts that are still missing when the pods `gone` are removed.
 fn missing_without(mut missing: MissingAmounts, gone: &[&AdmissionCandidate]) -> MissingAmounts {
     for (resource, amount) in &mut missing {
         let freed = gone.iter().map(|it| it.requests(resource)).fold(0_i64, i64::saturating_add);
@@ -315,7 +332,9 @@ fn missing_without(mut missing: MissingAmounts, gone: &[&AdmissionCandidate]) ->
     missing
 }
 
-fn closest_victim(
+/// Chooses pods, those with requests closest to the missing amounts first, until nothing is missing. `None` if that is
+/// not possible.
+fn closest_victims(
     mut pods: Vec<&AdmissionCandidate>,
     mut missing: MissingAmounts,
 ) -> Option<Vec<&AdmissionCandidate>> {
@@ -337,8 +356,8 @@ fn closest_victim(
     Some(chosen)
 }
 
-/// Sum of squares of the amounts that would still be missing, in millionths of what is missing now. Upstream:
-/// `admissionRequirementList.distance`.
+/// Sum of squares of the amounts that would still be missing without the pod, in millionths of the amounts that are
+/// missing now. Upstream: `admissionRequirementList.distance`.
 fn distance_to_missing(pod: &AdmissionCandidate, missing: &MissingAmounts) -> u128 {
     let squares = missing.iter().map(|(resource, amount)| {
         let rest = amount.saturating_sub(pod.requests(resource)).max(0);
@@ -348,6 +367,7 @@ fn distance_to_missing(pod: &AdmissionCandidate, missing: &MissingAmounts) -> u1
     squares.sum()
 }
 
+/// The JSON of a pod, with the fields that only admission reads.
 #[derive(Deserialize)]
 struct Wire {
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! Backoffs of failed actions, image pulls and container restarts.
+//! The backoffs of failed actions, image pulls and container restarts.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};
@@ -6,14 +6,15 @@ use core::time::Duration;
 
 use muster_api::time::Time;
 
-/// Backoffs of failed actions, by action name: the current delay and the time of the next attempt.
+/// Backoffs of failed actions by backoff key of the action: the current delay, and the time of the next attempt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ActionBackoffs(BTreeMap<String, (Duration, Time)>);
 
-/// Backoff after the first failure of an action; it doubles with each further failure.
+/// Backoff after the first failure of an action. The backoff doubles with each further failure.
 const BACKOFF_MIN: Duration = Duration::from_millis(500);
 
 impl ActionBackoffs {
+    /// Updates the backoff of an action after it has failed or succeeded.
     pub(super) fn update(&mut self, action: &str, has_failed: bool, backoff_max: Duration, now: Time) {
         if !has_failed {
             self.0.remove(action);
@@ -27,6 +28,7 @@ impl ActionBackoffs {
         self.0.is_empty()
     }
 
+    /// The end of the backoff of an action.
     pub(super) fn until(&self, action: &str) -> Option<Time> {
         self.0.get(action).map(|(_, until)| *until)
     }
@@ -41,17 +43,20 @@ pub(super) struct ContainerBackoff {
 }
 
 impl ContainerBackoff {
+    /// Backoff after the first failure.
     const BACKOFF_MIN: Duration = Duration::from_secs(10);
+    /// Maximum backoff.
     const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
+    /// The backoff after the first failure.
     pub(super) fn first(now: Time) -> Self {
         Self { delay: Self::BACKOFF_MIN, since: now }
     }
 
-    /// Rule: the backoff of restarts and failed pulls is 10 s at first, and doubles each time up to 5 min; after 10 min
-    /// without a failure it starts again. Upstream: `flowcontrol.Backoff`.
+    /// Returns the backoff after a failure at the time `at`, if the next attempt is made at `now`.
     ///
-    /// Returns the backoff after a failure at the time `at`, if the next attempt is now.
+    /// Rule: the backoff of restarts and failed pulls is 10 s at first, and doubles with each failure up to 5 min.
+    /// After 10 min without a failure it starts again at 10 s. Upstream: `flowcontrol.Backoff`.
     pub(super) fn next(before: Option<Self>, at: Time, now: Time) -> Self {
         match before.filter(|it| !it.is_stale(at)) {
             Some(before) => Self { delay: (before.delay * 2).min(Self::BACKOFF_MAX), since: now },
@@ -59,6 +64,7 @@ impl ContainerBackoff {
         }
     }
 
+    /// Whether the last failure is so long ago that the backoff starts again.
     pub(super) fn is_stale(&self, at: Time) -> bool {
         Self::BACKOFF_MAX * 2 < at.since(self.since)
     }

@@ -1,4 +1,4 @@
-//! Start of a container: crash backoff, image pull, start.
+//! The start of a container: waits for the crash backoff, pulls the image, and starts the container.
 
 use alloc::format;
 use core::time::Duration;
@@ -20,13 +20,16 @@ pub(super) struct StartHistory {
     pub attempt: Option<u32>,
     /// Whether the container was stopped because its image changed.
     pub is_replaced: bool,
+    /// Backoff of restarts after the container has terminated.
     crash: Option<ContainerBackoff>,
-    /// ID of the terminated instance whose crash backoff is over.
+    /// ID of the last terminated instance whose crash backoff is over.
     backed_off_for: Option<Text>,
     image: ImageState,
     /// Time at which the image was last found to be absent from the node.
     absent_at: Option<Time>,
+    /// Backoff of image pulls.
     pull: Option<ContainerBackoff>,
+    /// Start time of the last pull.
     pulling_since: Option<Time>,
     /// Time and message of the last failed pull.
     pull_failed: Option<(Time, Text)>,
@@ -34,6 +37,7 @@ pub(super) struct StartHistory {
     retry: Option<(Duration, Time)>,
 }
 
+/// Whether the image of a container is on the node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum ImageState {
     #[default]
@@ -42,18 +46,19 @@ enum ImageState {
     Present,
 }
 
-/// Initial and maximum backoff after a failed start. The backoff doubles with each failure.
+/// Backoff after the first failed start of a container. The backoff doubles with each failure.
 const START_BACKOFF_MIN: Duration = Duration::from_secs(1);
+/// Maximum backoff after a failed start of a container.
 const START_BACKOFF_MAX: Duration = Duration::from_secs(10);
 
 /// Interval at which the agent checks whether an image that could not be pulled is now on the node.
 const IMAGE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Time for which the waiting reason is `ErrImagePull`, before it becomes `ImagePullBackOff`.
-const ERR_IMAGE_PULL_MIN: Duration = Duration::from_secs(2);
+const ERR_IMAGE_PULL_DURATION: Duration = Duration::from_secs(2);
 
 impl Pod {
-    /// Issues the next action to start a container: check for its image, pull it, or start the container.
+    /// Issues the next action to start a container: check for the image, pull the image, or start the container.
     pub(super) fn start(&mut self, container: &ContainerSpec, sandbox: &Text, now: Time) {
         let name = &container.name;
         let is_busy = |it: &Action| it.container() == Some(name) && !matches!(it, Action::Probe { .. });
@@ -74,8 +79,8 @@ impl Pod {
                 history.image = ImageState::Unknown;
                 let message = format!("Container image {image:?} is not present with pull policy of Never");
                 if history.set_waiting("ErrImageNeverPull", message.clone()) {
-                    self.warn("ErrImageNeverPull", message.clone());
-                    self.warn("Failed", format!("Error: ErrImageNeverPull: {message}"));
+                    self.record_warning("ErrImageNeverPull", message.clone());
+                    self.record_warning("Failed", format!("Error: ErrImageNeverPull: {message}"));
                 }
                 self.retry_start(name, now);
             }
@@ -101,9 +106,10 @@ impl Pod {
         }
     }
 
-    /// Rule: a terminated container is restarted at once the first time, and after an increasing backoff from then on.
+    /// Rule: a terminated container is restarted at once the first time, and after an increasing backoff each further
+    /// time.
     fn is_in_crash_backoff(&mut self, name: &Text, now: Time) -> bool {
-        let Some(last) = self.newest(name) else { return false };
+        let Some(last) = self.newest_container(name) else { return false };
         let ContainerState::Exited { started, finished, .. } = last.state else { return false };
         let (id, attempt) = (last.id.clone(), last.attempt);
         let title = self.display_name();
@@ -117,7 +123,10 @@ impl Pod {
             let delay = format_seconds(crash.delay);
             let message = format!("back-off {delay} restarting failed container={name} pod={title}");
             if history.set_waiting("CrashLoopBackOff", message) {
-                self.warn("BackOff", format!("Back-off restarting failed container {name} in pod {title}"));
+                self.record_warning(
+                    "BackOff",
+                    format!("Back-off restarting failed container {name} in pod {title}"),
+                );
             }
             self.wake(finished + crash.delay);
             return true;
@@ -134,23 +143,24 @@ impl Pod {
         if let (Some(pull), Some((failed, why))) = (history.pull, history.pull_failed.clone())
             && now < failed + pull.delay
         {
-            if now < failed + ERR_IMAGE_PULL_MIN {
-                return self.wake(failed + ERR_IMAGE_PULL_MIN);
+            if now < failed + ERR_IMAGE_PULL_DURATION {
+                return self.wake(failed + ERR_IMAGE_PULL_DURATION);
             }
             let again_at = history.next_lookup_at();
             let message = format!("Back-off pulling image {image:?}: ErrImagePull: {why}");
             if history.set_waiting("ImagePullBackOff", message) {
-                self.record("BackOff", format!("Back-off pulling image {image:?}"));
-                self.warn("Failed", "Error: ImagePullBackOff".into());
+                self.record_event("BackOff", format!("Back-off pulling image {image:?}"));
+                self.record_warning("Failed", "Error: ImagePullBackOff".into());
             }
             return self.wake(again_at.map_or(failed + pull.delay, |at| at.min(failed + pull.delay)));
         }
         history.pulling_since = Some(now);
         if self.issue(Action::Pull { container: name, image: image.clone() }, now) {
-            self.record("Pulling", format!("Pulling image {image:?}"));
+            self.record_event("Pulling", format!("Pulling image {image:?}"));
         }
     }
 
+    /// Applies the outcome of [`Action::FindImage`].
     pub(super) fn find_image_done(&mut self, name: &Text, outcome: ActionOutcome, now: Time) {
         let image = self.object.spec.find(name).map(|it| it.image.clone()).unwrap_or_default();
         let history = self.start_histories.entry(name.clone()).or_default();
@@ -162,14 +172,14 @@ impl Pod {
                     let message = format!(
                         "Container image {image:?} already present on machine and can be accessed by the pod"
                     );
-                    self.record("Pulled", message);
+                    self.record_event("Pulled", message);
                 }
             }
             ActionOutcome::Absent => (history.image, history.absent_at) = (ImageState::Absent, Some(now)),
             ActionOutcome::Failed { reason, message } => {
                 if history.set_waiting(&reason, message.as_ref()) {
-                    self.warn("InspectFailed", message.as_ref().into());
-                    self.warn("Failed", format!("Error: {reason}"));
+                    self.record_warning("InspectFailed", message.as_ref().into());
+                    self.record_warning("Failed", format!("Error: {reason}"));
                 }
                 self.retry_start(name, now);
             }
@@ -177,6 +187,7 @@ impl Pod {
         }
     }
 
+    /// Applies the outcome of [`Action::Pull`].
     pub(super) fn pull_done(&mut self, name: &Text, outcome: ActionOutcome, now: Time) {
         let image = self.object.spec.find(name).map(|it| it.image.clone()).unwrap_or_default();
         let history = self.start_histories.entry(name.clone()).or_default();
@@ -184,8 +195,8 @@ impl Pod {
             history.pull = Some(ContainerBackoff::next(history.pull, now, now));
             history.pull_failed = Some((now, message.clone()));
             history.set_waiting(&reason, message.as_ref());
-            self.warn("Failed", format!("Failed to pull image {image:?}: {message}"));
-            self.warn("Failed", format!("Error: {reason}"));
+            self.record_warning("Failed", format!("Failed to pull image {image:?}: {message}"));
+            self.record_warning("Failed", format!("Error: {reason}"));
             return;
         }
         history.image = ImageState::Present;
@@ -194,12 +205,13 @@ impl Pod {
             ActionOutcome::Pulled { bytes } => format!(" Image size: {bytes} bytes."),
             _ => "".into(),
         };
-        self.record(
+        self.record_event(
             "Pulled",
             format!("Successfully pulled image {image:?} in {took} ({took} including waiting).{size}"),
         );
     }
 
+    /// Applies the outcome of [`Action::Start`].
     pub(super) fn start_done(&mut self, name: &Text, outcome: ActionOutcome, now: Time) {
         let has_hook = self.object.spec.find(name).is_some_and(|it| it.has_post_start);
         let history = self.start_histories.entry(name.clone()).or_default();
@@ -213,12 +225,12 @@ impl Pod {
                     id,
                     RunningContainer::new(name, now, if has_hook { HookState::Due } else { HookState::Done }),
                 );
-                self.record("Created", format!("Created container: {name}"));
-                self.record("Started", format!("Started container {name}"));
+                self.record_event("Created", format!("Created container: {name}"));
+                self.record_event("Started", format!("Started container {name}"));
             }
             ActionOutcome::Failed { reason, message } => {
                 history.set_waiting(&reason, message.as_ref());
-                self.warn("Failed", format!("Error: {message}"));
+                self.record_warning("Failed", format!("Error: {message}"));
                 self.retry_start(name, now);
             }
             _ => {}
@@ -232,15 +244,18 @@ impl Pod {
         self.wake(now + wait);
     }
 
-    /// The newest instance of the container in the runtime.
-    pub(super) fn newest(&self, name: &str) -> Option<&Container> {
+    /// The newest instance of a container in the runtime.
+    pub(super) fn newest_container(&self, name: &str) -> Option<&Container> {
         let all = self.runtime_state.iter().flat_map(|it| &it.containers);
         all.filter(|it| *it.name == *name).max_by_key(|it| it.attempt)
     }
 
-    /// Rule: restarts are counted over all instances in the runtime, and continue the reported count.
+    /// The attempt number of the next instance of a container.
+    ///
+    /// Rule: restarts are counted over all instances in the runtime. If the runtime has no instance, the count
+    /// continues from the reported restart count.
     fn next_attempt(&self, name: &str) -> u32 {
-        let in_runtime = self.newest(name).map(|it| it.attempt + 1);
+        let in_runtime = self.newest_container(name).map(|it| it.attempt + 1);
         let tracked = self.start_histories.get(name).and_then(|it| it.attempt).map(|it| it + 1);
         let known = self.reported_container(name);
         let count = known["restartCount"].as_u64().and_then(|it| u32::try_from(it).ok()).unwrap_or(0);
@@ -250,7 +265,9 @@ impl Pod {
 }
 
 impl StartHistory {
-    /// Rule: the backoff of a pull belongs to its image: another image is pulled at once. Upstream: `backOffKey` in
+    /// Resets the state of the image after the image of the container has changed.
+    ///
+    /// Rule: the backoff of a pull belongs to its image. Another image is pulled at once. Upstream: `backOffKey` in
     /// `EnsureImageExists`.
     pub(super) fn reset_image(&mut self) {
         self.image = ImageState::Unknown;
@@ -260,7 +277,7 @@ impl StartHistory {
         self.retry = None;
     }
 
-    /// Whether the history is empty: it holds nothing that the runtime state does not show.
+    /// Whether the history contains nothing that the runtime state does not show.
     pub(super) fn is_empty(&self) -> bool {
         let Self { waiting, is_replaced, crash, pull, pull_failed, retry, .. } = self;
         waiting.is_none()
@@ -276,7 +293,7 @@ impl StartHistory {
         self.pull_failed.as_ref().and(self.absent_at).map(|at| at + IMAGE_CHECK_INTERVAL)
     }
 
-    /// Sets the waiting reason, and returns whether it changed.
+    /// Sets reason and message of the state `waiting`. Returns whether the reason changed.
     fn set_waiting(&mut self, reason: &str, message: impl Into<Text>) -> bool {
         let is_new = self.waiting.as_ref().is_none_or(|(before, _)| **before != *reason);
         self.waiting = Some((reason.into(), message.into()));

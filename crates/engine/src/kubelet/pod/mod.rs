@@ -1,14 +1,15 @@
-//! One pod on its node: decides the next actions from the API object and the runtime state.
+//! [`Pod`]: one pod on its node. It decides the next actions from the API object and the runtime state.
 //!
 //! ```text
 //! object, RuntimeState, outcomes -> Pod -> actions: prepare, sandbox, image, start, probe, stop, clean up, report, delete
 //! ```
 //!
-//! The agent owns one [`Pod`] per UID. It passes in the API object as the watch shows it ([`Pod::update_spec`]), the
-//! state of the pod in the runtime ([`Pod::update_runtime_state`]: at first, after each completed action, and whenever
-//! it may have changed), and the outcome of each action ([`Pod::done`]). It executes the actions that [`Pod::sync`]
-//! returns concurrently. Nothing that matters is only in memory: a `Pod` that is built again from the object and the
-//! runtime continues where the last one was, except for the exact state of its backoffs.
+//! The agent owns one [`Pod`] per UID. The agent passes in the API object as the watch delivers it
+//! ([`Pod::update_spec`]), and the outcome of each action ([`Pod::done`]). It passes in the state of the pod in the
+//! runtime ([`Pod::update_runtime_state`]) at first, after each completed action, and whenever that state may have
+//! changed. The agent executes the actions that [`Pod::sync`] returns concurrently. No essential state is only in
+//! memory: a `Pod` that is built again from the API object and the runtime state continues where the previous `Pod`
+//! was, except for the exact state of its backoffs.
 
 pub mod admission;
 mod backoff;
@@ -40,10 +41,10 @@ pub use self::spec::{ContainerSpec, ImagePullPolicy, Object, Probe, RestartPolic
 use crate::controller::{EventRecord, KubeEvent, ObjectReference};
 use crate::daemonset::facts::Phase;
 
-/// The node's addresses and runtime name, which the status of each of its pods repeats.
+/// The addresses and the runtime name of a node, which are part of the status of each of its pods.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Host {
-    /// The node's addresses; the first one is `hostIP`.
+    /// The node's addresses. The first address is the `hostIP`.
     pub addresses: Vec<Text>,
     /// Scheme of container IDs, such as `containerd`.
     pub runtime: Text,
@@ -52,8 +53,8 @@ pub struct Host {
 /// The sandboxes and containers of a pod in the runtime.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RuntimeState {
-    /// Value of [`Pod::change_count`] before the runtime was read. A state that is older than the last change is not
-    /// used.
+    /// The value of [`Pod::change_count`] before the runtime was read. A state that is older than the last change is
+    /// not used.
     pub change_count: u64,
     pub sandboxes: Vec<Sandbox>,
     pub containers: Vec<Container>,
@@ -65,7 +66,7 @@ pub struct Sandbox {
     pub attempt: u32,
     pub is_ready: bool,
     pub created: Time,
-    /// IP addresses of the sandbox; empty for a host-network pod.
+    /// IP addresses of the sandbox. Empty for a host-network pod.
     pub addresses: Vec<Text>,
 }
 
@@ -117,18 +118,18 @@ pub enum Action {
     RunSandbox {
         attempt: u32,
     },
-    /// Checks whether the image is on the node: [`ActionOutcome::Present`] or [`ActionOutcome::Absent`]. The reason of a
-    /// failure is `InvalidImageName` or `ImageInspectError`.
+    /// Checks whether the image is on the node. The outcome is [`ActionOutcome::Present`] or [`ActionOutcome::Absent`].
+    /// The reason of a failure is `InvalidImageName` or `ImageInspectError`.
     FindImage {
         container: Text,
         image: Text,
     },
-    /// Pulls an image: [`ActionOutcome::Pulled`]. The reason of a failure is usually `ErrImagePull`.
+    /// Pulls an image. The outcome is [`ActionOutcome::Pulled`]. The reason of a failure is usually `ErrImagePull`.
     Pull {
         container: Text,
         image: Text,
     },
-    /// Creates and starts a container: [`ActionOutcome::Started`]. The reason of a failure is
+    /// Creates and starts a container. The outcome is [`ActionOutcome::Started`]. The reason of a failure is
     /// `CreateContainerConfigError`, `CreateContainerError` or `RunContainerError`.
     Start {
         container: Text,
@@ -139,14 +140,15 @@ pub enum Action {
         /// Hash of the container's spec, stored with the container and returned in [`Container::hash`].
         hash: Text,
     },
+    /// Runs the postStart hook of a container.
     PostStart {
         container: Text,
         /// Index of the container in the pod's spec, see [`ContainerSpec::position`].
         position: usize,
         id: Text,
     },
-    /// Runs a probe: [`ActionOutcome::Probed`]. A failed action means that the probe could not run; it is not a probe
-    /// result.
+    /// Runs a probe. The outcome is [`ActionOutcome::Probed`]. A failed action means that the probe could not run. It
+    /// is not a probe result.
     Probe {
         container: Text,
         /// Index of the container in the pod's spec, see [`ContainerSpec::position`].
@@ -154,8 +156,9 @@ pub enum Action {
         id: Text,
         probe: ProbeKind,
     },
-    /// Runs the preStop hook if `pre_stop`, then stops the container, all within `grace`, except for the minimum grace
-    /// period of the stop. May be issued again with a shorter grace period while the first is in flight.
+    /// Runs the preStop hook if `pre_stop`, then stops the container. Both happen within `grace`, but the stop has at
+    /// least the minimum grace period. The action may be issued again with a shorter grace period while the first one
+    /// is in flight.
     Stop {
         container: Text,
         id: Text,
@@ -211,11 +214,11 @@ pub struct PodTermination {
     /// Reason in the pod's status, such as `Evicted`, `OutOfcpu` or `Terminated`.
     pub reason: Text,
     pub message: Text,
-    /// Grace period of the termination; `None` means the pod's own grace period.
+    /// Grace period of the termination. `None` means the pod's own grace period.
     pub grace: Option<Duration>,
-    /// Whether the pod was not admitted: no container has run, and its status has no container statuses.
+    /// Whether the pod was not admitted. Then no container has run, and the pod's status has no container statuses.
     pub is_rejection: bool,
-    /// Whether the node causes the termination, not the pod: then the condition `DisruptionTarget` is set.
+    /// Whether the node causes the termination, not the pod. Then the condition `DisruptionTarget` is set.
     pub is_disruption: bool,
 }
 
@@ -225,7 +228,7 @@ pub struct PodTermination {
 pub struct PodSync {
     pub actions: Vec<Action>,
     pub events: Vec<EventRecord>,
-    /// Time of the next sync if no event causes an earlier one. Each sync replaces it.
+    /// Time of the next sync if no event causes an earlier sync. The next sync replaces this time.
     pub wake_at: Option<Time>,
 }
 
@@ -253,11 +256,11 @@ pub struct Pod {
     termination: Option<PodTermination>,
     /// Deadline by which all containers must have terminated.
     terminate_by: Option<Time>,
-    /// The terminal phase, Succeeded or Failed, in which no container is started any more.
+    /// The terminal phase of the pod, Succeeded or Failed. Once it is set, no container is started any more.
     final_phase: Option<Phase>,
     cleanup: CleanupState,
     is_deleted: bool,
-    /// The status that was last reported, or that the API server has.
+    /// The status that was last reported or, before the first report, the status on the API server.
     reported: Value,
     /// Whether the status on the API server may differ from `reported`.
     must_report: bool,
@@ -269,7 +272,9 @@ pub struct Pod {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum CleanupState {
     NotStarted,
+    /// Volumes, cgroup and directory of the pod are removed. Its logs are kept.
     LogsKept,
+    /// Everything of the pod is removed.
     Done,
 }
 
@@ -306,7 +311,7 @@ impl Pod {
         pod
     }
 
-    /// Creates a pod from containers or files on the node that belong to no pod of the API server.
+    /// Creates a pod for containers or files on the node that belong to no pod of the API server.
     pub fn orphan(key: ObjectKey, uid: Text, host: Host, now: Time) -> Self {
         let object = Object {
             key,
@@ -319,7 +324,7 @@ impl Pod {
             status: Value::Null,
         };
         let mut pod = Self::new(Arc::new(object), host, now);
-        pod.removed_from_api(now);
+        pod.mark_removed_from_api(now);
         pod
     }
 
@@ -354,9 +359,9 @@ impl Pod {
         self.limit_grace_by_deletion(now);
     }
 
-    /// Records that the pod no longer exists on the API server: it was force-deleted, or deleted while the agent did
-    /// not run. For a static pod: its manifest was removed.
-    pub fn removed_from_api(&mut self, now: Time) {
+    /// Records that the pod no longer exists on the API server, because it was force-deleted, or deleted while the
+    /// agent did not run. For a static pod, records that its manifest was removed.
+    pub fn mark_removed_from_api(&mut self, now: Time) {
         self.is_removed_from_api = true;
         self.limit_grace(
             if self.object.is_static { self.object.spec.grace } else { termination::GRACE_MIN },
@@ -364,7 +369,8 @@ impl Pod {
         );
     }
 
-    /// Applies the state of the pod that was read from the runtime. A state from before the last change is not used.
+    /// Applies the state of the pod that was read from the runtime. A state that was read before the last change is not
+    /// used.
     pub fn update_runtime_state(&mut self, runtime_state: RuntimeState, now: Time) {
         if self.change_count <= runtime_state.change_count {
             self.track_containers(&runtime_state, now);
@@ -378,12 +384,13 @@ impl Pod {
         self.change_count
     }
 
-    /// Terminates the pod: it was rejected or evicted, or the node shuts down. The first reason stays.
+    /// Terminates the pod, because it was rejected or evicted, or because the node shuts down. If the pod is already
+    /// terminating, the first reason stays.
     pub fn terminate(&mut self, termination: PodTermination, now: Time) {
         let grace = termination.grace.unwrap_or(self.object.spec.grace);
         if self.final_phase.is_none() && self.termination.is_none() {
             if termination.is_rejection || *termination.reason == *"Preempting" {
-                self.warn(event_reason(&termination.reason), termination.message.to_string());
+                self.record_warning(event_reason(&termination.reason), termination.message.to_string());
             }
             self.termination = Some(termination);
         }
@@ -399,13 +406,14 @@ impl Pod {
         self.take_sync()
     }
 
-    /// Same as [`Pod::sync`], without the write of the status. For a runtime that completes actions at once, so that
-    /// intermediate statuses are not written.
+    /// Returns the same actions as [`Pod::sync`], without the write of the status. It is for a runtime that completes
+    /// actions at once, so that intermediate statuses are not written.
     pub fn sync_runtime(&mut self, now: Time) -> PodSync {
         self.advance_state(now);
         self.take_sync()
     }
 
+    /// Issues all actions of a sync, except for the write of the status.
     fn advance_state(&mut self, now: Time) {
         self.wake_at = None;
         if !self.is_finished() && self.is_up_to_date() {
@@ -443,10 +451,10 @@ impl Pod {
         }
         match (action, failure) {
             (Action::Prepare, None) => self.is_prepared = true,
-            (Action::Prepare, Some(message)) => self.warn("FailedMount", message.to_string()),
+            (Action::Prepare, Some(message)) => self.record_warning("FailedMount", message.to_string()),
             (Action::RunSandbox { attempt }, Some(message)) => {
                 self.sandbox_attempt_min = attempt + 1;
-                self.warn(
+                self.record_warning(
                     "FailedCreatePodSandBox",
                     alloc::format!("Failed to create pod sandbox: {message}"),
                 );
@@ -470,7 +478,7 @@ impl Pod {
             (Action::Report(_), Some(_)) => self.must_report = true,
             (Action::Delete, None) => self.is_deleted = true,
             (Action::Stop { .. } | Action::StopSandbox { .. }, Some(message)) => {
-                self.warn("FailedKillPod", alloc::format!("error killing pod: {message}"));
+                self.record_warning("FailedKillPod", alloc::format!("error killing pod: {message}"));
             }
             _ => {}
         }
@@ -484,13 +492,13 @@ impl Pod {
             && self.in_flight.iter().all(|it| !it.must_complete())
     }
 
-    /// Whether no container runs or will run any more: the pod's resources are free.
+    /// Whether no container runs or will run any more, so that the pod's resources are free.
     pub fn has_terminated(&self) -> bool {
         self.final_phase.is_some() && !self.is_any_running()
     }
 
-    /// Whether a `Pod` built from the API object and the runtime state would decide as this one does: no action but
-    /// probes is in flight, and no backoff is remembered.
+    /// Whether a `Pod` that is built again from the API object and the runtime state would decide as this `Pod` does.
+    /// No action other than probes may be in flight, and no backoff may be remembered.
     pub fn can_be_rebuilt(&self) -> bool {
         self.in_flight.iter().all(|it| matches!(it, Action::Probe { .. }))
             && !self.must_report
@@ -504,7 +512,7 @@ impl Pod {
         self.runtime_state.as_ref().is_some_and(|it| self.change_count <= it.change_count)
     }
 
-    /// Adds an action, unless it is in flight or in backoff.
+    /// Adds an action, unless the action is in flight or in backoff. Returns whether it was added.
     fn issue(&mut self, action: Action, now: Time) -> bool {
         if self.in_flight.contains(&action) {
             return false;
@@ -519,6 +527,7 @@ impl Pod {
         true
     }
 
+    /// Requests a sync at this time, or earlier.
     fn wake(&mut self, at: Time) {
         self.wake_at = earliest(self.wake_at, Some(at));
     }
@@ -538,11 +547,11 @@ impl Pod {
         self.events.push(EventRecord { about, event });
     }
 
-    fn record(&mut self, reason: &'static str, message: String) {
+    fn record_event(&mut self, reason: &'static str, message: String) {
         self.emit_event(KubeEvent::normal(reason, message));
     }
 
-    fn warn(&mut self, reason: &'static str, message: String) {
+    fn record_warning(&mut self, reason: &'static str, message: String) {
         self.emit_event(KubeEvent::warning(reason, message));
     }
 
@@ -553,7 +562,7 @@ impl Pod {
     }
 }
 
-/// Returns the known event reason that equals `reason`.
+/// Returns the event reason that equals `reason`, as a static string.
 fn event_reason(reason: &str) -> &'static str {
     const ALL: [&str; 13] = [
         "Evicted",
@@ -594,13 +603,13 @@ impl Action {
         }
     }
 
-    /// Whether the action must complete before the pod is finished.
+    /// Whether the action must complete before the agent can drop the pod.
     fn must_complete(&self) -> bool {
         self.changes_the_runtime() || matches!(self, Self::Prepare | Self::CleanUp { .. } | Self::Delete)
     }
 
-    /// The key of the action's backoff after a failure. `None` for image checks, pulls, container starts, hooks and
-    /// probes, which are retried by other rules.
+    /// The key of the backoff of this action after a failure. `None` for image checks, pulls, container starts, hooks
+    /// and probes, which are retried by other rules.
     fn backoff_key(&self) -> Option<String> {
         match self {
             Self::FindImage { .. }
@@ -614,6 +623,7 @@ impl Action {
         }
     }
 
+    /// The maximum backoff of this action after a failure.
     fn backoff_max(&self) -> Duration {
         match self {
             Self::Prepare => Duration::from_secs(20),
@@ -635,7 +645,7 @@ impl Action {
     }
 }
 
-/// Formats the value on one line, for tests and logs.
+/// Formats the action on one line, for logs and tests.
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

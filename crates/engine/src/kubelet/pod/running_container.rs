@@ -1,4 +1,4 @@
-//! A running container: its postStart hook, its probes, and whether it must be killed.
+//! The hooks and probes of running containers, and the decision whether a container must be killed.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -15,22 +15,26 @@ use super::{Action, ActionOutcome, Container, ContainerState, Pod, ProbeKind, Ru
 #[derive(Clone, Debug)]
 pub(super) struct RunningContainer {
     name: Text,
+    /// Start time of the container.
     since: Time,
+    /// State of the postStart hook.
     pub hook: HookState,
     probes: BTreeMap<ProbeKind, ProbeState>,
-    /// The reason and grace period, if the container must be killed.
+    /// Why the container must be killed. `None` if it need not be killed.
     pub kill: Option<KillReason>,
     /// Deadline of the stop that is in progress.
     pub stop_by: Option<Time>,
 }
 
+/// Why a container must be killed, and with which grace period.
 #[derive(Clone, Debug)]
 pub(super) struct KillReason {
     pub message: String,
-    /// Grace period of the stop; `None` means the pod's own grace period.
+    /// Grace period of the stop. `None` means the pod's own grace period.
     pub grace: Option<Duration>,
 }
 
+/// State of the postStart hook of a container.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HookState {
     Due,
@@ -38,13 +42,16 @@ pub(super) enum HookState {
     Failed,
 }
 
+/// The results of one probe of a container so far.
 #[derive(Clone, Debug, Default)]
 struct ProbeState {
+    /// Time of the next probe.
     next: Option<Time>,
+    /// Whether the last probe passed.
     last: Option<bool>,
     /// Number of equal probe results in a row.
     run: u32,
-    /// The probe's verdict, once enough equal results in a row were seen.
+    /// Whether the container passes the probe. `None` until there were enough equal results in a row.
     verdict: Option<bool>,
 }
 
@@ -53,6 +60,7 @@ impl RunningContainer {
         Self { name: name.clone(), since, hook, probes: BTreeMap::new(), kill: None, stop_by: None }
     }
 
+    /// Whether the container passes a probe. `None` until there were enough equal results in a row.
     fn verdict(&self, kind: ProbeKind) -> Option<bool> {
         self.probes.get(&kind).and_then(|it| it.verdict)
     }
@@ -79,6 +87,8 @@ impl Pod {
         self.is_in_flight(|it| matches!(it, Action::Start { container, .. } if container == name))
     }
 
+    /// The state of a running container that this agent process did not start.
+    ///
     /// Rule: a container that was started before the agent keeps its reported readiness until the next probe result.
     fn adopt_running(&self, container: &Container, since: Time) -> RunningContainer {
         let mut running = RunningContainer::new(&container.name, since, HookState::Done);
@@ -112,6 +122,8 @@ impl Pod {
         }
     }
 
+    /// Issues a probe of a running container if the probe is due.
+    ///
     /// Rule: liveness and readiness probes start when the startup probe has passed. While a pod terminates, only
     /// readiness probes run.
     fn probe(&mut self, id: &Text, name: &Text, kind: ProbeKind, now: Time) {
@@ -142,6 +154,7 @@ impl Pod {
         self.issue(action, now);
     }
 
+    /// Applies the outcome of [`Action::Probe`].
     pub(super) fn probe_done(
         &mut self,
         name: &Text,
@@ -156,7 +169,7 @@ impl Pod {
             ActionOutcome::Failed { message, .. } => {
                 let message =
                     format!("{} probe errored and resulted in unknown state: {message}", kind.as_str());
-                return self.warn("Unhealthy", message);
+                return self.record_warning("Unhealthy", message);
             }
             _ => return,
         };
@@ -178,12 +191,15 @@ impl Pod {
             }
         }
         match passed {
-            false => self.warn("Unhealthy", format!("{} probe failed: {message}", kind.as_str())),
+            false => self.record_warning("Unhealthy", format!("{} probe failed: {message}", kind.as_str())),
             true if message.is_empty() => {}
-            true => self.warn("ProbeWarning", format!("{} probe warning: {message}", kind.as_str())),
+            true => {
+                self.record_warning("ProbeWarning", format!("{} probe warning: {message}", kind.as_str()))
+            }
         }
     }
 
+    /// Applies the outcome of [`Action::PostStart`].
     pub(super) fn post_start_done(&mut self, name: &Text, id: &Text, failure: Option<Text>, _: Time) {
         let Some(running) = self.running_containers.get_mut(id) else { return };
         running.hook = if failure.is_none() { HookState::Done } else { HookState::Failed };
@@ -191,7 +207,7 @@ impl Pod {
         running.kill = Some(KillReason { message: "FailedPostStartHook".to_string(), grace: None });
         self.start_histories.entry(name.clone()).or_default().waiting =
             Some(("PostStartHookError".into(), message.clone()));
-        self.warn("FailedPostStartHook", format!("PostStartHook failed: {message}"));
+        self.record_warning("FailedPostStartHook", format!("PostStartHook failed: {message}"));
     }
 
     /// Whether a running container has started: its postStart hook has completed, and its startup probe has passed.
@@ -201,7 +217,7 @@ impl Pod {
         running.hook == HookState::Done && (!has_probe || running.verdict(ProbeKind::Startup) == Some(true))
     }
 
-    /// Rule: a container is ready once it has started and its readiness probe has passed, if it has one.
+    /// Rule: a container is ready once it has started and, if it has a readiness probe, the probe has passed.
     pub(super) fn is_ready(&self, id: &Text) -> bool {
         let Some(running) = self.running_containers.get(id) else { return false };
         let has_probe = self.object.spec.find(&running.name).is_some_and(|it| it.readiness.is_some());

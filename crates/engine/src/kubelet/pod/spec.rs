@@ -1,4 +1,4 @@
-//! The fields of a pod's API object that its node decides by.
+//! Decodes the fields of a pod's API object that the node's decisions depend on.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -12,31 +12,38 @@ use muster_api::time::Time;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A pod's API object, parsed once, with the fields that its node decides by.
+/// A pod's API object, decoded once: the fields that the node's decisions depend on.
 #[derive(Clone, Debug)]
 pub struct Object {
     pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
-    /// Whether the pod is static: it comes from a manifest on the node, not from the API server.
+    /// Whether the pod is static, that is from a manifest on the node and not from the API server.
     pub is_static: bool,
-    /// The pod is being deleted, with this grace period from the time the agent first saw the deletion.
+    /// Grace period of the deletion, from the time at which the agent first saw the deletion. `None` if the pod is not
+    /// being deleted.
     pub deletion_grace: Option<Duration>,
     pub spec: Spec,
     pub status: Value,
 }
 
-/// The fields of a pod's spec that its node decides by.
+/// The fields of a pod's spec that the node's decisions depend on.
 #[derive(Clone, Debug, Default)]
 pub struct Spec {
     pub restart: RestartPolicy,
+    /// The `terminationGracePeriodSeconds`.
     pub grace: Duration,
+    /// The `activeDeadlineSeconds`.
     pub deadline: Option<Duration>,
     pub on_host_network: bool,
+    /// Condition types of the `readinessGates`.
     pub gates: Vec<Text>,
+    /// The `initContainers`, including sidecars.
     pub init: Vec<ContainerSpec>,
+    /// The `containers`.
     pub main: Vec<ContainerSpec>,
+    /// The `ephemeralContainers`.
     pub ephemeral: Vec<ContainerSpec>,
 }
 
@@ -52,10 +59,11 @@ pub enum RestartPolicy {
 /// The role of a container in its pod: init container, sidecar, main or ephemeral container.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Role {
-    /// An init container: runs to completion before the next container starts.
+    /// An init container, which runs to completion before the next container starts.
     Init,
-    /// An init container with `restartPolicy: Always`: starts in order, and keeps running.
+    /// An init container with `restartPolicy: Always`, which starts in order and keeps running.
     Sidecar,
+    /// A container of `spec.containers`.
     Main,
     /// An ephemeral container, which is added to a running pod to debug it.
     Ephemeral,
@@ -76,8 +84,9 @@ pub struct ContainerSpec {
     pub startup: Option<Probe>,
     pub liveness: Option<Probe>,
     pub readiness: Option<Probe>,
-    /// Resources and volume mounts of the container, which the pod's status repeats.
+    /// The `resources` of the container, which are part of the container's status.
     pub resources: Value,
+    /// The `volumeMounts` of the container, which are part of the container's status.
     pub mounts: Vec<Value>,
 }
 
@@ -90,7 +99,7 @@ impl ContainerSpec {
         }
     }
 
-    /// Hash of name and image: a container with another hash is restarted.
+    /// Hash of name and image. A container with another hash is restarted.
     pub(super) fn hash(&self) -> Text {
         const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
         const FNV_PRIME: u64 = 0x0100_0000_01b3;
@@ -108,14 +117,16 @@ pub enum ImagePullPolicy {
     Never,
 }
 
-/// A probe: when it runs, and how many equal results in a row decide.
+/// When a probe runs, and how many equal results in a row decide.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probe {
     pub initial_delay: Duration,
     pub period: Duration,
+    /// The `failureThreshold`.
     pub failures_max: u32,
+    /// The `successThreshold`.
     pub successes_min: u32,
-    /// Grace period of a container that this probe kills; overrides the pod's grace period.
+    /// Grace period of a container that this probe kills. `None` means the pod's own grace period.
     pub grace: Option<Duration>,
 }
 
@@ -130,7 +141,8 @@ impl Object {
     }
 
     fn read(Wire { metadata, spec, status }: Wire) -> Self {
-        let source = metadata.annotations.get(crate::kubelet::static_pod::SOURCE).map(String::as_str);
+        let source =
+            metadata.annotations.get(crate::kubelet::static_pod::SOURCE_ANNOTATION).map(String::as_str);
         let grace = duration_from_seconds(spec.termination_grace_period_seconds.unwrap_or(30));
         let deletion = metadata.deletion_timestamp.is_some();
         let deletion_grace = metadata.deletion_grace_period_seconds.map_or(grace, duration_from_seconds);
@@ -191,8 +203,8 @@ impl Spec {
     }
 }
 
-/// Rule: an init container that succeeded is not restarted, whatever the pod's policy; one that failed is restarted,
-/// unless the policy is Never.
+/// Rule: an init container that succeeded is not restarted, whatever the pod's restart policy. An init container that
+/// failed is restarted, unless the policy is Never.
 fn init_restart_policy(restart: RestartPolicy) -> RestartPolicy {
     if restart == RestartPolicy::Never { RestartPolicy::Never } else { RestartPolicy::OnFailure }
 }
@@ -209,7 +221,8 @@ fn duration_from_seconds(count: i64) -> Duration {
     Duration::from_secs(u64::try_from(count).unwrap_or(0))
 }
 
-/// Rule: without a policy, an image without a tag or with the tag `latest` is always pulled: its content may change.
+/// Rule: without a pull policy, an image without a tag or with the tag `latest` is always pulled, because its content
+/// may change.
 fn parse_pull_policy(policy: Option<&str>, image: &str) -> ImagePullPolicy {
     match policy {
         Some("Always") => ImagePullPolicy::Always,
@@ -223,6 +236,7 @@ fn parse_pull_policy(policy: Option<&str>, image: &str) -> ImagePullPolicy {
     }
 }
 
+/// The JSON of a pod, with the fields that the node reads.
 #[derive(Deserialize)]
 struct Wire {
     #[serde(default)]
@@ -342,7 +356,7 @@ impl WireProbe {
     }
 }
 
-/// Deserializes a field; `null` gives the default, like an absent field.
+/// Deserializes a field. `null` gives the default, like an absent field.
 fn or_default<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,

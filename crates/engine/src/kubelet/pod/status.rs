@@ -1,4 +1,4 @@
-//! The status of a pod, with the kubelet's reasons and messages.
+//! Computes the status of a pod, with the kubelet's reasons and messages.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -17,10 +17,14 @@ use crate::daemonset::facts::Phase;
 /// Exit code that is reported for a container that no longer exists in the runtime.
 pub(super) const LOST_EXIT_CODE: i32 = 137;
 
+/// The fields of a pod's status that list the container statuses.
 const STATUS_LISTS: [&str; 3] = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
 
 impl Pod {
-    /// Rule: the status is written when it has changed, or when the API server has another one than was reported.
+    /// Issues the write of the status if the status must be written.
+    ///
+    /// Rule: the status is written when it has changed, or when the status on the API server differs from the status
+    /// that was last reported.
     pub(super) fn report(&mut self, now: Time) {
         let is_reporting = self.is_in_flight(|it| matches!(it, Action::Report(_)));
         if self.is_removed_from_api || self.is_deleted || is_reporting || self.is_final_status_reported() {
@@ -49,19 +53,20 @@ impl Pod {
             || (!self.must_report && !is_reporting && contains_fields(&self.status(now), &self.reported))
     }
 
-    /// Rule: after the final status of a pod, no other is written.
+    /// Rule: after the final status of a pod was written, no other status is written.
     fn is_final_status_reported(&self) -> bool {
         let containers = STATUS_LISTS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
         let is_running = containers.into_iter().any(|it| it["state"]["running"].is_object());
         terminal_phase(&self.reported).is_some() && !is_running && !self.is_any_running()
     }
 
-    /// The status of a container that was last reported.
+    /// The last reported status of a container.
     pub(super) fn reported_container(&self, name: &str) -> &Value {
         let all = STATUS_LISTS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
         all.into_iter().find(|it| it["name"] == name).unwrap_or(&Value::Null)
     }
 
+    /// The ID of a container in the pod's status: `containerd://` and the ID in the runtime.
     pub(super) fn full_id(&self, id: &str) -> String {
         format!("{}://{id}", self.host.runtime)
     }
@@ -212,10 +217,11 @@ impl Pod {
         status
     }
 
-    /// Marks a container as failed whose exit code is unknown when the pod terminates. Upstream: `TerminatePod`.
+    /// Marks a container whose exit code is unknown when the pod terminates as failed. Upstream: `TerminatePod`.
     fn mark_lost(&self, container: &ContainerSpec, status: &mut Value) {
         let has_run = |it: &ContainerSpec| {
-            self.newest(&it.name).is_some() || self.reported_container(&it.name)["containerID"].is_string()
+            self.newest_container(&it.name).is_some()
+                || self.reported_container(&it.name)["containerID"].is_string()
         };
         let is_initialized = self.object.spec.init.is_empty() || self.object.spec.main.iter().any(has_run);
         let counts = match container.role {
@@ -270,9 +276,9 @@ impl Pod {
     fn conditions(&self, phase: Phase, init: &[Value], main: &[Value], now: Time) -> Vec<Value> {
         let has_ended = matches!(phase, Phase::Succeeded | Phase::Failed);
         let has_sandbox = !has_ended && self.newest_sandbox().is_some_and(|it| self.is_usable(it));
-        let initialized = self.initialized(phase, init, main);
-        let containers = self.containers_ready(phase, init, main);
-        let ready = containers.clone().and_then(|()| self.readiness_gates());
+        let initialized = self.check_initialized(phase, init, main);
+        let containers = self.check_containers_ready(phase, init, main);
+        let ready = containers.clone().and_then(|()| self.check_readiness_gates());
         let ready_to_start = if has_sandbox { Ok(()) } else { Err(("", String::new())) };
         let mut conditions: Vec<Value> = [
             ("PodReadyToStartContainers", ready_to_start),
@@ -323,7 +329,8 @@ impl Pod {
         condition
     }
 
-    fn initialized(&self, phase: Phase, init: &[Value], main: &[Value]) -> Result<(), FalseReason> {
+    /// Whether the condition `Initialized` is True.
+    fn check_initialized(&self, phase: Phase, init: &[Value], main: &[Value]) -> Result<(), FalseReason> {
         let has_started = |it: &Value| {
             let state = &it["state"];
             it["started"] == true
@@ -346,7 +353,13 @@ impl Pod {
         }
     }
 
-    fn containers_ready(&self, phase: Phase, init: &[Value], main: &[Value]) -> Result<(), FalseReason> {
+    /// Whether the condition `ContainersReady` is True.
+    fn check_containers_ready(
+        &self,
+        phase: Phase,
+        init: &[Value],
+        main: &[Value],
+    ) -> Result<(), FalseReason> {
         let fails = self.termination.is_some() || self.final_phase == Some(Phase::Failed);
         match phase {
             Phase::Succeeded => return Err(("PodCompleted", String::new())),
@@ -362,8 +375,8 @@ impl Pod {
         }
     }
 
-    /// Rule: a pod with readiness gates is ready only when all those conditions are True.
-    fn readiness_gates(&self) -> Result<(), FalseReason> {
+    /// Rule: a pod with readiness gates is ready only when the conditions of all its readiness gates are True.
+    fn check_readiness_gates(&self) -> Result<(), FalseReason> {
         let conditions = self.object.status["conditions"].as_array();
         let condition = |gate: &Text| conditions.into_iter().flatten().find(|it| it["type"] == **gate);
         let missing = self.object.spec.gates.iter().filter_map(|gate| match condition(gate) {
@@ -388,7 +401,7 @@ impl ContainerState {
     }
 }
 
-/// The phase in a pod's status, if it is Succeeded or Failed.
+/// The phase in a pod's status if the phase is Succeeded or Failed, else `None`.
 pub(super) fn terminal_phase(status: &Value) -> Option<Phase> {
     match status["phase"].as_str() {
         Some("Succeeded") => Some(Phase::Succeeded),
@@ -432,8 +445,8 @@ pub(super) fn contains_fields(part: &Value, whole: &Value) -> bool {
     }
 }
 
-/// Adds a deletion to the patch for each address that is no longer in `podIPs`. The list is merged by address, so old
-/// addresses would stay.
+/// Adds a deletion to the patch for each address that is no longer in `podIPs`. Otherwise old addresses would stay,
+/// because the API server merges the list by address.
 fn without_old_addresses(mut status: Value, before: [&Value; 2]) -> Value {
     if let Some(own) = status["podIPs"].as_array_mut() {
         for old in before.into_iter().filter_map(|it| it["podIPs"].as_array()).flatten() {
@@ -454,6 +467,7 @@ fn phase_name(phase: Phase) -> &'static str {
     }
 }
 
+/// The names in container statuses, joined for a message. `None` if there are none.
 fn container_names<'a>(statuses: impl Iterator<Item = &'a Value>) -> Option<String> {
     let names: Vec<&str> = statuses.filter_map(|it| it["name"].as_str()).collect();
     (!names.is_empty()).then(|| names.join(" "))
@@ -463,6 +477,7 @@ fn addresses_json(all: &[Text]) -> Value {
     all.iter().map(|it| json!({"ip": it})).collect()
 }
 
+/// The state of a container that no longer exists in the runtime.
 fn lost_state(message: &str) -> Value {
     json!({"terminated": {"reason": "ContainerStatusUnknown", "message": message, "exitCode": LOST_EXIT_CODE}})
 }

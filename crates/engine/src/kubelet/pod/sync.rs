@@ -1,4 +1,5 @@
-//! Sync of a running pod: its sandbox, then its init containers one by one, then all others. Upstream: `SyncPod`.
+//! The sync of a pod that is not terminating: starts its sandbox, then its init containers one by one, then all other
+//! containers. Upstream: `SyncPod`.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -26,7 +27,7 @@ impl Pod {
         let object = self.object.clone();
         for container in &object.spec.ephemeral {
             // An ephemeral container starts once, whether or not the others run.
-            if self.should_run(container) && self.newest(&container.name).is_none() {
+            if self.should_run(container) && self.newest_container(&container.name).is_none() {
                 self.start(container, &sandbox, now);
             }
         }
@@ -49,7 +50,7 @@ impl Pod {
             return self.wake(at);
         }
         let message = "Pod was active on the node longer than the specified deadline";
-        self.record("DeadlineExceeded", message.into());
+        self.record_event("DeadlineExceeded", message.into());
         let termination = PodTermination {
             reason: "DeadlineExceeded".into(),
             message: message.into(),
@@ -60,8 +61,10 @@ impl Pod {
         self.terminate(termination, now);
     }
 
+    /// The terminal phase of a pod that is complete. `None` if the pod is not complete.
+    ///
     /// Rule: a pod is complete when none of its main containers runs or will run again, or when an init container
-    /// failed that is not restarted. A pod with `restartPolicy: Never` is also complete when its sandbox is lost.
+    /// failed and is not restarted. A pod with `restartPolicy: Never` is also complete when its sandbox is lost.
     fn completed_phase(&self) -> Option<Phase> {
         let spec = &self.object.spec;
         let current = self.newest_sandbox().map(|it| it.id.clone());
@@ -86,7 +89,7 @@ impl Pod {
 
     /// Whether the container runs, or is to be started.
     fn should_run(&self, container: &ContainerSpec) -> bool {
-        match self.newest(&container.name).map(|it| &it.state) {
+        match self.newest_container(&container.name).map(|it| &it.state) {
             Some(ContainerState::Running { .. } | ContainerState::Created | ContainerState::Unknown) => true,
             _ => self.exit_code(container).is_none_or(|code| self.should_restart(container, code)),
         }
@@ -98,9 +101,9 @@ impl Pod {
         is_replaced || container.restart.restarts_after(code)
     }
 
-    /// Exit code of a container's last run, from the runtime or from the reported status.
+    /// Exit code of the last instance of a container, from the runtime or from the reported status.
     pub(super) fn exit_code(&self, container: &ContainerSpec) -> Option<i32> {
-        match self.newest(&container.name).map(|it| &it.state) {
+        match self.newest_container(&container.name).map(|it| &it.state) {
             Some(ContainerState::Exited { code, .. }) => Some(*code),
             Some(_) => None,
             None => {
@@ -113,7 +116,8 @@ impl Pod {
         }
     }
 
-    /// Returns the sandbox to start containers in. If there is none, replaces a broken sandbox or runs the first one.
+    /// Returns the sandbox in which to start containers. If there is no usable sandbox, issues the actions that replace
+    /// a broken sandbox or run the first one, and returns `None`.
     fn ensure_sandbox(&mut self, now: Time) -> Option<Text> {
         if self.is_in_flight(|it| matches!(it, Action::RunSandbox { .. })) {
             return None;
@@ -144,13 +148,14 @@ impl Pod {
             let attempt = newest.map_or(0, |it| it.attempt + 1).max(self.sandbox_attempt_min);
             if self.issue(Action::RunSandbox { attempt }, now) && !outdated.is_empty() {
                 let message = "Pod sandbox changed, it will be killed and re-created.";
-                self.record("SandboxChanged", message.into());
+                self.record_event("SandboxChanged", message.into());
             }
         }
         None
     }
 
-    /// Rule: a sandbox is usable while it is ready and has an address; that of a host-network pod needs no address.
+    /// Rule: a sandbox is usable while it is ready and has an address. The sandbox of a host-network pod needs no
+    /// address.
     pub(super) fn is_usable(&self, sandbox: &super::Sandbox) -> bool {
         sandbox.is_ready
             && !self.stopped_sandboxes.contains(&sandbox.id)
@@ -161,14 +166,17 @@ impl Pod {
         self.runtime_state.iter().flat_map(|it| &it.sandboxes).max_by_key(|it| it.attempt)
     }
 
+    /// The newest instance of a container in a sandbox.
     fn newest_in(&self, name: &str, sandbox: &str) -> Option<&Container> {
         let all = self.runtime_state.iter().flat_map(|it| &it.containers);
         all.filter(|it| *it.name == *name && *it.sandbox == *sandbox).max_by_key(|it| it.attempt)
     }
 
-    /// Rule: init containers run one after the other, each to completion; a sidecar only has to have started, and keeps
-    /// running. The last init container that was started in this sandbox shows the progress: earlier ones may have been
-    /// removed. Returns whether the main containers may start.
+    /// Starts the next init container. Returns whether the main containers may start.
+    ///
+    /// Rule: init containers run one after the other, each to completion. The next container starts as soon as a
+    /// sidecar has started, and the sidecar keeps running. The last init container that was started in this sandbox
+    /// shows the progress, because earlier init containers may have been removed.
     fn sync_init_containers(&mut self, sandbox: &Text, now: Time) -> bool {
         let object = self.object.clone();
         let (spec, init) = (&object.spec, &object.spec.init);
@@ -190,6 +198,7 @@ impl Pod {
         last == init.len()
     }
 
+    /// Whether an init container has succeeded, or a sidecar has started.
     fn is_initialized(&self, container: &ContainerSpec, sandbox: &Text) -> bool {
         match self.newest_in(&container.name, sandbox) {
             Some(Container { state: ContainerState::Exited { code, .. }, .. }) => {
@@ -202,7 +211,7 @@ impl Pod {
         }
     }
 
-    /// Starts a container that should run, and stops one that should not run any more or is outdated.
+    /// Starts a container that should run, and stops a container that must be killed or is outdated.
     fn sync_container(&mut self, container: &ContainerSpec, sandbox: &Text, now: Time) {
         let name = &container.name;
         let Some(last) = self.newest_in(name, sandbox).cloned() else {
@@ -241,7 +250,7 @@ impl Pod {
         }
     }
 
-    /// Whether the next main container must wait because the postStart hook of this one has not completed.
+    /// Whether the next main container must wait, because the postStart hook of this container has not completed.
     fn blocks_next(&self, container: &ContainerSpec, sandbox: &Text) -> bool {
         if !container.has_post_start {
             return false;
@@ -258,8 +267,8 @@ impl Pod {
         }
     }
 
-    /// Rule: of the terminated instances of a container, only the last one before the current one is kept, for its logs
-    /// and its state.
+    /// Rule: of the terminated instances of a container, only the last instance before the current one is kept, for its
+    /// logs and its state.
     fn prune_containers(&mut self, now: Time) {
         let Some(runtime_state) = &self.runtime_state else { return };
         let newer = |it: &Container| {
@@ -286,6 +295,8 @@ impl Pod {
 }
 
 impl RestartPolicy {
+    /// Whether a container is restarted after it terminated with an exit code.
+    ///
     /// Rule: a terminated container is restarted always, never, or only after a failure. Upstream:
     /// `ShouldContainerBeRestarted`.
     pub fn restarts_after(self, code: i32) -> bool {

@@ -1,5 +1,5 @@
-//! Termination of a pod: its containers, then its sandbox, then its files. Upstream: `SyncTerminatingPod`,
-//! `SyncTerminatedPod`.
+//! The termination of a pod: stops its containers, then its sandbox, then removes its files. Upstream:
+//! `SyncTerminatingPod`, `SyncTerminatedPod`.
 
 use alloc::format;
 use alloc::string::String;
@@ -13,14 +13,14 @@ use super::running_container::{HookState, RunningContainer};
 use super::{Action, CleanupState, Container, Pod};
 use crate::daemonset::facts::Phase;
 
-/// Minimum grace period of a force-deleted pod. Upstream: `minimumGracePeriodInSeconds`.
+/// Grace period of a pod that no longer exists on the API server. Upstream: `minimumGracePeriodInSeconds`.
 pub(super) const GRACE_MIN: Duration = Duration::from_secs(2);
 
-/// Minimum difference at which a grace period counts as changed: grace periods are in whole seconds.
+/// Minimum difference at which a grace period counts as changed, because grace periods are in whole seconds.
 const GRACE_CHANGE_MIN: Duration = Duration::from_secs(1);
 
 impl Pod {
-    /// Whether the pod is terminating: no container is started any more.
+    /// Whether the pod is terminating, so that no container is started any more.
     pub(super) fn is_terminating(&self) -> bool {
         self.is_removed_from_api
             || self.object.deletion_grace.is_some()
@@ -28,6 +28,7 @@ impl Pod {
             || self.final_phase.is_some()
     }
 
+    /// Whether the pod is being deleted or no longer exists on the API server.
     pub(super) fn is_deleting(&self) -> bool {
         self.is_removed_from_api || self.object.deletion_grace.is_some()
     }
@@ -38,6 +39,7 @@ impl Pod {
         self.terminate_by = Some(self.terminate_by.map_or(by, |it| it.min(by)));
     }
 
+    /// Limits the termination of all containers to the grace period of the pod's deletion.
     pub(super) fn limit_grace_by_deletion(&mut self, now: Time) {
         if let Some(grace) = self.object.deletion_grace {
             self.limit_grace(grace, now);
@@ -46,7 +48,7 @@ impl Pod {
 
     pub(super) fn sync_terminating(&mut self, now: Time) {
         let by = self.terminate_by.unwrap_or(now + self.object.spec.grace);
-        let last = self.next_to_stop();
+        let last = self.containers_to_stop();
         last.iter().for_each(|it| self.stop(it, by, None, now));
         let is_starting = |it: &Action| matches!(it, Action::Start { .. } | Action::RunSandbox { .. });
         if !last.is_empty() || self.is_in_flight(is_starting) {
@@ -88,8 +90,8 @@ impl Pod {
         }
     }
 
-    /// Rule: main containers are stopped concurrently; then sidecars one by one, in reverse order.
-    fn next_to_stop(&self) -> Vec<Container> {
+    /// Rule: main containers are stopped concurrently. Then sidecars are stopped one by one, in reverse order.
+    fn containers_to_stop(&self) -> Vec<Container> {
         let running = self.runtime_state.iter().flat_map(|it| &it.containers).filter(|it| it.state.may_run());
         let sidecar_index =
             |it: &Container| self.object.spec.sidecars().position(|sidecar| sidecar.name == it.name);
@@ -98,7 +100,8 @@ impl Pod {
         running.filter(|it| first == Some(sidecar_index(it))).cloned().collect()
     }
 
-    /// Stops a container by the time `by`. A further call with an earlier time shortens the grace period.
+    /// Issues the stop of a container, to be completed by the time `by`. A further call with an earlier time shortens
+    /// the grace period.
     pub(super) fn stop(&mut self, container: &Container, by: Time, why: Option<String>, now: Time) {
         let (id, name) = (container.id.clone(), container.name.clone());
         let has_hook = self.object.spec.find(&name).is_some_and(|it| it.has_pre_stop);
@@ -120,7 +123,7 @@ impl Pod {
             .or_insert_with(|| RunningContainer::new(&name, now, HookState::Done));
         running.stop_by = Some(by);
         if before.is_none() {
-            self.record("Killing", why.unwrap_or_else(|| format!("Stopping container {name}")));
+            self.record_event("Killing", why.unwrap_or_else(|| format!("Stopping container {name}")));
         }
     }
 

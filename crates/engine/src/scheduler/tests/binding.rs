@@ -126,7 +126,7 @@ fn a_pod_of_the_same_name_with_another_uid_is_another_pod() {
 
 #[test]
 fn event_messages_are_truncated() {
-    let message = call::truncate_note(&"ü".repeat(2000));
+    let message = call::truncate_event_message(&"ü".repeat(2000));
     assert_eq!((message.len(), message.ends_with("ü ...")), (1024, true));
-    assert_eq!(call::truncate_note("short"), "short");
+    assert_eq!(call::truncate_event_message("short"), "short");
 }

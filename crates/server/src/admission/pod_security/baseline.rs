@@ -5,24 +5,24 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::policy::{
-    EvaluatedPod, PolicyViolation, SortedValues, format_containers, format_setters, quote_list,
+    EvaluatedPod, PolicyViolation, SortedValues, format_containers, format_pod_and_containers, quote_list,
 };
 use crate::unstructured::{list_at, str_at};
 use crate::validation::go_quoted;
 
-const APP_ARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
+const APP_ARMOR_ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 const SECCOMP_POD_ANNOTATION: &str = "seccomp.security.alpha.kubernetes.io/pod";
-const SECCOMP_CONTAINER_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
+const SECCOMP_CONTAINER_ANNOTATION_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
-/// Rule: AppArmor stays enabled: a profile set by field or annotation is the runtime's default or a local profile of
-/// the node.
+/// Rule: AppArmor is not disabled. A profile that a field or an annotation sets is the runtime's default or a local
+/// profile of the node.
 /// Upstream: `appArmorProfile_1_0`.
 pub(super) fn check_app_armor_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let (mut setters, values) = unconfined_profiles(pod, "appArmorProfile");
     let allowed = |it: &str| it.is_empty() || it == "runtime/default" || it.starts_with("localhost/");
     let mut annotations: Vec<String> = pod
         .annotations()
-        .filter(|(name, value)| name.starts_with(APP_ARMOR_PREFIX) && !allowed(value))
+        .filter(|(name, value)| name.starts_with(APP_ARMOR_ANNOTATION_PREFIX) && !allowed(value))
         .map(|(name, value)| format!("{name}={}", go_quoted(value)))
         .collect();
     annotations.sort();
@@ -40,8 +40,8 @@ pub(super) fn check_app_armor_profile(pod: EvaluatedPod<'_>) -> Option<PolicyVio
     })
 }
 
-/// The pod and containers that set an AppArmor or seccomp profile type other than `RuntimeDefault` and `Localhost`, and
-/// those types.
+/// Returns the pod and containers that set an AppArmor or seccomp profile of a type other than `RuntimeDefault` and
+/// `Localhost`, and the types that they set.
 pub(super) fn unconfined_profiles<'a>(pod: EvaluatedPod<'a>, field: &str) -> (Vec<String>, SortedValues<'a>) {
     let mut types = SortedValues::new();
     let mut is_unconfined = |context: &'a Value| {
@@ -54,7 +54,7 @@ pub(super) fn unconfined_profiles<'a>(pod: EvaluatedPod<'a>, field: &str) -> (Ve
     };
     let is_pod = is_unconfined(&pod.spec["securityContext"]);
     let containers = pod.containers_where(is_unconfined);
-    (format_setters(is_pod, &containers), types)
+    (format_pod_and_containers(is_pod, &containers), types)
 }
 
 /// Capabilities that the level baseline allows a container to add.
@@ -74,7 +74,7 @@ const ALLOWED_CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// Rule: a container adds no capability except those that runtimes grant by default, without `NET_RAW`.
+/// Rule: a container adds only capabilities that runtimes grant by default, and not `NET_RAW`.
 /// Upstream: `capabilitiesBaseline_1_0`.
 pub(super) fn check_capabilities(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let mut added = SortedValues::new();
@@ -193,7 +193,7 @@ pub(super) fn check_privileged(pod: EvaluatedPod<'_>) -> Option<PolicyViolation>
     })
 }
 
-/// Rule: `procMount` is `Default`, which keeps the masks of `/proc`.
+/// Rule: `procMount` is `Default`, which keeps parts of `/proc` masked.
 /// Upstream: `procMount_1_0`.
 pub(super) fn check_proc_mount(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let mut values = SortedValues::new();
@@ -214,7 +214,7 @@ pub(super) fn check_proc_mount(pod: EvaluatedPod<'_>) -> Option<PolicyViolation>
     })
 }
 
-/// Rule: since 1.35 a pod in a user namespace may unmask `/proc` at level baseline.
+/// Rule: since version 1.35, a pod in a user namespace may unmask `/proc` at level baseline.
 /// Upstream: `procMount1_35baseline`.
 pub(super) fn check_proc_mount_unless_user_namespace(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     if pod.has_user_namespace() { None } else { check_proc_mount(pod) }
@@ -231,7 +231,7 @@ pub(super) fn check_se_linux_options_1_31(pod: EvaluatedPod<'_>) -> Option<Polic
     )
 }
 
-/// Rule: the SELinux type is one of the container types, and neither user nor role is set. Since 1.31
+/// Rule: the SELinux type is one of the container types, and neither user nor role is set. Since version 1.31,
 /// `container_engine_t` is allowed.
 /// Upstream: `seLinuxOptions`.
 fn check_se_linux_options<'a>(pod: EvaluatedPod<'a>, types: &[&str]) -> Option<PolicyViolation> {
@@ -251,7 +251,7 @@ fn check_se_linux_options<'a>(pod: EvaluatedPod<'a>, types: &[&str]) -> Option<P
     };
     let is_pod = is_bad(&pod.spec["securityContext"]);
     let containers = pod.containers_where(is_bad);
-    let setters = format_setters(is_pod, &containers);
+    let setters = format_pod_and_containers(is_pod, &containers);
     if setters.is_empty() {
         return None;
     }
@@ -271,7 +271,7 @@ fn check_se_linux_options<'a>(pod: EvaluatedPod<'a>, types: &[&str]) -> Option<P
     })
 }
 
-/// Rule: up to 1.18 seccomp annotations name the runtime's default profile or a local profile of the node.
+/// Rule: up to version 1.18, seccomp annotations name the runtime's default profile or a local profile of the node.
 /// Upstream: `seccompProfileBaseline_1_0`.
 pub(super) fn check_seccomp_annotations(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let allowed =
@@ -279,7 +279,7 @@ pub(super) fn check_seccomp_annotations(pod: EvaluatedPod<'_>) -> Option<PolicyV
     let names: BTreeSet<_> = pod.containers().map(|it| str_at(it, "name")).collect();
     let is_profile = |name: &str| {
         name == SECCOMP_POD_ANNOTATION
-            || name.strip_prefix(SECCOMP_CONTAINER_PREFIX).is_some_and(|it| names.contains(it))
+            || name.strip_prefix(SECCOMP_CONTAINER_ANNOTATION_PREFIX).is_some_and(|it| names.contains(it))
     };
     let forbidden: BTreeSet<_> = pod
         .annotations()
@@ -296,7 +296,7 @@ pub(super) fn check_seccomp_annotations(pod: EvaluatedPod<'_>) -> Option<PolicyV
     })
 }
 
-/// Rule: seccomp is not disabled: a profile that is set is the runtime's default or a local profile of the node.
+/// Rule: seccomp is not disabled. A profile that is set is the runtime's default or a local profile of the node.
 /// Upstream: `seccompProfileBaseline_1_19`.
 pub(super) fn check_seccomp_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let (setters, types) = unconfined_profiles(pod, "seccompProfile");
@@ -346,7 +346,7 @@ pub(super) fn check_sysctls_1_32(pod: EvaluatedPod<'_>) -> Option<PolicyViolatio
     check_sysctls(pod, 32)
 }
 
-/// Rule: a pod sets only safe sysctls. 1.27, 1.29 and 1.32 extended the list.
+/// Rule: a pod sets only safe sysctls. Versions 1.27, 1.29 and 1.32 extended the list of safe sysctls.
 /// Upstream: `sysctls`.
 fn check_sysctls(pod: EvaluatedPod<'_>, minor: u64) -> Option<PolicyViolation> {
     let is_safe = |name: &str| SAFE_SYSCTLS.iter().any(|(since, safe)| *since <= minor && *safe == name);
@@ -356,11 +356,12 @@ fn check_sysctls(pod: EvaluatedPod<'_>, minor: u64) -> Option<PolicyViolation> {
         .then(|| PolicyViolation { reason: "forbidden sysctls", detail: forbidden.join(", ") })
 }
 
-/// Rule: neither the pod nor a container is a Windows HostProcess container.
+/// Rule: neither the pod nor a container sets `hostProcess`, which runs a Windows container on the host.
 /// Upstream: `windowsHostProcess_1_0`.
 pub(super) fn check_windows_host_process(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let is_host = |context: &Value| context["windowsOptions"]["hostProcess"] == true;
-    let setters = format_setters(is_host(&pod.spec["securityContext"]), &pod.containers_where(is_host));
+    let setters =
+        format_pod_and_containers(is_host(&pod.spec["securityContext"]), &pod.containers_where(is_host));
     (!setters.is_empty()).then(|| PolicyViolation {
         reason: "hostProcess",
         detail: format!(

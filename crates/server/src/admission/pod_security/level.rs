@@ -37,7 +37,7 @@ pub enum PolicyVersion {
     Latest,
 }
 
-/// The level and version that one mode (enforce, audit or warn) checks pods against. Written `LEVEL` or
+/// Level and version of the Pod Security Standards that one mode (enforce, audit or warn) checks. Written as `LEVEL` or
 /// `LEVEL:VERSION`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LevelVersion {
@@ -60,7 +60,7 @@ impl LevelVersion {
         self.level == PodSecurityLevel::Privileged
     }
 
-    /// Whether both select the same controls: at level privileged the version has no effect.
+    /// Whether `self` and `other` select the same controls. At level privileged the version has no effect.
     fn is_equivalent(self, other: Self) -> bool {
         self == other || self.is_privileged() && other.is_privileged()
     }
@@ -78,8 +78,8 @@ impl NamespacePolicy {
     }
 
     /// Rule: each label of a namespace replaces one default. An invalid level counts as `restricted` for enforce and as
-    /// `privileged` for audit and warn; an invalid version counts as `latest`. If no label sets the warn level, it is
-    /// at least as strict as a valid enforce label.
+    /// `privileged` for audit and warn. An invalid version counts as `latest`. If no label sets the warn level, the
+    /// warn level is at least as strict as a valid enforce label.
     /// Upstream: `PolicyToEvaluate`.
     pub(super) fn from_labels(labels: &Map<String, Value>, defaults: Self) -> (Self, Vec<FieldError>) {
         let mut labels = PolicyLabels { labels, errors: Vec::new() };

@@ -19,7 +19,7 @@ use super::{AdmissionAttributes, AdmissionOperation};
 use crate::admission::AdmissionChain;
 use crate::error::ApiError;
 use crate::kinds::{AdmissionPlugin, Kind, PodSecuritySubject};
-use crate::metrics::{PodSecurityEvaluation, PodSecurityExemption};
+use crate::metrics::{PodSecurityEvaluationLabels, PodSecurityExemptionLabels};
 use crate::request::RequestContext;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, list_at, str_at};
@@ -28,8 +28,11 @@ use crate::validation::{FieldError, names};
 /// Configuration of Pod Security admission: the policy of namespaces without labels, and the exemptions.
 #[derive(Debug, Clone)]
 pub struct PodSecurity {
+    /// Level and version against which pods are checked; a pod with violations is refused.
     pub enforce: LevelVersion,
+    /// Level and version whose violations are recorded in the audit log.
     pub audit: LevelVersion,
+    /// Level and version whose violations are returned to the client as warnings.
     pub warn: LevelVersion,
     pub exempt_namespaces: Vec<String>,
     pub exempt_users: Vec<String>,
@@ -43,13 +46,14 @@ const EXEMPT_ANNOTATION: &str = "pod-security.kubernetes.io/exempt";
 const ERROR_ANNOTATION: &str = "pod-security.kubernetes.io/error";
 
 /// Minor version of the Kubernetes API that this server implements.
-const SERVED_MINOR: u64 = 36;
+const SERVED_KUBERNETES_MINOR: u64 = 36;
 
-/// The configured `PodSecurity`. Set at most once, before the server starts; the default is permissive.
+/// The configured `PodSecurity`. It is set at most once, before the server starts. Without a configuration, the level
+/// of every namespace is privileged.
 #[derive(Debug, Default)]
 pub(crate) struct PodSecuritySettings(OnceLock<PodSecurity>);
 
-/// The configuration if none is set: level privileged for every namespace.
+/// Configuration that applies if none is set: the level privileged for every namespace.
 static DEFAULT_CONFIG: PodSecurity = PodSecurity {
     enforce: LevelVersion::PRIVILEGED,
     audit: LevelVersion::PRIVILEGED,
@@ -60,15 +64,15 @@ static DEFAULT_CONFIG: PodSecurity = PodSecurity {
 };
 
 impl PodSecuritySettings {
-    /// Sets the configuration. Fails if an exempt name is invalid or if it was set before.
+    /// Sets the configuration. Fails if the name of an exemption is invalid or if the configuration was set before.
     pub(crate) fn set_configuration(&self, settings: PodSecurity) -> Result<(), String> {
         for (what, exempt, rule) in [
-            ("namespace", &settings.exempt_namespaces, Some(names::label_name_errors as names::NameRule)),
+            ("namespace", &settings.exempt_namespaces, Some(names::dns_label_name_errors as names::NameRule)),
             ("user", &settings.exempt_users, None),
             (
                 "runtime class",
                 &settings.exempt_runtime_classes,
-                Some(names::subdomain_name_errors as names::NameRule),
+                Some(names::dns_subdomain_name_errors as names::NameRule),
             ),
         ] {
             for name in exempt {
@@ -99,18 +103,18 @@ impl PodSecurity {
         !class.is_empty() && self.exempt_runtime_classes.iter().any(|it| it == class)
     }
 
-    /// The policy selected by the labels of a stored namespace, and the errors in those labels. A namespace without Pod
-    /// Security labels is not parsed.
-    fn policy_of_stored(&self, namespace: &[u8]) -> (NamespacePolicy, Vec<FieldError>) {
+    /// Returns the policy selected by the labels of a stored namespace, and the errors in those labels. A namespace
+    /// without Pod Security labels is not parsed.
+    fn policy_of_stored_namespace(&self, namespace: &[u8]) -> (NamespacePolicy, Vec<FieldError>) {
         let is_labelled = std::str::from_utf8(namespace).is_ok_and(|it| it.contains(level::LABEL_PREFIX));
         if !is_labelled {
             return (self.default_policy(), Vec::new());
         }
-        self.policy_of_parsed(&unstructured::parse_stored(namespace))
+        self.policy_of_parsed_namespace(&unstructured::parse_stored(namespace))
     }
 
-    /// The policy selected by the labels of a parsed namespace, and the errors in those labels.
-    fn policy_of_parsed(&self, namespace: &Value) -> (NamespacePolicy, Vec<FieldError>) {
+    /// Returns the policy selected by the labels of a parsed namespace, and the errors in those labels.
+    fn policy_of_parsed_namespace(&self, namespace: &Value) -> (NamespacePolicy, Vec<FieldError>) {
         match namespace["metadata"]["labels"].as_object() {
             Some(labels) => NamespacePolicy::from_labels(labels, self.default_policy()),
             None => (self.default_policy(), Vec::new()),
@@ -142,7 +146,7 @@ pub(super) async fn validate(
 }
 
 /// Rule: a pod that violates the enforce level of its namespace is refused when it is created, and when an update
-/// changes an image or adds an ephemeral container. Running pods stay, and other updates of them pass.
+/// changes an image or adds an ephemeral container. Other updates are allowed, and existing pods keep running.
 /// Upstream: `ValidatePod`.
 fn validate_pod(
     admission: &AdmissionChain,
@@ -191,8 +195,8 @@ fn validate_pod(
     }
 }
 
-/// Rule: an object with a pod template is never refused. Violations are reported as warnings and in the audit log; the
-/// pods created from it are refused.
+/// Rule: an object with a pod template is never refused. Its violations are reported as warnings and in the audit log.
+/// The pods that are created from the template are checked on their own.
 /// Upstream: `ValidatePodController`.
 fn validate_template(
     admission: &AdmissionChain,
@@ -256,19 +260,19 @@ fn would_violate_message(level: LevelVersion, details: &str) -> String {
     format!("would violate PodSecurity \"{level}\": {details}")
 }
 
-/// The policy of the namespace in which an object is written, and the errors in the namespace's labels.
+/// Returns the policy of the namespace in which an object is written, and the errors in the namespace's labels.
 fn namespace_policy(
     admission: &AdmissionChain,
     settings: &PodSecurity,
     attributes: AdmissionAttributes<'_>,
 ) -> (NamespacePolicy, Vec<FieldError>) {
     match admission.storage.find(Kind::namespace_kind(), None, attributes.namespace()) {
-        Some(namespace) => settings.policy_of_stored(&namespace),
+        Some(namespace) => settings.policy_of_stored_namespace(&namespace),
         None => (settings.default_policy(), Vec::new()),
     }
 }
 
-/// Rule: requests in an exempt namespace or by an exempt user are neither checked nor warned about; the audit log
+/// Rule: requests in an exempt namespace or by an exempt user are neither checked nor warned about. The audit log
 /// records the exemption.
 /// Upstream: `exemptNamespace`, `exemptUser`.
 fn is_exempt(
@@ -288,7 +292,7 @@ fn is_exempt(
     true
 }
 
-/// Whether the pod's runtime class is exempt. Records the exemption.
+/// Whether the pod's runtime class is exempt. Records the exemption in the audit log and in the metrics.
 fn is_exempt_runtime_class(
     admission: &AdmissionChain,
     settings: &PodSecurity,
@@ -312,14 +316,14 @@ fn record_exemption(
 ) {
     context.annotate_audit(EXEMPT_ANNOTATION, why);
     let (request_operation, resource, subresource) = metric_labels(attributes);
-    admission.metrics.count_pod_security_exemption(&PodSecurityExemption {
+    admission.metrics.count_pod_security_exemption(&PodSecurityExemptionLabels {
         request_operation,
         resource,
         subresource,
     });
 }
 
-/// Whether an update of a pod changes fields that the controls check: an update can only change images and add
+/// Whether an update of a pod changes a field that the controls check. An update can only change images and add
 /// ephemeral containers. Upstream: `isSignificantPodUpdate`.
 fn is_significant_update(pod: &Value, old: &Value) -> bool {
     let lists = |name: &str| (list_at(&pod["spec"], name), list_at(&old["spec"], name));
@@ -348,7 +352,7 @@ fn annotate_label_errors(context: &RequestContext, causes: &[FieldError]) {
     }
 }
 
-/// Counts an evaluation in the metrics.
+/// Counts one evaluation of a pod or template in the metrics.
 fn count_evaluation(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
@@ -357,11 +361,13 @@ fn count_evaluation(
     level: LevelVersion,
 ) {
     let (request_operation, resource, subresource) = metric_labels(attributes);
-    admission.metrics.count_pod_security_evaluation(&PodSecurityEvaluation {
+    admission.metrics.count_pod_security_evaluation(&PodSecurityEvaluationLabels {
         decision,
         policy_level: level.level.name(),
         policy_version: match level.version {
-            PolicyVersion::Minor(minor) if !level.is_privileged() && SERVED_MINOR < minor => "future".into(),
+            PolicyVersion::Minor(minor) if !level.is_privileged() && SERVED_KUBERNETES_MINOR < minor => {
+                "future".into()
+            }
             PolicyVersion::Minor(_) if !level.is_privileged() => level.version.to_string().into(),
             _ => "latest".into(),
         },
@@ -372,7 +378,7 @@ fn count_evaluation(
     });
 }
 
-/// Metric labels of a request: operation, resource, subresource.
+/// Returns the metric labels of a request: operation, resource, subresource.
 fn metric_labels(attributes: AdmissionAttributes<'_>) -> (&'static str, &'static str, &'static str) {
     let operation = if attributes.is_create() { "create" } else { "update" };
     let is_pod = attributes

@@ -17,16 +17,16 @@ use crate::request::RequestContext;
 use crate::selector::ObjectSelector;
 use crate::unstructured::{self, list_at, str_at};
 
-/// Maximum number of pods checked for one update of a namespace.
-const PODS_MAX: usize = 3_000;
-/// Maximum time spent on checking pods for one update of a namespace.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum number of existing pods that are checked for one update of a namespace.
+const CHECKED_PODS_MAX: usize = 3_000;
+/// Maximum time spent on checking existing pods for one update of a namespace.
+const PODS_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Number of pods that are checked before the task yields to others.
 const PODS_PER_YIELD: usize = 64;
 
-/// Rule: a namespace's Pod Security labels must be valid when it is created and when they change. A stricter enforce
-/// level is accepted, with warnings about existing pods that violate it.
+/// Rule: the Pod Security labels of a namespace must be valid when the namespace is created and when the labels change.
+/// A stricter enforce level is accepted, with warnings about existing pods that violate it.
 /// Upstream: `ValidateNamespace`.
 pub(super) async fn validate(
     admission: &AdmissionChain,
@@ -36,14 +36,14 @@ pub(super) async fn validate(
 ) -> Result<(), ApiError> {
     let settings = admission.pod_security.get();
     let name = attributes.target.name.as_str();
-    let (policy, causes) = settings.policy_of_parsed(namespace);
+    let (policy, causes) = settings.policy_of_parsed_namespace(namespace);
     let is_exempt = settings.exempt_namespaces.iter().any(|it| it == name);
     let invalid = || ApiError::invalid(attributes.target.kind, name, &causes);
     match attributes.operation {
         AdmissionOperation::Create if !causes.is_empty() => return Err(invalid()),
         AdmissionOperation::Create => {}
         AdmissionOperation::Update { old } => {
-            let (before, old_causes) = settings.policy_of_parsed(old);
+            let (before, old_causes) = settings.policy_of_parsed_namespace(old);
             let is_same = causes.len() == old_causes.len()
                 && causes.iter().zip(&old_causes).all(|(a, b)| a.field == b.field && a.message == b.message);
             if !causes.is_empty() && !is_same {
@@ -88,7 +88,7 @@ async fn evaluate_pods_in_namespace(
 ) -> Vec<String> {
     let mut evaluation = NamespaceEvaluation {
         enforce,
-        deadline: Instant::now() + CHECK_TIMEOUT,
+        deadline: Instant::now() + PODS_CHECK_TIMEOUT,
         checked: 0,
         groups: BTreeMap::new(),
     };
@@ -153,14 +153,14 @@ struct NamespaceEvaluation {
     enforce: LevelVersion,
     deadline: Instant,
     checked: usize,
-    /// By violated controls: the name of the first pod, and the number of pods.
+    /// Name of the first violating pod and number of violating pods, by the names of the violated controls.
     groups: BTreeMap<String, (String, usize)>,
 }
 
 impl NamespaceEvaluation {
     /// Whether the maximum number of pods or the maximum time is reached.
     fn is_limit_reached(&self) -> bool {
-        PODS_MAX <= self.checked || self.deadline <= Instant::now()
+        CHECKED_PODS_MAX <= self.checked || self.deadline <= Instant::now()
     }
 
     fn check_pod(&mut self, pod: &Value) {
@@ -180,7 +180,8 @@ impl NamespaceEvaluation {
     }
 }
 
-/// Warning that the Pod Security labels of an exempt namespace have no effect; it lists them.
+/// Returns a warning that the Pod Security labels of an exempt namespace have no effect. The warning lists the ignored
+/// policy.
 /// Upstream: `exemptNamespaceWarning`.
 fn exempt_namespace_warning(
     settings: &PodSecurity,

@@ -1,5 +1,5 @@
-//! The controls of each level and policy version, and their evaluation. A pure function of a pod's metadata and spec,
-//! used for pods and pod templates. Upstream: `k8s.io/pod-security-admission/policy`.
+//! The controls of each level and policy version, and their evaluation. The evaluation is a pure function of the
+//! metadata and spec of a pod or pod template. Upstream: `k8s.io/pod-security-admission/policy`.
 
 use std::collections::BTreeSet;
 
@@ -19,8 +19,9 @@ pub(super) struct EvaluatedPod<'a> {
 /// The violation of one control by a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PolicyViolation {
+    /// Short description of the violation, such as `hostPath volumes`.
     pub(super) reason: &'static str,
-    /// The violating pod or containers, and the fields that they must or must not set.
+    /// The violating pod or containers, and the fields that they must set or must not set.
     pub(super) detail: String,
 }
 
@@ -32,7 +33,7 @@ pub(super) type PolicyCheck = fn(EvaluatedPod<'_>) -> Option<PolicyViolation>;
 struct PolicyControl {
     id: &'static str,
     level: PodSecurityLevel,
-    /// The checks of this control, oldest first: each with the minor version since which it applies.
+    /// The checks of this control, oldest first, each with the minor version of Kubernetes from which it applies.
     revisions: &'static [(u64, PolicyCheck)],
     /// ID of the baseline control that this restricted control includes.
     replaces_baseline: Option<&'static str>,
@@ -120,7 +121,8 @@ static POLICY_CONTROLS: &[PolicyControl] = &[
 ];
 
 impl PolicyControl {
-    /// The newest check whose version is at most `version`.
+    /// Returns the check for a policy version: the newest one that is not newer than `version`. `None` if the control
+    /// does not exist in that version.
     fn check_for_version(&self, version: PolicyVersion) -> Option<PolicyCheck> {
         self.revisions
             .iter()
@@ -130,8 +132,8 @@ impl PolicyControl {
     }
 }
 
-/// Rule: a level includes the controls of all lower levels, each in the revision for the policy version. A restricted
-/// control replaces the baseline control that it includes.
+/// Rule: a level includes the controls of all lower levels. Each control is checked in the revision for the policy
+/// version. A restricted control replaces the baseline control that it includes.
 /// Upstream: `checkRegistry.EvaluatePod`.
 pub(super) fn evaluate_pod(policy: LevelVersion, pod: EvaluatedPod<'_>) -> Vec<PolicyViolation> {
     let LevelVersion { level, version } = policy;
@@ -164,8 +166,8 @@ impl<'a> EvaluatedPod<'a> {
             .flat_map(move |it| list_at(self.spec, it))
     }
 
-    /// Names of the containers for whose security context `is_bad` returns true. A container without a security
-    /// context is passed as null.
+    /// Returns the names of the containers for whose security context `is_bad` returns true. The security context is
+    /// null for a container that has none.
     pub(super) fn containers_where(self, mut is_bad: impl FnMut(&'a Value) -> bool) -> Vec<&'a str> {
         self.containers().filter(|it| is_bad(&it["securityContext"])).map(|it| str_at(it, "name")).collect()
     }
@@ -201,14 +203,15 @@ pub(super) fn format_containers(names: &[&str]) -> String {
     )
 }
 
-/// The pod and containers that set a field: `pod`, `containers "a", "b"`. Messages join them with `and`.
-pub(super) fn format_setters(is_pod: bool, containers: &[&str]) -> Vec<String> {
+/// Formats the pod and containers that a message names: `pod` if `is_pod`, and `containers "a", "b"`. The caller joins
+/// them with `and`.
+pub(super) fn format_pod_and_containers(is_pod: bool, containers: &[&str]) -> Vec<String> {
     let pod = is_pod.then(|| "pod".to_owned());
     let containers = (!containers.is_empty()).then(|| format_containers(containers));
     pod.into_iter().chain(containers).collect()
 }
 
-/// Values for a message: sorted, without duplicates.
+/// Field values that a message lists: sorted, without duplicates.
 pub(super) type SortedValues<'a> = BTreeSet<&'a str>;
 
 #[cfg(test)]

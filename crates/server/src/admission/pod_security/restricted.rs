@@ -6,7 +6,7 @@ use super::baseline::{
     added_capabilities, added_capabilities_message, seccomp_violation, unconfined_profiles,
 };
 use super::policy::{
-    EvaluatedPod, PolicyViolation, SortedValues, format_containers, format_setters, quote_list,
+    EvaluatedPod, PolicyViolation, SortedValues, format_containers, format_pod_and_containers, quote_list,
 };
 use crate::unstructured::{list_at, str_at};
 
@@ -23,7 +23,7 @@ pub(super) fn check_allow_privilege_escalation(pod: EvaluatedPod<'_>) -> Option<
     })
 }
 
-/// Rule: since 1.25 Windows pods need not set `allowPrivilegeEscalation`, which has no effect there.
+/// Rule: since version 1.25, Windows pods need not set `allowPrivilegeEscalation`, which has no effect on Windows.
 /// Upstream: `allowPrivilegeEscalation_1_25`.
 pub(super) fn check_allow_privilege_escalation_unless_windows(
     pod: EvaluatedPod<'_>,
@@ -56,14 +56,14 @@ pub(super) fn check_capabilities(pod: EvaluatedPod<'_>) -> Option<PolicyViolatio
         .then(|| PolicyViolation { reason: "unrestricted capabilities", detail: details.join("; ") })
 }
 
-/// Rule: since 1.25 Windows pods need not drop capabilities, which do not exist there.
+/// Rule: since version 1.25, Windows pods need not drop capabilities, which do not exist on Windows.
 /// Upstream: `capabilitiesRestricted_1_25`.
 pub(super) fn check_capabilities_unless_windows(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     if pod.is_windows() { None } else { check_capabilities(pod) }
 }
 
 /// Volume types that the level restricted allows.
-const ALLOWED_VOLUMES: [&str; 9] = [
+const ALLOWED_VOLUME_TYPES: [&str; 9] = [
     "configMap",
     "csi",
     "downwardAPI",
@@ -76,7 +76,7 @@ const ALLOWED_VOLUMES: [&str; 9] = [
 ];
 
 /// Volume types that the level restricted forbids, in the order in which upstream looks for them.
-const RESTRICTED_VOLUMES: [&str; 21] = [
+const RESTRICTED_VOLUME_TYPES: [&str; 21] = [
     "hostPath",
     "gcePersistentDisk",
     "awsElasticBlockStore",
@@ -106,11 +106,11 @@ pub(super) fn check_volume_types(pod: EvaluatedPod<'_>) -> Option<PolicyViolatio
     let (mut names, mut types) = (Vec::new(), SortedValues::new());
     for volume in list_at(pod.spec, "volumes") {
         let is_of = |kind: &str| !volume[kind].is_null();
-        if ALLOWED_VOLUMES.into_iter().any(is_of) {
+        if ALLOWED_VOLUME_TYPES.into_iter().any(is_of) {
             continue;
         }
         names.push(str_at(volume, "name"));
-        types.insert(RESTRICTED_VOLUMES.into_iter().find(|it| is_of(it)).unwrap_or("unknown"));
+        types.insert(RESTRICTED_VOLUME_TYPES.into_iter().find(|it| is_of(it)).unwrap_or("unknown"));
     }
     (!names.is_empty()).then(|| PolicyViolation {
         reason: "restricted volume types",
@@ -125,14 +125,14 @@ pub(super) fn check_volume_types(pod: EvaluatedPod<'_>) -> Option<PolicyViolatio
     })
 }
 
-/// Rule: every container runs as non-root: it sets `runAsNonRoot: true`, or the pod does and the container does not
-/// override it.
+/// Rule: every container runs as non-root. The container sets `runAsNonRoot: true`, or the pod sets it and the
+/// container does not override it.
 /// Upstream: `runAsNonRoot1_0`.
 pub(super) fn check_run_as_non_root(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     const VIOLATION_REASON: &str = "runAsNonRoot != true";
     let pod_value = &pod.spec["securityContext"]["runAsNonRoot"];
     let refusing = pod.containers_where(|context| context["runAsNonRoot"] == false);
-    let setters = format_setters(*pod_value == false, &refusing);
+    let setters = format_pod_and_containers(*pod_value == false, &refusing);
     if !setters.is_empty() {
         let detail = format!("{} must not set securityContext.runAsNonRoot=false", setters.join(" and "));
         return Some(PolicyViolation { reason: VIOLATION_REASON, detail });
@@ -144,7 +144,7 @@ pub(super) fn check_run_as_non_root(pod: EvaluatedPod<'_>) -> Option<PolicyViola
     })
 }
 
-/// Rule: since 1.35 a pod in a user namespace may run as root, which is not root on the host.
+/// Rule: since version 1.35, a pod in a user namespace may run as root, because that user is not root on the host.
 /// Upstream: `runAsNonRoot1_35`.
 pub(super) fn check_run_as_non_root_unless_user_namespace(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     if pod.has_user_namespace() { None } else { check_run_as_non_root(pod) }
@@ -154,21 +154,22 @@ pub(super) fn check_run_as_non_root_unless_user_namespace(pod: EvaluatedPod<'_>)
 /// Upstream: `runAsUser1_23`.
 pub(super) fn check_run_as_user(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let is_root = |context: &Value| context["runAsUser"] == 0;
-    let setters = format_setters(is_root(&pod.spec["securityContext"]), &pod.containers_where(is_root));
+    let setters =
+        format_pod_and_containers(is_root(&pod.spec["securityContext"]), &pod.containers_where(is_root));
     (!setters.is_empty()).then(|| PolicyViolation {
         reason: "runAsUser=0",
         detail: format!("{} must not set runAsUser=0", setters.join(" and ")),
     })
 }
 
-/// Rule: since 1.35 a pod in a user namespace may set `runAsUser: 0`.
+/// Rule: since version 1.35, a pod in a user namespace may set `runAsUser: 0`.
 /// Upstream: `runAsUser1_35`.
 pub(super) fn check_run_as_user_unless_user_namespace(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     if pod.has_user_namespace() { None } else { check_run_as_user(pod) }
 }
 
-/// Rule: every container has a seccomp profile of its own or of the pod, and it is the runtime's default or a local
-/// profile of the node.
+/// Rule: every container has a seccomp profile of its own or of the pod, and that profile is the runtime's default or a
+/// local profile of the node.
 /// Upstream: `seccompProfileRestricted_1_19`.
 pub(super) fn check_seccomp_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let (setters, types) = unconfined_profiles(pod, "seccompProfile");
@@ -186,7 +187,7 @@ pub(super) fn check_seccomp_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViola
     })
 }
 
-/// Rule: since 1.25 Windows pods need no seccomp profile, which does not exist there.
+/// Rule: since version 1.25, Windows pods need no seccomp profile, because Windows has no seccomp.
 /// Upstream: `seccompProfileRestricted_1_25`.
 pub(super) fn check_seccomp_profile_unless_windows(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     if pod.is_windows() { None } else { check_seccomp_profile(pod) }

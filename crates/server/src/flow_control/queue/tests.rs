@@ -7,7 +7,7 @@ use super::*;
 const LEVELS: [PriorityLevel; 3] = PriorityLevel::ALL;
 
 fn queue(seats: usize, waiting_max: usize) -> FairQueue<u32> {
-    let share = |reserved, max| SeatShare { reserved, max, flow_queue_max: 5 };
+    let share = |reserved, max| PriorityLevelLimits { reserved, max, flow_queue_max: 5 };
     FairQueue::new(seats, [share(3, 8), share(2, 6), share(1, 2)], waiting_max)
 }
 
@@ -135,12 +135,12 @@ proptest! {
             prop_assert_eq!(queue.seats_in_use, seated.len());
             prop_assert_eq!(queue.waiting, waiting.len());
             prop_assert!(seated.len() <= seats && waiting.len() <= waiting_max);
-            let unmet: usize = queue.levels.iter().map(|it| it.share.reserved.saturating_sub(it.seats_in_use)).sum();
+            let unmet: usize = queue.levels.iter().map(|it| it.limits.reserved.saturating_sub(it.seats_in_use)).sum();
             prop_assert!(unmet <= seats - seated.len());
             for (at, level) in LEVELS.into_iter().enumerate() {
                 let of_level = seated.iter().filter(|it| it.1 == at).count();
                 prop_assert_eq!(queue.seats_in_use(level), of_level);
-                prop_assert!(of_level <= queue.levels[at].share.max);
+                prop_assert!(of_level <= queue.levels[at].limits.max);
                 for flow in 0..6 {
                     let own = seated.iter().filter(|it| (it.1, it.2) == (at, flow)).count();
                     let queued = waiting.iter().filter(|it| (it.3, it.4) == (at, flow)).count();

@@ -1,23 +1,24 @@
-//! Limits on the resources that a request occupies: its seat, and its response until that is sent.
+//! Limits on what a request occupies: a seat while it is handled, and memory until its response is sent.
 
 use http_body_util::Either;
 use hyper::StatusCode;
 
 use super::RequestState;
-use crate::connections::RESPONSE_KIB_MAX;
+use crate::connections::UNSENT_RESPONSES_KIB_MAX;
 use crate::error::ApiError;
 use crate::flow_control::response::{ResponseCharges, ResponseMeter};
 use crate::flow_control::{FlowClass, Seat, UsageKind};
 use crate::http::{Api, ApiResponse};
 use crate::request::{TrustLevel, User};
 
-/// Size above which a response is charged by its bytes; a smaller one counts as one response.
+/// Size above which a response is charged by its bytes. A smaller response is charged as one response.
 const LARGE_RESPONSE_BYTES: usize = 64 << 10;
 
 /// The reason why a response is not sent.
 pub(super) enum ResponseRejection {
+    /// The error is sent instead.
     Refused(ApiError),
-    /// The client has too many unsent responses even for an error: the stream is reset.
+    /// The client has too many unsent responses, so that not even an error is sent. The stream is reset.
     Reset,
 }
 
@@ -37,15 +38,16 @@ impl Api {
         }
     }
 
+    /// Counts a request that was rejected with 429 in the metrics. `what` names the exceeded limit.
     pub(super) fn count_rejection(&self, refusal: &ApiError, what: &'static str) {
         if refusal.code == StatusCode::TOO_MANY_REQUESTS {
             self.registry.metrics.count_refused_request(what);
         }
     }
 
-    /// Rule: an unsent response is charged to its user: a small one as one response, a large one by its bytes.
-    /// A large one also waits until enough bytes of earlier responses on its connection are sent. In-process
-    /// clients are exempt. `bytes` is `None` for a streamed response.
+    /// Rule: an unsent response is charged to its user: a small response as one response, a large response by its
+    /// bytes. A large response also waits until enough bytes of earlier responses on its connection are sent.
+    /// In-process clients are exempt. `bytes` is the size of the response, or `None` for a streamed response.
     pub(super) async fn charge_response(
         &self,
         bytes: Option<usize>,
@@ -65,7 +67,7 @@ impl Api {
         if trust == TrustLevel::Trusted {
             return Ok(ResponseCharges::default());
         }
-        // The write is done, so the client must not be told to retry.
+        // The write is done, so the error must not ask the client to retry.
         let is_read = state.labels.is_read();
         let too_many = || {
             ResponseRejection::Refused(if is_read {
@@ -74,12 +76,12 @@ impl Api {
                 ApiError::timeout()
             })
         };
-        let lease = self.limits.usage.acquire(&user.name, trust, UsageKind::ResponseBytes, bytes);
+        let lease = self.limits.usage.acquire(&user.name, trust, UsageKind::UnsentResponseBytes, bytes);
         let mut charges =
             ResponseCharges { charge: Some(lease.ok_or_else(too_many)?), ..ResponseCharges::default() };
         if let Some(connection) = state.client.and_then(|it| it.connection.as_ref()) {
-            let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(RESPONSE_KIB_MAX);
-            let acquiring = connection.response_kib.clone().acquire_many_owned(kib);
+            let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(UNSENT_RESPONSES_KIB_MAX);
+            let acquiring = connection.unsent_response_kib.clone().acquire_many_owned(kib);
             let acquired = tokio::time::timeout(self.limits.config.response_timeout, acquiring).await;
             let acquired = acquired.ok().and_then(Result::ok);
             charges.connection_kib =
@@ -104,8 +106,8 @@ impl Api {
         }
         let usage = &self.limits.usage;
         let lease = match user.filter(|it| !it.is_anonymous()) {
-            Some(user) => usage.acquire(&user.name, trust, UsageKind::SmallResponses, 1),
-            None => usage.acquire(&client.address.to_string(), trust, UsageKind::SmallResponses, 1),
+            Some(user) => usage.acquire(&user.name, trust, UsageKind::UnsentSmallResponses, 1),
+            None => usage.acquire(&client.address.to_string(), trust, UsageKind::UnsentSmallResponses, 1),
         };
         let charge = Some(lease.ok_or(ResponseRejection::Reset)?);
         Ok(ResponseCharges { charge, is_small: true, ..ResponseCharges::default() })
@@ -118,13 +120,13 @@ impl Api {
     }
 }
 
-/// Rule: requests with impersonation are charged to the impersonator, so that impersonation gives nobody more
-/// seats. If the impersonator is trusted, the impersonated user is charged.
+/// Rule: a request with impersonation is charged to the impersonator, so that users cannot get more seats by
+/// impersonation. If the impersonator is trusted, the impersonated user is charged.
 pub(super) fn charged_user<'a>(user: &'a User, impersonated: Option<&'a User>) -> &'a User {
     impersonated.filter(|_| user.trust_level() == TrustLevel::Trusted).unwrap_or(user)
 }
 
-/// Returns the size of a response that is not streamed.
+/// Returns the size of a response, or `None` if the response is streamed.
 pub(super) fn response_bytes(response: &ApiResponse) -> Option<usize> {
     match response.body() {
         Either::Left(whole) => usize::try_from(hyper::body::Body::size_hint(whole).lower()).ok(),

@@ -22,7 +22,7 @@ use crate::audit::AuditEvent;
 use crate::auth::{self, AuthorizationGrant, Reauthorization};
 use crate::connections::Client;
 use crate::error::ApiError;
-use crate::flow_control::body::{BodySender, RequestBody, receive_body};
+use crate::flow_control::request_body::{BodySender, RequestBody, receive_body};
 use crate::flow_control::response::{self, ResponseCharges};
 use crate::flow_control::{self, BodyError, Seat};
 use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX, URL_BYTES_MAX};
@@ -54,8 +54,8 @@ impl RequestState<'_> {
 }
 
 impl Api {
-    /// Handles one request from its headers to its response. `peer` is the user of the client certificate. The
-    /// [`Client`] is an extension of the request.
+    /// Handles one request from its headers to its response. `peer` is the user that the client certificate names.
+    /// The [`Client`] is in the extensions of the request.
     pub(crate) async fn handle<B>(&self, peer: Option<&User>, request: Request<B>) -> OutgoingResponse
     where
         B: hyper::body::Body<Error: Into<BodyError>>,
@@ -93,7 +93,7 @@ impl Api {
                 with_deadline(deadline, handling.catch_unwind())
                     .await
                     .unwrap_or_else(|refusal| Ok(Err(refusal)))
-                    .unwrap_or_else(|_| Err(ApiError::panicked()))
+                    .unwrap_or_else(|_| Err(ApiError::handler_panicked()))
             }
         };
         let response =
@@ -136,8 +136,8 @@ impl Api {
         response.map(|body| response::SendingBody::new(body, charges, is_on_wire, read_timeout))
     }
 
-    /// Rule: the deadline of a request is `--request-timeout`, or earlier if its client requests that; watches
-    /// and agent streams have no deadline.
+    /// Rule: a request must complete within `--request-timeout`, or within the query parameter `timeout` if that is
+    /// shorter. Watches and agent streams have no deadline.
     fn deadline(&self, is_stream: bool, query: &RequestQuery) -> Result<Option<Duration>, ApiError> {
         if is_stream {
             // The query parameters belong to the agent's endpoint.
@@ -148,8 +148,8 @@ impl Api {
         Ok(Some(deadline).filter(|it| *it != Duration::MAX))
     }
 
-    /// Rule: no body is read before the request is authorized, and no seat is acquired before the body has
-    /// arrived, so that a slow client occupies nothing that others need.
+    /// Rule: no body is read before the request is authorized, and no seat is acquired before the whole body is
+    /// received, so that a slow client does not occupy a seat.
     async fn run_filters<B>(
         &self,
         peer: Option<&User>,
@@ -232,7 +232,7 @@ impl Api {
                 let (client, every) = (state.client, self.limits.config.reauthorize_interval);
                 Reauthorization::new(peer, client, &parts.headers, attributes, every)
             }),
-            charged: state.impersonated.is_some().then(|| charged.clone()),
+            charged_user: state.impersonated.is_some().then(|| charged.clone()),
             headers: if is_of_agent { parts.headers.clone() } else { HeaderMap::new() },
             body: received.bytes.clone(),
         };
@@ -250,8 +250,8 @@ async fn with_deadline<F: Future>(deadline: Option<Duration>, handling: F) -> Re
     }
 }
 
-/// Rule: the size of URL and headers is limited, for HTTP/1 as for HTTP/2, and an HTTP/1.1 request has a Host
-/// header.
+/// Rule: the sizes of the URL and of the headers are limited, over HTTP/1 and over HTTP/2. An HTTP/1.1 request must
+/// have a Host header.
 fn check_request_head<B>(request: &Request<B>, client: Option<&Client>) -> Result<(), ApiError> {
     if request.uri().path_and_query().is_some_and(|it| URL_BYTES_MAX < it.as_str().len()) {
         return Err(ApiError::url_too_long(URL_BYTES_MAX));
@@ -272,8 +272,8 @@ fn check_request_head<B>(request: &Request<B>, client: Option<&Client>) -> Resul
     Ok(())
 }
 
-/// Rule: a request sees every write that any server acknowledged before it. Health checks, reads with
-/// `resourceVersion=0` and watches from a resourceVersion do not wait for this.
+/// Rule: a request sees every write that any server acknowledged before the request. Health checks, reads with
+/// `resourceVersion=0` and watches from a resourceVersion do not wait for the read barrier.
 fn needs_fresh_state(route: Option<&Route>, query: &RequestQuery, labels: &metrics::RequestLabels) -> bool {
     let version = query.get("resourceVersion");
     match route {

@@ -23,12 +23,13 @@ impl Api {
         if kind.namespaced && namespace.is_none() {
             return Err(ApiError::method_not_allowed());
         }
-        if let Some(create) = kind.virtual_create {
+        if let Some(action) = kind.create_action {
             view.require_whole_object()?;
             let target =
                 RequestTarget { kind, namespace, name: String::new(), subresource: Subresource::Whole };
-            let created =
-                self.virtual_create(create, context, &target, api_request.decode_body(kind.gvk())?).await?;
+            let created = self
+                .run_create_action(action, context, &target, api_request.decode_body(kind.gvk())?)
+                .await?;
             return Ok(json_response(StatusCode::CREATED, &created));
         }
         let object = kind.to_storage_version(api_request.decode_body(kind.gvk())?);
@@ -46,7 +47,7 @@ impl Api {
         let Some(sub) = kind.subresources.iter().find(|it| it.subresource == target.subresource) else {
             return Err(ApiError::method_not_allowed());
         };
-        let (Some((group, version, kind)), Some(create)) = (sub.body, sub.virtual_create) else {
+        let (Some((group, version, kind)), Some(action)) = (sub.body, sub.create_action) else {
             return Err(ApiError::method_not_allowed());
         };
         view.require_whole_object()?;
@@ -59,7 +60,7 @@ impl Api {
         };
         Ok(json_response(
             StatusCode::CREATED,
-            &self.virtual_create(create, &api_request.context, target, body).await?,
+            &self.run_create_action(action, &api_request.context, target, body).await?,
         ))
     }
 }

@@ -23,8 +23,8 @@ use crate::request::RequestTarget;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
-/// How long a read waits for a resourceVersion that this server has not reached yet.
-const REVISION_TIMEOUT: Duration = Duration::from_secs(3);
+/// Maximum time a read waits for a resourceVersion that this server has not reached yet.
+const RESOURCE_VERSION_WAIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Api {
     pub(super) async fn dispatch(
@@ -32,7 +32,7 @@ impl Api {
         route: Route,
         api_request: &ApiRequest,
     ) -> Result<ApiResponse, ApiError> {
-        if let Some(text) = route.kind().and_then(|it| it.deprecated) {
+        if let Some(text) = route.kind().and_then(|it| it.deprecation_warning) {
             api_request.context.add_warning(text);
         }
         match route {
@@ -121,14 +121,14 @@ impl Api {
         let mut commits = self.registry.storage.watch_revision();
         let reached = commits.wait_for(|head| requested <= *head);
         // The borrow of the revision ends here: it would block the writer.
-        match tokio::time::timeout(REVISION_TIMEOUT, reached).await.map(drop) {
+        match tokio::time::timeout(RESOURCE_VERSION_WAIT_TIMEOUT, reached).await.map(drop) {
             Ok(()) => Ok(()),
             Err(_) => Err(ApiError::resource_version_too_large(requested, self.registry.storage.revision())),
         }
     }
 }
 
-/// Checks that the namespace and name of the object are those of the URL, and sets an absent namespace.
+/// Checks that the object has the namespace and name of the URL. If the object has no namespace, sets that of the URL.
 fn match_object_to_url(target: &RequestTarget, object: &mut Value) -> Result<(), ApiError> {
     let meta = unstructured::map_at_mut(object, "metadata");
     match (target.namespace.as_deref(), meta.get("namespace").and_then(Value::as_str)) {

@@ -1,4 +1,4 @@
-//! Paths that are not resources: discovery, OpenAPI, health, metrics, token keys, `/debug/explain`.
+//! Requests for paths that are not resources: discovery, OpenAPI, health, metrics, token keys, `/debug/explain`.
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ use crate::http::{Api, ApiRequest, ApiResponse};
 use crate::registry::Registry;
 use crate::{auth, discovery, health, openapi};
 
-/// Number of namespaces whose size is in the metrics; the largest are chosen.
+/// Maximum number of namespaces whose size is reported in the metrics: those with the most bytes.
 const METRIC_NAMESPACES_MAX: usize = 10;
 
 impl Api {
@@ -70,7 +70,7 @@ impl Api {
                 }
                 None => Ok(not_found_page()),
             },
-            Route::TokenIssuer => Ok(json_response(StatusCode::OK, &auth::issuer())),
+            Route::TokenIssuer => Ok(json_response(StatusCode::OK, &auth::openid_configuration())),
             Route::TokenKeys => {
                 let keys = self.registry.access.token_keys().to_string();
                 Ok(full_response(StatusCode::OK, "application/jwk-set+json", keys.into()))
@@ -113,10 +113,10 @@ impl Api {
     }
 
     fn health_state(&self) -> HealthState {
-        let is_full = self.registry.storage.is_full.load(Ordering::Relaxed);
+        let is_disk_full = self.registry.storage.is_disk_full.load(Ordering::Relaxed);
         HealthState {
             is_stopping: self.stop.is_cancelled(),
-            is_writable: !is_full,
+            is_writable: !is_disk_full,
             store_bytes: self.registry.storage.used_bytes_and_capacity(),
         }
     }

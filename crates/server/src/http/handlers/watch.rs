@@ -17,8 +17,9 @@ use crate::kinds::Kind;
 use crate::limits::WATCH_TIMEOUT_MAX;
 use crate::metrics::GaugeGuard;
 
-/// Timeout of a watch whose client sets none, so that dead clients do not accumulate.
-const WATCH_TIMEOUT: Duration = Duration::from_secs(45 * 60);
+/// Timeout of a watch if the client does not set `timeoutSeconds`. Without a timeout, the watches of dead clients would
+/// accumulate.
+const DEFAULT_WATCH_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 
 impl Api {
     /// Streams the changes of a collection, or of one object in it, as a response body or as WebSocket
@@ -78,11 +79,11 @@ impl Api {
     }
 }
 
-/// Rule: a watch lasts as long as its client requests, at most 12 hours; 45 minutes by default. A watch with a
+/// Rule: a watch lasts as long as its client requests, but at most 12 hours. The default is 45 minutes. A watch with a
 /// negative timeout ends immediately, as upstream.
 pub(super) fn watch_timeout(query: &RequestQuery) -> Result<Duration, ApiError> {
     Ok(match query.parse_number::<i64>("timeoutSeconds")? {
-        None | Some(0) => WATCH_TIMEOUT,
+        None | Some(0) => DEFAULT_WATCH_TIMEOUT,
         Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(WATCH_TIMEOUT_MAX),
     })
 }

@@ -14,12 +14,12 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::selector_matches;
 
-/// Maximum number of unconfirmed evictions of a budget: with more, no disruption controller is running. Upstream:
-/// `MaxDisruptedPodSize`.
+/// Maximum number of evictions of one PodDisruptionBudget that the disruption controller has not confirmed. If there
+/// are more, no disruption controller is running. Upstream: `MaxDisruptedPodSize`.
 const DISRUPTED_PODS_MAX: usize = 2000;
 
-/// Maximum number of attempts when the pod or its budget changes concurrently. Upstream: `EvictionsRetry`.
-const ATTEMPTS_MAX: u32 = 20;
+/// Maximum number of attempts to evict a pod that changes concurrently. Upstream: `EvictionsRetry`.
+const EVICTION_ATTEMPTS_MAX: u32 = 20;
 
 const BUDGET_VIOLATED_MESSAGE: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
@@ -46,6 +46,7 @@ pub(super) async fn evict_pod(
     Ok(created_status())
 }
 
+/// An eviction of the pod `target`.
 struct Eviction<'a> {
     registry: &'a Registry,
     context: &'a RequestContext,
@@ -57,7 +58,7 @@ impl Eviction<'_> {
         // Authorization, node restriction, admission and preconditions come before the budget is charged and
         // the pod's condition is set.
         self.registry.check_delete(self.context, self.target, requested_options).await?;
-        for _ in 0..ATTEMPTS_MAX {
+        for _ in 0..EVICTION_ATTEMPTS_MAX {
             let pod = unstructured::parse_stored(&self.registry.storage.get(self.target)?);
             let phase = str_at(&pod, "status.phase");
             let is_over =
@@ -98,7 +99,7 @@ impl Eviction<'_> {
             }
         };
         let name = str_at(budget, "metadata.name").to_owned();
-        if !is_ready(pod) && allows_unready_eviction(budget) {
+        if !is_ready(pod) && allows_unhealthy_pod_eviction(budget) {
             // The budget does not count an unready pod as healthy, so it may be deleted unless it has become
             // ready.
             return match self.delete_pod(pod, requested_options, Some(resource_version(pod))).await {
@@ -202,7 +203,7 @@ impl Eviction<'_> {
     }
 }
 
-/// Rule: an eviction decrements `disruptionsAllowed` of its budget, and is refused at zero.
+/// Rule: an eviction decrements `disruptionsAllowed` of its PodDisruptionBudget. It is refused if that is zero.
 fn charge_budget(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError> {
     let (name, status) = (str_at(budget, "metadata.name"), &budget["status"]);
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
@@ -249,6 +250,7 @@ fn charge_budget(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError
     Ok(budget)
 }
 
+/// Explains why the budget allows no disruption.
 fn no_disruption_reason(budget: &Value) -> String {
     let (name, status) = (str_at(budget, "metadata.name"), &budget["status"]);
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
@@ -269,6 +271,7 @@ fn no_disruption_reason(budget: &Value) -> String {
     }
 }
 
+/// The error for a budget whose current generation the disruption controller has not observed yet.
 fn budget_not_observed_error(budget: &str) -> ApiError {
     let cause = format!("The disruption budget {budget} is still being processed by the server.");
     ApiError::disruption_budget_exceeded(BUDGET_VIOLATED_MESSAGE, 10).with_cause(
@@ -278,8 +281,9 @@ fn budget_not_observed_error(budget: &str) -> ApiError {
     )
 }
 
-/// Whether the budget permits the eviction of an unready pod, which it does not count as healthy.
-fn allows_unready_eviction(budget: &Value) -> bool {
+/// Whether the budget permits the eviction of a pod that is not ready and so not counted as healthy: always with the
+/// policy `AlwaysAllow`, otherwise if at least the desired number of pods is healthy.
+fn allows_unhealthy_pod_eviction(budget: &Value) -> bool {
     let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
     budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
         || (number("desiredHealthy") <= number("currentHealthy") && 0 < number("desiredHealthy"))

@@ -1,4 +1,4 @@
-//! Handles creates that store no object of their own kind: reviews, tokens, bindings and evictions.
+//! Creates whose object is not stored: reviews, token requests, bindings and evictions.
 
 mod eviction;
 
@@ -8,25 +8,25 @@ use super::Api;
 use crate::admission::node_restriction;
 use crate::auth;
 use crate::error::ApiError;
-use crate::kinds::{Kind, VirtualCreate};
+use crate::kinds::{CreateAction, Kind};
 use crate::request::{RequestContext, RequestTarget};
 use crate::subresource::Subresource;
 use crate::unstructured::str_at;
 
 impl Api {
-    /// Executes the create and returns the response object. The name in `target` is that of the object to which
-    /// the subresource belongs.
-    pub(super) async fn virtual_create(
+    /// Runs the action of a create and returns the response object. For a subresource, `target` names the object to
+    /// which the subresource belongs.
+    pub(super) async fn run_create_action(
         &self,
-        create: VirtualCreate,
+        action: CreateAction,
         context: &RequestContext,
         target: &RequestTarget,
         body: Value,
     ) -> Result<Value, ApiError> {
-        match create {
-            VirtualCreate::Binding => self.bind_pod(context, target, &body).await,
-            VirtualCreate::Eviction => eviction::evict_pod(&self.registry, context, target, &body).await,
-            VirtualCreate::ServiceAccountToken => {
+        match action {
+            CreateAction::Binding => self.bind_pod(context, target, &body).await,
+            CreateAction::Eviction => eviction::evict_pod(&self.registry, context, target, &body).await,
+            CreateAction::ServiceAccountToken => {
                 let write = node_restriction::NodeWrite::Create { new: &body };
                 node_restriction::check_node_write(
                     &self.registry.access,
@@ -37,29 +37,29 @@ impl Api {
                 )?;
                 auth::token_request::create_token(&self.registry.access, context, target, body)
             }
-            VirtualCreate::SelfSubjectReview => {
+            CreateAction::SelfSubjectReview => {
                 Ok(auth::reviews::review_self(context, with_type_meta(target, body)))
             }
-            VirtualCreate::TokenReview => {
+            CreateAction::TokenReview => {
                 auth::reviews::review_token(&self.registry.access, context, with_type_meta(target, body))
             }
-            VirtualCreate::SubjectAccessReview => {
+            CreateAction::SubjectAccessReview => {
                 auth::reviews::review_access(&self.registry.access, target, with_type_meta(target, body))
             }
-            VirtualCreate::SelfSubjectAccessReview => auth::reviews::review_own_access(
+            CreateAction::SelfSubjectAccessReview => auth::reviews::review_own_access(
                 &self.registry.access,
                 context,
                 target,
                 with_type_meta(target, body),
             ),
-            VirtualCreate::SelfSubjectRulesReview => {
+            CreateAction::SelfSubjectRulesReview => {
                 auth::reviews::review_own_rules(&self.registry.access, context, with_type_meta(target, body))
             }
         }
     }
 
-    /// Binds a pod to a node for a scheduler: through `pods/NAME/binding`, or through `bindings`, where the
-    /// Binding has the pod's name.
+    /// Binds a pod to a node for a scheduler. The pod is named by the URL `pods/NAME/binding` or, if the Binding is
+    /// sent to `bindings`, by the Binding.
     async fn bind_pod(
         &self,
         context: &RequestContext,
@@ -79,7 +79,7 @@ impl Api {
     }
 }
 
-/// Sets kind and version of a review to those of the request URL.
+/// Sets `apiVersion` and `kind` of a review to those of the request URL.
 fn with_type_meta(target: &RequestTarget, mut review: Value) -> Value {
     review["apiVersion"] = json!(target.kind.api_version());
     review["kind"] = json!(target.kind.kind);

@@ -167,7 +167,7 @@ async fn open_bodies_of_strangers_hold_nothing() {
         held.push(tokio::spawn(stranger.send_request(request(method, path, open_body()))));
     }
     others_are_served(&api).await;
-    assert_eq!(api.limits.usage.total_usage(UsageKind::Bodies), 0, "no body of a stranger is read");
+    assert_eq!(api.limits.usage.total_usage(UsageKind::UnfinishedBodies), 0, "no body of a stranger is read");
     let codes: Vec<u16> = futures::future::join_all(held)
         .await
         .into_iter()
@@ -191,7 +191,7 @@ async fn open_bodies_of_an_account_are_bounded_and_given_up() {
     }
     let began = Instant::now();
     // Those of one user are bounded.
-    wait_until(|| api.limits.usage.total_usage(UsageKind::Bodies) == 100).await;
+    wait_until(|| api.limits.usage.total_usage(UsageKind::UnfinishedBodies) == 100).await;
     others_are_served(&api).await;
     assert!(api.limits.flow_control.level_metrics().iter().all(|it| it.waiting == 0));
     let codes =
@@ -199,7 +199,10 @@ async fn open_bodies_of_an_account_are_bounded_and_given_up() {
     let codes: Vec<u16> = codes.collect();
     let count = |code| codes.iter().filter(|it| **it == code).count();
     assert_eq!((count(429), count(408)), (350, 100));
-    assert_eq!((api.limits.usage.total_usage(UsageKind::Bodies), began.elapsed().as_secs()), (0, 10));
+    assert_eq!(
+        (api.limits.usage.total_usage(UsageKind::UnfinishedBodies), began.elapsed().as_secs()),
+        (0, 10)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -270,12 +273,12 @@ async fn responses_that_are_not_read_are_dropped() {
         }
         let began = Instant::now();
         // The seats are free when the responses are made.
-        wait_until(|| 30 * 900_000 <= api.limits.usage.total_usage(UsageKind::ResponseBytes)).await;
+        wait_until(|| 30 * 900_000 <= api.limits.usage.total_usage(UsageKind::UnsentResponseBytes)).await;
         let seats: usize = api.limits.flow_control.level_metrics().iter().map(|it| it.seats).sum();
         assert_eq!(seats, 0);
         others_are_served(&api).await;
         tokio::time::sleep(Duration::from_secs(61)).await;
-        assert_eq!(api.limits.usage.total_usage(UsageKind::ResponseBytes), 0, "window {window}");
+        assert_eq!(api.limits.usage.total_usage(UsageKind::UnsentResponseBytes), 0, "window {window}");
         assert!(api.limits.flow_control.level_metrics().iter().all(|it| (it.seats, it.waiting) == (0, 0)));
         assert_eq!(began.elapsed().as_secs(), 61);
         client.ready().await.unwrap();
@@ -290,7 +293,7 @@ async fn responses_that_are_not_read_are_dropped() {
 async fn small_responses_that_are_not_read_are_bounded_by_user_and_address() {
     let api = api().await;
     let user = editor(&api).await;
-    let pool = |api: &Api| api.limits.usage.total_usage(UsageKind::SmallResponses);
+    let pool = |api: &Api| api.limits.usage.total_usage(UsageKind::UnsentSmallResponses);
     let as_other = |path: &str, at: usize| {
         let mut request = request("GET", path, whole(""));
         let name = format!("system:serviceaccount:default:x{at}");
@@ -338,7 +341,7 @@ async fn a_response_that_is_taken_too_slowly_is_dropped() {
         assert!(began.elapsed() < Duration::from_secs(300), "it takes 1 KiB/s for 900 kB");
     }
     assert!((60..130).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
-    assert_eq!(api.limits.usage.total_usage(UsageKind::ResponseBytes), 0);
+    assert_eq!(api.limits.usage.total_usage(UsageKind::UnsentResponseBytes), 0);
 }
 
 #[tokio::test(start_paused = true)]

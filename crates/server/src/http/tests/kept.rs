@@ -46,7 +46,7 @@ async fn every_kind_and_subresource_keeps_its_reset_fields() {
             .chain(
                 kind.subresources
                     .iter()
-                    .filter(|it| it.virtual_create.is_none() && !it.mutable_fields.is_empty())
+                    .filter(|it| it.create_action.is_none() && !it.mutable_fields.is_empty())
                     .map(|it| {
                         (
                             it.subresource,

@@ -95,7 +95,12 @@ async fn refusals_are_upstreams() {
     );
     check(
         server
-            .send("POST", PODS, JSON_MEDIA_TYPE, &" ".repeat(crate::flow_control::body::BODY_BYTES_MAX + 1))
+            .send(
+                "POST",
+                PODS,
+                JSON_MEDIA_TYPE,
+                &" ".repeat(crate::flow_control::request_body::BODY_BYTES_MAX + 1),
+            )
             .await,
         &expect![[r#"413 Request entity too large: limit is 3145728"#]],
     );

@@ -16,7 +16,7 @@ fn parts(kind: &Kind) -> Vec<Subresource> {
 }
 
 fn stored() -> impl Iterator<Item = &'static Kind> {
-    KINDS.iter().filter(|it| it.virtual_create.is_none())
+    KINDS.iter().filter(|it| it.create_action.is_none())
 }
 
 fn at<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {

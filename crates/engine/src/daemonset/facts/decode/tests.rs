@@ -104,12 +104,18 @@ fn a_strategy_is_one_thing_or_a_fault() {
         read(json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": down, "maxSurge": surge}}))
     };
     let none: Vec<String> = Vec::new();
-    assert_eq!(read(Value::Null), (UpdateStrategy::Drain(Share::Count(1)), none.clone()));
+    assert_eq!(read(Value::Null), (UpdateStrategy::Drain(IntOrPercent::Count(1)), none.clone()));
     assert_eq!(read(json!({"type": "OnDelete"})), (UpdateStrategy::OnDelete, none.clone()));
-    assert_eq!(rolling(json!(2), Value::Null), (UpdateStrategy::Drain(Share::Count(2)), none.clone()));
-    assert_eq!(rolling(json!("10%"), json!(0)), (UpdateStrategy::Drain(Share::Percent(10)), none.clone()));
-    assert_eq!(rolling(json!(0), json!("25%")), (UpdateStrategy::Surge(Share::Percent(25)), none.clone()));
-    assert_eq!(rolling(json!(0), json!("0%")), (UpdateStrategy::Drain(Share::Count(1)), none));
+    assert_eq!(rolling(json!(2), Value::Null), (UpdateStrategy::Drain(IntOrPercent::Count(2)), none.clone()));
+    assert_eq!(
+        rolling(json!("10%"), json!(0)),
+        (UpdateStrategy::Drain(IntOrPercent::Percent(10)), none.clone())
+    );
+    assert_eq!(
+        rolling(json!(0), json!("25%")),
+        (UpdateStrategy::Surge(IntOrPercent::Percent(25)), none.clone())
+    );
+    assert_eq!(rolling(json!(0), json!("0%")), (UpdateStrategy::Drain(IntOrPercent::Count(1)), none));
     for bad in [json!("5"), json!(-1), json!("-5%"), json!(1.5), json!({}), json!("ten%")] {
         let (rollout, faults) = rolling(bad.clone(), json!(0));
         assert_eq!(rollout, UpdateStrategy::OnDelete, "{bad} replaces nothing");

@@ -6,7 +6,7 @@ use muster_api::interner::Interner;
 use muster_api::time::Time;
 
 use super::*;
-use crate::daemonset::facts::{self, Pod, Revision, StatusCounts, Truth};
+use crate::daemonset::facts::{self, ConditionStatus, Pod, Revision, StatusCounts};
 
 fn set(status: Value) -> Arc<Set> {
     let object = json!({
@@ -65,7 +65,7 @@ fn check_status(status: Value, change: impl Fn(&mut Status), want: Expect) {
 fn condition(kind: ConditionType, since: i64) -> Condition {
     Condition {
         kind,
-        status: Truth::True,
+        status: ConditionStatus::True,
         reason: "Because".into(),
         message: "it is so".into(),
         since: Some(Time::from_secs(since)),

@@ -330,7 +330,7 @@ impl Scene {
             ["probe-passes", name, kind] => {
                 _ = self.probe_results.remove(&(name.to_string(), kind.to_string()))
             }
-            ["removed"] => self.pod.removed_from_api(self.now),
+            ["removed"] => self.pod.mark_removed_from_api(self.now),
             ["terminate", reason, grace @ ..] => {
                 let grace = grace.first().map(|it| Duration::from_secs(it.parse().unwrap()));
                 let termination = PodTermination {

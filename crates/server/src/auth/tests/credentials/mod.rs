@@ -42,7 +42,7 @@ impl World {
 
     fn whose(&self, token: &str, audience: &str, later_s: i64) -> String {
         let now = self.now + SignedDuration::from_secs(later_s);
-        match token_user(&self.registry.access, token, &[audience], now) {
+        match authenticate_token(&self.registry.access, token, &[audience], now) {
             Ok(user) => {
                 let keys: Vec<_> = user.extra.keys().map(|it| it.rsplit('/').next().unwrap()).collect();
                 format!("{} {:?} {keys:?}", user.name, user.groups)

@@ -1,4 +1,5 @@
-//! Path elements: one step from a value to a part of it, with upstream's text form and order.
+//! Elements of field paths: each is a step from a value to a part of the value. Their text form and order are
+//! upstream's.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -15,20 +16,20 @@ pub(super) enum PathElement<'a> {
     Key(Vec<(Cow<'a, str>, ElementValue<'a>)>),
     /// The item of a set with this value.
     Value(ElementValue<'a>),
+    /// The item of a list at this index.
     Index(i64),
 }
 
-/// A JSON value with upstream's ordering.
+/// A JSON value in a path element, with upstream's ordering.
 #[derive(Debug, Clone)]
 pub(super) struct ElementValue<'a>(pub(super) Cow<'a, Value>);
 
-/// A name in `fieldsV1` that cannot be parsed.
+/// The error for a name in `fieldsV1` that cannot be parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InvalidPathElement;
 
 impl<'a> PathElement<'a> {
-    /// Parses a name in `fieldsV1`. Returns `None` for an unknown kind of element, which a later version may
-    /// have added.
+    /// Parses a name in `fieldsV1`. Returns `None` for a type of element that this version does not know.
     pub(super) fn parse(text: &'a str) -> Result<Option<Self>, InvalidPathElement> {
         let Some((kind, rest)) = text.split_at_checked(2) else { return Err(InvalidPathElement) };
         match kind {
@@ -90,7 +91,7 @@ impl<'a> PathElement<'a> {
     }
 }
 
-/// The element as conflict messages print it: `.spec.containers[name="c"].image`.
+/// Prints the element as in conflict messages, such as `.spec` or `[name="c"]`.
 impl fmt::Display for PathElement<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Defaults of cluster-scoped and small kinds.
+//! Defaults of the kinds that have no module of their own.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::{Value, json};
@@ -24,14 +24,14 @@ pub(crate) fn set_role_defaults(role: &mut Value) {
     empty_to_null(role, "rules");
 }
 
-/// Replaces an empty list by null, as upstream stores it.
+/// Replaces an empty list by null, which upstream stores.
 fn empty_to_null(object: &mut Value, name: &str) {
     if object[name].as_array().is_some_and(Vec::is_empty) {
         object[name] = Value::Null;
     }
 }
 
-/// Removes the fields of coordinated leader election from a Lease, as upstream does with the feature gate off.
+/// Removes the fields of coordinated leader election from a Lease, as upstream does while the feature gate is off.
 pub(crate) fn set_lease_defaults(lease: &mut Value) {
     with_object(lease, "spec", |spec| {
         for name in ["strategy", "preferredHolder"] {
@@ -40,7 +40,7 @@ pub(crate) fn set_lease_defaults(lease: &mut Value) {
     });
 }
 
-/// Reduces the references to Secrets in a service account to their names.
+/// Reduces each reference to a Secret in a service account to the name of the Secret.
 pub(crate) fn set_service_account_defaults(account: &mut Value) {
     for_each_object(account, "secrets", |it| {
         let name = it["name"].clone();
@@ -83,7 +83,7 @@ pub(crate) fn set_secret_defaults(secret: &mut Value) {
     }
 }
 
-/// Sets missing container defaults of a LimitRange from its `max` and `min`.
+/// Sets missing `default` and `defaultRequest` values for containers in a LimitRange from its `max` and `min`.
 pub(crate) fn set_limit_range_defaults(range: &mut Value) {
     with_object_or_new(range, "spec", |spec| {
         empty_to_null(spec, "limits");
@@ -100,7 +100,7 @@ pub(crate) fn set_limit_range_defaults(range: &mut Value) {
     });
 }
 
-/// Rounds the quantities of a ResourceQuota.
+/// Rounds the quantities of a ResourceQuota up to thousandths.
 pub(crate) fn set_resource_quota_defaults(quota: &mut Value) {
     with_object(quota, "spec", |it| round_to_millis(it, "hard"));
     with_object(quota, "status", |it| {

@@ -1,5 +1,5 @@
-//! Enum values of named string types, by Go's type name, for `kubectl explain`. The crates that the type table
-//! is generated from do not contain them.
+//! The values of enum types by the name of the Go type, for `kubectl explain`. The type table does not contain them,
+//! because the crates from which it is generated do not.
 
 use crate::validation::rbac_and_certificates::KEY_USAGES;
 use crate::validation::volume::HOST_PATH_TYPES;

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use super::path::{InvalidPathElement, PathElement};
-use super::typed::Granularity;
+use super::path_element::{InvalidPathElement, PathElement};
+use super::typed_value::Granularity;
 use crate::types::Shape;
 
 /// A set of field paths. Upstream: `fieldpath.Set`.
@@ -16,6 +16,7 @@ pub(super) struct FieldSet<'a> {
     nodes: Vec<FieldSetNode<'a>>,
 }
 
+/// A node of the trie: a path element, and the paths that continue after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FieldSetNode<'a> {
     element: PathElement<'a>,
@@ -29,7 +30,7 @@ impl<'a> FieldSet<'a> {
         self.nodes.is_empty()
     }
 
-    /// Appends an element that is greater than all elements in the set.
+    /// Appends an element, which must be greater than all elements in the set.
     pub(super) fn push(&mut self, element: PathElement<'a>, is_member: bool, below: FieldSet<'a>) {
         if is_member || !below.is_empty() {
             debug_assert!(self.nodes.last().is_none_or(|it| it.element < element), "out of order");
@@ -37,7 +38,7 @@ impl<'a> FieldSet<'a> {
         }
     }
 
-    /// Adds the field at this path of names.
+    /// Adds the field at a path of field names.
     pub(super) fn insert(&mut self, path: &[&'a str]) {
         let [name, rest @ ..] = path else { return };
         let element = PathElement::Field((*name).into());
@@ -53,7 +54,7 @@ impl<'a> FieldSet<'a> {
         self.find(element).is_some_and(|it| it.is_member)
     }
 
-    /// The subset below this element.
+    /// The set of the paths after this element, if it is not empty.
     pub(super) fn children(&self, element: &PathElement<'_>) -> Option<&FieldSet<'a>> {
         self.find(element).map(|it| &it.children).filter(|it| !it.is_empty())
     }
@@ -80,7 +81,7 @@ impl<'a> FieldSet<'a> {
         })
     }
 
-    /// Removes the fields of `other`. Fields below or above a removed field stay.
+    /// Returns the set without the fields of `other`. Fields below and above a removed field stay.
     pub(super) fn difference(&self, other: &Self) -> Self {
         self.zip_with(other, |left, right| match (left?, right) {
             (left, None) => Some((left.is_member, left.children.clone())),
@@ -90,7 +91,7 @@ impl<'a> FieldSet<'a> {
         })
     }
 
-    /// Removes the fields of `other` and everything below them.
+    /// Returns the set without the fields of `other` and all fields below them.
     pub(super) fn recursive_difference(&self, other: &Self) -> Self {
         self.zip_with(other, |left, right| match (left?, right) {
             (left, None) => Some((left.is_member, left.children.clone())),
@@ -101,7 +102,7 @@ impl<'a> FieldSet<'a> {
         })
     }
 
-    /// Walks both sets in order and keeps the node that `of` returns for each element.
+    /// Combines two sets. For each element, `of` gets the nodes of both sets and returns the node of the result.
     fn zip_with(
         &self,
         other: &Self,
@@ -125,8 +126,8 @@ impl<'a> FieldSet<'a> {
         }
     }
 
-    /// Adds every named field on the path to a member as a member. Map entries and list items are not named by
-    /// the type and stay as they are. Upstream: `EnsureNamedFieldsAreMembers`.
+    /// Makes every field on the path to a member a member too, if the type declares the field. Map entries and list
+    /// items are not declared by the type and are not added. Upstream: `EnsureNamedFieldsAreMembers`.
     pub(super) fn ensure_named_fields(&self, shape: Option<Shape>) -> Self {
         let granularity = shape.map(Granularity::from_shape);
         let with_named = |it: &FieldSetNode<'a>| {
@@ -144,7 +145,7 @@ impl<'a> FieldSet<'a> {
         Self { nodes: self.nodes.iter().map(with_named).collect() }
     }
 
-    /// Replaces fields below an atomic value by the value itself. Upstream: `ReconcileFieldSetWithSchema`.
+    /// Replaces the fields below an atomic value with the value itself. Upstream: `ReconcileFieldSetWithSchema`.
     pub(super) fn reconcile_with_schema(self, shape: Shape) -> Self {
         let granularity = Granularity::from_shape(shape);
         let fit = |it: FieldSetNode<'a>| match granularity.child_shape(&it.element) {
@@ -166,7 +167,7 @@ impl<'a> FieldSet<'a> {
         FieldSet { nodes: self.nodes.into_iter().map(own).collect() }
     }
 
-    /// The paths of all members as conflict messages name them, shorter ones first.
+    /// The paths of all members, as conflict messages print them. Members of a level come before deeper ones.
     pub(super) fn member_paths(&self) -> Vec<String> {
         let mut all = Vec::new();
         self.collect_paths(&mut String::new(), &mut all);

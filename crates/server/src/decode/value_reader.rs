@@ -1,7 +1,7 @@
-//! Decodes values by their type in one pass, from JSON, YAML or a `serde_json::Value`.
+//! Decodes values of a given type in one pass, from JSON, YAML or a `serde_json::Value`.
 //!
-//! The result equals what Go serializes after decoding the same input: no unknown fields, no null where Go omits
-//! the field, quantities and times in canonical form, and the zero values that Go always writes.
+//! The result equals what Go serializes after decoding the same input: no unknown fields, no null where Go omits the
+//! field, quantities and times in canonical form, and the zero values that Go always writes.
 
 use std::fmt;
 
@@ -11,57 +11,57 @@ use serde_json::{Map, Value};
 use super::scalar;
 use crate::types::{Field, Presence, Shape, Type};
 
-/// Maximum number of strict decoding errors that are reported, as upstream.
+/// Maximum number of strict decoding errors that are reported, as in upstream.
 const STRICT_ERRORS_MAX: usize = 100;
 
-/// Maximum memory that the values of one body may take, estimated with the three sizes below: a body of 3 MiB of
-/// `{"":0}` would otherwise take 300 MiB. An object of 1.4 MiB with a nested object every 40 bytes takes 33 MiB.
+/// Maximum memory that the values of one body may take, estimated with the three constants below. Without this limit, a
+/// body of 3 MiB of `{"":0}` would take 300 MiB. An object of 1.4 MiB with a nested object every 40 bytes takes 33 MiB.
 pub(crate) const DECODED_BYTES_MAX: usize = 40 << 20;
 
-/// Estimated memory of an object: a node of serde_json's map has capacity for eleven entries.
+/// Estimated memory of an object. A node of serde_json's map has capacity for eleven entries.
 const OBJECT_BYTES: usize = 700;
 
-/// Estimated memory of a field name on the heap.
+/// Estimated memory of an object's entry: its field name on the heap.
 const ENTRY_BYTES: usize = 48;
 
-/// Estimated memory of a list item: 32 bytes, twice while the list grows.
+/// Estimated memory of a list item: 32 bytes, counted twice because a growing list is copied.
 const ITEM_BYTES: usize = 64;
 
 pub(super) const TOO_MANY_VALUES_MESSAGE: &str = "the body has too many values";
 
-/// Errors in the content of a value, apart from its syntax.
+/// Errors in the content of a decoded value. Syntax errors are not included.
 #[derive(Debug, Default)]
-pub(super) struct DecodeNotes {
+pub(super) struct ContentErrors {
     /// Strict decoding errors, for unknown and duplicate fields: `unknown field "spec.x"`.
     pub(super) strict_errors: Vec<String>,
-    /// Error for a value of the wrong type, worded as Go does. If it is set, nothing was decoded.
+    /// Error for a value of the wrong type, worded as in Go. If it is set, nothing was decoded.
     pub(super) type_error: Option<String>,
-    /// Whether the error is in `kind` or `apiVersion`, so that the intended type is unknown.
+    /// Whether the type error is in `kind` or `apiVersion`, so that the intended type is unknown.
     pub(super) is_type_meta_error: bool,
 }
 
-/// Decodes an object of a type. The error is a syntax error; errors in the content are in the notes.
+/// Decodes an object of the type `of`. The `Err` is a syntax error. Errors in the content are returned separately.
 pub(super) fn read_typed<'de, D: Deserializer<'de>>(
     from: D,
     of: &'static Type,
-) -> (Result<Value, D::Error>, DecodeNotes) {
+) -> (Result<Value, D::Error>, ContentErrors) {
     // Reviews are not stored, so their `managedFields` are meaningless.
     let mut reader = ValueReader {
         drops_managed_fields: go_struct_name(of).ends_with("Review"),
         ..ValueReader::default()
     };
     let read = TypedSeed { reader: &mut reader, shape: Shape::Object(of), go_type: None }.deserialize(from);
-    (read, reader.notes)
+    (read, reader.errors)
 }
 
-/// Decodes any value and notes duplicate fields.
-pub(super) fn read_untyped<'de, D: Deserializer<'de>>(from: D) -> (Result<Value, D::Error>, DecodeNotes) {
+/// Decodes any value, and records its duplicate fields as strict decoding errors.
+pub(super) fn read_untyped<'de, D: Deserializer<'de>>(from: D) -> (Result<Value, D::Error>, ContentErrors) {
     let mut reader = ValueReader::default();
     let read = UntypedSeed { reader: &mut reader, reports_duplicates: true }.deserialize(from);
-    (read, reader.notes)
+    (read, reader.errors)
 }
 
-/// Estimates the memory of a value in the same way as for a body.
+/// Estimates the memory of a value in the same way as for a request body.
 pub(crate) fn estimated_bytes(value: &Value) -> usize {
     match value {
         Value::Array(items) => items.iter().map(|it| ITEM_BYTES + estimated_bytes(it)).sum(),
@@ -82,7 +82,7 @@ struct ValueReader {
     bytes: usize,
     /// Whether to drop `metadata.managedFields`.
     drops_managed_fields: bool,
-    notes: DecodeNotes,
+    errors: ContentErrors,
 }
 
 /// One step of the path to the current value.
@@ -93,7 +93,7 @@ enum PathStep {
 }
 
 impl ValueReader {
-    /// Rule: the values of one body take a bounded amount of memory, with or without a type, in a patch or in
+    /// Rule: the values of one body take a bounded amount of memory, whether the body is typed or untyped, a patch or
     /// an object.
     fn charge_memory<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
         self.bytes += bytes;
@@ -106,7 +106,7 @@ impl ValueReader {
 
     /// Records a strict decoding error for the field `name` of the current value.
     fn record_strict_error(&mut self, what: &str, name: &str) {
-        if self.notes.strict_errors.len() == STRICT_ERRORS_MAX {
+        if self.errors.strict_errors.len() == STRICT_ERRORS_MAX {
             return;
         }
         let mut path = String::new();
@@ -128,20 +128,20 @@ impl ValueReader {
             path.push('.');
         }
         path.push_str(name);
-        let note = format!("{what} field {path:?}");
-        if !self.notes.strict_errors.contains(&note) {
-            self.notes.strict_errors.push(note);
+        let error = format!("{what} field {path:?}");
+        if !self.errors.strict_errors.contains(&error) {
+            self.errors.strict_errors.push(error);
         }
     }
 
     fn record_type_error<E: serde::de::Error>(&mut self, why: impl Into<String>) -> E {
         let why = why.into();
         let error = E::custom(&why);
-        self.notes.type_error = Some(why);
+        self.errors.type_error = Some(why);
         error
     }
 
-    /// Returns Go's error for a value of the wrong type: the struct, and the field names that lead to the value
+    /// Returns Go's error for a value of the wrong type. It names the struct and the fields that lead to the value,
     /// without list indices and map keys. Upstream: `json.UnmarshalTypeError`.
     fn unmarshal_type_error<E: serde::de::Error>(&mut self, found: &str, go_type: &str) -> E {
         let fields = self.path.iter().filter_map(|it| match it {
@@ -153,7 +153,7 @@ impl ValueReader {
             [] => "Go value".to_owned(),
             // Go reads these two first, into an anonymous struct.
             [name @ ("apiVersion" | "kind")] => {
-                self.notes.is_type_meta_error = true;
+                self.errors.is_type_meta_error = true;
                 format!("Go struct field .{name}")
             }
             _ => format!("Go struct field {}.{}", self.go_struct, names.join(".")),
@@ -166,7 +166,7 @@ impl ValueReader {
 struct TypedSeed<'a> {
     reader: &'a mut ValueReader,
     shape: Shape,
-    /// Go's name of the type, if it is a named one.
+    /// Go's name of the type, if it is a named type.
     go_type: Option<&'static str>,
 }
 
@@ -286,7 +286,7 @@ impl TypedSeed<'_> {
                 }
             };
             let field = &of.fields[at];
-            if seen.is_repeated(at) {
+            if seen.mark_seen(at) {
                 self.reader.record_strict_error("duplicate", field.name);
             }
             if self.reader.drops_managed_fields && field.name == "managedFields" {
@@ -368,7 +368,8 @@ impl TypedSeed<'_> {
 struct SeenFields(u128);
 
 impl SeenFields {
-    fn is_repeated(&mut self, at: usize) -> bool {
+    /// Marks the field with this index as seen. Returns whether it was seen before.
+    fn mark_seen(&mut self, at: usize) -> bool {
         let bit = 1u128.checked_shl(u32::try_from(at).unwrap_or(u32::MAX)).unwrap_or(0);
         let twice = self.0 & bit != 0;
         self.0 |= bit;
@@ -458,12 +459,11 @@ impl<'de> Visitor<'de> for UntypedSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        let Self { reader, reports_duplicates: notes_twice } = self;
+        let Self { reader, reports_duplicates } = self;
         let mut list = Vec::new();
         loop {
             reader.path.push(PathStep::Index(list.len()));
-            let item =
-                seq.next_element_seed(UntypedSeed { reader: &mut *reader, reports_duplicates: notes_twice })?;
+            let item = seq.next_element_seed(UntypedSeed { reader: &mut *reader, reports_duplicates })?;
             reader.path.pop();
             reader.charge_memory(ITEM_BYTES)?;
             let Some(item) = item else { return Ok(Value::Array(list)) };
@@ -472,17 +472,16 @@ impl<'de> Visitor<'de> for UntypedSeed<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let Self { reader, reports_duplicates: notes_twice } = self;
+        let Self { reader, reports_duplicates } = self;
         let mut object = Map::new();
         reader.charge_memory(OBJECT_BYTES)?;
         while let Some(key) = map.next_key::<String>()? {
             reader.charge_memory(ENTRY_BYTES)?;
-            if notes_twice && object.contains_key(&key) {
+            if reports_duplicates && object.contains_key(&key) {
                 reader.record_strict_error("duplicate", &key);
             }
             reader.path.push(PathStep::Key(key.clone()));
-            let value =
-                map.next_value_seed(UntypedSeed { reader: &mut *reader, reports_duplicates: notes_twice })?;
+            let value = map.next_value_seed(UntypedSeed { reader: &mut *reader, reports_duplicates })?;
             reader.path.pop();
             object.insert(key, value);
         }
@@ -490,8 +489,8 @@ impl<'de> Visitor<'de> for UntypedSeed<'_> {
     }
 }
 
-/// Rule: an object has the fields that Go would serialize: unset fields, and empty ones with `omitempty`, are
-/// left out.
+/// Rule: an object has the fields that Go would serialize. Unset fields, and empty fields with `omitempty`, are left
+/// out.
 fn is_serialized(field: &Field, value: &Value) -> bool {
     let holds_none = match value {
         Value::Null => true,

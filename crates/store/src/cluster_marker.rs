@@ -1,8 +1,8 @@
 //! The cluster marker: a small file beside the database with the UID of the cluster and its last known revision.
 //!
 //! The marker is written after each batch of commits and never synced, so it adds no latency. It survives a crash of
-//! the process. After a power loss it may be behind the durable commits, but never ahead: a database that is behind its
-//! marker has lost commits.
+//! the process. After a power loss it may be behind the durable commits, but never ahead of them. A database that is
+//! behind its marker has lost commits.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -18,16 +18,17 @@ const REVISION_DIGITS: usize = 20;
 const REVISION_OFFSET: usize = MARKER_HEADER.len() + UID_LEN + REVISION_LABEL.len();
 const MARKER_LEN: usize = REVISION_OFFSET + REVISION_DIGITS + 1;
 
-/// The content of a cluster marker.
+/// A cluster marker: the UID of the cluster, and a revision of its database.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MarkerContent {
+pub(crate) struct ClusterMarker {
     pub(crate) uid: String,
-    /// A revision that the database has reached or passed when the marker was written.
+    /// A revision that the database had reached when the marker was written.
     pub(crate) revision: Revision,
 }
 
-impl MarkerContent {
-    /// Reads a marker: `None` if the file does not exist, [`io::ErrorKind::InvalidData`] if it is not a marker.
+impl ClusterMarker {
+    /// Reads a marker. Returns `None` if the file does not exist, and [`io::ErrorKind::InvalidData`] if the file is not
+    /// a marker.
     pub(crate) fn read(path: &Path) -> io::Result<Option<Self>> {
         match fs::read(path) {
             Ok(content) => Self::parse(&content).ok_or(io::ErrorKind::InvalidData.into()).map(Some),
@@ -37,7 +38,7 @@ impl MarkerContent {
     }
 
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        muster_files::write_private(path, self.to_text().as_bytes())
+        muster_files::write_private_file(path, self.to_text().as_bytes())
     }
 
     fn to_text(&self) -> String {
@@ -57,20 +58,20 @@ impl MarkerContent {
 
 /// The open marker file of a database in use.
 #[derive(Debug)]
-pub(crate) struct ClusterMarker {
+pub(crate) struct ClusterMarkerFile {
     file: File,
     id: FileId,
     path: PathBuf,
 }
 
-impl ClusterMarker {
+impl ClusterMarkerFile {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let file = muster_files::open_private(path)?;
+        let file = muster_files::open_private_file(path)?;
         let id = FileId::from_metadata(&file.metadata()?);
         Ok(Self { file, id, path: path.to_owned() })
     }
 
-    /// Writes the revision after it is durable. Errors are ignored: the marker may be behind.
+    /// Writes a revision that is durable in the database. Errors are ignored, because the marker may be behind.
     pub(crate) fn advance_revision(&self, revision: Revision) {
         let _ = self
             .file
@@ -82,7 +83,7 @@ impl ClusterMarker {
     }
 }
 
-/// Identity of a file: device and inode.
+/// Identity of a file: the numbers of its device and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileId(u64, u64);
 
@@ -108,29 +109,29 @@ mod tests {
 
     #[test]
     fn a_marker_is_read_back_and_other_content_is_rejected() {
-        let content = MarkerContent { uid: "0b6c1a5e-9a53-4a0b-8d1e-2f6f6d3c1b9a".into(), revision: 42 };
+        let content = ClusterMarker { uid: "0b6c1a5e-9a53-4a0b-8d1e-2f6f6d3c1b9a".into(), revision: 42 };
         assert_eq!(content.to_text().len(), MARKER_LEN);
-        assert_eq!(MarkerContent::parse(content.to_text().as_bytes()), Some(content.clone()));
+        assert_eq!(ClusterMarker::parse(content.to_text().as_bytes()), Some(content.clone()));
         for broken in [
             "",
             &content.to_text()[1..],
             &content.to_text().replace("42", "4x"),
             &format!("{}x", content.to_text()),
         ] {
-            assert_eq!(MarkerContent::parse(broken.as_bytes()), None, "{broken:?}");
+            assert_eq!(ClusterMarker::parse(broken.as_bytes()), None, "{broken:?}");
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("marker");
         content.write(&path).unwrap();
-        let marker = ClusterMarker::open(&path).unwrap();
+        let marker = ClusterMarkerFile::open(&path).unwrap();
         marker.advance_revision(u64::MAX);
         assert_eq!(
-            MarkerContent::read(&path).unwrap(),
-            Some(MarkerContent { revision: u64::MAX, ..content })
+            ClusterMarker::read(&path).unwrap(),
+            Some(ClusterMarker { revision: u64::MAX, ..content })
         );
         assert_eq!(marker.check_not_replaced(), Ok(()));
         fs::remove_file(&path).unwrap();
         assert_eq!(marker.check_not_replaced(), Err(LogError::Replaced { path: path.clone() }));
-        assert_eq!(MarkerContent::read(&path).unwrap(), None);
+        assert_eq!(ClusterMarker::read(&path).unwrap(), None);
     }
 }

@@ -1,4 +1,5 @@
-//! Validation of small kinds: ConfigMap, Secret, Namespace, PriorityClass, PodDisruptionBudget, Lease, Event.
+//! Validation of kinds without a module of their own: ConfigMap, Secret, Namespace, PriorityClass, PodDisruptionBudget,
+//! Lease, Event.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::Value;
@@ -12,7 +13,7 @@ use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use crate::validation::{labels, names};
 
-/// Maximum total size of the data of a ConfigMap or Secret.
+/// Maximum total size of the data of a ConfigMap or Secret in bytes.
 const DATA_BYTES_MAX: usize = 1 << 20;
 
 /// Validates a ConfigMap.
@@ -61,9 +62,12 @@ pub(crate) fn validate_secret(write: &ValidatedWrite, out: &mut FieldErrors) {
     };
     match str_at(secret, "type") {
         "kubernetes.io/service-account-token" => {
-            const ACCOUNT_ANNOTATION: &str = "kubernetes.io/service-account.name";
-            if !is_set(&secret["metadata"]["annotations"][ACCOUNT_ANNOTATION]) {
-                out.required(&ErrorPath::new("metadata.annotations").key(ACCOUNT_ANNOTATION), "");
+            const SERVICE_ACCOUNT_NAME_ANNOTATION: &str = "kubernetes.io/service-account.name";
+            if !is_set(&secret["metadata"]["annotations"][SERVICE_ACCOUNT_NAME_ANNOTATION]) {
+                out.required(
+                    &ErrorPath::new("metadata.annotations").key(SERVICE_ACCOUNT_NAME_ANNOTATION),
+                    "",
+                );
             }
         }
         "kubernetes.io/dockercfg" => check_docker_config(data, ".dockercfg", &at, out),
@@ -102,7 +106,7 @@ fn check_docker_config(data: &Value, key: &str, at: &ErrorPath, out: &mut FieldE
     out.invalid(&at.key(key), "<secret contents redacted>", &why);
 }
 
-/// Checks that an object with `immutable: true` stays immutable, and its data unchanged.
+/// Checks that an object with `immutable: true` stays immutable and that its data does not change.
 fn check_immutable_data(write: &ValidatedWrite, fields: &[&str], out: &mut FieldErrors) {
     const IMMUTABLE_DATA_MESSAGE: &str = "field is immutable when `immutable` is set";
     let Some(old) = write.old.filter(|old| old["immutable"] == true) else { return };
@@ -114,7 +118,7 @@ fn check_immutable_data(write: &ValidatedWrite, fields: &[&str], out: &mut Field
     }
 }
 
-/// Length of the decoded base64 text.
+/// Number of bytes that a base64 text encodes.
 fn decoded_len(value: &Value) -> usize {
     let text = value.as_str().unwrap_or_default();
     let padding = text.bytes().rev().take_while(|it| *it == b'=').count();
@@ -151,7 +155,7 @@ pub(crate) fn validate_namespace(write: &ValidatedWrite, out: &mut FieldErrors) 
 
 /// Validates a PriorityClass.
 pub(crate) fn validate_priority_class(write: &ValidatedWrite, out: &mut FieldErrors) {
-    const USER_PRIORITY_MAX: i64 = 1_000_000_000;
+    const USER_DEFINED_PRIORITY_MAX: i64 = 1_000_000_000;
     let class = write.new;
     let value = class["value"].as_i64().unwrap_or(0);
     if let Some(old) = write.old {
@@ -188,8 +192,8 @@ pub(crate) fn validate_priority_class(write: &ValidatedWrite, out: &mut FieldErr
             );
             out.forbidden(&ErrorPath::new("metadata.name"), &why);
         }
-    } else if USER_PRIORITY_MAX < value {
-        let why = format!("maximum allowed value of a user defined priority is {USER_PRIORITY_MAX}");
+    } else if USER_DEFINED_PRIORITY_MAX < value {
+        let why = format!("maximum allowed value of a user defined priority is {USER_DEFINED_PRIORITY_MAX}");
         out.forbidden(&ErrorPath::new("value"), &why);
     }
     let policies = &["PreemptLowerPriority", "Never"];
@@ -201,7 +205,11 @@ pub(crate) fn validate_disruption_budget(write: &ValidatedWrite, out: &mut Field
     let budget = write.new;
     if write.is_status_update() {
         let counts = &["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
-        check_conditions(list_at(&budget["status"], "conditions"), &ErrorPath::new("status.conditions"), out);
+        check_budget_conditions(
+            list_at(&budget["status"], "conditions"),
+            &ErrorPath::new("status.conditions"),
+            out,
+        );
         return check_not_negative(&budget["status"], counts, &ErrorPath::new("status"), out);
     }
     let (spec, at) = (&budget["spec"], ErrorPath::new("spec"));
@@ -229,7 +237,7 @@ pub(crate) fn validate_disruption_budget(write: &ValidatedWrite, out: &mut Field
     check_choice(&spec["unhealthyPodEvictionPolicy"], &["AlwaysAllow", "IfHealthyBudget"], &policy_at, out);
 }
 
-fn check_conditions(conditions: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
+fn check_budget_conditions(conditions: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in conditions.iter().enumerate() {
         let (at, kind) = (at.index(index), str_at(it, "type"));
         if conditions[..index].iter().any(|it| str_at(it, "type") == kind) {

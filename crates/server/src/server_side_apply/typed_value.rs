@@ -1,6 +1,6 @@
 //! Typed values: their field sets, comparison and merge. Upstream: `typed.TypedValue`.
 //!
-//! An absent value is not null: null is a value, which is merged and compared like any other.
+//! An absent value is not null. Null is a value, which is merged and compared like any other value.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -9,20 +9,22 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use super::path::{ElementValue, PathElement, compare_values};
-use super::set::FieldSet;
+use super::field_set::FieldSet;
+use super::path_element::{ElementValue, PathElement, compare_values};
 use crate::go_format;
 use crate::types::{Field, ListKeys, MapType, Presence, Shape, Type};
 
-/// The granularity at which field managers own the values of a shape.
+/// How field managers own a value of a shape: as a whole or in parts.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Granularity {
     Scalar,
     /// An object, map or list that is owned as one value.
     Atomic,
+    /// An object whose fields are owned separately.
     Fields(&'static Type),
+    /// A map with values of this shape, whose entries are owned separately.
     Entries(Shape),
-    /// A list whose items are owned separately; its `ListKeys` are not `Atomic`.
+    /// A list with items of this shape, which are owned separately. The `ListKeys` are not `Atomic`.
     Items(Shape, ListKeys),
 }
 
@@ -47,7 +49,7 @@ impl Granularity {
         matches!(self, Self::Fields(it) if it.field(name).is_some())
     }
 
-    /// The shape of the value at this element.
+    /// The shape of the part of the value at this element.
     pub(super) fn child_shape(self, element: &PathElement<'_>) -> Option<Shape> {
         match (self, element) {
             (Self::Fields(it), PathElement::Field(name)) => it.field(name).map(|it| it.shape),
@@ -57,11 +59,11 @@ impl Granularity {
     }
 }
 
-/// The error for a value that does not fit its type: path and reason.
+/// The error for a value that does not have the shape of its type: path and reason.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SchemaError(pub(super) String);
 
-/// Returns the set of all fields of a value, with list items and map entries.
+/// Returns the set of all fields, list items and map entries of a value.
 pub(super) fn field_set(shape: Shape, value: &Value) -> Result<FieldSet<'_>, SchemaError> {
     let mut all = FieldSet::default();
     match (Granularity::from_shape(shape), value) {
@@ -99,7 +101,7 @@ pub(super) struct Comparison<'a> {
     pub(super) added: FieldSet<'a>,
 }
 
-/// The change of a value itself, apart from everything below it.
+/// How a value itself has changed, not counting the values in it.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct ValueChange {
     removed: bool,
@@ -195,9 +197,9 @@ fn leaf_change(old: Option<&Value>, new: Option<&Value>) -> ValueChange {
     }
 }
 
-/// Compares the items of two lists that have the same key; usually each list has one. Duplicates are owned
-/// together: where one item replaces several or several replace one, all old ones are removed and all new ones
-/// are added.
+/// Compares the items that have the same key in two lists. Usually each list has at most one such item. Duplicate items
+/// are owned together: if one item replaces several, or several replace one, all old items count as removed and all new
+/// items as added.
 fn compare_items<'a>(
     shape: Shape,
     old: &[&'a Value],
@@ -226,7 +228,7 @@ pub(super) fn is_equal(left: &Value, right: &Value) -> bool {
     left == right || compare_values(left, right).is_eq()
 }
 
-/// Merges `new` into `old`: nothing of `old` is removed, and where both have a value the new one wins.
+/// Merges `new` into `old`. Nothing in `old` is removed. Where both have a value, the value of `new` is used.
 pub(super) fn merge_values(
     shape: Shape,
     old: Option<&Value>,
@@ -260,8 +262,8 @@ pub(super) fn merge_values(
     }
 }
 
-/// Merges two lists. Items in both lists have the order of the new list; items that are only in the old list stay
-/// as near to their neighbours as possible.
+/// Merges two lists. Items that are in both lists have the order of the new list. Items that are only in the old list
+/// stay as close to their neighbours as possible.
 fn merge_items(of: Shape, keys: ListKeys, old: &[Value], new: &[Value]) -> Result<Vec<Value>, SchemaError> {
     let elements = |items: &[Value]| -> Result<Vec<PathElement<'static>>, SchemaError> {
         items.iter().map(|it| list_element(of, keys, it).map(PathElement::into_owned)).collect()
@@ -315,7 +317,7 @@ fn merge_items(of: Shape, keys: ListKeys, old: &[Value], new: &[Value]) -> Resul
     Ok(out)
 }
 
-/// Removes these fields from a value. A map or a list without a remaining entry becomes null.
+/// Removes fields from a value. A map or list that has no remaining entry becomes null.
 pub(super) fn remove_fields(shape: Shape, value: Value, fields: &FieldSet<'_>) -> Value {
     match (Granularity::from_shape(shape), value) {
         (Granularity::Scalar, value) => value,
@@ -357,7 +359,7 @@ pub(super) fn remove_fields(shape: Shape, value: Value, fields: &FieldSet<'_>) -
     }
 }
 
-/// Checks that a value has its shape.
+/// Checks that a value has the shape. Duplicate list items are errors unless `may_repeat` is set.
 pub(super) fn check_schema(shape: Shape, value: &Value, may_repeat: bool) -> Result<(), SchemaError> {
     let mut check = SchemaCheck { allows_duplicates: may_repeat, path: String::new(), errors: Vec::new() };
     check.check_value(shape, value);
@@ -458,12 +460,12 @@ impl SchemaCheck {
     }
 }
 
-/// Formats a value as Go prints it inside its wrapper type.
+/// Formats a value as Go prints upstream's `valueUnstructured`, the struct that contains it: `&{VALUE}`.
 fn go_wrapped_value(value: &Value) -> String {
     format!("&{{{}}}", go_format::format_value(value))
 }
 
-/// Groups the items of a list by their element, in the order of the elements. Duplicates are grouped together.
+/// Groups the items of a list by their path element. Duplicate items are in the same group.
 fn group_by_element<'a>(
     of: Shape,
     keys: ListKeys,
@@ -536,7 +538,7 @@ fn array_items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Iterates over the entries of two maps in the order of their names.
+/// Iterates over the entries of two maps, ordered by name, with the values of both maps for each name.
 fn zip_entries<'a>(
     left: &'a Map<String, Value>,
     right: &'a Map<String, Value>,

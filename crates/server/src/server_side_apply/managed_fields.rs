@@ -4,15 +4,15 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
-use super::path::write_json;
-use super::set::FieldSet;
-use super::typed::Comparison;
+use super::field_set::FieldSet;
+use super::path_element::write_json;
+use super::typed_value::Comparison;
 
-/// Maximum number of entries with the operation Update: the oldest ones are merged. Upstream:
+/// Maximum number of entries with the operation Update. If there are more, the oldest ones are merged. Upstream:
 /// `DefaultMaxUpdateManagers`.
 const UPDATE_ENTRIES_MAX: usize = 10;
 
-/// The manager of the merged oldest entries, as upstream names it.
+/// Name of the manager of the entry into which the oldest entries are merged. The name is upstream's.
 const ANCIENT_CHANGES_MANAGER: &str = "ancient-changes";
 
 /// The decoded `managedFields` of an object.
@@ -29,7 +29,8 @@ pub(super) struct ManagedFieldsEntry<'a> {
     pub(super) fields: FieldSet<'a>,
 }
 
-/// Identity of an entry. A manager that updates in two API versions has two entries; one that applies has one.
+/// Identifies an entry of `managedFields`. A manager that updates an object in two API versions has two entries. A
+/// manager that applies has one entry, whatever the version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FieldManager<'a> {
     pub(super) name: Cow<'a, str>,
@@ -37,13 +38,14 @@ pub(super) struct FieldManager<'a> {
     pub(super) subresource: Cow<'a, str>,
 }
 
+/// The operation of an entry of `managedFields`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ManagedOperation<'a> {
     Apply,
     Update { version: Cow<'a, str> },
 }
 
-/// Fields of another manager that an apply would change.
+/// A conflict of an apply: the fields of another manager that the apply would change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FieldConflict<'a> {
     pub(super) field_manager: FieldManager<'a>,
@@ -68,7 +70,7 @@ impl<'a> FieldManager<'a> {
         self.operation != ManagedOperation::Apply
     }
 
-    /// Upstream's identifier of a manager, by which managers are sorted.
+    /// The identifier of the manager, as upstream formats it. Managers are sorted by it.
     pub(super) fn sort_key(&self) -> String {
         let mut id = String::from("{");
         let mut put = |name: &str, value: &str| {
@@ -92,7 +94,7 @@ impl<'a> FieldManager<'a> {
         id
     }
 
-    /// The manager as conflict messages name it.
+    /// The manager as conflict messages print it.
     pub(super) fn conflict_text(&self) -> String {
         let mut text = format!("{:?}", self.name);
         if !self.subresource.is_empty() {
@@ -160,7 +162,8 @@ impl<'a> ManagedFields<'a> {
         self.0.iter().fold(FieldSet::default(), |all, it| all.union(&it.fields))
     }
 
-    /// Removes the changed fields from all managers except `manager`. Without `force` it returns conflicts instead.
+    /// Removes the changed fields from the entries of all managers except `manager`. If `force` is not set and another
+    /// manager owns a changed field, returns the conflicts and removes nothing.
     pub(super) fn transfer_ownership(
         &mut self,
         changes: &Comparison<'a>,
@@ -188,7 +191,8 @@ impl<'a> ManagedFields<'a> {
         Ok(())
     }
 
-    /// Rule: an object has at most ten entries with the operation Update; the oldest ones are merged into one.
+    /// Rule: an object has at most ten entries with the operation Update. If there are more, the oldest entries are
+    /// merged into one for each API version.
     /// Upstream: `capUpdateManagers`.
     pub(super) fn cap_update_entries(&mut self) {
         let mut updaters: Vec<_> = self

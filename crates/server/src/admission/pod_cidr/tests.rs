@@ -15,7 +15,7 @@ impl World {
     async fn new(range: &str, left: u32) -> Self {
         let registry = Registry::new(100);
         crate::bootstrap::ensure_test_objects(&registry, NOW.parse().unwrap()).await.unwrap();
-        registry.admission.pod_ranges.set_range(range, left).unwrap();
+        registry.admission.pod_cidrs.set_range(range, left).unwrap();
         Self { registry, said: String::new() }
     }
 

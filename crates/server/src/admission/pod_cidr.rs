@@ -20,21 +20,22 @@ use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 /// Prefix length of a node's pod CIDR: 256 addresses for each node. Upstream: `--node-cidr-mask-size`.
 const NODE_PREFIX_LENGTH: u8 = 24;
 
-/// How long an allocation counts although its Node is not stored yet. A write is committed or has failed by then.
+/// Time for which an allocation is kept while its Node is not stored yet. By then the write is committed or has failed.
 const PENDING_ALLOCATION_TTL: SignedDuration = SignedDuration::from_mins(2);
 
-/// Allocates pod CIDRs to nodes. Follows the changes of stored Nodes, so that an allocation does not list all Nodes.
+/// Allocates pod CIDRs to nodes. Applies the changes of stored Nodes incrementally, so that an allocation does not list
+/// all Nodes.
 #[derive(Debug, Default)]
 pub(crate) struct PodCidrAllocator(Mutex<PodCidrAllocations>);
 
 /// The pod CIDRs in use, and the range to allocate from.
 #[derive(Debug, Default)]
 struct PodCidrAllocations {
-    /// The range from which pod CIDRs are allocated. `None` if nodes choose their own pod CIDR or have none.
+    /// Cluster range from which pod CIDRs are allocated. `None` if the cluster allocates no pod CIDRs.
     cluster_range: Option<Ipv4Block>,
-    /// Number of CIDRs at the start of the range that are reserved for nodes that choose their own.
+    /// Number of pod CIDRs at the start of the range that are reserved for nodes that choose their pod CIDR.
     reserved: u32,
-    /// Stored Nodes up to this revision are in `allocated`.
+    /// Revision of the store up to which `allocated` includes all Nodes. `None` before the first sync.
     synced_revision: Option<Revision>,
     /// Pod CIDRs and node addresses of stored Nodes, by Node name.
     allocated: HashMap<String, Vec<Ipv4Block>>,
@@ -50,8 +51,8 @@ struct Ipv4Block {
 }
 
 impl PodCidrAllocator {
-    /// Sets the range from which pod CIDRs are allocated. Fails if it is not a CIDR, is too small, or overlaps
-    /// the Service range.
+    /// Sets the cluster range from which pod CIDRs are allocated. Fails if `range` is not a CIDR, is too small, or
+    /// overlaps the Service range.
     pub(crate) fn set_range(&self, range: &str, reserved: u32) -> Result<(), String> {
         let block = Ipv4Block::parse(range).filter(|it| (8..=NODE_PREFIX_LENGTH).contains(&it.prefix_length));
         let block = block.ok_or_else(|| {
@@ -73,7 +74,7 @@ impl PodCidrAllocator {
             .is_some_and(|it| it.overlaps(Ipv4Block { first: address.into(), prefix_length: 32 }))
     }
 
-    /// Name of a node other than `name` whose pod CIDR contains the address.
+    /// Returns the name of the node whose pod CIDR contains the address, except the node `name`.
     pub(super) fn pod_cidr_owner(
         &self,
         admission: &AdmissionChain,
@@ -90,7 +91,7 @@ impl PodCidrAllocator {
 }
 
 /// Rule: a node that creates its Node without a pod CIDR gets the lowest free one. A CIDR that the node chooses must be
-/// in the cluster's range and must not overlap that of another node, because all other nodes route it to this node.
+/// in the cluster's range and must not overlap the CIDR of another node, because all other nodes route it to this node.
 /// Other users may set any CIDR.
 pub(super) fn mutate(
     admission: &AdmissionChain,
@@ -106,7 +107,7 @@ pub(super) fn mutate(
         // Validation refuses a change of an existing pod CIDR.
         return Ok(());
     }
-    let mut allocations = admission.pod_ranges.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut allocations = admission.pod_cidrs.0.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(all) = allocations.cluster_range else {
         return match requested.is_empty() {
             true => Ok(()),
@@ -157,12 +158,13 @@ fn pod_cidrs(node: &Value) -> impl Iterator<Item = &str> {
 }
 
 impl PodCidrAllocations {
-    /// Finds a node other than `name` whose pod CIDR or addresses overlap the block.
+    /// Finds a node other than `name` whose pod CIDR or address overlaps `block`.
     fn overlapping_node(&self, block: Ipv4Block, name: &str) -> Option<&str> {
         self.overlapping_node_where(block, name, |_| true)
     }
 
-    /// Finds a node other than `name` that has an overlapping block for which `counts` returns true.
+    /// Finds a node other than `name` whose pod CIDR or address overlaps `block`. Considers only CIDRs and addresses
+    /// for which `counts` returns true.
     fn overlapping_node_where(
         &self,
         block: Ipv4Block,
@@ -176,7 +178,8 @@ impl PodCidrAllocations {
         others.find(|(_, it)| counts(*it) && it.overlaps(block)).map(|(holder, _)| holder.as_str())
     }
 
-    /// Finds the lowest free CIDR of a node's size in `all`.
+    /// Finds the lowest free pod CIDR in the cluster range `all`. A node with a pending allocation gets the same CIDR
+    /// again.
     fn find_free_cidr(&self, all: Ipv4Block, name: &str) -> Option<Ipv4Block> {
         // A retried create gets the same CIDR.
         if let Some((block, _)) = self.pending.get(name) {
@@ -219,7 +222,8 @@ impl PodCidrAllocations {
         self.synced_revision = Some(revision);
     }
 
-    /// Records the pod CIDRs and addresses of a stored Node. Addresses of nodes are excluded from pod CIDRs.
+    /// Records the pod CIDRs and addresses of a stored Node. No pod CIDR that contains the address of a node is
+    /// allocated.
     fn record_node(&mut self, node: &Value) {
         let addresses = list_at(&node["status"], "addresses").iter();
         let addresses = addresses.filter_map(|it| str_at(it, "address").parse::<Ipv4Addr>().ok());

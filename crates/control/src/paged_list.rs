@@ -1,0 +1,50 @@
+//! Lists objects page by page: the query of a page, and the parts of its response.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// Number of objects in one page of a list. A page has one or two megabytes of JSON.
+const PAGE_SIZE: usize = 500;
+
+/// One page of a list. The objects stay JSON text.
+#[derive(Deserialize)]
+pub(crate) struct Page<'a> {
+    metadata: ListMeta,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMeta {
+    #[serde(default)]
+    resource_version: String,
+    #[serde(default)]
+    r#continue: String,
+}
+
+impl<'a> Page<'a> {
+    /// The JSON of each object of the page.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.items.iter().flatten().map(|it| it.get().as_bytes())
+    }
+
+    /// The resource version of the list; zero if it is not a number.
+    pub(crate) fn resource_version(&self) -> u64 {
+        self.metadata.resource_version.parse().unwrap_or_default()
+    }
+
+    /// The token of the next page. `None` after the last page.
+    pub(crate) fn next_page_token(self) -> Option<String> {
+        Some(self.metadata.r#continue).filter(|it| !it.is_empty())
+    }
+}
+
+/// The query of a page. `selector` is a `labelSelector` or `fieldSelector` and its value.
+pub(crate) fn page_query(selector: Option<(&str, &str)>, page_token: Option<&str>) -> String {
+    let mut query = form_urlencoded::Serializer::new(format!("limit={PAGE_SIZE}"));
+    for (name, value) in selector.into_iter().chain(page_token.map(|it| ("continue", it))) {
+        query.append_pair(name, value);
+    }
+    query.finish()
+}
