@@ -1,13 +1,14 @@
-//! Limits the number of permits that each IP address may hold.
+//! Limits the number of permits that each IP address may hold, for example for connections or DNS queries.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Counts the permits of each address. Addresses without permits take no memory.
+/// Counts the permits that each IP address holds. An address without permits takes no memory.
 #[derive(Debug)]
 pub(crate) struct AddressLimits {
     max_per_address: usize,
+    /// Number of permits in use, by address.
     counts: Mutex<HashMap<IpAddr, usize>>,
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use muster_api::time::Time;
 
+/// The clock of this process. `None` until it is first read.
 static NODE_CLOCK: Mutex<Option<NodeClock>> = Mutex::new(None);
 
 /// Returns the current time of the node.

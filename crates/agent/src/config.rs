@@ -59,7 +59,7 @@ pub struct Config {
     pub cluster_domain: String,
     /// Whether containers without a seccomp profile run with `RuntimeDefault`.
     pub seccomp_default: bool,
-    /// Eviction, image garbage collection and log rotation.
+    /// Thresholds and intervals of eviction, image garbage collection and log rotation.
     pub eviction_and_gc: EvictionAndGcConfig,
 }
 
@@ -67,11 +67,12 @@ pub struct Config {
 /// kubelet's.
 #[derive(Debug, Clone)]
 pub struct EvictionAndGcConfig {
-    /// Resources reserved for system daemons. Allocatable is the capacity minus these. Upstream: `systemReserved`.
+    /// Resources reserved for system daemons. Allocatable is the capacity minus these resources and the hard eviction
+    /// thresholds. Upstream: `systemReserved`.
     pub system_reserved: ResourceQuantities,
     /// Eviction thresholds, hard and soft.
     pub eviction_thresholds: Thresholds,
-    /// How long a threshold must not have been met before its pressure condition ends. Upstream:
+    /// Time for which a threshold must not have been met before its pressure condition ends. Upstream:
     /// `evictionPressureTransitionPeriod`.
     pub pressure_transition_period: Duration,
     /// Maximum termination grace period of a pod that is evicted because of a soft threshold. Upstream:

@@ -33,9 +33,11 @@ const CONTAINERD_NAMESPACE: &str = "k8s.io";
 /// Number of bytes that are sent in one message. containerd accepts messages of at most 16 MiB.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Expiry of the containerd lease. After it, containerd garbage-collects the content of an interrupted import.
+/// Lifetime of the containerd lease of an import. After the lease expires, containerd garbage-collects the content of
+/// an interrupted import.
 const LEASE_DURATION: Duration = Duration::from_secs(3600);
 
+/// An error of an image import.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     #[error("read {path}")]
@@ -62,7 +64,7 @@ pub enum ImageError {
 }
 
 impl ImageError {
-    /// Whether containerd failed, as opposed to a bad archive.
+    /// Whether containerd failed. Every other error is an error of the archive or of the name.
     pub fn is_containerd_error(&self) -> bool {
         matches!(self, Self::Containerd { .. })
     }
@@ -137,7 +139,7 @@ pub async fn ensure_sandbox_image(runtime: &Cri) -> Result<Option<String>, Image
     Ok(Some(name))
 }
 
-/// An image that was built in memory, with its blobs.
+/// An image that was built in memory: name, manifest descriptor and blobs.
 #[derive(Debug)]
 pub struct BuiltImage {
     name: String,
@@ -153,13 +155,15 @@ struct ImageDescriptor {
     size: u64,
 }
 
-/// A containerd lease: content written under it is not garbage collected.
+/// A containerd lease. Content that is written under the lease is not garbage-collected until the lease is deleted or
+/// expires.
 struct ContainerdLease {
     id: String,
     channel: Channel,
 }
 
 impl ContainerdLease {
+    /// Creates a lease in containerd that expires after [`LEASE_DURATION`].
     async fn create(channel: Channel) -> Result<Self, ImageError> {
         let id = format!("muster-import-{}-{}", std::process::id(), Timestamp::now().as_nanosecond());
         let until = Timestamp::now() + LEASE_DURATION;
@@ -170,6 +174,7 @@ impl ContainerdLease {
         Ok(Self { id, channel })
     }
 
+    /// Deletes the lease after the images were created.
     async fn delete(self) -> Result<(), ImageError> {
         let request = containerd_request(DeleteRequest { id: self.id.clone(), sync: false }, None);
         let given = LeasesClient::new(self.channel).delete(request).await;
@@ -199,6 +204,7 @@ impl ContainerdLease {
             .map_err(|source| ImageError::File { path: archive.path.clone(), source })
     }
 
+    /// Writes a blob with this content, which is read in a blocking task.
     async fn write_blob(&self, blob: &Blob, content: impl Read + Send + 'static) -> Result<(), ImageError> {
         let (chunks, received) = mpsc::channel(2);
         let reading = tokio::task::spawn_blocking(move || {
@@ -210,6 +216,7 @@ impl ContainerdLease {
         read.map_err(|it| ImageError::Containerd { tried: "read the generated content", why: it.to_string() })
     }
 
+    /// Writes the chunks of a blob to containerd's content store, and commits the blob.
     async fn write_chunks(&self, blob: &Blob, chunks: mpsc::Receiver<Vec<u8>>) -> Result<(), ImageError> {
         let total = i64::try_from(blob.size).unwrap_or(i64::MAX);
         let message = WriteContentRequest {
@@ -248,6 +255,7 @@ impl ContainerdLease {
         }
     }
 
+    /// Creates or updates the image `name` with the manifest `target`.
     async fn create_image(&self, name: &str, target: &ImageDescriptor) -> Result<(), ImageError> {
         let image = Image {
             name: name.to_owned(),
@@ -273,7 +281,8 @@ impl ContainerdLease {
     }
 }
 
-/// Sends content in chunks. A closed receiver is not an error: containerd already has the content.
+/// Reads content and sends it in chunks. A closed receiver is not an error, because containerd may already have the
+/// content.
 fn send_chunks(mut content: &mut dyn Read, chunks: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
     loop {
         let mut chunk = Vec::with_capacity(CHUNK_BYTES);
@@ -284,6 +293,7 @@ fn send_chunks(mut content: &mut dyn Read, chunks: &mpsc::Sender<Vec<u8>>) -> io
     }
 }
 
+/// A request in containerd's namespace for CRI, and under the lease if there is one.
 fn containerd_request<T>(message: T, lease: Option<&str>) -> Request<T> {
     let mut request = Request::new(message);
     let namespace = CONTAINERD_NAMESPACE.parse().expect("the namespace is ASCII");
@@ -294,10 +304,12 @@ fn containerd_request<T>(message: T, lease: Option<&str>) -> Request<T> {
     request
 }
 
+/// Converts a gRPC status. `tried` describes the operation.
 fn containerd_error(tried: &'static str, status: &Status) -> ImageError {
     ImageError::Containerd { tried, why: status.message().to_owned() }
 }
 
+/// Runs blocking work on the blocking thread pool.
 async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
 ) -> Result<T, ImageError> {

@@ -1,8 +1,10 @@
 //! Joins a machine to a cluster. The machine gets its first client certificate with a bootstrap token, and
 //! authenticates each renewal with its current certificate. Upstream: TLS bootstrapping.
 
+/// The cluster CA.
 mod ca;
 mod connection;
+/// Files with a certificate and its key.
 mod pem;
 
 use std::fmt;
@@ -40,26 +42,32 @@ const CLIENT_FILE: &str = "client.pem";
 /// File of the serving certificate and its key.
 const SERVING_FILE: &str = "serving.pem";
 
-/// Maximum wait for the certificate of a CertificateSigningRequest, after which a new request is created. On a
-/// Kubernetes cluster an administrator may have to approve the request.
+/// Maximum time that the node waits for the certificate of a CertificateSigningRequest. After it, the node creates a
+/// new request. On a Kubernetes cluster, an administrator may have to approve the request.
 const SIGNING_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// Initial delay between two polls of an object. The delay doubles up to `POLL_INTERVAL_MAX`.
+/// Initial interval at which a CertificateSigningRequest or the Node is polled. The interval doubles up to
+/// [`POLL_INTERVAL_MAX`].
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
+/// Maximum interval at which a CertificateSigningRequest or the Node is polled.
 const POLL_INTERVAL_MAX: Duration = Duration::from_secs(5);
 
-/// Initial backoff after a failed renewal. The backoff doubles up to `RENEWAL_BACKOFF_MAX`. Upstream: `rotateCerts`.
+/// Initial backoff after a failed renewal of a certificate. The backoff doubles up to [`RENEWAL_BACKOFF_MAX`].
+/// Upstream: `rotateCerts`.
 const RENEWAL_BACKOFF_MIN: Duration = Duration::from_secs(2);
+/// Maximum backoff after a failed renewal of a certificate.
 const RENEWAL_BACKOFF_MAX: Duration = Duration::from_secs(32);
 
-/// Maximum time a machine that lost its certificate waits for its node to become NotReady. With the default node
-/// monitor grace period, a node becomes NotReady after about a minute.
+/// Maximum time that a machine without a certificate waits for the existing Node of its name to become NotReady. With
+/// the default node monitor grace period, a node becomes NotReady after about a minute.
 const NOT_READY_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// Interval of join attempts while the existing Node of the machine's name is Ready.
 const NOT_READY_POLL_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Maximum sleep before the renewal time is checked again. A longer sleep would miss a clock that jumps or a machine
-/// that was suspended.
+/// Maximum sleep before the renewal time of a certificate is checked again. A longer sleep would not notice that the
+/// clock jumped or that the machine was suspended.
 const RENEWAL_CHECK_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
+/// An error of joining a cluster, or of renewing a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     #[error("access {path}")]
@@ -112,7 +120,9 @@ pub fn certificate_expiry(dir: &Path) -> [Option<Timestamp>; 2] {
 /// Options for joining a cluster.
 #[derive(Debug, Clone)]
 pub struct JoinOptions {
+    /// URL of the API server.
     pub server: String,
+    /// Name of the node.
     pub name: String,
     /// Directory of the node's keys and certificates.
     pub dir: PathBuf,
@@ -132,7 +142,7 @@ pub enum CaSource {
     Fingerprint(String),
 }
 
-/// A bootstrap token.
+/// A bootstrap token, given literally or as a file.
 #[derive(Clone)]
 pub enum BootstrapToken {
     Literal(String),
@@ -148,6 +158,7 @@ impl fmt::Debug for BootstrapToken {
 }
 
 impl BootstrapToken {
+    /// The token. `None` if it is empty or its file cannot be read.
     fn read(&self) -> Option<String> {
         let text = match self {
             Self::Literal(token) => token.clone(),
@@ -169,13 +180,15 @@ pub struct JoinedNode {
     options: JoinOptions,
     server: Uri,
     ca_pem: String,
-    /// The client certificate that the node joined with.
+    /// The client certificate with which the node joined or started.
     certificate: Certificate,
     connection: Arc<ServerConnection>,
     client: Client,
 }
 
 impl JoinedNode {
+    /// Joins the cluster, or continues with the stored client certificate.
+    ///
     /// Rule: a node uses its token once, to get its first client certificate.
     pub async fn join(options: &JoinOptions) -> Result<Self, JoinError> {
         let server: Uri =
@@ -213,9 +226,11 @@ impl JoinedNode {
         &self.ca_pem
     }
 
-    /// Rule: a node's certificates are renewed at 70 to 90 % of their lifetime. The exact time depends on the node's
-    /// name, so that a fleet does not renew simultaneously. `serve` is called with each new serving certificate. Runs
-    /// until `stop` is cancelled.
+    /// Renews the client certificate and the serving certificate until `stop` is cancelled. `serve` is called with each
+    /// new serving certificate.
+    ///
+    /// Rule: a certificate is renewed at 70 to 90 % of its lifetime. The exact time depends on the node's name, so that
+    /// the nodes of a fleet do not renew simultaneously.
     pub async fn renew_certificates(&self, address: IpAddr, serve: impl Fn(&str), stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
@@ -224,6 +239,7 @@ impl JoinedNode {
         }
     }
 
+    /// Renews the client certificate whenever its renewal time comes. Never returns.
     async fn renew_client_certificate(&self) {
         let mut current = self.certificate.clone();
         let mut pause = RENEWAL_BACKOFF_MIN;
@@ -258,6 +274,7 @@ impl JoinedNode {
         Ok(new)
     }
 
+    /// Renews the serving certificate whenever its renewal time comes, and calls `serve` with it. Never returns.
     async fn renew_serving_certificate(&self, address: IpAddr, serve: impl Fn(&str)) {
         let path = self.options.dir.join(SERVING_FILE);
         let mut current = Certificate::read(&path).ok().flatten();
@@ -315,7 +332,7 @@ impl JoinedNode {
         request_certificate(&self.client, name, SERVING_SIGNER, &[name.clone(), address.to_string()]).await
     }
 
-    /// Waits until the certificate must be renewed. Returns immediately without a certificate.
+    /// Waits until the renewal time of the certificate. Returns immediately if there is no certificate.
     async fn wait_for_renewal(&self, certificate: Option<&Certificate>) {
         while let Some(certificate) = certificate {
             let left = renewal_time(&self.options.name, certificate.not_before, certificate.not_after)
@@ -329,7 +346,8 @@ impl JoinedNode {
     }
 }
 
-/// Gets a client certificate with the bootstrap token and stores it.
+/// Gets a client certificate with the bootstrap token, and stores the certificate. `had_one` is whether the directory
+/// has a certificate that is no longer valid.
 async fn join_with_token(
     options: &JoinOptions,
     server: &Uri,
@@ -370,6 +388,8 @@ async fn join_with_token(
     Ok(new)
 }
 
+/// Checks that the name of the node is not used by another machine.
+///
 /// Rule: a machine cannot join with the name of a node that is Ready at another address, because two agents for one
 /// node would interfere with each other's pods. Upstream: kubeadm's check before joining.
 async fn check_name_is_free(client: &Client, options: &JoinOptions) -> Result<(), JoinError> {
@@ -386,7 +406,8 @@ async fn check_name_is_free(client: &Client, options: &JoinOptions) -> Result<()
     Err(JoinError::NodeNameInUse { name: options.name.clone(), at })
 }
 
-/// Creates a key and a CertificateSigningRequest, and waits for the certificate.
+/// Creates a key and a CertificateSigningRequest for it, and waits for the certificate. `names` are the addresses of a
+/// serving certificate.
 async fn request_certificate(
     client: &Client,
     node: &str,
@@ -434,13 +455,13 @@ async fn request_certificate(
     Err(JoinError::NotApproved(name))
 }
 
-/// Sleeps for `pause` and returns the next, longer backoff.
+/// Sleeps for `pause`, and returns the backoff after the next failure.
 async fn sleep_with_backoff(pause: Duration) -> Duration {
     tokio::time::sleep(pause).await;
     (pause * 2).min(RENEWAL_BACKOFF_MAX)
 }
 
-/// The time at which a certificate is renewed.
+/// The time at which a certificate is renewed: 70 to 90 % of its lifetime, depending on the name of the node.
 fn renewal_time(name: &str, not_before: Timestamp, not_after: Timestamp) -> Timestamp {
     let lifetime_s = not_after.duration_since(not_before).as_secs();
     // A number from 0 to 999 that depends on the node's name.
@@ -459,11 +480,13 @@ fn token_error_hint(error: &kube::Error) -> &'static str {
     }
 }
 
+/// Converts an error of accessing this file.
 fn file_error(path: &Path) -> impl FnOnce(io::Error) -> JoinError {
     let path = path.to_owned();
     move |source| JoinError::File { path, source }
 }
 
+/// The content of a file. `None` if the file does not exist.
 fn read_if_exists(path: &Path) -> Result<Option<String>, JoinError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),

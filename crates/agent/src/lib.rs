@@ -8,14 +8,19 @@ pub mod endpoint;
 mod error_chain;
 pub mod image;
 pub mod join;
+/// Several nodes on one machine, for `muster up --nodes`.
 pub mod local_node;
+/// The cluster that the node has joined.
 pub mod membership;
 pub mod metrics;
 pub mod net;
 pub mod node;
+/// A pod from the API server or from a manifest.
 mod parsed_pod;
+/// Secrets, ConfigMaps and tokens that pods refer to.
 pub mod references;
 pub mod runtime;
+/// Simulated nodes.
 pub mod sim;
 pub mod volumes;
 

@@ -20,21 +20,26 @@ const RECORD_FILE: &str = "cluster";
 const UID_BYTES_MAX: usize = 128;
 /// Timeout for a response of the API server.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval between attempts to confirm the cluster, until one succeeds.
+/// Interval between attempts to confirm the cluster while it is not confirmed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// Interval between later confirmations. The server behind the URL may be replaced while the watches continue.
+/// Interval at which a confirmed cluster is confirmed again, because the API server behind the URL may be replaced
+/// while the watches continue.
 const CONFIRM_INTERVAL: Duration = Duration::from_secs(60);
-/// Minimum interval between two log messages about the same problem.
+/// Minimum interval between two log messages that the cluster is not confirmed.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Confirms that the API server belongs to the cluster that the node joined.
 #[derive(Debug)]
 pub struct ClusterMembership {
+    /// Path of the file with the recorded cluster UID.
     record: PathBuf,
+    /// API of the namespaces. The UID of `kube-system` is the cluster UID.
     namespaces: Api<Namespace>,
+    /// Whether the cluster is confirmed, as the engine's rules decide it.
     state: Mutex<cluster_identity::Membership>,
-    /// Serializes confirmations.
+    /// Held during a confirmation, so that there is one at a time.
     in_flight: tokio::sync::Mutex<()>,
+    /// When a problem was last logged.
     last_logged: Mutex<Option<Instant>>,
 }
 
@@ -91,7 +96,7 @@ impl ClusterMembership {
         }
     }
 
-    /// Confirms the cluster periodically and never returns.
+    /// Confirms the cluster at intervals of [`CONFIRM_INTERVAL`]. Never returns.
     pub(super) async fn run(&self) {
         loop {
             self.wait_until_confirmed().await;
@@ -105,11 +110,13 @@ impl ClusterMembership {
         self.lock_state().is_verified()
     }
 
+    /// Whether the pods of the cluster are known for certain, so that all other pods on the node may be removed.
     pub(super) fn may_remove_orphans(&self) -> bool {
         self.lock_state().may_remove_orphans()
     }
 
-    /// Confirms the cluster after a complete list of pods was received. Returns whether the list may be applied.
+    /// Confirms the cluster after a complete list of pods was received, and records the list. Returns whether the list
+    /// may be applied.
     pub(super) async fn confirm_list(&self) -> bool {
         self.confirm_cluster().await;
         self.lock_state().record_list()
@@ -124,7 +131,7 @@ impl ClusterMembership {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares the cluster UID with the recorded UID, or records it if no UID is recorded yet.
+    /// Compares the API server's cluster UID with the recorded UID. Records the UID if none is recorded yet.
     fn record_identity(&self, uid: &str) {
         let Some(uid) = self.lock_state().check_cluster_uid(uid.into()) else { return };
         match join::write_private_file(&self.record, &format!("{uid}\n")) {
@@ -143,7 +150,7 @@ impl ClusterMembership {
         }
     }
 
-    /// Logs why the cluster is not confirmed, at most once per `LOG_INTERVAL`.
+    /// Logs why the cluster is not confirmed, at most once per [`LOG_INTERVAL`].
     fn log_problem(&self) {
         let Some(trouble) = self.not_ready_reason() else { return };
         let mut logged = self.last_logged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,6 +161,7 @@ impl ClusterMembership {
     }
 }
 
+/// Reads the recorded cluster UID.
 fn read_record(record: &Path) -> ClusterRecord {
     match std::fs::read_to_string(record) {
         Ok(text) if is_uid(text.trim()) => ClusterRecord::Cluster(text.trim().into()),
@@ -162,6 +170,7 @@ fn read_record(record: &Path) -> ClusterRecord {
     }
 }
 
+/// Whether the text has the syntax of a cluster UID.
 fn is_uid(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= UID_BYTES_MAX

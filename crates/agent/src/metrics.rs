@@ -17,13 +17,14 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::join;
 
-/// Histogram buckets of CRI calls in seconds: from 1 ms for a query to 10 min for the pull of a large image.
+/// Histogram buckets of CRI calls, in seconds. They range from 1 ms for a query to 10 min for the pull of a large
+/// image.
 const CALL_BUCKETS_S: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 600.0];
 
-/// Histogram buckets of pod starts in seconds. A pod whose image is present starts within a second.
+/// Histogram buckets of pod starts, in seconds. A pod whose image is present starts within a second.
 const POD_START_BUCKETS_S: [f64; 11] = [0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 60.0, 300.0, 1200.0];
 
-/// Histogram buckets, in seconds, of the time that a pod start spends in the agent and not in the runtime.
+/// Histogram buckets of the part of a pod start that is spent in the agent and not in the runtime, in seconds.
 const AGENT_START_BUCKETS_S: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
 /// Metrics of the node agent.
@@ -33,13 +34,21 @@ pub struct AgentMetrics {
     actions: Family<ActionLabels, Counter>,
     probes: Family<ProbeLabels, Counter>,
     evictions: Family<EvictionLabels, Counter>,
+    /// Number of pods by phase.
     pods: Family<PhaseLabels, Gauge>,
+    /// Time from a pod's arrival until its first container runs.
     start_duration: Histogram,
+    /// The part of `start_duration` that is spent in the agent and not in the runtime.
     own_start_duration: Histogram,
+    /// Seconds until the client certificate expires.
     client_ttl: Gauge,
+    /// Seconds until the serving certificate expires.
     server_ttl: Gauge,
+    /// Resident memory of the agent process.
     memory: Gauge,
+    /// CPU time of the agent process.
     cpu: Counter<f64, AtomicU64>,
+    /// Open files of the agent process.
     open_files: Gauge,
 }
 
@@ -49,28 +58,33 @@ impl fmt::Debug for AgentMetrics {
     }
 }
 
+/// Labels of the counter of executed pod actions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ActionLabels {
     action: &'static str,
     result: &'static str,
 }
 
+/// Labels of the counter of executed probes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ProbeLabels {
     probe_type: &'static str,
     result: &'static str,
 }
 
+/// Labels of the counter of evictions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EvictionLabels {
     eviction_signal: &'static str,
 }
 
+/// Labels of the number of pods.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PhaseLabels {
     phase: &'static str,
 }
 
+/// Labels of the metrics of CRI calls.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OperationLabels {
     operation_type: &'static str,
@@ -96,6 +110,7 @@ impl Default for RuntimeCalls {
 }
 
 impl RuntimeCalls {
+    /// Records one CRI call.
     pub(crate) fn record_call(&self, operation_type: &'static str, has_failed: bool, took: Duration) {
         let operation = OperationLabels { operation_type };
         self.total.get_or_create(&operation).inc();
@@ -128,6 +143,7 @@ impl Default for AgentMetrics {
 }
 
 impl AgentMetrics {
+    /// Registers all metrics under their names.
     fn register_all(mut self) -> Self {
         let all = &mut self.registry;
         let calls = &self.runtime_calls;
@@ -178,6 +194,7 @@ impl AgentMetrics {
         self
     }
 
+    /// Counts an executed action, and its result if it is a probe.
     pub(crate) fn count_action(&self, action: &Action, outcome: &ActionOutcome) {
         let result = if matches!(outcome, ActionOutcome::Failed { .. }) { "error" } else { "success" };
         self.actions.get_or_create(&ActionLabels { action: action_label(action), result }).inc();
@@ -191,11 +208,13 @@ impl AgentMetrics {
         }
     }
 
+    /// Counts an eviction by its eviction signal.
     pub(crate) fn count_eviction(&self, eviction_signal: &'static str) {
         self.evictions.get_or_create(&EvictionLabels { eviction_signal }).inc();
     }
 
-    /// Records how long the start of a pod's first container took in total, and how much of it was spent in the agent.
+    /// Records the time from a pod's arrival until its first container runs (`total`), and the part of it that was
+    /// spent in the agent.
     pub(crate) fn observe_pod_start(&self, total: Duration, in_agent: Duration) {
         self.start_duration.observe(total.as_secs_f64());
         self.own_start_duration.observe(in_agent.as_secs_f64());
@@ -231,6 +250,7 @@ impl AgentMetrics {
     }
 }
 
+/// The value of the label `action`.
 fn action_label(action: &Action) -> &'static str {
     match action {
         Action::Prepare => "prepare",
@@ -270,20 +290,21 @@ impl ProcessUsage {
     }
 }
 
+/// Parses the resident memory from the content of `/proc/PID/status`.
 fn parse_resident_bytes(status: &str) -> Option<i64> {
     let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<i64>().ok()?.checked_mul(1024)
 }
 
-/// Parses user plus system time in seconds, fields 14 and 15 of `/proc/PID/stat`. The process name, field 2, may
-/// contain spaces.
+/// Parses user plus system time in seconds from `/proc/PID/stat`, where they are fields 14 and 15. The process name,
+/// field 2, may contain spaces.
 fn parse_cpu_seconds(stat: &str) -> Option<f64> {
     let (_, words) = stat.rsplit_once(") ")?;
     let mut ticks = words.split_whitespace().skip(11).map_while(|it| it.parse::<u32>().ok());
     Some((f64::from(ticks.next()?) + f64::from(ticks.next()?)) / TICKS_PER_S)
 }
 
-/// `USER_HZ`, which is 100 on all Linux architectures in use.
+/// Clock ticks per second in `/proc/PID/stat` (`USER_HZ`), which is 100 on all Linux architectures in use.
 const TICKS_PER_S: f64 = 100.0;
 
 #[cfg(test)]

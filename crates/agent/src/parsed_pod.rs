@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 /// A pod from the watch or from a manifest, in all parsed forms. It dereferences to the API type.
 #[derive(Debug, Clone)]
 pub struct ParsedPod {
+    /// The pod as the API type.
     api: Pod,
     /// The pod as the engine's kubelet rules read it.
     pub object: Arc<Object>,
@@ -25,16 +26,17 @@ pub struct ParsedPod {
     pub candidate: Option<AdmissionCandidate>,
     /// The whole object as JSON, for the downward API.
     pub json: Value,
-    /// The init, main and ephemeral containers, in this order. Actions refer to a container by its position.
+    /// The init, main and ephemeral containers, in this order. An `Action` refers to a container by its index in this
+    /// list.
     pub containers: Vec<PodContainer>,
 }
 
-/// An init, main or ephemeral container of a pod.
+/// An init, main or ephemeral container of a pod spec, with the properties that depend on which of the three it is.
 #[derive(Debug, Clone)]
 pub struct PodContainer {
     pub container: Container,
     pub is_sidecar: bool,
-    /// For an ephemeral container, the name of the container whose process namespace it shares.
+    /// `targetContainerName` of an ephemeral container: the container whose process namespace it shares.
     pub target: Option<String>,
 }
 
@@ -51,8 +53,9 @@ impl ParsedPod {
         Ok(Self { api, object: Arc::new(object), candidate, json: tree, containers })
     }
 
-    /// Parses a pod from the API server. The annotation of static pods is removed, so that a client cannot make a pod
-    /// critical or static with it.
+    /// Parses a pod from the API server. Removes the annotation `kubernetes.io/config.source`
+    /// (`static_pod::SOURCE_ANNOTATION`) unless the pod is a mirror pod, so that a client cannot make its pod static or
+    /// critical with this annotation.
     pub fn from_api(mut tree: Value) -> Result<Self, serde_json::Error> {
         if let Some(annotations) = tree["metadata"]["annotations"].as_object_mut()
             && !annotations.contains_key(static_pod::MIRROR_ANNOTATION)
@@ -62,7 +65,7 @@ impl ParsedPod {
         Self::new(tree)
     }
 
-    /// A placeholder for a pod of which only the name and UID are known.
+    /// A pod of which only the namespace, name and UID are known, without a spec.
     pub fn placeholder_pod(key: &ObjectKey, uid: &str) -> Result<Self, serde_json::Error> {
         Self::new(json!({"metadata": {"name": key.name, "namespace": key.namespace, "uid": uid}}))
     }
@@ -80,6 +83,7 @@ impl ParsedPod {
     }
 }
 
+/// The init, main and ephemeral containers of a spec, in this order.
 fn pod_containers(spec: &PodSpec) -> Vec<PodContainer> {
     let is_sidecar = |it: &Container| it.restart_policy.as_deref() == Some("Always");
     let init = spec.init_containers.iter().flatten();

@@ -17,28 +17,32 @@ use kube::{Api, Client};
 /// Timeout for a response of the API server.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum age at which a token is renewed. A token with a shorter lifetime is renewed after 80 % of its lifetime.
-/// Upstream: `requiresRefresh`.
+/// Maximum age of a service account token at its renewal. A token is renewed after 80 % of its lifetime, but at the
+/// latest at this age. Upstream: `requiresRefresh`.
 const TOKEN_RENEWAL_AGE_MAX: SignedDuration = SignedDuration::from_hours(24);
 
-/// Default lifetime of a token, in seconds.
+/// Default lifetime of a service account token, in seconds.
 const TOKEN_LIFETIME_DEFAULT_S: i64 = 3600;
 
 /// Reads ConfigMaps and Secrets, and caches service account tokens.
 #[derive(Clone)]
 pub struct References {
     client: Client,
+    /// Cached service account tokens.
     tokens: Arc<Mutex<BTreeMap<TokenKey, CachedToken>>>,
 }
 
 /// Key of a cached token: pod UID, audience and lifetime.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct TokenKey {
+    /// UID of the pod.
     uid: String,
     audience: Option<String>,
+    /// Requested lifetime in seconds.
     lifetime_s: i64,
 }
 
+/// A service account token, with the times of its renewal and expiry.
 #[derive(Clone)]
 struct CachedToken {
     token: Arc<str>,
@@ -159,6 +163,7 @@ fn renewal_time(issued: Timestamp, expires: Timestamp) -> Timestamp {
     issued.checked_add((lifetime * 4 / 5).min(TOKEN_RENEWAL_AGE_MAX)).unwrap_or(issued)
 }
 
+/// Awaits the read of an object, with a timeout. `kind` and `name` are for the error.
 async fn get_reference<T>(
     kind: &'static str,
     name: &str,

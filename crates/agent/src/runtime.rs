@@ -2,6 +2,7 @@
 //!
 //! The message types are CRI's own.
 
+/// The implementation over CRI.
 mod cri;
 
 use std::fmt;
@@ -37,7 +38,9 @@ pub mod containerd {
 
 /// The operations of a container runtime that the agent uses.
 pub trait Runtime: Send + Sync + 'static {
+    /// Name and version of the runtime.
     fn version(&self) -> impl Future<Output = Result<v1::VersionResponse, RuntimeError>> + Send;
+    /// Whether the runtime and the pod network are ready.
     fn status(&self) -> impl Future<Output = Result<RuntimeStatus, RuntimeError>> + Send;
 
     /// Lists all sandboxes, or the sandboxes of one pod.
@@ -56,7 +59,9 @@ pub trait Runtime: Send + Sync + 'static {
         config: v1::PodSandboxConfig,
         handler: &str,
     ) -> impl Future<Output = Result<String, RuntimeError>> + Send;
+    /// Stops a sandbox and all its containers.
     fn stop_sandbox(&self, id: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
+    /// Removes a sandbox and all its containers.
     fn remove_sandbox(&self, id: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
 
     /// Lists all containers, or the containers of one pod.
@@ -69,6 +74,7 @@ pub trait Runtime: Send + Sync + 'static {
         &self,
         id: &str,
     ) -> impl Future<Output = Result<v1::ContainerStatus, RuntimeError>> + Send;
+    /// Creates a container in a sandbox, and returns the container ID.
     fn create_container(
         &self,
         sandbox: &str,
@@ -83,6 +89,7 @@ pub trait Runtime: Send + Sync + 'static {
         grace: Duration,
     ) -> impl Future<Output = Result<(), RuntimeError>> + Send;
     fn remove_container(&self, id: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
+    /// Changes the resource limits of a container.
     fn update_resources(
         &self,
         id: &str,
@@ -91,7 +98,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Makes the runtime reopen a container's log after the log file was renamed.
     fn reopen_log(&self, id: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
 
-    /// Runs a command in a container and waits until it exits.
+    /// Runs a command in a container, and returns its output and exit code.
     fn exec_sync(
         &self,
         id: &str,
@@ -100,8 +107,10 @@ pub trait Runtime: Send + Sync + 'static {
     ) -> impl Future<Output = Result<v1::ExecSyncResponse, RuntimeError>> + Send;
     /// Prepares an exec session and returns its streaming URL.
     fn exec(&self, request: v1::ExecRequest) -> impl Future<Output = Result<String, RuntimeError>> + Send;
+    /// Prepares an attach session and returns its streaming URL.
     fn attach(&self, request: v1::AttachRequest)
     -> impl Future<Output = Result<String, RuntimeError>> + Send;
+    /// Prepares a port-forward session and returns its streaming URL.
     fn port_forward(
         &self,
         sandbox: &str,
@@ -114,6 +123,7 @@ pub trait Runtime: Send + Sync + 'static {
         &self,
         name: &str,
     ) -> impl Future<Output = Result<Option<v1::Image>, RuntimeError>> + Send;
+    /// Pulls an image and returns its reference in the runtime.
     fn pull_image(
         &self,
         name: &str,
@@ -121,6 +131,7 @@ pub trait Runtime: Send + Sync + 'static {
         sandbox_config: Option<v1::PodSandboxConfig>,
     ) -> impl Future<Output = Result<String, RuntimeError>> + Send;
     fn remove_image(&self, name: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
+    /// Usage of the filesystems that store images.
     fn image_fs_info(&self) -> impl Future<Output = Result<Vec<v1::FilesystemUsage>, RuntimeError>> + Send;
 
     /// Stats of all containers, or of the containers of one pod.
@@ -131,12 +142,12 @@ pub trait Runtime: Send + Sync + 'static {
     /// Stats of all pods. A runtime without pod stats returns an `Unsupported` error.
     fn pod_stats(&self) -> impl Future<Output = Result<Vec<v1::PodSandboxStats>, RuntimeError>> + Send;
 
-    /// Streams the IDs of containers and sandboxes that exit. The stream is only a hint: it may break off, and some
-    /// runtimes have no events. Periodic relists find the missed exits.
+    /// Streams the IDs of containers and sandboxes that exit. The stream may end at any time, and some runtimes have no
+    /// events, so callers must also list containers periodically.
     fn watch_exits(&self) -> impl Future<Output = Result<ExitStream, RuntimeError>> + Send;
 }
 
-/// Stream of the IDs of containers and sandboxes that exit.
+/// Stream of the IDs of containers and sandboxes that exited.
 pub type ExitStream = BoxStream<'static, Result<String, RuntimeError>>;
 
 /// Whether the runtime can run pods, the reason if it cannot, and its features.
@@ -155,6 +166,7 @@ pub struct RuntimeStatus {
 /// A failed call to the runtime.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct RuntimeError {
+    /// Description of the failed call.
     pub operation: &'static str,
     pub kind: RuntimeErrorKind,
     /// The runtime's error message.
@@ -176,7 +188,7 @@ impl fmt::Display for RuntimeError {
 /// Kinds of runtime errors, by what the caller does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuntimeErrorKind {
-    /// The container, sandbox or image does not exist. A removal counts as successful then.
+    /// The container, sandbox or image does not exist, so that its removal counts as successful.
     NotFound,
     /// The runtime refused the operation, or the operation failed.
     Refused,
@@ -188,15 +200,19 @@ pub enum RuntimeErrorKind {
     Unsupported,
 }
 
-/// Labels of sandboxes and containers that identify their pod.
+/// Labels of sandboxes and containers in the runtime, which identify their pod.
 pub mod label {
+    /// Name of the pod.
     pub const POD_NAME: &str = "io.kubernetes.pod.name";
+    /// Namespace of the pod.
     pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+    /// UID of the pod.
     pub const POD_UID: &str = "io.kubernetes.pod.uid";
+    /// Name of the container in the pod spec.
     pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 }
 
-/// Annotations of containers.
+/// Annotations of containers in the runtime.
 pub mod annotation {
     /// Termination grace period of the pod, in seconds.
     pub const POD_GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";

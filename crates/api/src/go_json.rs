@@ -5,6 +5,8 @@ use core::fmt::Write;
 
 use serde_json::{Number, Value};
 
+/// Formats a value as Go's `encoding/json` does.
+///
 /// Rule: the text equals that of Go's `json.Marshal` for a value that upstream's `util/json.Unmarshal` decoded into
 /// `interface{}`. Keys are sorted by bytes, there are no spaces, and characters are escaped as in Go. A 64-bit integer
 /// is written as an integer, and every other number as a float64.
@@ -14,6 +16,7 @@ pub fn to_string(value: &Value) -> String {
     out
 }
 
+/// Appends a value.
 fn write_value(out: &mut String, value: &Value) {
     match value {
         Value::Null => out.push_str("null"),
@@ -50,6 +53,8 @@ fn write_value(out: &mut String, value: &Value) {
     }
 }
 
+/// Appends a number.
+///
 /// Rule: a 64-bit integer is written as an integer. Any other number is written as the shortest decimal that parses to
 /// the same float64. From 1e-6 up to 1e21 the decimal has no exponent, outside of this range it has one.
 ///
@@ -77,6 +82,8 @@ fn write_number(out: &mut String, number: &Number) {
     }
 }
 
+/// Appends a string with quotes.
+///
 /// Rule: besides the escapes that JSON requires, Go escapes `<`, `>`, `&` (for HTML), U+2028 and U+2029 (for
 /// JavaScript).
 fn write_string(out: &mut String, text: &str) {

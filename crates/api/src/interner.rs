@@ -8,10 +8,11 @@ use crate::labels::Labels;
 use crate::taints::{Taint, Toleration};
 use crate::text::Text;
 
-/// The interned strings and lists of one cache. Entries that nothing else references are removed each time the number
-/// of entries has doubled.
+/// The interned strings and lists of one cache. Each time the number of entries has doubled, entries that nothing else
+/// references are removed.
 #[derive(Debug, Default)]
 pub struct Interner {
+    /// The interned strings.
     texts: BTreeSet<Text>,
     labels: BTreeSet<Arc<[(Text, Text)]>>,
     tolerations: BTreeSet<Arc<[Toleration]>>,
@@ -20,11 +21,11 @@ pub struct Interner {
     sweep_threshold: usize,
 }
 
-/// Minimum number of entries at which unreferenced entries are removed.
+/// Minimum number of entries at which unreferenced entries are removed. Fewer entries are not worth a sweep.
 const SWEEP_ENTRIES_MIN: usize = 4096;
 
 impl Interner {
-    /// Interns a string.
+    /// Returns the stored string that equals `text`. Stores it if there is none.
     pub fn intern_text(&mut self, text: &str) -> Text {
         if let Some(interned) = self.texts.get(text) {
             return interned.clone();
@@ -35,7 +36,8 @@ impl Interner {
         new
     }
 
-    /// Interns a set of labels. If a key occurs several times, its lowest value is used.
+    /// Returns the stored labels that equal `pairs`. Stores them if there are none. If a key occurs several times, its
+    /// lowest value is used.
     pub fn intern_labels<'a>(&mut self, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Labels {
         let mut pairs: Vec<(Text, Text)> =
             pairs.map(|(key, value)| (self.intern_text(key), self.intern_text(value))).collect();
@@ -44,15 +46,17 @@ impl Interner {
         Labels::from_sorted(intern_list(&mut self.labels, pairs))
     }
 
+    /// Returns the stored list of tolerations that equals `list`. Stores it if there is none.
     pub fn intern_tolerations(&mut self, list: Vec<Toleration>) -> Arc<[Toleration]> {
         intern_list(&mut self.tolerations, list)
     }
 
+    /// Returns the stored list of taints that equals `list`. Stores it if there is none.
     pub fn intern_taints(&mut self, list: Vec<Taint>) -> Arc<[Taint]> {
         intern_list(&mut self.taints, list)
     }
 
-    /// Removes unreferenced entries if the number of entries has reached the threshold. Lists are removed before
+    /// Removes unreferenced entries if the number of entries has reached `sweep_threshold`. Lists are removed before
     /// strings, because lists reference strings.
     fn sweep_if_due(&mut self) {
         let size = self.texts.len() + self.labels.len() + self.tolerations.len() + self.taints.len();
@@ -68,7 +72,7 @@ impl Interner {
     }
 }
 
-/// Interns a list.
+/// Returns the list of `interned` that equals `list`. Adds it if there is none.
 fn intern_list<T: Ord>(interned: &mut BTreeSet<Arc<[T]>>, list: Vec<T>) -> Arc<[T]> {
     if let Some(same) = interned.get(list.as_slice()) {
         return same.clone();

@@ -12,7 +12,8 @@ use serde::ser::{Serialize, Serializer};
 
 use crate::quantity::Quantity;
 
-/// Decodes an object. The whole text is checked for UTF-8 once, which is cheaper than a check of each string.
+/// Decodes an object from JSON text. The whole text is checked for UTF-8 once, which is cheaper than a check of each
+/// string.
 pub fn from_slice<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, serde_json::Error> {
     match core::str::from_utf8(json) {
         Ok(text) => serde_json::from_str(text),
@@ -101,11 +102,13 @@ impl<V> Default for StrMap<'_, V> {
 }
 
 impl<'a, V> StrMap<'a, V> {
+    /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&V> {
         let at = self.0.binary_search_by(|(it, _)| (**it).cmp(key)).ok()?;
         self.0.get(at).map(|(_, value)| value)
     }
 
+    /// Keys and values, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
         self.0.iter().map(|(key, value)| (&**key, value))
     }
@@ -114,7 +117,7 @@ impl<'a, V> StrMap<'a, V> {
         self.0.is_empty()
     }
 
-    /// Creates a map from entries, which are sorted by key if they are not sorted already.
+    /// Creates a map from entries, and sorts them by key if they are not sorted already.
     fn from_entries(mut entries: Vec<(Str<'a>, V)>) -> Self {
         if !entries.is_sorted_by(|one, next| one.0 < next.0) {
             entries.sort_by(|one, other| one.0.cmp(&other.0));
@@ -170,7 +173,7 @@ impl<V: Serialize> Serialize for StrMap<'_, V> {
 pub enum IntOrString<'a> {
     Int(i64),
     String(Str<'a>),
-    /// An invalid value, which is neither an integer nor a string.
+    /// A value that is neither an integer nor a string.
     Invalid(serde_json::Value),
 }
 
@@ -238,7 +241,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for IntOrString<'a> {
     }
 }
 
-/// The text of a quantity, which is parsed on demand. JSON numbers are accepted too.
+/// The text of a quantity, which is parsed on demand. A JSON number is accepted too. Any other JSON value becomes an
+/// empty text.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct QuantityText<'a>(Str<'a>);
 

@@ -25,11 +25,13 @@ impl Labels {
         Self(pairs)
     }
 
+    /// The value of a label.
     pub fn get(&self, key: &str) -> Option<&Text> {
         let at = self.0.binary_search_by(|(k, _)| k.as_ref().cmp(key)).ok()?;
         self.0.get(at).map(|(_, value)| value)
     }
 
+    /// Keys and values, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))
     }
@@ -42,7 +44,7 @@ impl Labels {
 /// A label selector. Upstream: `labels.Selector`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Selector {
-    /// The selector that matches nothing, such as a null selector.
+    /// A selector that matches nothing, such as a null selector.
     #[default]
     Nothing,
     /// A selector that matches if all requirements match. Without requirements it matches everything.
@@ -50,11 +52,12 @@ pub enum Selector {
 }
 
 impl Selector {
+    /// Whether the selector matches the labels.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.matches_lookup(|key| labels.get(key).map(|it| &**it))
     }
 
-    /// Whether the selector matches the labels that `lookup` returns by key.
+    /// Whether the selector matches an object. `lookup` returns the value of a label of the object by key.
     pub fn matches_lookup<'a>(&self, lookup: impl Fn(&str) -> Option<&'a str>) -> bool {
         match self {
             Self::Nothing => false,
@@ -95,7 +98,7 @@ impl LabelRequirement {
         Self { key: key.into(), operator: LabelOperator::In([value.into()].into()) }
     }
 
-    /// Parses a requirement of a label selector (`matchExpressions`). The error is a message.
+    /// Parses a requirement of a label selector (`matchExpressions`). The error is a message for the user.
     pub fn parse(key: &str, operator: &str, values: Vec<Text>) -> Result<Self, String> {
         if key.is_empty() {
             return Err("a requirement has no key".into());
@@ -112,8 +115,8 @@ impl LabelRequirement {
         Ok(Self { key: key.into(), operator: parsed })
     }
 
-    /// Parses a requirement of a node selector, which may also have the operators `Gt` and `Lt`. The error is a
-    /// message.
+    /// Parses a requirement of a node selector, which may also have the operators `Gt` and `Lt`. The error is a message
+    /// for the user.
     pub fn parse_for_node(key: &str, operator: &str, values: Vec<Text>) -> Result<Self, String> {
         if !matches!(operator, "Gt" | "Lt") {
             return Self::parse(key, operator, values);
@@ -130,11 +133,13 @@ impl LabelRequirement {
         Ok(Self { key: key.into(), operator: parsed })
     }
 
+    /// Whether the labels satisfy the requirement.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.matches_value(labels.get(&self.key).map(|it| &**it))
     }
 
-    /// Whether the value of a label satisfies the requirement. `None` if the object does not have the label.
+    /// Whether this value of the label satisfies the requirement. The value is `None` if the object does not have the
+    /// label.
     ///
     /// Rule: a missing label satisfies only `NotIn` and `DoesNotExist`. Upstream: `labels.Requirement.Matches`.
     pub fn matches_value(&self, value: Option<&str>) -> bool {
@@ -151,6 +156,7 @@ impl LabelRequirement {
     }
 }
 
+/// Formats the requirement for messages.
 impl fmt::Display for LabelRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = &self.key;

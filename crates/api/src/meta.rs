@@ -1,4 +1,4 @@
-//! Object keys.
+//! [`ObjectKey`]: namespace and name of an object.
 
 use core::fmt;
 

@@ -41,18 +41,22 @@ pub struct ObjectMeta<'a> {
 }
 
 impl ObjectMeta<'_> {
+    /// Namespace and name of the object.
     pub fn key(&self, interner: &mut Interner) -> ObjectKey {
         ObjectKey { namespace: interner.intern_text(self.namespace()), name: self.name().into() }
     }
 
+    /// The name. Empty if it is absent.
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
 
+    /// The namespace. Empty if it is absent.
     pub fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or_default()
     }
 
+    /// The UID. Empty if it is absent.
     pub fn uid(&self) -> Text {
         self.uid.as_deref().unwrap_or_default().into()
     }
@@ -62,27 +66,32 @@ impl ObjectMeta<'_> {
         self.resource_version.as_deref().and_then(|it| it.parse().ok()).unwrap_or_default()
     }
 
+    /// The generation. Zero if it is absent.
     pub fn generation(&self) -> i64 {
         self.generation.unwrap_or_default()
     }
 
-    /// The creation timestamp. The Unix epoch if it is absent or invalid.
+    /// The `creationTimestamp`. The Unix epoch if it is absent or invalid.
     pub fn created(&self) -> Time {
         self.creation_timestamp.as_deref().and_then(Time::parse).unwrap_or_default()
     }
 
+    /// Whether the object has a `deletionTimestamp`.
     pub fn is_deleting(&self) -> bool {
         self.deletion_timestamp.is_some()
     }
 
+    /// The labels, with interned strings.
     pub fn labels(&self, interner: &mut Interner) -> Labels {
         interner.intern_labels(self.labels.iter().flat_map(StrMap::pairs))
     }
 
+    /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.as_ref()?.get(key).map(|it| &**it)
     }
 
+    /// The value of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.as_ref()?.get(key).map(|it| &**it)
     }

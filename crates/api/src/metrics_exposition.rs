@@ -6,11 +6,12 @@
 
 use alloc::string::String;
 
-/// Exposition format of `/metrics`.
+/// A text format of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpositionFormat {
     /// Prometheus text format 0.0.4.
     Text,
+    /// OpenMetrics 1.0.0.
     OpenMetrics,
 }
 
@@ -42,6 +43,7 @@ impl ExpositionFormat {
         best.1
     }
 
+    /// The media type of the format, for the header `Content-Type`.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -49,7 +51,7 @@ impl ExpositionFormat {
         }
     }
 
-    /// Converts metrics from OpenMetrics to this format.
+    /// Converts metrics in the OpenMetrics format to this format.
     pub fn encode(self, metrics: String) -> String {
         match self {
             Self::OpenMetrics => metrics,

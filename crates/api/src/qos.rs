@@ -2,7 +2,7 @@
 
 use crate::quantity::Quantity;
 
-/// QoS class of a pod, in the order in which a node under memory pressure evicts pods.
+/// QoS class of a pod, from the least to the most protected.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum QosClass {
     BestEffort,
@@ -31,7 +31,7 @@ impl Default for CpuAndMemory {
 }
 
 impl CpuAndMemory {
-    /// Adds quantities. Negative quantities are ignored.
+    /// Adds the quantities of `other`. Negative quantities are ignored.
     fn plus(self, other: Self) -> Self {
         let sum = |a: Quantity, b: Quantity| if b.is_negative() { a } else { a.plus(b) };
         Self { cpu: sum(self.cpu, other.cpu), memory: sum(self.memory, other.memory) }
@@ -39,7 +39,8 @@ impl CpuAndMemory {
 }
 
 impl QosClass {
-    /// The QoS class of a pod. `pod` are the pod-level resources. `containers` includes the init containers.
+    /// Computes the QoS class of a pod. `pod` are the pod-level resources, `None` if the pod has none. `containers` are
+    /// the resources of all containers, including the init containers.
     ///
     /// Rule: a pod without any CPU or memory request or limit is `BestEffort`. A pod in which every container has CPU
     /// and memory limits, and the limits equal the requests, is `Guaranteed`. Any other pod is `Burstable`. Pod-level
@@ -68,6 +69,7 @@ impl QosClass {
         }
     }
 
+    /// Parses the name of a QoS class.
     pub fn parse(text: &str) -> Option<Self> {
         [Self::BestEffort, Self::Burstable, Self::Guaranteed].into_iter().find(|it| it.as_str() == text)
     }

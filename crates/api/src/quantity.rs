@@ -12,7 +12,9 @@ use core::fmt;
 /// A quantity, and the suffix format in which it is written. Upstream: `resource.Quantity`.
 #[derive(Debug, Clone, Copy)]
 pub struct Quantity {
+    /// The value in nanounits.
     nanos: i128,
+    /// The format in which the quantity is written.
     format: SuffixFormat,
 }
 
@@ -32,7 +34,7 @@ enum SuffixFormat {
 pub enum QuantityError {
     /// The text does not have the format of a quantity.
     Format,
-    /// The number is too large.
+    /// The numeric part is too large.
     Number,
     /// The suffix is unknown.
     Suffix,
@@ -57,7 +59,7 @@ const NANOS_PER_UNIT: i128 = 1_000_000_000;
 /// Number of nanounits in one thousandth.
 const NANOS_PER_MILLI: i128 = NANOS_PER_UNIT / 1_000;
 
-/// The text that upstream stores for a quantity: usually its canonical form.
+/// The text that upstream stores for the quantity `text`. It is usually the canonical form.
 pub fn canonical_text(text: &str) -> Result<Cow<'_, str>, QuantityError> {
     let parts = QuantityTokens::tokenize(text)?;
     let quantity = parts.to_quantity()?;
@@ -65,6 +67,7 @@ pub fn canonical_text(text: &str) -> Result<Cow<'_, str>, QuantityError> {
 }
 
 impl Quantity {
+    /// The quantity zero.
     pub const ZERO: Self = Self { nanos: 0, format: SuffixFormat::Decimal };
 
     /// Parses a quantity.
@@ -72,8 +75,8 @@ impl Quantity {
         QuantityTokens::tokenize(text)?.to_quantity()
     }
 
-    /// The quantity in a JSON value. Zero if the value is absent or invalid. The decoder has already refused invalid
-    /// values.
+    /// Parses the quantity in a JSON string or number. Zero if the value is absent or invalid, because the decoder has
+    /// already refused invalid values.
     pub fn from_json(value: &serde_json::Value) -> Self {
         let parsed = match value {
             serde_json::Value::String(text) => Self::parse(text),
@@ -116,12 +119,14 @@ impl Quantity {
         div_away_from_zero(self.nanos, NANOS_PER_MILLI)
     }
 
+    /// The sum of two quantities. The result has the format of this quantity, unless this quantity is zero.
     pub fn plus(self, other: Self) -> Self {
         // Zero takes the format of the other operand.
         let form = if self.is_zero() { other.format } else { self.format };
         Self { nanos: self.nanos.saturating_add(other.nanos), format: form }
     }
 
+    /// The difference of two quantities. The result has the format of this quantity, unless this quantity is zero.
     pub fn minus(self, other: Self) -> Self {
         let form = if self.is_zero() { other.format } else { self.format };
         Self { nanos: self.nanos.saturating_sub(other.nanos), format: form }
@@ -191,6 +196,7 @@ impl fmt::Display for Quantity {
 
 /// A quantity text split into sign, digits and suffix.
 struct QuantityTokens<'a> {
+    /// Whether the text starts with `-`.
     negative: bool,
     /// Digits before the decimal point, without leading zeros.
     whole: &'a str,
@@ -202,7 +208,7 @@ struct QuantityTokens<'a> {
 }
 
 impl<'a> QuantityTokens<'a> {
-    /// Splits a quantity text into sign, digits and suffix.
+    /// Splits a quantity text into sign, digits and suffix. The suffix is checked, the number is not.
     fn tokenize(text: &'a str) -> Result<Self, QuantityError> {
         if text.is_empty() {
             return Err(QuantityError::Format);
@@ -241,12 +247,14 @@ impl<'a> QuantityTokens<'a> {
         Ok(Self { negative: text.starts_with('-'), whole, fraction, format: form, exponent })
     }
 
+    /// The quantity, if the number is not too large.
     fn to_quantity(&self) -> Result<Quantity, QuantityError> {
         let (magnitude, form) = self.absolute_nanos()?;
         Ok(Quantity { nanos: if self.negative { -magnitude } else { magnitude }, format: form })
     }
 
-    /// The absolute value in nanounits, and the resulting format.
+    /// The absolute value in nanounits, and the format of the quantity. A binary quantity below one is written in
+    /// decimal format.
     fn absolute_nanos(&self) -> Result<(i128, SuffixFormat), QuantityError> {
         /// Upstream's maximum for quantities with a binary suffix.
         const BINARY_MAX: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
@@ -266,7 +274,7 @@ impl<'a> QuantityTokens<'a> {
         Ok((nanos, if nanos < NANOS_PER_UNIT { SuffixFormat::Decimal } else { SuffixFormat::Binary }))
     }
 
-    /// All significant digits without the decimal point.
+    /// All significant digits without the decimal point. `None` if there are none.
     fn digits(&self) -> Option<Cow<'_, str>> {
         match (self.whole, self.fraction) {
             ("", "") => None,
@@ -275,7 +283,7 @@ impl<'a> QuantityTokens<'a> {
         }
     }
 
-    /// Whether upstream stores the input text unchanged. Upstream's fast path keeps the texts that it takes for
+    /// Whether upstream stores the input text unchanged. Upstream's fast path keeps each text that it considers
     /// canonical. Some of these texts are not canonical.
     fn is_kept_by_upstream(&self) -> bool {
         let digits = self.digits().unwrap_or_default();

@@ -8,8 +8,8 @@ use crate::quantity::Quantity;
 /// Quantities by resource name. Upstream: `v1.ResourceList`.
 pub type ResourceQuantities = BTreeMap<String, Quantity>;
 
-/// The requests or limits of a pod, computed from those of its containers. The flag of each init container is whether
-/// it is a sidecar.
+/// The total requests or limits of a pod. `containers` are those of its containers. `init_containers` are those of its
+/// init containers, each with whether it is a sidecar.
 ///
 /// Rule: a pod needs the sum of its containers and sidecars, or the largest sum of an init container and the sidecars
 /// that were started before it, whichever is larger. Upstream: `AggregateContainerRequests`.
@@ -35,22 +35,25 @@ pub fn pod_total(
     running
 }
 
+/// Replaces totals by the requests or limits in the pod's own `resources`.
+///
 /// Rule: pod-level requests and limits of CPU, memory and huge pages override the total of the containers. Upstream:
 /// `PodRequests`, `PodLimits`.
 pub fn override_with_pod_level(total: &mut ResourceQuantities, pod_level: ResourceQuantities) {
     total.extend(pod_level.into_iter().filter(|(name, _)| is_pod_level_resource(name)));
 }
 
-/// Whether a pod can have pod-level requests and limits of the resource. Upstream: `IsSupportedPodLevelResource`.
+/// Whether the `resources` of a pod may contain this resource. Upstream: `IsSupportedPodLevelResource`.
 pub fn is_pod_level_resource(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || is_huge_pages(name)
 }
 
+/// Whether a resource is huge pages of some size, such as `hugepages-2Mi`.
 pub fn is_huge_pages(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-/// The quantities in a JSON map. An invalid quantity is zero, as in [`Quantity::from_json`].
+/// Parses a JSON map of quantities by resource name. An invalid quantity is zero, as in [`Quantity::from_json`].
 pub fn quantities_from_json(map: &serde_json::Value) -> ResourceQuantities {
     let entries = map.as_object().into_iter().flatten();
     entries.map(|(name, amount)| (name.clone(), Quantity::from_json(amount))).collect()

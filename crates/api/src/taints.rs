@@ -15,6 +15,7 @@ pub enum TaintEffect {
 }
 
 impl TaintEffect {
+    /// Parses the effect of a taint.
     pub fn parse(text: &str) -> Self {
         match text {
             "NoSchedule" => Self::NoSchedule,
@@ -42,6 +43,7 @@ pub struct Taint {
     pub effect: TaintEffect,
 }
 
+/// Formats the taint as `KEY[=VALUE]:EFFECT`.
 impl fmt::Display for Taint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.value.is_empty() {
@@ -57,6 +59,7 @@ impl fmt::Display for Taint {
 pub struct Toleration {
     /// Key of the tolerated taints. An empty key matches every taint key.
     pub key: Text,
+    /// Operator and value.
     pub operator: TolerationOperator,
     /// Effect of the tolerated taints. `None` matches every effect.
     pub effect: Option<TaintEffect>,
@@ -65,14 +68,17 @@ pub struct Toleration {
 /// Operator and value of a toleration.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum TolerationOperator {
+    /// The toleration matches every value.
     Exists,
+    /// The toleration matches this value.
     Equal(Text),
     /// An unknown operator, which tolerates nothing.
     Unknown,
 }
 
 impl Toleration {
-    /// Creates a toleration from the fields of an API object. Absent fields are empty.
+    /// Creates a toleration from the fields of an API object, in which absent fields are empty. `value` is called only
+    /// for the operator `Equal`.
     pub fn new(key: Text, operator: &str, value: impl FnOnce() -> Text, effect: &str) -> Self {
         let op = match operator {
             "" | "Equal" => TolerationOperator::Equal(value()),
@@ -82,6 +88,8 @@ impl Toleration {
         Self { key, operator: op, effect: (!effect.is_empty()).then(|| TaintEffect::parse(effect)) }
     }
 
+    /// Whether this toleration tolerates the taint.
+    ///
     /// Rule: a toleration tolerates a taint if its effect, its key and its operator match. An empty effect and an empty
     /// key match every taint. Upstream: `ToleratesTaint`.
     pub fn tolerates(&self, taint: &Taint) -> bool {

@@ -23,7 +23,7 @@ impl Time {
         self.0
     }
 
-    /// Parses RFC 3339, the format of the Kubernetes API. `None` if the text is invalid.
+    /// Parses an RFC 3339 timestamp, the format of the Kubernetes API. `None` if the text is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let timestamp: jiff::Timestamp = text.parse().ok()?;
         Some(Self(timestamp.as_microsecond()))
@@ -42,7 +42,7 @@ impl Time {
         timestamp.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
     }
 
-    /// Duration from `earlier` to this time. Zero if this time is not later than `earlier`.
+    /// The duration from `earlier` to this time. Zero if this time is before `earlier`.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -62,6 +62,7 @@ impl Sub<Duration> for Time {
     }
 }
 
+/// Formats the time as RFC 3339.
 impl fmt::Debug for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.to_rfc3339())

@@ -15,25 +15,28 @@ use crate::lease::Term;
 use crate::rate_limit::RateLimiter;
 use crate::request::{ACCEPT_METADATA, ACCEPT_METADATA_LIST, JSON_MEDIA_TYPE, request};
 
-/// Timeout of a call. With leader election, the timeout of a write may be shorter.
+/// Timeout of a call other than a list. With leader election, the timeout of a write is [`Term::write_timeout`], which
+/// may be shorter.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Timeout of a list. It is longer than that of other calls, because the pods of a large DaemonSet are megabytes of
-/// JSON.
+/// Timeout of a call that lists objects. It is longer than [`CALL_TIMEOUT`], because the pods of a large DaemonSet are
+/// megabytes of JSON.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum length of an error message in characters. A proxy may respond with a whole HTML page.
+/// Maximum length of an error message in characters. Longer messages are cut, because a proxy may respond with a whole
+/// HTML page.
 const MESSAGE_CHARS_MAX: usize = 1000;
 
 /// Sends the calls of a controller.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) client: Client,
-    /// Limits on the calls. With `None`, only the work queue limits the calls, and no lease limits the writes.
+    /// Rate limit and lease term of the calls. `None` for a controller without leader election, whose calls only the
+    /// work queue limits.
     pub(crate) limits: Option<Limits>,
 }
 
-/// Limits on the calls of a controller with leader election.
+/// Rate limit and lease term of the calls of the DaemonSet controller.
 #[derive(Clone)]
 pub(crate) struct Limits {
     pub(crate) rate_limiter: RateLimiter,
@@ -83,7 +86,7 @@ impl Caller {
     }
 }
 
-/// Sends a request. Returns the body of the response, or the error.
+/// Sends a request. Returns the body of a successful response, or the classified error.
 pub(crate) async fn send(
     client: &Client,
     request: Request<Vec<u8>>,
@@ -95,7 +98,7 @@ pub(crate) async fn send(
 }
 
 /// Classifies an error response. Most bodies are a `Status`. An overloaded server or a proxy responds in plain text,
-/// with the delay only in the `Retry-After` header.
+/// with a delay only in the `Retry-After` header.
 fn call_error(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> CallError {
     let status: Option<Status> = serde_json::from_slice(body).ok();
     let (message, reason) = match &status {

@@ -17,11 +17,11 @@ use tokio::time::Instant;
 
 use crate::CONTROLLER_NAME;
 
-/// Time after this replica became leader in which status writes of other field managers are ignored. The last leader or
-/// upstream's controller may have had such writes in flight.
+/// Time after this replica became leader in which status writes of other field managers are ignored, because the last
+/// leader or upstream's controller may have had such writes in flight.
 const TAKEOVER_GRACE_PERIOD: Duration = Duration::from_secs(30);
 
-/// Minimum interval between two warnings, because two controllers may write many times per second.
+/// Minimum interval between two warning events, because two controllers may write many times per second.
 const WARNING_INTERVAL_MIN: Duration = Duration::from_secs(60);
 
 /// Detects status writes of another controller.
@@ -30,13 +30,15 @@ pub(crate) struct ConflictDetector {
     began: Instant,
     /// Time of the last warning.
     warned_at: Option<Instant>,
-    /// For each DaemonSet, the last field manager other than this controller that wrote its status.
+    /// For each DaemonSet that was seen, the last field manager other than this controller that wrote its status.
+    /// `None` if there is none.
     last_writers: BTreeMap<ObjectKey, Option<StatusWriter>>,
 }
 
 /// A field manager that wrote status counts, and the time of its last write as text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct StatusWriter {
+    /// Time of the last write, from `managedFields`.
     time: String,
     name: String,
 }
@@ -52,7 +54,7 @@ impl ConflictDetector {
         Self { began: now, warned_at: None, last_writers: BTreeMap::new() }
     }
 
-    /// Checks whether another controller has written the status of a DaemonSet that the watch delivered.
+    /// Checks whether another controller has written the status of a DaemonSet since the watch last delivered it.
     pub(crate) fn check(&mut self, set: &Set, now: Instant) -> Option<Conflict> {
         let writer = last_other_status_writer(&set.metadata);
         let before = self.last_writers.insert(set.key.clone(), writer.clone());
@@ -69,23 +71,25 @@ impl ConflictDetector {
         Some(Conflict { event: is_due.then(|| KubeEvent::warning("AnotherController", message)) })
     }
 
-    /// Removes a deleted DaemonSet.
+    /// Forgets a deleted DaemonSet.
     pub(crate) fn remove(&mut self, key: &ObjectKey) {
         self.last_writers.remove(key);
     }
 }
 
-/// The last field manager other than this controller that wrote the status counts.
+/// The last field manager other than this controller that wrote status counts. `metadata` is the JSON of a DaemonSet's
+/// metadata.
 fn last_other_status_writer(metadata: &str) -> Option<StatusWriter> {
     status_writers(metadata).into_iter().filter(|it| it.name != CONTROLLER_NAME).max()
 }
 
-/// The name of the last field manager that wrote the status counts of a DaemonSet. That manager is its controller.
+/// The name of the last field manager that wrote status counts, which is the DaemonSet's controller. `metadata` is the
+/// JSON of a DaemonSet's metadata.
 pub(crate) fn last_status_writer_name(metadata: &str) -> Option<String> {
     status_writers(metadata).into_iter().max().map(|it| it.name)
 }
 
-/// The field managers that wrote status counts, from `managedFields`.
+/// The field managers in `managedFields` that wrote status counts. `metadata` is the JSON of a DaemonSet's metadata.
 fn status_writers(metadata: &str) -> Vec<StatusWriter> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -26,7 +26,7 @@ use crate::reflector::{Delivery, run_reflector};
 /// reconcile.
 const WATCH_EVENTS_PER_RECONCILE_MAX: usize = 1024;
 
-/// Maximum sleep of the runner, so that it notices a change of the wall clock after at most this time.
+/// Maximum time that the runner sleeps, so that it notices a change of the wall clock after at most this time.
 const RUNNER_SLEEP_MAX: Duration = Duration::from_secs(60);
 
 /// Delay before a controller is restarted, after a panic or after the API server's store was replaced.
@@ -38,19 +38,20 @@ const EVENT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Configuration of the runner of one controller.
 #[derive(Debug, Clone)]
 pub(crate) struct RunnerConfig {
-    /// The name of the controller in logs and as source of Events.
+    /// The name of the controller in logs, and the `source.component` of its Events.
     pub(crate) component: &'static str,
     /// Maximum number of calls in flight.
     pub(crate) calls_in_flight_max: usize,
-    /// Maximum time to finish the calls of keys that are being executed, when the controller stops. Zero means that no
-    /// calls are finished.
+    /// When the controller stops, the maximum time to finish the plans that are being executed
+    /// ([`Controller::is_executing`]). Zero means that the runner stops at once.
     pub(crate) drain_timeout: Duration,
     /// Counter of the Events that were not recorded.
     pub(crate) events_dropped: Counter,
 }
 
 impl RunnerConfig {
-    /// Creates a configuration with a drain timeout of zero. After a restart, the lists show which calls were applied.
+    /// Creates a configuration with a drain timeout of zero. A controller without plans needs no drain, because after a
+    /// restart its lists show which calls were applied.
     pub(crate) fn new(component: &'static str, calls_in_flight_max: usize) -> Self {
         Self {
             component,
@@ -61,7 +62,7 @@ impl RunnerConfig {
     }
 }
 
-/// A controller that can be run on a multi-threaded runtime.
+/// A controller that can run on a multi-threaded runtime: its types are `Send`.
 pub(crate) trait Runnable:
     Controller<Fact: Send, Key: Send + Sync, Call: Send + Sync> + Send + 'static
 {
@@ -71,18 +72,19 @@ impl<C: Controller<Fact: Send, Key: Send + Sync, Call: Send + Sync> + Send + 'st
 
 /// Callbacks of the runner for metrics, logs, queries and test hooks. An observer does not influence the controller.
 pub(crate) trait Observer<C: Controller>: Send {
-    /// A query for the state of the controller.
+    /// A query that the observer answers from the state of the controller.
     type Query: Send;
 
-    /// The channel from which the runner receives queries. `None` if the observer answers no queries.
+    /// Opens the channel from which the runner receives queries. `None` if the observer answers no queries.
     fn open_queries(&mut self) -> Option<mpsc::Receiver<Self::Query>> {
         None
     }
 
-    /// Answers a query from the state of the queue and its controller.
+    /// Answers a query from the state of the work queue and its controller.
     fn answer(&self, _queue: &WorkQueue<C>, _query: Self::Query) {}
 
-    /// Called when the list or watch of a kind has delivered data, such as a bookmark.
+    /// Called when the list or watch of a kind has delivered data, such as a bookmark. `_kind` is an index in
+    /// [`Controller::watches`].
     fn on_delivery(&mut self, _kind: usize) {}
 
     /// Called before a list or watch event is applied. Returns Kubernetes Events to record.
@@ -90,7 +92,7 @@ pub(crate) trait Observer<C: Controller>: Send {
         Vec::new()
     }
 
-    /// Called after a key was reconciled. `waited` is the time that the key was in the queue.
+    /// Called after a key was reconciled. `_waited` is the time that the key was in the queue.
     fn after_reconcile(&mut self, _queue: &WorkQueue<C>, _key: &C::Key, _waited: Duration, _now: Time) {}
 
     /// Called before a call is sent.
@@ -106,14 +108,14 @@ pub(crate) trait Observer<C: Controller>: Send {
     /// Called after the outcome of a call was applied.
     fn after_outcome_applied(&mut self, _queue: &WorkQueue<C>, _call: &C::Call) {}
 
-    /// Called after the controller panicked while this key was reconciled, or while the outcome of one of its calls was
-    /// applied.
+    /// Called after the controller panicked while this key was reconciled, or while the outcome of a call of this key
+    /// was applied.
     fn on_panic(&mut self, _key: &C::Key) {}
 
     /// Called when all due keys are reconciled and their calls are started, before the runner waits for the next event.
     fn on_idle(&mut self, _queue: &WorkQueue<C>) {}
 
-    /// Called when the controller stops. From then on, only the calls of keys that are being executed are finished.
+    /// Called when the controller stops. From then on, the runner only finishes plans that are being executed.
     fn on_drain(&mut self, _queue: &WorkQueue<C>) {}
 }
 
@@ -124,8 +126,8 @@ impl<C: Controller> Observer<C> for NoObserver {
     type Query = Infallible;
 }
 
-/// Runs a controller until `stop`. When the controller panics, or when the API server's store was replaced, a new
-/// controller with empty state is started.
+/// Runs a controller until `stop`. If the controller panics, or if the API server's store is replaced, a new controller
+/// with empty state is started.
 pub(crate) async fn run<C: Runnable>(
     client: Client,
     config: RunnerConfig,
@@ -153,8 +155,8 @@ pub(crate) async fn run<C: Runnable>(
     }
 }
 
-/// Runs a controller until `stop`, in one namespace or in all namespaces. Ends earlier when the API server's store was
-/// replaced.
+/// Runs a controller until `stop`, in one namespace, or in all namespaces if `namespace` is `None`. Ends earlier if the
+/// API server's store is replaced.
 pub(crate) async fn run_once<C: Runnable>(
     caller: Caller,
     config: &RunnerConfig,
@@ -186,16 +188,19 @@ pub(crate) async fn run_once<C: Runnable>(
     }
 }
 
-/// Drives one controller: applies deliveries, reconciles keys, sends calls and applies their outcomes.
+/// Drives one controller: applies what its watches deliver, reconciles keys, sends calls and applies their outcomes.
 pub(crate) struct Runner<C: Controller, O> {
+    /// The work queue, which owns the controller.
     pub(crate) queue: WorkQueue<C>,
     observer: O,
     caller: Caller,
+    /// Records the controller's Kubernetes Events.
     recorder: EventRecorder,
-    /// A counter that is incremented to make every reflector list again.
+    /// A counter that all reflectors watch. Each increment makes every reflector list again.
     relist: watch::Sender<u64>,
+    /// The name of the controller in logs.
     component: &'static str,
-    /// The calls in flight.
+    /// The calls in flight. Each resolves to the call, its outcome and its duration.
     calls: FuturesUnordered<BoxFuture<'static, (C::Call, Outcome, Duration)>>,
 }
 
@@ -228,6 +233,7 @@ where
         (runner, recording)
     }
 
+    /// Runs until `stop`, or until the reflectors have ended.
     async fn run(
         &mut self,
         mut deliveries: mpsc::Receiver<(usize, Delivery<C::Fact>)>,
@@ -259,7 +265,7 @@ where
         }
     }
 
-    /// Applies a list or a watch event of the kind with this index.
+    /// Applies a list or a watch event. `kind` is the index of its kind in [`Controller::watches`].
     pub(crate) fn apply(&mut self, kind: usize, delivery: Delivery<C::Fact>) {
         self.observer.on_delivery(kind);
         let event = match delivery {
@@ -275,7 +281,7 @@ where
         self.queue.apply(event, now());
     }
 
-    /// Reconciles all keys that are queued or due.
+    /// Reconciles all keys that are queued or whose wake time has come.
     pub(crate) fn reconcile(&mut self) {
         self.queue.enqueue_due(now());
         while let Some((key, queued_at)) = self.queue.next_key(now()) {
@@ -283,7 +289,8 @@ where
         }
     }
 
-    /// Reconciles one key. If the controller panics, it recovers or the panic continues.
+    /// Reconciles one key. `waited` is the time that the key was in the queue. If the controller panics, it recovers or
+    /// the panic is propagated.
     fn reconcile_key(&mut self, key: &C::Key, waited: Duration) {
         let now = now();
         let reconciling = AssertUnwindSafe(|| self.queue.reconcile(key, now));
@@ -293,7 +300,8 @@ where
         self.observer.after_reconcile(&self.queue, key, waited, now);
     }
 
-    /// Sends the calls that may be made now, and records events. Returns the time at which the next key is due.
+    /// Sends the calls that may be made now, and records events. Returns the time at which the next key must be
+    /// reconciled.
     fn start_calls(&mut self) -> Option<Time> {
         let Reconcile { calls, events, wake_at, relist } = self.queue.take_step();
         for call in calls {
@@ -318,7 +326,8 @@ where
         wake_at
     }
 
-    /// Applies the outcome of a call. If the controller panics, it recovers or the panic continues.
+    /// Applies the outcome of a call, which took `took`. If the controller panics, it recovers or the panic is
+    /// propagated.
     fn done(&mut self, call: &C::Call, outcome: Outcome, took: Duration) {
         self.observer.after_call(call, &outcome, took);
         let applying = AssertUnwindSafe(|| self.queue.done(call, outcome, now()));
@@ -331,7 +340,7 @@ where
         self.observer.after_outcome_applied(&self.queue, call);
     }
 
-    /// Recovers from a panic while one key was reconciled. The key is retried later, and other keys continue. If the
+    /// Recovers from a panic while this key was reconciled. The key is retried later, and other keys continue. If the
     /// controller cannot recover, the panic is propagated.
     pub(crate) fn recover(&mut self, key: &C::Key, panic: Box<dyn std::any::Any + Send>) {
         self.observer.on_panic(key);
@@ -340,7 +349,7 @@ where
         }
     }
 
-    /// Finishes the calls of keys that are being executed. Reconciles no other key.
+    /// Finishes the plans that are being executed, for at most `drain_timeout`. Reconciles no other key.
     async fn drain(&mut self, drain_timeout: Duration) {
         if drain_timeout.is_zero() {
             return;
@@ -367,7 +376,7 @@ where
     }
 }
 
-/// Waits for the next query. Waits forever without a channel.
+/// Waits for the next query. Returns `None` at once if there is no channel.
 async fn next_query<Q>(queries: &mut Option<mpsc::Receiver<Q>>) -> Option<Q> {
     match queries {
         Some(queries) => queries.recv().await,

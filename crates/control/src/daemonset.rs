@@ -26,14 +26,15 @@ use crate::explain_query::ExplainQuery;
 use crate::monitor::{CallKind, RunnerLoad, Stage};
 use crate::test_hooks::PlanProgress;
 
-/// Source of the controller's Events. It is upstream's name, because dashboards filter by it.
+/// `source.component` of the controller's Events. It is upstream's name, because dashboards filter by it.
 const COMPONENT: &str = "daemonset-controller";
 
-/// Maximum time to finish plans when the controller stops. A plan has at most some hundreds of calls.
+/// Maximum time to finish the plans that are being executed when the controller stops. A plan has at most some hundreds
+/// of calls.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs the DaemonSet controller until `stop`. Then it makes no new plan, and finishes the plans that are being
-/// executed. It ends earlier only when the API server's store was replaced, because then nothing in the index is valid.
+/// executed. It ends earlier only if the API server's store is replaced, because then nothing in its cache is valid.
 pub(crate) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     // Each namespace has its own watches, index and queue.
     let namespaces: BTreeSet<&String> = context.options.namespaces.iter().collect();
@@ -46,6 +47,7 @@ pub(crate) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     while running.next().await.is_some() && stop.is_cancelled() {}
 }
 
+/// Runs the DaemonSet controller in one namespace, or in all namespaces if `namespace` is `None`.
 async fn run_in_namespace(context: &Arc<Context>, namespace: Option<&str>, stop: &CancellationToken) {
     let config = RunnerConfig {
         component: COMPONENT,
@@ -59,12 +61,13 @@ async fn run_in_namespace(context: &Arc<Context>, namespace: Option<&str>, stop:
     run_once(caller(context), &config, controller, namespace, observer, stop).await;
 }
 
+/// Creates the caller, with the rate limit and lease term of the replica.
 fn caller(context: &Context) -> Caller {
     let limits = Limits { rate_limiter: context.rate_limiter.clone(), term: context.term.clone() };
     Caller { client: context.client.clone(), limits: Some(limits) }
 }
 
-/// Sends a call that is not part of a plan.
+/// Sends a call about a DaemonSet that is not part of a plan.
 pub(crate) async fn call_once(context: &Context, set: &Arc<Set>, call: Call) -> Response {
     let call = SetCall::single(set.clone(), call, context.options.settings.binding);
     let (outcome, took) = caller(context).call(DaemonSetController::encode(&call)).await;
@@ -94,13 +97,16 @@ fn observe_call(context: &Context, call: &SetCall, response: &Response, took: Du
 /// Observer of the DaemonSet controller, for metrics, logs, conflict detection, explain queries and test hooks.
 struct DaemonSetObserver {
     context: Arc<Context>,
+    /// Detects another controller that writes the same DaemonSets.
     conflicts: ConflictDetector,
-    /// For each DaemonSet with writes that the watches have not delivered, the time at which its last plan ended.
+    /// DaemonSets with writes that the watches have not delivered yet. The value is the time at which the last plan
+    /// ended.
     unconfirmed: BTreeMap<ObjectKey, Instant>,
-    /// The value of `DaemonSetController::reconciles` at the last observation.
+    /// The value of `DaemonSetController::reconciles` when it was last read.
     reconciles: u64,
     /// The load of the runner that was last reported to the metrics.
     load: RunnerLoad,
+    /// Whether all kinds have been listed.
     is_synced: bool,
 }
 
@@ -116,6 +122,7 @@ impl DaemonSetObserver {
         }
     }
 
+    /// Checks whether another controller has written the status of a DaemonSet. Returns the event to record.
     fn detect_conflict(&mut self, fact: &Fact) -> Option<EventRecord> {
         let set = match fact {
             Fact::Set(set) => set,

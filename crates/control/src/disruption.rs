@@ -7,10 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller_runner::{RunnerConfig, run};
 
-/// Maximum number of calls in flight. A PodDisruptionBudget has at most one call in flight.
+/// Maximum number of calls of the disruption controller in flight. Each PodDisruptionBudget has at most one.
 const CALLS_IN_FLIGHT_MAX: usize = 10;
 
-/// Keeps the status of PodDisruptionBudgets up to date, until `stop`.
+/// Runs the disruption controller until `stop`.
 pub async fn run_disruption_controller(client: Client, stop: CancellationToken) {
     let config = RunnerConfig::new("disruption-controller", CALLS_IN_FLIGHT_MAX);
     run(client, config, || async { DisruptionController::default() }.boxed(), stop).await;

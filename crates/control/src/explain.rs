@@ -23,7 +23,8 @@ use crate::request::{JSON_MEDIA_TYPE, collection, request};
 /// Timeout of the query to the controller, which answers from memory.
 const CONTROLLER_QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum number of nodes whose pods are listed node by node. For more nodes, all pods of the cluster are listed.
+/// Maximum number of nodes whose pods are listed with one request per node. For more nodes, all pods of the cluster are
+/// listed.
 const NODE_QUERIES_MAX: usize = 8;
 
 /// Why a DaemonSet cannot be explained.
@@ -35,7 +36,7 @@ pub enum ExplainError {
     ReadError(#[from] ReadError),
 }
 
-/// The last part of the error for a DaemonSet that was not found: the names of other DaemonSets.
+/// The end of the error message for a DaemonSet that was not found: the names of other DaemonSets in the namespace.
 fn other_names_hint(others: &[String]) -> String {
     if others.is_empty() { String::new() } else { format!("; the namespace has {}", others.join(", ")) }
 }
@@ -90,7 +91,7 @@ pub(crate) async fn read_set(
     }
 }
 
-/// Adds a DaemonSet to the snapshot.
+/// Adds the JSON of a DaemonSet to the snapshot.
 pub(crate) fn add_set_to_snapshot(
     snapshot: &mut Snapshot,
     namespace: &str,
@@ -123,7 +124,7 @@ async fn daemonset_names(client: &Client, namespace: &str) -> Vec<String> {
     list.map(|it| it.items.into_iter().map(|it| it.metadata.name).collect()).unwrap_or_default()
 }
 
-/// Reads all nodes, and the pods and revisions that the DaemonSet's selector matches.
+/// Adds all nodes to the snapshot, and the pods and revisions that the DaemonSet's selector matches.
 pub(crate) async fn read_nodes_and_pods(
     client: &Client,
     snapshot: &mut Snapshot,
@@ -145,8 +146,8 @@ pub(crate) async fn read_nodes_and_pods(
     Ok(())
 }
 
-/// Reads all pods on these nodes. Without permission to list pods, the explanation contains nothing about ports and
-/// resources.
+/// Adds all pods on these nodes to the snapshot, to check ports and resources. Without permission to list pods, adds a
+/// note that they are not checked.
 pub(crate) async fn read_pods_on_nodes(
     client: &Client,
     snapshot: &mut Snapshot,
@@ -175,7 +176,7 @@ pub(crate) async fn read_pods_on_nodes(
     Ok(())
 }
 
-/// Queries the DaemonSet's controller, at the given address or through the API server.
+/// Queries the DaemonSet's controller: at the address `at`, or through the API server if `at` is `None`.
 async fn query_controller(
     client: &Client,
     namespace: &str,
@@ -198,6 +199,7 @@ async fn query_controller(
     }
 }
 
+/// Sends an explain query to the API server, or to the controller at the address `at`.
 async fn query_controller_at(client: &Client, path: String, at: Option<&str>) -> ControllerAnswer {
     let request = request(Verb::Get, path, JSON_MEDIA_TYPE, String::new());
     let server = at.map_or("this API server".to_owned(), ToOwned::to_owned);

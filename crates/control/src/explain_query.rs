@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 const QUEUED_QUERIES_MAX: usize = 16;
 
 /// Sends explain queries to the running controllers. It outlives the controllers, so that after a restart the new
-/// controller answers.
+/// controller answers the queries.
 #[derive(Clone, Default)]
 pub struct ExplainQueries(Arc<Mutex<Vec<mpsc::Sender<ExplainQuery>>>>);
 
@@ -23,7 +23,9 @@ impl fmt::Debug for ExplainQueries {
 
 /// A query for the state of one DaemonSet.
 pub(crate) struct ExplainQuery {
+    /// Namespace and name of the DaemonSet.
     pub(crate) key: ObjectKey,
+    /// Where the controller sends its state about the DaemonSet, or `None` if it has no such DaemonSet.
     pub(crate) answer: oneshot::Sender<Option<ControllerState>>,
 }
 
@@ -77,7 +79,7 @@ impl ExplainQueries {
         result
     }
 
-    /// Registers a running controller and returns the queries that it must answer.
+    /// Registers a running controller. Returns the channel of the queries that the controller must answer.
     pub(crate) fn subscribe(&self) -> mpsc::Receiver<ExplainQuery> {
         let (sender, queries) = mpsc::channel(QUEUED_QUERIES_MAX);
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(sender);

@@ -12,13 +12,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller_runner::{RunnerConfig, run};
 
-/// Maximum number of calls in flight. Upstream: `concurrent-gc-syncs`.
+/// Maximum number of calls of the garbage collector in flight. Upstream: `concurrent-gc-syncs`.
 const CALLS_IN_FLIGHT_MAX: usize = 20;
 
-/// Delay before discovery is retried.
+/// Delay before a failed API discovery is retried.
 const DISCOVERY_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Deletes dependents whose owners are gone, until `stop`.
+/// Runs the garbage collector until `stop`.
 pub async fn run_garbage_collector(client: Client, stop: CancellationToken) {
     let config = RunnerConfig::new("garbage-collector", CALLS_IN_FLIGHT_MAX);
     let discovery_client = client.clone();
@@ -33,9 +33,10 @@ async fn new_garbage_collector(client: Client) -> GarbageCollector {
     GarbageCollector::new(served.into_iter().map(|(it, _)| it).collect(), watched)
 }
 
-/// The kinds that the API server serves, each with whether the garbage collector watches it. It watches only kinds that
-/// can be listed, watched and deleted. It does not watch Events, which have no owners. A kind that is served in two API
-/// groups is watched in one of them.
+/// The kinds that the API server serves, each with whether the garbage collector watches it.
+///
+/// It watches only kinds that can be listed, watched and deleted. It does not watch Events, which have no owners. A
+/// kind that is served in two API groups is watched in one of them.
 async fn discover_kinds(client: &Client) -> Vec<(Arc<Resource>, bool)> {
     /// API groups whose kinds are also served in another group.
     const DUPLICATE_GROUPS: [&str; 2] = ["events.k8s.io", "extensions"];

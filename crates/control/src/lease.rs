@@ -28,11 +28,12 @@ pub struct Lease {
     /// Identity of this replica. It must be unique for each process, because two replicas with the same identity would
     /// both be leader.
     pub identity: String,
-    pub terms: LeaderElectionConfig,
+    /// Durations of the leader election.
+    pub election: LeaderElectionConfig,
 }
 
 impl Lease {
-    /// Returns an error message if the names are invalid or the durations are inconsistent.
+    /// Returns an error message if the namespace or name is invalid, or the durations are inconsistent.
     pub fn validation_error(&self) -> Option<String> {
         let is_name = |it: &str| {
             let is_plain = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || "-.".contains(it);
@@ -43,22 +44,26 @@ impl Lease {
                 return Some(format!("{name:?} is not a valid name of a Lease or namespace"));
             }
         }
-        self.terms.validation_error()
+        self.election.validation_error()
     }
 
+    /// URL path of the Lease.
     fn path(&self) -> String {
         path(&self.namespace, &self.name)
     }
 
+    /// URL path of the collection of Leases in the namespace.
     fn collection(&self) -> String {
         collection(&self.namespace)
     }
 }
 
+/// URL path of a Lease.
 pub(crate) fn path(namespace: &str, name: &str) -> String {
     format!("{}/{name}", collection(namespace))
 }
 
+/// URL path of the collection of Leases in a namespace.
 fn collection(namespace: &str) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")
 }
@@ -69,21 +74,23 @@ impl fmt::Display for Lease {
     }
 }
 
-/// Maximum size of a watch event in bytes. A Lease has a few hundred bytes.
+/// Maximum size of an event of the Lease watch in bytes. A Lease has a few hundred bytes.
 const WATCH_EVENT_BYTES_MAX: u64 = 1 << 20;
 
-/// Timeout of the write of an Event about the leader election.
+/// Timeout of the request that writes a Kubernetes Event about the leader election.
 const ELECTION_EVENT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// `timeoutSeconds` of the watch of the Lease.
+/// `timeoutSeconds` of the request that watches the Lease.
 const WATCH_TIMEOUT_S: u64 = 290;
 
-/// The lease term of this replica: the time until which the replica may write.
+/// The lease term of this replica: the time until which it may write. Clones share the end of the term.
 #[derive(Debug, Clone)]
 pub(crate) struct Term {
+    /// Time at which the elector was created, from which `until` is counted.
     began: Instant,
     /// The end of the term, in microseconds since `began`.
     until: Arc<AtomicU64>,
+    /// Timeout of each write, so that a write ends before another replica can acquire the lease.
     write_timeout: Duration,
 }
 
@@ -102,6 +109,7 @@ impl Term {
         self.write_timeout
     }
 
+    /// Timeout of each write.
     pub(crate) fn write_timeout(&self) -> Duration {
         self.write_timeout
     }
@@ -112,6 +120,7 @@ impl Term {
     }
 }
 
+/// A duration in microseconds.
 fn micros(elapsed: Duration) -> u64 {
     elapsed.as_micros().try_into().unwrap_or(u64::MAX)
 }
@@ -120,11 +129,13 @@ fn micros(elapsed: Duration) -> u64 {
 pub(crate) struct Elector {
     client: Client,
     lease: Lease,
+    /// Decides whether to acquire, renew or wait.
     election: Election,
+    /// The lease term, which each successful write of the Lease extends.
     term: Term,
     /// The Lease object that was last read or written.
     object: Option<Value>,
-    /// The last holder of the lease that was logged.
+    /// The holder of the lease that was last logged, so that each is logged once.
     logged_holder: Text,
 }
 
@@ -147,12 +158,13 @@ impl Elector {
         let term = Term {
             began: Instant::now(),
             until: Arc::new(AtomicU64::new(0)),
-            write_timeout: lease.terms.write_timeout().min(write_timeout_max),
+            write_timeout: lease.election.write_timeout().min(write_timeout_max),
         };
-        let election = Election::new(lease.identity.as_str(), lease.terms);
+        let election = Election::new(lease.identity.as_str(), lease.election);
         Self { client, lease, election, term, object: None, logged_holder: Text::default() }
     }
 
+    /// The lease term of this replica. It has ended until the replica becomes the leader.
     pub(crate) fn term(&self) -> Term {
         self.term.clone()
     }
@@ -177,7 +189,7 @@ impl Elector {
                 Ok(LeaseAction::Exit(lost)) => tracing::debug!(%lost),
                 Err(error) => tracing::warn!(lease = %self.lease, %error, "failed to read the lease"),
             }
-            tokio::time::sleep(self.lease.terms.retry_period).await;
+            tokio::time::sleep(self.lease.election.retry_period).await;
         }
     }
 
@@ -185,7 +197,7 @@ impl Elector {
     pub(crate) async fn renew_until(mut self, done: CancellationToken) -> Option<LostLease> {
         loop {
             let leads_until = self.election.leads_until().map_or(self.term.began, |it| self.term.began + it);
-            let next = Instant::now() + self.lease.terms.retry_period;
+            let next = Instant::now() + self.lease.election.retry_period;
             // Only the wait is cancelled, never a renewal in flight: the API server may apply it after the release.
             tokio::select! {
                 () = tokio::time::sleep_until(next.min(leads_until)) => {}
@@ -205,7 +217,7 @@ impl Elector {
         }
     }
 
-    /// Releases the lease, so that another replica can acquire the lease before it expires.
+    /// Releases the lease, so that another replica can acquire it before it expires.
     async fn release(&mut self) {
         // No write may start without the lease.
         self.term.extend(Duration::ZERO);
@@ -235,7 +247,7 @@ impl Elector {
         self.put(&self.election.release_record(&found, now())).await.map(drop)
     }
 
-    /// Renews the lease once. If the lease is lost, returns the reason.
+    /// Renews the lease once. Returns the reason if the lease is lost.
     async fn renew(&mut self) -> Result<Option<LostLease>, LeaseError> {
         let (Some(found), elapsed) = (self.stored_record(), self.term.began.elapsed()) else {
             return Ok(Some(LostLease::Deleted));
@@ -276,12 +288,12 @@ impl Elector {
             String::new(),
         );
         let opening =
-            tokio::time::timeout(self.lease.terms.renew_deadline, self.client.request_stream(request));
+            tokio::time::timeout(self.lease.election.renew_deadline, self.client.request_stream(request));
         let stream = match opening.await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
                 tracing::debug!(%error, "cannot watch the lease; reading it again after the retry period");
-                return tokio::time::sleep(self.lease.terms.retry_period).await;
+                return tokio::time::sleep(self.lease.election.retry_period).await;
             }
             Err(_) => return,
         };
@@ -296,7 +308,7 @@ impl Elector {
                 Ok(Ok(_)) if line.ends_with(b"\n") => {
                     serde_json::from_slice::<Value>(&line).unwrap_or_default()
                 }
-                Ok(_) => return tokio::time::sleep(self.lease.terms.retry_period).await,
+                Ok(_) => return tokio::time::sleep(self.lease.election.retry_period).await,
             };
             if !matches!(object["type"].as_str(), Some("ADDED" | "MODIFIED")) {
                 return;
@@ -310,7 +322,7 @@ impl Elector {
         }
     }
 
-    /// Reads the Lease and returns the action of this replica.
+    /// Reads the Lease, and decides what this replica does next.
     async fn read_and_decide(&mut self) -> Result<LeaseAction, LeaseError> {
         self.object = match self.call(Verb::Get, self.lease.path(), None).await {
             Ok(object) => Some(object),
@@ -332,7 +344,7 @@ impl Elector {
         Ok(())
     }
 
-    /// Creates or updates the Lease.
+    /// Creates or updates the Lease with this record. Returns the stored object.
     async fn put(&self, record: &LeaseRecord) -> Result<Value, LeaseError> {
         let (verb, path, mut object) = match &self.object {
             Some(object) => (Verb::Update, self.lease.path(), object.clone()),
@@ -360,10 +372,11 @@ impl Elector {
     async fn call(&self, verb: Verb, path: String, body: Option<&Value>) -> Result<Value, LeaseError> {
         let body = body.map(Value::to_string).unwrap_or_default();
         let calling = self.client.request_text(request(verb, path, JSON_MEDIA_TYPE, body));
-        let text = tokio::time::timeout(self.lease.terms.renew_deadline / 2, calling).await;
+        let text = tokio::time::timeout(self.lease.election.renew_deadline / 2, calling).await;
         Ok(serde_json::from_str(&text.map_err(|_| LeaseError::Timeout)??)?)
     }
 
+    /// The record in the Lease object that was last read or written.
     fn stored_record(&self) -> Option<LeaseRecord> {
         self.object.as_ref().map(|it| LeaseRecord::read(&it["spec"]))
     }
@@ -418,7 +431,7 @@ mod tests {
             namespace: "kube-system".into(),
             name: "muster-controller".into(),
             identity: "a".into(),
-            terms: LeaderElectionConfig::default(),
+            election: LeaderElectionConfig::default(),
         }
     }
 
@@ -480,12 +493,12 @@ mod tests {
             let (sender, mut applied) = mpsc::unbounded_channel();
             let serving = tokio::spawn(serve_lease(listener, renewal_delay, sender));
             let client = crate::client(kube::Config::new(url.parse().unwrap())).unwrap();
-            let terms = LeaderElectionConfig {
+            let election = LeaderElectionConfig {
                 duration: Duration::from_secs(4),
                 renew_deadline: Duration::from_secs(3),
                 retry_period: Duration::from_millis(50),
             };
-            let mut elector = Elector::new(client, Lease { terms, ..lease() }, Duration::from_secs(1));
+            let mut elector = Elector::new(client, Lease { election, ..lease() }, Duration::from_secs(1));
             elector.acquire(&Monitor::default()).await;
             assert_eq!(applied.recv().await.as_deref(), Some("a"));
             let done = CancellationToken::new();

@@ -9,27 +9,42 @@
 //! Controller::new(client, Options::default()).run(stop).await?;
 //! ```
 
+/// Sends the calls of controllers.
 mod call;
+/// The wall clock.
 mod clock;
+/// Detects a second controller that writes the same DaemonSets.
 mod conflict_detection;
+/// Runs a controller of the engine.
 mod controller_runner;
 mod daemonset;
 mod disruption;
 mod endpoints;
+/// The command `muster explain`.
 mod explain;
+/// Answers `/debug/explain`.
 mod explain_query;
 mod garbage_collector;
+/// Leader election.
 mod lease;
+/// Metrics and health checks.
 mod monitor;
 mod node_lifecycle;
+/// Pages of a list.
 mod paged_list;
+/// The command `muster plan`.
 mod plan;
 mod rate_limit;
+/// Reads objects for `muster explain` and `muster plan`.
 mod read;
+/// Lists and watches one kind.
 mod reflector;
+/// The command `muster controller release`.
 mod release;
+/// Builds HTTP requests.
 mod request;
 mod scheduler;
+/// Lets tests observe the DaemonSet controller.
 mod test_hooks;
 
 use std::fmt;
@@ -71,17 +86,19 @@ pub(crate) const CONTROLLER_NAME: &str = "muster-controller";
 /// Options of the DaemonSet controller.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// Settings of the controller's rules.
     pub settings: Settings,
     /// Namespaces whose DaemonSets are reconciled. Empty means all namespaces.
     pub namespaces: Vec<String>,
     /// Maximum number of DaemonSets that are reconciled concurrently.
     pub workers: usize,
+    /// Limits on the requests to the API server.
     pub limits: RateLimits,
     /// The Lease of the leader election. `None` if the controller runs without leader election.
     pub lease: Option<Lease>,
 }
 
-/// Default of [`Options::workers`], the maximum number of DaemonSets that are reconciled concurrently.
+/// Default of [`Options::workers`].
 pub const WORKERS: usize = 16;
 
 impl Default for Options {
@@ -99,7 +116,8 @@ impl Default for Options {
 /// Why the controller ended before `stop`.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerExit {
-    /// Another replica may be the leader. The process exits to be restarted, because its writes could conflict.
+    /// This replica is no longer the leader, and another replica may be. The process exits to be restarted, because its
+    /// writes could conflict.
     #[error("no longer the leader: {0}")]
     LostLease(LostLease),
     /// The API server's store was replaced, for example by a restore, so that the controller's cache is invalid.
@@ -126,7 +144,9 @@ pub struct Controller {
     client: Client,
     options: Options,
     monitor: Arc<Monitor>,
+    /// The queries that the controller answers.
     explain_queries: ExplainQueries,
+    /// Callback of a test. `None` outside of tests.
     observer: Option<PlanObserver>,
 }
 
@@ -136,14 +156,17 @@ impl fmt::Debug for Controller {
     }
 }
 
-/// The client, options and limits that are common to all runners of one replica.
+/// What all runners of one replica of the DaemonSet controller share: client, options, rate limiter, lease term and
+/// monitor.
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) options: Options,
     pub(crate) rate_limiter: RateLimiter,
+    /// The lease term, which limits the writes.
     pub(crate) term: Term,
     pub(crate) monitor: Arc<Monitor>,
     pub(crate) explain_queries: ExplainQueries,
+    /// Callback of a test. `None` outside of tests.
     observer: Option<PlanObserver>,
 }
 
@@ -167,12 +190,12 @@ impl Controller {
         }
     }
 
-    /// Answers these explain queries from the controller's in-memory state.
+    /// Sets the queries that the controller answers from its in-memory state.
     pub fn with_explain_queries(self, explain_queries: ExplainQueries) -> Self {
         Self { explain_queries, ..self }
     }
 
-    /// Reports each plan and call to `observer`.
+    /// Sets a callback of a test that is called for each plan and call.
     pub fn with_observer(self, observer: PlanObserver) -> Self {
         Self { observer: Some(observer), ..self }
     }
@@ -182,7 +205,8 @@ impl Controller {
         self.monitor.clone()
     }
 
-    /// Runs until `stop`. Then makes no new plan, finishes the plans that are being executed, and releases the lease.
+    /// Runs the controller until `stop`. Then it makes no new plan, finishes the plans that are being executed, and
+    /// releases the lease.
     ///
     /// With leader election, a standby replica lists and watches nothing, because a new leader must list everything
     /// anyway to see the writes of the previous leader.
@@ -214,7 +238,7 @@ impl Controller {
         }
     }
 
-    /// Runs the DaemonSet controller within a lease term.
+    /// Runs the DaemonSet controller until `stop`, with writes only within a lease term.
     async fn run_as_leader(self, term: Term, stop: &CancellationToken) -> Result<(), ControllerExit> {
         let Self { client, options, monitor, explain_queries, observer } = self;
         let rate_limiter = RateLimiter::new(options.limits);

@@ -20,28 +20,32 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-/// Upper bounds of the histogram buckets in seconds, from the latency of an idle API server to the timeout of a call.
+/// Upper bounds of the buckets of all duration histograms in seconds, from the latency of an idle API server to the
+/// timeout of a call.
 const DURATION_BUCKETS_S: [f64; 12] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
-/// Time without a heartbeat after which a runner counts as hung. An idle runner has a heartbeat every minute.
+/// Time without a call of [`Monitor::record_heartbeat`] after which the runners count as hung. An idle runner calls it
+/// every minute.
 const LIVENESS_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Lifecycle stage of a replica.
+/// Lifecycle stage of a replica of the DaemonSet controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
+    /// The replica has not read the Lease yet.
     Starting,
-    /// Another replica is the leader.
+    /// Another replica is the leader, and this replica is on standby.
     Following,
     /// This replica is the leader, and its caches are not synced.
     Listing,
     /// This replica is the leader, and its caches are synced.
     Working,
+    /// The replica finishes its plans and stops.
     Stopping,
 }
 
 /// Queue length, executing plans and cached objects of one runner. There is one runner for each namespace of
-/// `Options::namespaces`. The metrics are the sums over all runners.
+/// `Options::namespaces`. The metrics are sums over all runners.
 #[derive(Debug, Default)]
 pub(crate) struct RunnerLoad {
     /// Number of keys in the work queue.
@@ -52,29 +56,46 @@ pub(crate) struct RunnerLoad {
     pub(crate) objects: [i64; 4],
 }
 
-/// Health and metrics of the controller.
+/// Health and metrics of the DaemonSet controller.
 pub struct Monitor {
     registry: Registry,
+    /// Time at which the monitor was created.
     began: Instant,
+    /// The current stage.
     stage: Mutex<Stage>,
     /// Number of runners whose caches are not synced.
     unsynced: AtomicUsize,
-    /// Milliseconds from `began` to the last heartbeat of a runner.
+    /// Milliseconds from `began` to the last heartbeat of any runner.
     last_heartbeat_ms: AtomicU64,
+    /// Computes the metrics of each DaemonSet.
     collector: Arc<DaemonSetCollector>,
+    /// Metric `muster_looks_total`: reconciles by result.
     reconciles: Family<ReconcileLabels, Counter>,
+    /// Metric `muster_decisions_total`.
     decisions: Family<DecisionLabels, Counter>,
+    /// Metric `muster_calls_total`.
     calls: Family<CallLabels, Counter>,
+    /// Metric `muster_call_duration_seconds`.
     latency: Family<CallKind, Histogram>,
+    /// Metric `muster_queue_length`.
     queued: Gauge,
+    /// Metric `muster_queue_wait_seconds`.
     queue_wait: Histogram,
+    /// Metric `muster_busy_daemonsets`.
     executing: Gauge,
+    /// Metric `muster_cache_objects`.
     objects: Family<ResourceLabels, Gauge>,
+    /// Metric `muster_lists_total`.
     lists: Family<ResourceLabels, Counter>,
+    /// Metric `muster_watch_lag_seconds`.
     watch_lag: Histogram,
+    /// Metric `muster_leader`.
     leader: Gauge,
+    /// Metric `muster_events_dropped_total`.
     pub(crate) events_dropped: Counter,
+    /// Metric `muster_panics_total`.
     pub(crate) panics: Counter,
+    /// Metric `muster_rival_writes_total`.
     pub(crate) conflicting_writes: Counter,
 }
 
@@ -87,13 +108,16 @@ impl fmt::Debug for Monitor {
 /// Labels of the metric that counts reconciles.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReconcileLabels {
+    /// What the plan contains: `waits`, `nothing to do` or `plan`.
     result: &'static str,
 }
 
 /// Labels of the metric that counts the decisions of plans.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DecisionLabels {
+    /// The decision, such as `create pod`.
     what: &'static str,
+    /// The reason of the decision.
     why: &'static str,
 }
 
@@ -102,6 +126,7 @@ struct DecisionLabels {
 struct CallLabels {
     verb: &'static str,
     resource: &'static str,
+    /// `ok` or the kind of error.
     outcome: &'static str,
 }
 
@@ -119,6 +144,7 @@ struct ResourceLabels {
 }
 
 impl ResourceLabels {
+    /// The labels for a kind.
     fn of(kind: Kind) -> Self {
         Self { resource: resource(kind) }
     }
@@ -214,12 +240,16 @@ impl Monitor {
         (format.media_type(), format.encode(text))
     }
 
+    /// Whether the readiness check succeeds.
+    ///
     /// Rule: a replica is ready while another replica is the leader, or while its own caches are synced and it is not
     /// stopping.
     pub fn is_ready(&self) -> bool {
         matches!(self.stage(), Stage::Following | Stage::Working)
     }
 
+    /// Whether the liveness check succeeds.
+    ///
     /// Rule: a replica is alive unless its runners have had no heartbeat for five minutes. A replica without runners is
     /// alive.
     pub fn is_alive(&self) -> bool {
@@ -228,24 +258,25 @@ impl Monitor {
             || self.began.elapsed() < last_heartbeat + LIVENESS_TIMEOUT
     }
 
-    /// Sets the stage, and with it the metric `muster_leader`.
+    /// Sets the stage and the metric `muster_leader`.
     pub(crate) fn enter_stage(&self, stage: Stage) {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
         self.leader.set(matches!(stage, Stage::Listing | Stage::Working | Stage::Stopping).into());
         self.record_heartbeat();
     }
 
+    /// The current stage.
     pub(crate) fn stage(&self) -> Stage {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a heartbeat of a runner, which shows that the runner is not hung.
+    /// Records that a runner has completed a pass of its loop, and so is not hung.
     pub(crate) fn record_heartbeat(&self) {
         let at = self.began.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
         self.last_heartbeat_ms.store(at, Ordering::Relaxed);
     }
 
-    /// Enters the stage [`Stage::Listing`] with this number of runners, whose caches are not synced.
+    /// Enters the stage [`Stage::Listing`]. `runners` is the number of runners, none of whose caches is synced.
     pub(crate) fn begin_listing(&self, runners: usize) {
         self.unsynced.store(runners, Ordering::Relaxed);
         self.enter_stage(Stage::Listing);
@@ -271,7 +302,7 @@ impl Monitor {
         *before = now;
     }
 
-    /// Counts a list of all objects of a kind.
+    /// Counts one list of all objects of a kind.
     pub(crate) fn count_list(&self, kind: Kind) {
         self.lists.get_or_create(&ResourceLabels::of(kind)).inc();
     }
@@ -286,13 +317,14 @@ impl Monitor {
         self.watch_lag.observe(after.as_secs_f64());
     }
 
+    /// Counts a call by outcome, and observes its duration.
     pub(crate) fn observe_call(&self, kind: &CallKind, outcome: &'static str, took: Duration) {
         let CallKind { verb, resource } = *kind;
         self.calls.get_or_create(&CallLabels { verb, resource, outcome }).inc();
         self.latency.get_or_create(kind).observe(took.as_secs_f64());
     }
 
-    /// Counts a reconcile and the decisions of its plan.
+    /// Counts a reconcile and the decisions of its plan. `waited` is the time that the key was in the queue.
     pub(crate) fn observe_reconcile(&self, waited: Duration, plan: &Plan) {
         self.queue_wait.observe(waited.as_secs_f64());
         let result = match (&plan.waiting, plan.is_idle()) {
@@ -339,7 +371,7 @@ fn claim_reason(claim: &Claim) -> &'static str {
     }
 }
 
-/// Collector of the metrics that are computed at each scrape.
+/// Computes metrics at each scrape: the status counts of each DaemonSet, and the time since each watch delivered data.
 #[derive(Debug, Default)]
 struct DaemonSetCollector(Mutex<CollectedValues>);
 
@@ -353,12 +385,13 @@ struct CollectedValues {
 }
 
 impl DaemonSetCollector {
+    /// Locks the values.
     fn lock(&self) -> MutexGuard<'_, CollectedValues> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Name, help and value of a gauge.
+/// Name and help text of a gauge, and the function that reads its value.
 type CountMetric = (&'static str, &'static str, fn(&StatusCounts) -> i64);
 
 impl Collector for DaemonSetCollector {
@@ -399,6 +432,7 @@ impl Collector for DaemonSetCollector {
     }
 }
 
+/// The labels for a DaemonSet.
 fn daemonset_labels(key: &ObjectKey) -> DaemonSetLabels {
     DaemonSetLabels { namespace: key.namespace.to_string(), daemonset: key.name.to_string() }
 }

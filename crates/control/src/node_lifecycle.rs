@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller_runner::{RunnerConfig, run};
 
-/// Maximum number of calls in flight. An unreachable zone needs thousands of calls, which must not delay the calls
-/// about other nodes for long.
+/// Maximum number of calls of the node lifecycle controller in flight. An unreachable zone needs thousands of calls,
+/// which must not delay the calls about other nodes for long.
 const CALLS_IN_FLIGHT_MAX: usize = 32;
 
 /// Runs the node lifecycle controller until `stop`.

@@ -14,6 +14,7 @@ pub(crate) struct Page<'a> {
     items: Option<Vec<&'a RawValue>>,
 }
 
+/// The `metadata` of a list.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ListMeta {
@@ -34,13 +35,14 @@ impl<'a> Page<'a> {
         self.metadata.resource_version.parse().unwrap_or_default()
     }
 
-    /// The token of the next page. `None` after the last page.
+    /// The `continue` token of the next page. `None` on the last page.
     pub(crate) fn next_page_token(self) -> Option<String> {
         Some(self.metadata.r#continue).filter(|it| !it.is_empty())
     }
 }
 
-/// The query of a page. `selector` is a `labelSelector` or `fieldSelector` and its value.
+/// The URL query of a page. `selector` is `labelSelector` or `fieldSelector`, and its value. `page_token` is the
+/// `continue` token, `None` for the first page.
 pub(crate) fn page_query(selector: Option<(&str, &str)>, page_token: Option<&str>) -> String {
     let mut query = form_urlencoded::Serializer::new(format!("limit={PAGE_SIZE}"));
     for (name, value) in selector.into_iter().chain(page_token.map(|it| ("continue", it))) {

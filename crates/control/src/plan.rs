@@ -20,9 +20,11 @@ use crate::request::{JSON_MEDIA_TYPE, request};
 /// A DaemonSet from a manifest file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedSet {
+    /// The `apiVersion` of the manifest.
     api_version: String,
     namespace: String,
     name: String,
+    /// The manifest, with its namespace set.
     object: Value,
 }
 
@@ -35,7 +37,7 @@ pub enum ApplyMode {
     ServerSide { force: bool },
 }
 
-/// API versions that have a DaemonSet.
+/// API versions that have the kind DaemonSet. The first is the current one.
 const DAEMONSET_API_VERSIONS: [&str; 3] = ["apps/v1", "apps/v1beta2", "extensions/v1beta1"];
 
 /// Field manager of `kubectl apply`.
@@ -61,7 +63,8 @@ pub enum PlanError {
 }
 
 impl PlannedSet {
-    /// Parses a manifest. `namespace` is the default for a manifest without a namespace.
+    /// Checks that a manifest is a DaemonSet with a name. `namespace` is the default for a manifest without a
+    /// namespace.
     pub fn from_manifest(mut object: Value, namespace: &str) -> Result<Self, PlanError> {
         let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (kind, api_version) = (text("/kind"), text("/apiVersion"));
@@ -82,10 +85,12 @@ impl PlannedSet {
         Ok(Self { api_version, namespace, name, object })
     }
 
+    /// URL path of the collection of DaemonSets in the namespace.
     fn collection(&self) -> String {
         format!("/apis/{}/namespaces/{}/daemonsets", self.api_version, self.namespace)
     }
 
+    /// The permission to use this verb on DaemonSets of the namespace.
     fn permission<'a>(&'a self, verb: &'a str) -> Permission<'a> {
         Permission { verb, kind: Kind::Sets, namespace: Some(&self.namespace) }
     }
@@ -134,7 +139,8 @@ fn add_other_controller_note(snapshot: &mut Snapshot) {
     }
 }
 
-/// The DaemonSet that the API server would store, with defaults, as JSON.
+/// Applies the manifest as a dry run. Returns the DaemonSet that the API server would store, with defaults, as JSON.
+/// `live` is the existing DaemonSet.
 async fn dry_run_apply(
     client: &Client,
     planned: &PlannedSet,
@@ -183,8 +189,8 @@ async fn dry_run_apply(
     })
 }
 
-/// Shortens an error message of the API server. For an unknown field the message begins with the whole object. Then
-/// only the strict decoding error is kept.
+/// Shortens an error message of the API server. For an unknown field the message starts with the whole object, so only
+/// the strict decoding error at its end is kept.
 fn relevant_message(message: &str) -> String {
     const MESSAGE_CHARS_MAX: usize = 1000;
     let from = message.find("strict decoding error").unwrap_or(0);

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 /// Limits on the requests to the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimits {
-    /// Maximum number of calls in flight, over all DaemonSets. Each call may need a connection.
+    /// Maximum number of calls in flight, over all DaemonSets. Each call in flight may need a connection.
     pub calls: usize,
     /// Maximum average number of calls per second. `None` means no limit.
     pub qps: Option<u32>,
@@ -32,8 +32,8 @@ impl Default for RateLimits {
     }
 }
 
-/// While status calls wait, one of this number of calls is a status call. Other calls have priority, but status calls
-/// are not starved.
+/// While status calls wait, one of this number of calls is a status call. All others are other calls. So status calls
+/// have low priority, but are not starved.
 const STATUS_CALL_RATIO: u32 = 16;
 
 /// Limits the calls of all runners of one replica.
@@ -46,6 +46,7 @@ pub(crate) struct RateLimiter {
 /// The permits of a [`RateLimiter`], and the calls that wait for one.
 #[derive(Debug)]
 struct LimiterState {
+    /// Number of calls that may be sent now.
     free_permits: usize,
     /// Calls of [`Priority::Normal`] that wait for a permit.
     normal_waiters: VecDeque<oneshot::Sender<Permit>>,
@@ -73,7 +74,8 @@ impl RateLimiter {
         Self { state: Arc::new(Mutex::new(state)), limits }
     }
 
-    /// Waits until fewer than `RateLimits::calls` calls are in flight, then for the rate limit.
+    /// Waits until fewer than [`RateLimits::calls`] calls are in flight, and then until the rate limit allows another
+    /// call.
     pub(crate) async fn acquire(&self, priority: Priority) -> Permit {
         let waiting = {
             let mut state = self.lock();
@@ -115,6 +117,7 @@ impl RateLimiter {
         at.max(now)
     }
 
+    /// Locks the state.
     fn lock(&self) -> MutexGuard<'_, LimiterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

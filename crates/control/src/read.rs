@@ -11,9 +11,10 @@ use tokio::time::timeout;
 use crate::paged_list::{Page, page_query};
 use crate::request::{JSON_MEDIA_TYPE, collection, request};
 
-/// Timeout of one request.
-const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout of one request of `muster explain` or `muster plan`.
+const READ_REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// An error of any type.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why an object or list could not be read.
@@ -35,10 +36,12 @@ pub enum ReadError {
     Call { operation: String, source: Box<kube::Error> },
 }
 
-/// The permission that a read needs, for error messages.
+/// The permission that a request needs, for error messages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Permission<'a> {
+    /// The verb, as RBAC names it.
     pub(crate) verb: &'a str,
+    /// The kind of the objects.
     pub(crate) kind: Kind,
     /// The namespace of the objects. `None` for all namespaces.
     pub(crate) namespace: Option<&'a str>,
@@ -54,7 +57,7 @@ impl Permission<'_> {
         }
     }
 
-    /// The resource and its API group in words.
+    /// The resource and its API group in words, such as `daemonsets of the group apps`.
     fn resource(self) -> String {
         match self.kind.group() {
             "" => self.kind.plural().to_owned(),
@@ -63,14 +66,14 @@ impl Permission<'_> {
     }
 }
 
-/// Sends one request, without retries.
+/// Sends one request, without retries. Returns the body of the response.
 pub(crate) async fn send(
     client: &Client,
     permission: Permission<'_>,
     request: Request<Vec<u8>>,
 ) -> Result<String, ReadError> {
     let operation = permission.operation();
-    let response = timeout(CALL_TIMEOUT, client.request_text(request)).await;
+    let response = timeout(READ_REQUEST_TIMEOUT, client.request_text(request)).await;
     let response = response.map_err(|_| ReadError::Timeout { operation: operation.clone() })?;
     response.map_err(|error| {
         let kube::Error::Api(status) = error else {
@@ -87,6 +90,7 @@ pub(crate) async fn send(
     })
 }
 
+/// Reads the object or list at a URL path. Returns the body of the response.
 pub(crate) async fn get(
     client: &Client,
     permission: Permission<'_>,
@@ -95,7 +99,8 @@ pub(crate) async fn get(
     send(client, permission, request(Verb::Get, path, JSON_MEDIA_TYPE, String::new())).await
 }
 
-/// Calls `visit` for every object of a list. Only one page of the list is in memory at a time.
+/// Calls `visit` with the JSON of every object of a list. `field` is `labelSelector` or `fieldSelector`, and `selector`
+/// its value, which may be empty. Only one page of the list is in memory at a time.
 pub(crate) async fn for_each_object(
     client: &Client,
     kind: Kind,

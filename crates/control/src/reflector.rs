@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::paged_list::{Page, page_query};
 use crate::request::{ACCEPT_METADATA, ACCEPT_METADATA_LIST, JSON_MEDIA_TYPE, request};
 
-/// `timeoutSeconds` of a watch request.
+/// `timeoutSeconds` of a watch request, after which the server ends the watch.
 const WATCH_TIMEOUT_S: u64 = 290;
 /// Time without data after which a watch is reopened. The server sends at least a bookmark every minute, so a watch
 /// without data has a dead connection or a server without bookmarks.
@@ -40,11 +40,11 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 const BACKOFF_MIN: Duration = Duration::from_millis(250);
 /// Maximum backoff after a failure of a list or watch.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// Duration of a watch after which the watch counts as healthy and the backoff is reset.
+/// Duration after which a watch counts as healthy, so that the backoff is reset.
 const WATCH_HEALTHY_AFTER: Duration = Duration::from_secs(5);
 
-/// Time for which lists may return an older state than before, until the API server's store counts as replaced. An API
-/// server that only lags behind its store catches up sooner.
+/// Time for which lists may return an older state than before. After this time, the API server's store counts as
+/// replaced. An API server that only lags behind its store catches up sooner.
 const STORE_REPLACED_AFTER: Duration = Duration::from_secs(60);
 
 /// What a reflector sends to its controller: a whole list, or one watch event.
@@ -56,8 +56,9 @@ pub(crate) enum Delivery<F> {
     Watched(WatchEvent<F>),
 }
 
-/// Lists and watches one kind, and sends each delivery together with the index of the kind. Lists again whenever
-/// `relist` changes. Ends when the receiver is dropped, or when the API server's store was replaced.
+/// Lists and watches one kind, and sends each delivery together with `kind`, the index of the kind in
+/// [`Controller::watches`]. Lists again whenever `relist` changes. Ends when the receiver is dropped, or when the API
+/// server's store was replaced.
 pub(crate) async fn run_reflector<C: Controller<Fact: Send>>(
     client: Client,
     (kind, watch): (usize, Watch),
@@ -99,19 +100,22 @@ struct Reflector<C: Controller> {
     /// Index of the kind in [`Controller::watches`].
     kind: usize,
     watch: Watch,
+    /// Strings that several facts have in common.
     interner: Interner,
     /// URL path of the collection.
     path: String,
+    /// Where the deliveries are sent.
     sender: mpsc::Sender<(usize, Delivery<C::Fact>)>,
     /// Whether the server supports streaming lists (`sendInitialEvents`).
     supports_streaming_list: bool,
-    /// Time without data after which a streaming list is abandoned: [`LIST_IDLE_TIMEOUT`], shorter in tests.
+    /// Time without data after which a streaming list is abandoned: [`LIST_IDLE_TIMEOUT`], or less in tests.
     idle_timeout: Duration,
     /// The highest resource version that was received.
     newest_resource_version: u64,
-    /// The time since which lists have had a resource version below `newest_resource_version`.
+    /// The time since which lists have had a resource version below `newest_resource_version`. `None` if the last list
+    /// did not.
     stale_since: Option<Instant>,
-    /// Time after which the store counts as replaced: [`STORE_REPLACED_AFTER`], shorter in tests.
+    /// Time after which the store counts as replaced: [`STORE_REPLACED_AFTER`], or less in tests.
     store_replaced_after: Duration,
 }
 
@@ -125,7 +129,7 @@ enum ListWatchError {
     WatchError { code: i64, message: String },
     /// A request failed.
     Failed(kube::Error),
-    /// The server returned the resource version `shown`, which is lower than one before.
+    /// The server returned the resource version `shown`, which is lower than one that it returned before.
     StaleState { shown: u64 },
 }
 
@@ -163,6 +167,7 @@ where
         }
     }
 
+    /// Lists and watches until the receiver is dropped, or until the store was replaced.
     async fn run(mut self, mut relist: watch::Receiver<u64>) {
         let mut backoff = Backoff::default();
         loop {
@@ -302,6 +307,7 @@ where
         }
     }
 
+    /// Sends a whole list to the controller.
     async fn send_list(&mut self, facts: Vec<C::Fact>, resource_version: u64) -> Result<(), ListWatchError> {
         self.send(Delivery::Listed { facts, resource_version }).await?;
         let advanced = self.advance_to(resource_version);
@@ -343,6 +349,7 @@ where
         }
     }
 
+    /// Opens a watch with these query parameters.
     async fn open_watch(&self, options: &str) -> kube::Result<WatchLines> {
         let (path, common) =
             (&self.path, format!("allowWatchBookmarks=true&timeoutSeconds={WATCH_TIMEOUT_S}"));
@@ -355,8 +362,8 @@ where
         Ok(WatchLines { stream: Box::pin(stream), line: Vec::new() })
     }
 
-    /// Records a resource version that was received. The resource versions of one kind only increase, unless the store
-    /// was replaced.
+    /// Records a resource version that was received. Returns an error if it is lower than one before. The resource
+    /// versions of one kind only increase, unless the store was replaced.
     fn advance_to(&mut self, resource_version: u64) -> Result<(), ListWatchError> {
         if resource_version < self.newest_resource_version {
             return Err(ListWatchError::StaleState { shown: resource_version });
@@ -375,6 +382,7 @@ where
         }
     }
 
+    /// Sends a delivery to the controller.
     async fn send(&self, delivery: Delivery<C::Fact>) -> Result<(), ListWatchError> {
         self.sender.send((self.kind, delivery)).await.map_err(|_| ListWatchError::ReceiverDropped)
     }
@@ -385,25 +393,30 @@ fn skip_malformed<I>(path: &str, item: Result<I, Malformed>) -> Option<I> {
     item.map_err(|error| tracing::error!(path, %error, "skipping an object that cannot be decoded")).ok()
 }
 
-/// Whether a status code is a transient error of the server, after which the same watch can resume.
+/// Whether a status code is a transient error of the server, after which the watch can resume where it ended.
 fn is_transient(code: u16) -> bool {
     matches!(code, 429 | 500 | 502 | 503)
 }
 
-/// The response of a watch, which is read line by line.
+/// The response of a watch, read line by line.
 struct WatchLines {
     stream: Pin<Box<dyn AsyncBufRead + Send>>,
+    /// The line that was last read.
     line: Vec<u8>,
 }
 
 /// The result of waiting for the next line of a watch.
 enum NextLine<'a> {
+    /// A complete line, with its line break.
     Line(&'a [u8]),
+    /// The response has ended, or failed.
     End,
+    /// No complete line was received in time.
     Timeout,
 }
 
 impl WatchLines {
+    /// Reads the next line.
     async fn next(&mut self, idle_timeout: Duration) -> NextLine<'_> {
         self.line.clear();
         let mut reading = self.stream.read_until(b'\n', &mut self.line);
@@ -422,7 +435,7 @@ impl WatchLines {
     }
 }
 
-/// Exponential backoff with jitter.
+/// Exponential backoff with jitter. Holds the next delay.
 struct Backoff(Duration);
 
 impl Default for Backoff {
@@ -432,10 +445,12 @@ impl Default for Backoff {
 }
 
 impl Backoff {
+    /// Starts again with the minimum delay.
     fn reset(&mut self) {
         *self = Self::default();
     }
 
+    /// Waits for the delay, and doubles the next one.
     async fn wait(&mut self) {
         // A hasher's key is the only source of randomness in the standard library.
         let random = RandomState::new().build_hasher().finish() as u32;

@@ -27,10 +27,12 @@ use crate::{Context, Options};
 /// Maximum number of attempts to write the status of a DaemonSet, whose status another client may keep writing.
 const STATUS_WRITE_ATTEMPTS_MAX: usize = 5;
 
-/// The numbers of DaemonSets that were read and changed.
+/// How many DaemonSets `muster controller release` read and changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReleaseSummary {
+    /// Number of DaemonSets that were read.
     pub sets: usize,
+    /// Number of DaemonSets that had conditions to remove.
     pub changed: usize,
 }
 
@@ -53,9 +55,10 @@ pub enum ReleaseError {
 }
 
 /// Removes the conditions `Available`, `Progressing` and `Degraded` from the status of every DaemonSet, and nothing
-/// else. Calls `changed` for each DaemonSet that had such a condition. `leases` is the namespace and the name of the
-/// leader's Lease. Without a namespace, the Leases of that name in all namespaces are checked. With `None`, there is no
-/// check for a running leader.
+/// else. Calls `changed` for each DaemonSet that had such a condition.
+///
+/// `leases` is the namespace and the name of the leader's Lease, to check that no leader runs. Without a namespace, the
+/// Leases of that name in all namespaces are checked. With `None`, there is no check.
 pub async fn release(
     client: Client,
     leases: Option<(Option<&str>, &str)>,
@@ -91,7 +94,8 @@ pub async fn release(
     }
 }
 
-/// Returns an error if a leader holds a Lease of this name. A Lease is held until `renewTime` + `leaseDurationSeconds`.
+/// Returns an error if a leader holds the Lease of this name. A Lease is held until `renewTime` +
+/// `leaseDurationSeconds`.
 async fn check_no_leader(client: &Client, namespace: Option<&str>, name: &str) -> Result<(), ReleaseError> {
     let objects = match namespace {
         Some(namespace) => match get(client, lease::path(namespace, name)).await {
@@ -138,13 +142,15 @@ async fn list_page(
     Ok((sets.collect(), page.next_page_token()))
 }
 
+/// Reads the object or list at a URL path.
 async fn get(client: &Client, path: String) -> Result<String, ReleaseError> {
     let request = request(Verb::Get, path, JSON_MEDIA_TYPE, String::new());
     let response = tokio::time::timeout(CALL_TIMEOUT * 3, client.request_text(request)).await;
     Ok(response.map_err(|_| ReleaseError::Timeout)??)
 }
 
-/// Removes the conditions from the status of one DaemonSet. Returns whether the DaemonSet had such conditions.
+/// Removes the conditions from the status of one DaemonSet, and calls `changed` if there were any. Returns whether
+/// there were any.
 async fn clear_conditions(
     context: &Arc<Context>,
     mut set: Arc<Set>,

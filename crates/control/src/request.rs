@@ -16,7 +16,8 @@ pub(crate) const ACCEPT_METADATA: &str =
 pub(crate) const ACCEPT_METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// Builds a request with this `Accept` header. The body may be empty. The verb determines the media type of the body.
+/// Builds a request with this `Accept` header. The verb determines the HTTP method and the media type of the body,
+/// which may be empty.
 pub(crate) fn request(verb: Verb, path: String, accept: &str, body: String) -> Request<Vec<u8>> {
     let (method, media_type) = match verb {
         Verb::Get | Verb::List => (Method::GET, JSON_MEDIA_TYPE),

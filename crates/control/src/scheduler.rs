@@ -7,10 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller_runner::{RunnerConfig, run};
 
-/// Maximum number of calls in flight. The scheduler binds at most this number of pods concurrently.
+/// Maximum number of calls of the scheduler in flight, and so of pods that are bound concurrently.
 const CALLS_IN_FLIGHT_MAX: usize = 100;
 
-/// Binds pods to nodes, until `stop`.
+/// Runs the scheduler until `stop`.
 pub async fn run_scheduler(client: Client, stop: CancellationToken) {
     let config = RunnerConfig::new(SCHEDULER_NAME, CALLS_IN_FLIGHT_MAX);
     run(client, config, || async { Scheduler::default() }.boxed(), stop).await;

@@ -19,6 +19,7 @@ pub(crate) struct HashOrderedMap<K, V>(BTreeMap<(u64, K), V>);
 
 /// The key of a [`HashOrderedMap`]. Its hash is the same in every run.
 pub(crate) trait HashKey: Ord + Clone {
+    /// A hash of the key that is the same in every run.
     fn stable_hash(&self) -> u64;
 }
 
@@ -34,7 +35,7 @@ impl HashKey for ObjectKey {
     }
 }
 
-/// A deterministic hash of two names, for a pseudo-random order.
+/// A deterministic hash of two names, with which two names are put into a pseudo-random order.
 pub(crate) fn hash_pair(a: &str, b: &str) -> u64 {
     let hash = a.bytes().chain([0]).chain(b.bytes()).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -103,7 +104,8 @@ impl<K: HashKey, V> HashOrderedMap<K, V> {
         self.0.len()
     }
 
-    /// Full outer join of two maps. It takes linear time, because it iterates both maps in order and needs no lookups.
+    /// Joins two maps (full outer join). `make` computes the new value of each key from its value in either map. It
+    /// takes linear time, because both maps are iterated in order and no key is looked up.
     pub(crate) fn join<W, U>(
         &self,
         other: &HashOrderedMap<K, W>,
@@ -142,6 +144,7 @@ impl<K: HashKey, V> FromIterator<(K, V)> for HashOrderedMap<K, V> {
     }
 }
 
+/// The key as it is stored in the map: its hash, and the key itself.
 fn with_hash<K: HashKey>(key: &K) -> (u64, K) {
     (key.stable_hash(), key.clone())
 }

@@ -39,15 +39,18 @@ use serde_json::{Map, Value, json};
 
 use crate::daemonset::manifest::{self, HASH_LABEL};
 
+/// The parser.
 mod read;
+/// The printer.
 mod write;
 
 /// The state of a cluster: its API objects and the current time. The objects are complete enough for an API server to
 /// store them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct World {
-    /// Seconds since the scenario's epoch.
+    /// The current time, in seconds since [`EPOCH_S`].
     pub now: i64,
+    /// The DaemonSets.
     pub sets: Vec<Value>,
     pub nodes: Vec<Value>,
     pub pods: Vec<Value>,
@@ -57,7 +60,9 @@ pub struct World {
 /// A syntax error in a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
+    /// Line number, counted from one.
     pub line: usize,
+    /// The word with the error.
     pub word: String,
     pub problem: String,
 }
@@ -96,7 +101,7 @@ pub fn print(world: &World) -> String {
 
 // The grammar: the words of each kind of line.
 
-/// The kind of object that a line describes, or the current time.
+/// The first word of a line: the kind of object that the line describes, or the current time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineKind {
     Now,
@@ -106,21 +111,21 @@ enum LineKind {
     Rev,
 }
 
-/// Whether a keyword has a value, and how often it may occur on a line.
+/// Whether a keyword has a value, and whether it may occur several times on a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeywordArity {
-    /// The keyword has no value.
+    /// The keyword has no value, such as `ready`.
     Nothing,
-    /// The keyword has a value.
+    /// The keyword has a value, such as `on=n1`.
     One,
-    /// The keyword may have a value.
+    /// The keyword may have a value, such as `failed` or `failed=Evicted`.
     Maybe,
-    /// The keyword has a value and may occur several times.
+    /// The keyword has a value and may occur several times, such as `label=a:b`.
     Many,
 }
 use KeywordArity::{Many, Maybe, Nothing, One};
 
-/// The first words of lines.
+/// The first words of lines, which tell the kind of a line.
 const LINE_KEYWORDS: [(&str, LineKind); 5] = [
     ("now", LineKind::Now),
     ("set", LineKind::Set),
@@ -132,11 +137,11 @@ const LINE_KEYWORDS: [(&str, LineKind); 5] = [
 /// A keyword, and whether it has a value.
 type KeywordRule = (&'static str, KeywordArity);
 
-/// Keywords of all kinds of objects.
+/// Keywords that the lines of all kinds of objects may have.
 const COMMON_KEYWORDS: &[KeywordRule] =
     &[("made", One), ("deleting", Maybe), ("finalizer", Many), ("uid", One), ("rv", One)];
 
-/// Keywords of DaemonSets.
+/// Keywords of the line of a DaemonSet, in addition to [`COMMON_KEYWORDS`].
 const SET_KEYWORDS: &[KeywordRule] = &[
     ("ns", One),
     ("template", One),
@@ -159,7 +164,7 @@ const SET_KEYWORDS: &[KeywordRule] = &[
     ("template-generation", One),
 ];
 
-/// Keywords of nodes.
+/// Keywords of the line of a node, in addition to [`COMMON_KEYWORDS`].
 const NODE_KEYWORDS: &[KeywordRule] = &[
     ("label", Many),
     ("taint", Many),
@@ -171,7 +176,7 @@ const NODE_KEYWORDS: &[KeywordRule] = &[
     ("since", One),
 ];
 
-/// Keywords of pods.
+/// Keywords of the line of a pod, in addition to [`COMMON_KEYWORDS`].
 const POD_KEYWORDS: &[KeywordRule] = &[
     ("ns", One),
     ("of", One),
@@ -195,7 +200,7 @@ const POD_KEYWORDS: &[KeywordRule] = &[
     ("since", One),
 ];
 
-/// Keywords of revisions.
+/// Keywords of the line of a ControllerRevision, in addition to [`COMMON_KEYWORDS`].
 const REVISION_KEYWORDS: &[KeywordRule] = &[
     ("ns", One),
     ("of", One),
@@ -216,14 +221,14 @@ const EXCLUSIVE_KEYWORDS: &[&[&str]] = &[
     &["direct", "for"],
 ];
 
-/// Keywords that only a pod of a DaemonSet may have.
+/// Keywords that only the line of a pod of a DaemonSet may have.
 const DAEMON_POD_KEYWORDS: &[&str] =
     &["orphan", "for", "direct", "rev", "hash", "generation-label", "unlabel"];
 
 /// The value of the keywords `of=`, `hash=` and `tolerate=` that means "none".
 const NONE_VALUE: &str = "none";
 
-/// Names of the counts in `status=`, with the fields of a DaemonSet's status.
+/// Names of counts in the value of `status=`, each with the field of a DaemonSet's status.
 const STATUS_COUNTS: [(&str, &str); 7] = [
     ("current", "currentNumberScheduled"),
     ("misscheduled", "numberMisscheduled"),
@@ -234,7 +239,7 @@ const STATUS_COUNTS: [(&str, &str); 7] = [
     ("unavailable", "numberUnavailable"),
 ];
 
-/// Operators in `affinity=`, with the operators of a node selector requirement.
+/// Names of operators in the value of `affinity=`, each with the operator of a node selector requirement.
 const SELECTOR_OPERATORS: [(&str, &str); 6] = [
     ("in", "In"),
     ("not-in", "NotIn"),
@@ -244,9 +249,10 @@ const SELECTOR_OPERATORS: [(&str, &str); 6] = [
     ("lt", "Lt"),
 ];
 
+/// The effects that a taint can have.
 const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// Keywords of a node, with the status of its condition `Ready`.
+/// Keywords of the line of a node, each with the status of the node's condition `Ready`.
 const NODE_READY_STATUSES: [(&str, &str); 3] =
     [("ready", "True"), ("not-ready", "False"), ("unknown", "Unknown")];
 
@@ -257,14 +263,17 @@ struct TaintText<'a> {
     key: &'a str,
     value: Option<&'a str>,
     effect: Option<&'a str>,
-    /// The time of a taint, or the `tolerationSeconds` of a toleration.
+    /// The number after `@`: the `timeAdded` of a taint in seconds since [`EPOCH_S`], or the `tolerationSeconds` of a
+    /// toleration.
     at: Option<i64>,
 }
 
 impl<'a> TaintText<'a> {
+    /// The notation, for error messages.
     const FORMAT: &'static str =
         "KEY[=VALUE]:EFFECT[@SECONDS] with EFFECT one of: NoSchedule, PreferNoSchedule, NoExecute";
 
+    /// Parses the notation.
     fn read(text: &'a str) -> Option<TaintText<'a>> {
         let (text, at) = match text.rsplit_once('@') {
             Some((text, at)) => (text, Some(at.parse::<i32>().ok()?.into())),
@@ -282,6 +291,7 @@ impl<'a> TaintText<'a> {
         (!key.is_empty()).then_some(TaintText { key, value, effect, at })
     }
 
+    /// The notation of a taint object.
     fn of_taint(taint: &'a Value) -> TaintText<'a> {
         TaintText {
             key: text_at(taint, "/key"),
@@ -291,6 +301,7 @@ impl<'a> TaintText<'a> {
         }
     }
 
+    /// The notation of a toleration object.
     fn of_toleration(toleration: &'a Value) -> TaintText<'a> {
         TaintText {
             key: toleration["key"].as_str().filter(|it| !it.is_empty()).unwrap_or("*"),
@@ -313,20 +324,27 @@ impl fmt::Display for TaintText<'_> {
     }
 }
 
+/// JSON pointer to the name of an object.
 const NAME_POINTER: &str = "/metadata/name";
+/// JSON pointer to the namespace of an object.
 const NAMESPACE_POINTER: &str = "/metadata/namespace";
+/// JSON pointer to the UID of an object.
 const UID_POINTER: &str = "/metadata/uid";
+/// Annotation of a DaemonSet with its `templateGeneration`.
 const TEMPLATE_GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
 /// Waiting reason of a container that crashed. The phase of its pod is Running.
 const CRASHED_REASON: &str = "CrashLoopBackOff";
 /// Waiting reason of the container of a pod that is starting.
 const STARTING_REASON: &str = "ContainerCreating";
+/// JSON pointer, in a pod's spec, to the terms of required node affinity.
 const REQUIRED_TERMS_POINTER: &str =
     "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
-/// Keywords that only a pod on a node may have.
+/// Keywords that only the line of a pod that is bound to a node may have.
 const BOUND_POD_KEYWORDS: &[&str] = &["ready", "unready", "waiting", "since"];
 
+/// The DaemonSet to which a pod or revision belongs.
+///
 /// Rule: a pod or revision belongs to the DaemonSet that owns it. An object without a controller belongs to the
 /// DaemonSet whose image it runs, or whose selector matches it.
 fn set_of<'w>(object: &Value, world: &'w World) -> Option<&'w Value> {
@@ -350,11 +368,12 @@ fn set_of<'w>(object: &Value, world: &'w World) -> Option<&'w Value> {
     })
 }
 
+/// The owner reference with `controller: true`.
 fn controller_reference(object: &Value) -> Option<&Value> {
     list_at(object, "/metadata/ownerReferences").iter().find(|it| it["controller"] == true)
 }
 
-/// Name and number of the image of a DaemonSet, a pod or a ControllerRevision.
+/// Name and number in the image `NAME:N` of the first container of a DaemonSet, a pod or a ControllerRevision.
 fn image_of(object: &Value) -> Option<(&str, i64)> {
     ["", "/spec/template", "/data/spec/template"]
         .iter()
@@ -363,10 +382,13 @@ fn image_of(object: &Value) -> Option<(&str, i64)> {
         .and_then(|(name, number)| Some((name, number.parse().ok()?)))
 }
 
+/// The number N of a DaemonSet's template, from its image `NAME:N`.
 fn template_number(set: &Value) -> i64 {
     image_of(set).map_or(1, |it| it.1)
 }
 
+/// Template N of a DaemonSet.
+///
 /// Rule: template N is the template of the DaemonSet with image number N.
 fn template_of(set: &Value, number: i64) -> Value {
     let mut template = set["spec"]["template"].clone();
@@ -381,14 +403,18 @@ fn template_of(set: &Value, number: i64) -> Value {
     template
 }
 
+/// A template with only the image `NAME:N`.
 fn bare_template(name: &str, number: i64) -> Value {
     json!({"metadata": {}, "spec": {"containers": containers_json(name, number)}})
 }
 
+/// The `containers` with the image `NAME:N`.
 fn containers_json(name: &str, number: i64) -> Value {
     json!([{"name": name, "image": format!("{name}:{number}")}])
 }
 
+/// The hash label that a pod of template `number` has by default.
+///
 /// Rule: the hash label of a pod is that of the DaemonSet's revision with the same template. If there is no such
 /// revision, the hash is computed.
 fn default_hash(set: &Value, number: i64, world: &World) -> String {
@@ -403,15 +429,18 @@ fn default_hash(set: &Value, number: i64, world: &World) -> String {
     }
 }
 
+/// The hash that the controller computes for a template. `set` provides the `collisionCount`.
 fn computed_hash(set: Option<&Value>, template: &Value) -> String {
     let collisions = set.and_then(|it| it["status"]["collisionCount"].as_i64());
     manifest::revision_hash(template, collisions.and_then(|it| it.try_into().ok()))
 }
 
+/// The value of the hash label. Empty if the object does not have the label.
 fn hash_label(object: &Value) -> &str {
     object["metadata"]["labels"][HASH_LABEL].as_str().unwrap_or_default()
 }
 
+/// The UID of an object whose line has no `uid=`.
 fn default_uid(kind: LineKind, namespace: Option<&str>, name: &str) -> String {
     let letter = match kind {
         LineKind::Now | LineKind::Set => 'u',
@@ -425,42 +454,51 @@ fn default_uid(kind: LineKind, namespace: Option<&str>, name: &str) -> String {
     }
 }
 
+/// The creation time of an object, in seconds since [`EPOCH_S`].
 fn created_second(object: &Value) -> i64 {
     parse_timestamp(text_at(object, "/metadata/creationTimestamp")).unwrap_or(0)
 }
 
+/// The `lastTransitionTime` of a condition, in seconds since [`EPOCH_S`].
 fn transition_second(condition: &Value) -> i64 {
     parse_timestamp(text_at(condition, "/lastTransitionTime")).unwrap_or(0)
 }
 
+/// The condition `Ready` of a node or pod.
 fn ready_condition(object: &Value) -> Option<&Value> {
     list_at(object, "/status/conditions").iter().find(|it| text_at(it, "/type") == "Ready")
 }
 
 // JSON access that never panics.
 
+/// The string at a JSON pointer. Empty if there is none.
 fn text_at<'a>(value: &'a Value, at: &str) -> &'a str {
     value.pointer(at).and_then(Value::as_str).unwrap_or_default()
 }
 
+/// The list at a JSON pointer. Empty if there is none.
 fn list_at<'a>(value: &'a Value, at: &str) -> &'a [Value] {
     value.pointer(at).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
+/// A copy of the object at a JSON pointer. Empty if there is none.
 fn fields_at(value: &Value, at: &str) -> Map<String, Value> {
     value.pointer(at).and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
+/// The object at a JSON pointer, to be changed.
 fn object_mut<'a>(value: &'a mut Value, at: &str) -> Option<&'a mut Map<String, Value>> {
     value.pointer_mut(at).and_then(Value::as_object_mut)
 }
 
+/// Sets a field if it has a value.
 fn put_field(fields: &mut Map<String, Value>, key: &str, value: Option<impl Into<Value>>) {
     if let Some(value) = value {
         fields.insert(key.to_string(), value.into());
     }
 }
 
+/// Sets a field of the object at a JSON pointer, if there is such an object.
 fn put_field_at(value: &mut Value, at: &str, key: &str, new: impl Into<Value>) {
     if let Some(fields) = object_mut(value, at) {
         fields.insert(key.to_string(), new.into());
@@ -481,6 +519,7 @@ fn one_word(text: &str) -> String {
     text.replace(char::is_whitespace, "_")
 }
 
+/// Joins the names in a table of keywords, for error messages.
 fn keyword_names<T>(table: &[(&str, T)]) -> String {
     table.iter().map(|it| it.0).collect::<Vec<_>>().join(", ")
 }

@@ -23,14 +23,17 @@ use tokio::time::Instant;
 /// Timeout of the write of one Event.
 const EVENT_WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Minimum interval between two warnings about a full queue, because a full queue may drop thousands of Events at once.
+/// Minimum interval between two log messages about a full queue, because a full queue may drop thousands of Events at
+/// once.
 const WARNING_INTERVAL_MIN: Duration = Duration::from_secs(10);
 
+/// Media type of JSON.
 const JSON_MEDIA_TYPE: &str = "application/json";
 
 /// The reporter of Events. Upstream: `v1.EventSource`.
 #[derive(Debug, Clone)]
 pub struct EventSource {
+    /// Name of the component that reports the Events.
     pub component: &'static str,
     /// Name of the node on which the component runs. Empty for a controller.
     pub host: String,
@@ -46,10 +49,11 @@ impl EventSource {
 /// Queues Events, which are then written to the API server.
 #[derive(Debug, Clone)]
 pub struct EventRecorder {
+    /// The queue of Events to write.
     sender: mpsc::Sender<EventRecord>,
-    /// Metric that counts the Events that were not written.
+    /// Metric that counts the Events that were not written, for any reason.
     dropped: Counter,
-    /// Number of Events that were dropped since the last warning because the queue was full.
+    /// Number of Events that were dropped because the queue was full, since that was last logged.
     rejected: Arc<AtomicU64>,
 }
 
@@ -72,7 +76,7 @@ impl EventRecorder {
         (recorder, writer.run(queue))
     }
 
-    /// Queues an Event, or drops it if the queue is full.
+    /// Queues an Event. If the queue is full, the Event is dropped.
     pub fn record(&self, record: EventRecord) {
         if let Err(rejected) = self.sender.try_send(record) {
             self.dropped.inc();
@@ -87,11 +91,14 @@ impl EventRecorder {
 struct EventWriter {
     client: Client,
     source: EventSource,
+    /// Metric that counts the Events that were not written, for any reason.
     dropped: Counter,
+    /// Number of Events that were dropped because the queue was full, since that was last logged.
     rejected: Arc<AtomicU64>,
 }
 
 impl EventWriter {
+    /// Writes the queued Events until all recorders are dropped.
     async fn run(self, mut queue: mpsc::Receiver<EventRecord>) {
         let mut correlator = EventCorrelator::default();
         let mut warned_at: Option<Instant> = None;
@@ -115,7 +122,7 @@ impl EventWriter {
         }
     }
 
-    /// Writes one Event, with retries. The error is a message.
+    /// Writes one Event, with retries. The error is the message of the last failure.
     async fn write(&self, mut event: EventWrite<'_>) -> Result<(), String> {
         loop {
             let (verb, path, body) = event.request(self.source.component, &self.source.host);
@@ -147,6 +154,7 @@ fn event_request(verb: Verb, path: &str, body: String) -> Request<Vec<u8>> {
     request.body(body.into_bytes()).expect("names of objects make valid paths")
 }
 
+/// The current wall-clock time.
 fn now() -> Time {
     Time::from_micros(Timestamp::now().as_microsecond())
 }

@@ -18,9 +18,11 @@ const PRIVATE_DIR_MODE: u32 = 0o700;
 /// Suffix of the temporary files that [`write_private_file`] creates.
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// Suffix of the temporary files that earlier versions of Muster created. Their names were not random.
+/// Suffix of the temporary files of earlier versions of Muster, which appended it to the name of the file.
 const OLD_TEMPORARY_SUFFIX: &str = ".new";
 
+/// Writes a file with mode 0600, and replaces an existing file atomically.
+///
 /// Rule: a private file is created under a random name with O_EXCL, O_NOFOLLOW and mode 0600, synced, and only then
 /// renamed to its final name. A file or a symbolic link that another user placed there is replaced, never opened.
 pub fn write_private_file(path: &Path, content: &[u8]) -> io::Result<()> {
@@ -69,6 +71,7 @@ pub fn open_private_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Options that open a file for reading and writing with O_NOFOLLOW and, if it is created, mode 0600.
 fn private_open_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).expect("a flag of open(2) is an int");
@@ -76,14 +79,15 @@ fn private_open_options() -> OpenOptions {
     options
 }
 
-/// Result of [`make_private_dir`]: whether the directory was private before the call.
+/// Result of [`make_private_dir`]: who had access to the directory before the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirPrivacy {
-    /// The directory was already private.
+    /// Only the user of the process had access.
     Private,
-    /// Other users could access the directory. `mode` was its mode before the call; it is 0700 now.
+    /// Other users had access. `mode` was the mode of the directory before the call. Its mode is 0700 now.
     Repaired { mode: u32 },
-    /// The directory belongs to another user, who could replace every file in it. `owner` is the ID of that user.
+    /// The directory belongs to another user, who could replace every file in it. `owner` is the Unix user ID of that
+    /// user. The directory was not changed.
     Foreign { owner: u32 },
 }
 
@@ -92,6 +96,8 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PRIVATE_DIR_MODE).create(path)
 }
 
+/// Gives only the user of the process access to a directory.
+///
 /// Rule: a data directory belongs to the user of the process, and only that user may access it. A wider mode is changed
 /// to 0700. A directory of another user is not changed, and [`DirPrivacy::Foreign`] is returned.
 pub fn make_private_dir(path: &Path) -> io::Result<DirPrivacy> {
@@ -107,8 +113,8 @@ pub fn make_private_dir(path: &Path) -> io::Result<DirPrivacy> {
     Ok(DirPrivacy::Repaired { mode })
 }
 
-/// Removes the temporary files that a killed process left in a directory. No other process may write private files
-/// there during the call.
+/// Removes the temporary files that killed processes left in a directory. No other process may write private files in
+/// the directory during the call, because its temporary files would be removed.
 pub fn remove_temporary_files(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -120,6 +126,7 @@ pub fn remove_temporary_files(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// A random name for the temporary file of `name`: a dot, `name`, a dot, 16 hexadecimal digits and `.tmp`.
 fn temporary_file_name(name: &OsStr) -> PathBuf {
     let mut temporary = OsStr::new(".").to_owned();
     temporary.push(name);
@@ -127,6 +134,7 @@ fn temporary_file_name(name: &OsStr) -> PathBuf {
     temporary.into()
 }
 
+/// Whether `name` is the name of a temporary file, of this or an earlier version of Muster.
 fn is_temporary_file(name: &OsStr, dir: &Path) -> bool {
     let Some(name) = name.to_str() else { return false };
     if let Some(of) = name.strip_suffix(OLD_TEMPORARY_SUFFIX) {

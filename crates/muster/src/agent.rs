@@ -26,9 +26,9 @@ use crate::duration_flag;
 use crate::signals::TerminationSignals;
 use crate::sim_node::{parse_label, parse_taint};
 
-/// Interval at which the agent checks that the runtime has its sandbox (pause) image, and the interval of retries after
-/// a failed check.
+/// Interval at which the agent checks that the runtime has its sandbox (pause) image.
 const SANDBOX_IMAGE_CHECK_INTERVAL: Duration = Duration::from_secs(600);
+/// Interval at which a failed check or import of the sandbox image is retried.
 const SANDBOX_IMAGE_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Run this machine as a node: join the cluster and run the pods bound to it, until Ctrl-C or SIGTERM
@@ -207,6 +207,7 @@ impl EvictionAndGcFlags {
     }
 }
 
+/// Runs the agent until a signal.
 pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<()> {
     if !local_node::is_root() {
         bail!("nodes that run containers need root: use sudo");
@@ -233,6 +234,8 @@ pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<()> {
     }
 }
 
+/// Joins the cluster and runs the node until a signal. The first signal cancels `graceful_stop`, and the second cancels
+/// `stop`.
 async fn run_node(
     args: &AgentArgs,
     graceful_stop: &CancellationToken,
@@ -269,7 +272,7 @@ async fn run_node(
         ca: ca_source,
         address,
     };
-    net::reach_server(&args.server).await;
+    net::accept_api_server(&args.server).await;
     let joined = tokio::select! {
         () = graceful_stop.cancelled() => return Ok(()),
         joined = JoinedNode::join(&join_options) => joined?,
@@ -372,6 +375,7 @@ async fn ensure_sandbox_image_periodically(runtime: Arc<Cri>, stop: Cancellation
     }
 }
 
+/// The node's configuration from the flags.
 fn node_config(args: &AgentArgs, name: String, address: IpAddr) -> anyhow::Result<Config> {
     Ok(Config {
         name,
@@ -414,8 +418,8 @@ fn hostname() -> anyhow::Result<String> {
     Ok(name.trim().to_lowercase())
 }
 
-/// The local address from which this machine reaches the server, as selected by the kernel's routing table. No packet
-/// is sent.
+/// The local address from which this machine reaches the server, as the kernel's routing table selects it. No packet is
+/// sent.
 fn local_address_towards(server: &str) -> anyhow::Result<IpAddr> {
     let uri: Option<Uri> = server.parse().ok();
     let host = uri.as_ref().and_then(Uri::host).map(|it| it.trim_matches(['[', ']']));
@@ -435,6 +439,7 @@ fn local_address_towards(server: &str) -> anyhow::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
+/// Parses the path of a Unix socket, with or without `unix://`.
 pub(crate) fn parse_runtime_socket(text: &str) -> anyhow::Result<PathBuf> {
     let path = text.strip_prefix("unix://").unwrap_or(text);
     if !Path::new(path).is_absolute() {
@@ -449,6 +454,7 @@ fn parse_cidr(text: &str) -> anyhow::Result<Range> {
     Range::parse(text).with_context(|| format!("{text:?} is not an IPv4 CIDR range such as 192.0.2.0/24"))
 }
 
+/// Parses `FROM=TO`.
 fn parse_path_mapping(text: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
     match text.split_once('=') {
         Some((from, to)) if Path::new(from).is_absolute() && Path::new(to).is_absolute() => {
@@ -458,6 +464,7 @@ fn parse_path_mapping(text: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
     }
 }
 
+/// Parses an eviction signal and a duration, such as `memory.available=1m`.
 fn parse_signal_duration(text: &str) -> anyhow::Result<(String, Duration)> {
     let Some((signal, time)) = text.split_once('=') else {
         bail!("{text:?} is not SIGNAL=TIME, such as memory.available=1m");

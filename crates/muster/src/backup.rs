@@ -49,6 +49,7 @@ pub(crate) struct RestoreArgs {
     file: PathBuf,
 }
 
+/// Executes `muster backup`.
 pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     if !muster_server::has_store(&args.data_dir) {
         bail!("{} has no state to back up: choose another --data-dir", args.data_dir.display());
@@ -62,6 +63,7 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Executes `muster restore`.
 pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
     let _lock = lock(&args.data_dir)?;
     if muster_server::has_store(&args.data_dir) && !args.replace {

@@ -75,12 +75,16 @@ struct RevokeCertificatesArgs {
 /// The server's record of a client certificate that it issued.
 struct CertificateRecord {
     serial: String,
+    /// User name in the certificate.
     subject: String,
     groups: String,
+    /// Time of issue.
     issued: String,
+    /// Time of expiry.
     not_after: String,
 }
 
+/// Executes `muster cert`.
 pub(crate) async fn run(args: CertArgs) -> anyhow::Result<()> {
     match args.command {
         CertCommand::List(args) => list_certificates(args).await,
@@ -88,6 +92,7 @@ pub(crate) async fn run(args: CertArgs) -> anyhow::Result<()> {
     }
 }
 
+/// Executes `muster cert list`.
 async fn list_certificates(args: ListCertificatesArgs) -> anyhow::Result<()> {
     let client = args.administrator.connect().await?.client;
     let revoked = read_revocation_list(&client).await?.and_then(|it| it.data).unwrap_or_default();
@@ -100,6 +105,7 @@ async fn list_certificates(args: ListCertificatesArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Executes `muster cert revoke`.
 async fn revoke_certificates(args: RevokeCertificatesArgs) -> anyhow::Result<()> {
     let connected = args.administrator.connect().await?;
     let recorded = issued_certificates(&connected.client).await?;
@@ -145,7 +151,8 @@ async fn revoke_certificates(args: RevokeCertificatesArgs) -> anyhow::Result<()>
     Ok(())
 }
 
-/// The time at which a recorded certificate was revoked, either by its serial number or by its user.
+/// The time at which a recorded certificate was revoked, by its serial number or for all certificates of its user.
+/// `revoked` is the revocation list.
 fn revoked_at(revoked: &BTreeMap<String, String>, it: &CertificateRecord) -> Option<String> {
     if let Some(entry) = revoked.get(&format!("certificate.{}", it.serial)) {
         return Some(json_string_field(entry, "revokedAt"));

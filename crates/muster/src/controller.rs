@@ -152,6 +152,7 @@ struct ReleaseArgs {
 #[derive(Debug, Clone, Copy)]
 struct MetricsAddr(Option<SocketAddr>);
 
+/// Parses `ADDR:PORT` or `off`.
 fn parse_metrics_addr(text: &str) -> anyhow::Result<MetricsAddr> {
     match text {
         "off" => Ok(MetricsAddr(None)),
@@ -171,6 +172,7 @@ impl ControllerArgs {
     }
 }
 
+/// Executes `muster controller` or `muster controller release`.
 pub(crate) async fn run(args: ControllerArgs) -> anyhow::Result<()> {
     match args.command {
         None => args.run.run_controller().await,
@@ -179,6 +181,7 @@ pub(crate) async fn run(args: ControllerArgs) -> anyhow::Result<()> {
 }
 
 impl RunControllerArgs {
+    /// Runs the DaemonSet controller until a signal or a failure.
     async fn run_controller(self) -> anyhow::Result<()> {
         // Registered before anything is started, so that no signal is lost.
         let mut signals = TerminationSignals::register()?;
@@ -219,6 +222,7 @@ impl RunControllerArgs {
         ended
     }
 
+    /// The controller's options from the flags.
     fn controller_options(&self, config: &Config) -> anyhow::Result<Options> {
         let binding = if self.binding == "direct" { Binding::Direct } else { Binding::Scheduler };
         let settings = Settings { burst: usize::from(self.burst), conditions: self.conditions, binding };
@@ -227,7 +231,7 @@ impl RunControllerArgs {
             qps: (self.kube_api_qps != 0).then_some(self.kube_api_qps),
             burst: self.kube_api_burst,
         };
-        let terms = LeaderElectionConfig {
+        let election = LeaderElectionConfig {
             duration: self.leader_elect_lease_duration,
             renew_deadline: self.leader_elect_renew_deadline,
             retry_period: self.leader_elect_retry_period,
@@ -237,12 +241,13 @@ impl RunControllerArgs {
             namespaces: self.namespaces.clone(),
             workers: usize::from(self.workers),
             limits,
-            lease: if self.leader_elect { Some(self.lease.lease_settings(config, terms)?) } else { None },
+            lease: if self.leader_elect { Some(self.lease.lease_settings(config, election)?) } else { None },
         })
     }
 }
 
 impl ReleaseArgs {
+    /// Removes the conditions of `muster controller` from the status of every DaemonSet.
     async fn remove_conditions(self) -> anyhow::Result<()> {
         let config = self.cluster.client_config().await?;
         let lease = self.lease.lease_settings(&config, LeaderElectionConfig::default())?;
@@ -268,12 +273,13 @@ impl LeaseFlags {
         self.leader_elect_resource_namespace.clone().or_else(own)
     }
 
-    fn lease_settings(&self, config: &Config, terms: LeaderElectionConfig) -> anyhow::Result<Lease> {
+    /// Name, namespace and timings of the Lease for leader election. `election` has the timings.
+    fn lease_settings(&self, config: &Config, election: LeaderElectionConfig) -> anyhow::Result<Lease> {
         let lease = Lease {
             namespace: self.lease_namespace(config).unwrap_or_else(|| "kube-system".to_owned()),
             name: self.leader_elect_resource_name.clone(),
             identity: format!("{}_{}", hostname(), Uuid::new_v4()),
-            terms,
+            election,
         };
         match lease.validation_error() {
             Some(problem) => bail!(problem),
@@ -282,8 +288,8 @@ impl LeaseFlags {
     }
 }
 
-/// The hostname, which in a pod is the pod's name. It makes the holder identity of the Lease readable. A UUID, added by
-/// the caller, makes the identity unique.
+/// The hostname, which in a pod is the pod's name. The holder identity of the Lease begins with it, so that users
+/// recognize the holder. The caller adds a UUID, so that the identity is unique.
 fn hostname() -> String {
     let named =
         std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| std::env::var("HOSTNAME").ok());
@@ -291,6 +297,7 @@ fn hostname() -> String {
 }
 
 impl KubeconfigFlags {
+    /// The client configuration of the cluster that the flags select.
     pub(crate) async fn client_config(&self) -> anyhow::Result<Config> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         match &self.kubeconfig {

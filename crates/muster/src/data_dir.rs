@@ -41,8 +41,8 @@ pub(crate) struct DataDirLock {
 }
 
 impl DataDirLock {
-    /// Waits until the lock file is removed or replaced, and returns an error. A second process could then lock the
-    /// directory.
+    /// Waits until the lock file is removed or replaced, and returns an error, because a second process could then lock
+    /// the directory.
     pub(crate) async fn wait_until_lost(&self) -> anyhow::Error {
         while self.is_held() {
             tokio::time::sleep(LOCK_CHECK_INTERVAL).await;
@@ -53,6 +53,7 @@ impl DataDirLock {
         )
     }
 
+    /// Whether the path of the lock file still refers to the locked file.
     fn is_held(&self) -> bool {
         let identity = |it: fs::Metadata| (it.dev(), it.ino());
         match (self.file.metadata(), fs::metadata(&self.path)) {
@@ -64,6 +65,8 @@ impl DataDirLock {
     }
 }
 
+/// Creates the data directory if it is missing, and locks it.
+///
 /// Rule: only one process at a time uses a data directory, because two processes would write the same files. The
 /// directory must be empty or an earlier data directory, so that files of other programs are not mixed in. Only the
 /// user who runs the process may access the directory.
@@ -123,6 +126,7 @@ pub(crate) struct DownArgs {
     data_dir: PathBuf,
 }
 
+/// Executes `muster down`.
 pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
     let dir = &args.data_dir;
     if !dir.join("lock").exists() {
@@ -150,8 +154,8 @@ pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
     }
 }
 
-/// `muster down` for a data directory that was deleted. The mounts, namespaces and cgroups of its nodes are found by
-/// the path of the directory.
+/// Executes `muster down` for a data directory that was deleted. The mounts, namespaces and cgroups of its nodes are
+/// found by the path of the directory.
 async fn clean_up_without_data_dir(dir: &Path) -> anyhow::Result<()> {
     if local_node::find_leftovers(dir)?.0.is_empty() {
         bail!("{} is not the data directory of a `muster up`: choose another --data-dir", dir.display());
@@ -167,6 +171,7 @@ async fn clean_up_without_data_dir(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Removes the real nodes of the data directory from this machine, and prints what was removed.
 async fn remove_local_nodes(dir: &Path) -> anyhow::Result<()> {
     let pods = local_node::count_running_pods(dir).await;
     if 0 < pods {
@@ -193,8 +198,7 @@ fn open_lock_file(dir: &Path) -> io::Result<File> {
     muster_files::open_private_file(&dir.join("lock"))
 }
 
-/// The process that holds the lock, formatted as ` (process PID)` for an error message, or the empty string if the
-/// process is unknown.
+/// The process that holds the lock, as ` (process PID)` for an error message. Empty if the process is unknown.
 fn holder_for_message(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.rewind().and_then(|()| file.take(20).read_to_string(&mut text));
@@ -204,6 +208,7 @@ fn holder_for_message(file: &mut File) -> String {
     }
 }
 
+/// The error for a data directory that cannot be created or locked, with a remedy.
 fn data_dir_error(dir: &Path, error: &io::Error) -> anyhow::Error {
     let dir = dir.display();
     match error.kind() {

@@ -38,6 +38,7 @@ pub(crate) struct EncryptArgs {
     decrypt: bool,
 }
 
+/// Executes `muster encrypt`.
 pub(crate) fn run(args: &EncryptArgs) -> anyhow::Result<()> {
     let dir = &args.data_dir;
     if !dir.join("muster.db").exists() {
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &EncryptArgs) -> anyhow::Result<()> {
         let Some(keys) = found else {
             bail!("no keys in {}: give the key file with --encryption-key-file", file.display())
         };
-        let count = muster_server::convert_secrets(dir, Some(&keys), None)?;
+        let count = muster_server::reencrypt_secrets(dir, Some(&keys), None)?;
         let done = format!("decrypted {count} versions of Secrets in {}", dir.display());
         if *file == default {
             // A server that found the key file would encrypt Secrets again.
@@ -72,7 +73,7 @@ pub(crate) fn run(args: &EncryptArgs) -> anyhow::Result<()> {
         found => EncryptionKeys::add_key_to_file(found.as_ref(), file)?,
     };
     // The old keys also read unencrypted Secrets, which is what a store without keys holds.
-    let count = muster_server::convert_secrets(dir, Some(&keys), Some(&keys))?;
+    let count = muster_server::reencrypt_secrets(dir, Some(&keys), Some(&keys))?;
     print_to_stdout(format_args!(
         "encrypted {count} versions of Secrets in {} with key {} of {}",
         dir.display(),
@@ -87,7 +88,8 @@ pub(crate) fn run(args: &EncryptArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the encryption keys from the key file `named`, or else from the default key file if it exists.
+/// Reads the encryption keys from the key file `named`, or from the default key file. Returns `None` if no file is
+/// named and the default key file does not exist.
 pub(crate) fn read_keys(data_dir: &Path, named: Option<&Path>) -> anyhow::Result<Option<EncryptionKeys>> {
     let own = data_dir.join(DEFAULT_KEY_FILE);
     match named {
@@ -101,6 +103,8 @@ pub(crate) fn read_keys(data_dir: &Path, named: Option<&Path>) -> anyhow::Result
     }
 }
 
+/// Creates an encryption key if the data directory is new.
+///
 /// Rule: `muster up` creates an encryption key in a new data directory, so that all Secrets are encrypted from the
 /// start.
 pub(crate) fn create_key_for_new_data_dir(data_dir: &Path) -> anyhow::Result<()> {

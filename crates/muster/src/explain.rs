@@ -42,6 +42,7 @@ pub(crate) struct ExplainArgs {
     cluster: KubeconfigFlags,
 }
 
+/// Executes `muster explain`.
 pub(crate) async fn run(args: &ExplainArgs) -> anyhow::Result<()> {
     let name = parse_set_name(&args.set)?;
     let config = args.cluster.client_config().await?;

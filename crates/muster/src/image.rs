@@ -96,6 +96,7 @@ impl RuntimeFlags {
     }
 }
 
+/// Executes `muster image`.
 pub(crate) async fn run(args: ImageArgs) -> anyhow::Result<()> {
     match args.command {
         ImageCommand::Import(args) => {
@@ -138,6 +139,7 @@ fn is_permission_denied(error: std::io::Error) -> bool {
     error.kind() == ErrorKind::PermissionDenied
 }
 
+/// Imports an archive into the runtime of a node, and returns the names of its images.
 async fn import_archive(
     runtime: &Cri,
     node: &str,

@@ -40,6 +40,7 @@ pub(crate) struct LimitFlags {
 }
 
 impl LimitFlags {
+    /// The server's limits from the flags.
     pub(crate) fn limits_config(&self) -> LimitsConfig {
         LimitsConfig {
             reads: self.max_requests_inflight.get(),

@@ -86,7 +86,7 @@ pub(crate) fn init(format: LogFormat, level: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Replaces the default panic hook, which writes directly to standard error and can block.
+/// Sets `report` as the panic hook. The default hook writes directly to standard error and can block.
 fn set_panic_hook(report: fn(&PanicHookInfo<'_>)) {
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
@@ -95,14 +95,15 @@ fn set_panic_hook(report: fn(&PanicHookInfo<'_>)) {
     }));
 }
 
-/// Log target of rustls of which only errors are logged by default.
+/// Log target of rustls from which only errors are logged, unless the log level names the target or RUST_LOG is set.
 const ERRORS_ONLY_TARGET: &str = "rustls::msgs::handshake";
 
+/// The log filter for [`ERRORS_ONLY_TARGET`].
 fn errors_only_directive() -> Directive {
     format!("{ERRORS_ONLY_TARGET}=error").parse().expect("a target and a level")
 }
 
-/// Formats a log event with `F`, unless the event repeats a recent event.
+/// Formats a log event with `F`, unless the event repeats a recent event, see [`repeat_suppression`].
 struct RepeatLimitedFormat<F> {
     format: F,
     repeats: Mutex<RecentMessages>,
@@ -147,6 +148,7 @@ where
 
 /// Appends the number of suppressed messages to a formatted log line.
 trait AppendRepeatCount {
+    /// Appends `count` to a line. A text line gets `words`, and a JSON line gets a field `name`.
     fn append_repeat_count(line: &mut String, name: &str, words: &str, count: u64);
 }
 

@@ -1,5 +1,6 @@
 //! The `muster` command: parses the command line and runs one subcommand.
 
+/// The administrator's connection to the API server.
 mod admin;
 mod agent;
 mod backup;
@@ -14,13 +15,19 @@ mod limit_flags;
 mod logging;
 mod plan;
 mod pod_security_flags;
+/// The real nodes of `muster up`.
 mod real_nodes;
 mod revocation_list;
 mod server;
+/// The API server of `muster up` and `muster server`.
 mod serving_flags;
+/// SIGINT and SIGTERM.
 mod signals;
+/// `muster sim-node`: changes simulated nodes.
 mod sim_node;
+/// `muster sim-nodes`: runs simulated nodes.
 mod sim_nodes;
+/// The tasks of a process.
 mod supervisor;
 mod token;
 mod up;
@@ -32,11 +39,12 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
-/// jemalloc instead of the system allocator, in which decoding many small API objects spent a sixth of the CPU time.
+/// The memory allocator. With the system allocator, decoding many small API objects spent a sixth of the CPU time in
+/// it.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Maximum time that the process waits for blocking calls when it exits.
+/// Maximum time that the process waits for tasks on the blocking thread pool when it exits.
 const BLOCKING_CALLS_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Parser)]
@@ -120,9 +128,9 @@ async fn run_command(command: MusterCommand) -> anyhow::Result<()> {
     }
 }
 
-/// Builds the Tokio runtime. The runtime is multi-threaded for the server, which handles many requests concurrently. It
-/// is single-threaded for the controller, where moving responses between threads costs more than decoding them, and for
-/// the agent, which should use few resources of its node.
+/// Builds the Tokio runtime. It is multi-threaded for the server, which handles many requests concurrently. It is
+/// single-threaded for the controller, because there moving responses between threads costs more than decoding them. It
+/// is single-threaded for the agent, because the agent should use few resources of its node.
 fn build_runtime(command: &MusterCommand) -> io::Result<Runtime> {
     let mut builder = match command {
         MusterCommand::Controller(_) | MusterCommand::Agent(_) => Builder::new_current_thread(),
@@ -135,6 +143,7 @@ fn build_runtime(command: &MusterCommand) -> io::Result<Runtime> {
     builder.enable_all().build()
 }
 
+/// Prints the error of a command and returns the exit code.
 fn exit_with_error(error: &anyhow::Error) -> ExitCode {
     logging::print_to_stderr(format_args!("muster: {error:#}"));
     logging::flush();

@@ -45,9 +45,10 @@ pub(crate) struct PlanArgs {
     cluster: KubeconfigFlags,
 }
 
-/// Maximum size of an input file. It is several dozen times the size that an API server accepts for one object.
+/// Maximum size of an input file. It is several dozen times the maximum size of one object on an API server.
 const INPUT_BYTES_MAX: u64 = 64 << 20;
 
+/// Executes `muster plan`.
 pub(crate) async fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let config = args.cluster.client_config().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
@@ -89,10 +90,12 @@ pub(crate) async fn run(args: &PlanArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The note that objects of other kinds were skipped. Empty if there are none.
 fn skipped_objects_note(others: &[String]) -> String {
     if others.is_empty() { String::new() } else { format!("; skipped: {}", others.join(", ")) }
 }
 
+/// Reads a file, or standard input if the path is `-`.
 fn read_input(path: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
     let read = if path == Path::new("-") {
@@ -125,6 +128,7 @@ fn parse_objects(text: &str) -> anyhow::Result<Vec<Value>> {
     Ok(objects)
 }
 
+/// Kind and name of an object for messages.
 fn describe_object(object: &Value) -> String {
     let kind = object["kind"].as_str().unwrap_or("an object without a kind");
     match object["metadata"]["name"].as_str() {

@@ -24,20 +24,23 @@ use crate::token;
 /// Lifetime of the bootstrap token for new nodes.
 const BOOTSTRAP_TOKEN_TTL: Duration = Duration::from_secs(3600);
 
-/// Maximum time that an agent takes to exit after its pods have terminated.
+/// Maximum time that an agent takes to exit after its pods have terminated. After it, the agent is killed.
 const AGENT_EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Interval at which the routes in the nodes' network namespaces are checked.
+/// Interval at which the routes to and in the nodes' network namespaces are checked and restored.
 const ROUTE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Hard eviction thresholds of the nodes. The nodes share the machine's disk, which is often nearly full, so upstream's
-/// percentage thresholds would evict pods unnecessarily.
+/// Hard eviction thresholds of the nodes. Upstream's percentages would evict pods unnecessarily, because the nodes
+/// share the machine's disk, which is often nearly full.
 const SHARED_DISK_EVICTION_HARD: &str =
     "nodefs.available<500Mi,imagefs.available<500Mi,nodefs.inodesFree<1%,imagefs.inodesFree<1%";
 
-/// The bootstrap token of the started nodes. The token is revoked when all nodes have joined.
+/// The started real nodes, with the bootstrap token with which they join. The token is revoked when all nodes have
+/// joined.
 pub(crate) struct RealNodes {
+    /// The bootstrap token. `None` if all nodes already had a certificate.
     token: Option<String>,
+    /// The file from which the agents read the token.
     token_file: PathBuf,
 }
 
@@ -118,7 +121,8 @@ impl RealNodes {
     }
 }
 
-/// Restores routes that were lost when a link went down, or that a network manager of the machine removed.
+/// Restores, at intervals of [`ROUTE_CHECK_INTERVAL`], routes that were lost when a link went down or that a network
+/// manager of the machine removed. Never returns.
 async fn restore_routes_periodically(node: &LocalNode) {
     loop {
         tokio::time::sleep(ROUTE_CHECK_INTERVAL).await;
@@ -129,6 +133,8 @@ async fn restore_routes_periodically(node: &LocalNode) {
     }
 }
 
+/// Starts the containerd of a node, imports the image archives of a directory, and waits until the containerd exits.
+/// Always returns an error, so that the supervisor restarts it.
 async fn run_containerd(node: &LocalNode, images: &Path) -> anyhow::Result<()> {
     let mut containerd = node.start_containerd().await?;
     import_image_archives(node, &containerd.runtime, images).await;
@@ -152,6 +158,7 @@ async fn import_image_archives(node: &LocalNode, runtime: &Cri, images: &Path) {
     }
 }
 
+/// The command line arguments of a node's agent.
 fn agent_arguments(
     node: &LocalNode,
     server: &str,
@@ -188,6 +195,7 @@ fn agent_arguments(
     arguments
 }
 
+/// Starts the agent of a node in the node's network namespace.
 fn spawn_agent(program: &Path, node: &LocalNode, arguments: &[OsString]) -> anyhow::Result<Child> {
     let path = node.agent_log();
     // The node runs without a log if the file cannot be opened, for example on a full disk.
@@ -208,6 +216,8 @@ fn spawn_agent(program: &Path, node: &LocalNode, arguments: &[OsString]) -> anyh
     spawned.context("run nsenter")
 }
 
+/// Waits until the agent exits, which is an error. When `stop` is cancelled, terminates the agent and waits for its
+/// exit. Kills it when the time is over or `abort` is cancelled.
 async fn run_agent_until_stop(
     mut agent: Child,
     node: &LocalNode,
@@ -232,6 +242,7 @@ async fn run_agent_until_stop(
     Ok(())
 }
 
+/// Maximum time that an agent takes to terminate its pods and exit.
 fn agent_stop_timeout() -> Duration {
     host::ShutdownGrace::default().total_max() + AGENT_EXIT_TIMEOUT
 }

@@ -14,21 +14,21 @@ pub(crate) const CREDENTIALS_NAMESPACE: &str = "kube-system";
 /// Name of the ConfigMap with the revocation list.
 const REVOCATION_LIST: &str = "muster-revoked-credentials";
 
-/// How long an entry is kept after its credential has expired. The server accepts an expired token for another minute,
-/// and the server's clock may differ from the clock of this machine.
+/// Time for which an entry is kept after its credential has expired. It is needed because the server accepts an expired
+/// token for another minute, and because the server's clock may differ from the clock of this machine.
 const REVOCATION_RETENTION: SignedDuration = SignedDuration::from_hours(24);
 
 /// Maximum number of attempts to update the revocation list when writes conflict.
 const UPDATE_ATTEMPTS_MAX: usize = 10;
 
-/// An entry of the revocation list for a credential that is revoked now. `not_after` is the expiry of the credential,
-/// or empty.
+/// The entry of the revocation list for a credential that is revoked now. `subject` is the user of the credential, and
+/// `not_after` its expiry or empty.
 pub(crate) fn revocation_entry(subject: &str, not_after: &str) -> Value {
     json!({"subject": subject, "notAfter": not_after, "revokedAt": rfc3339(Timestamp::now())})
 }
 
 /// Whether the credential of an entry expired more than [`REVOCATION_RETENTION`] ago. A credential without an expiry
-/// never expires.
+/// time never expires.
 fn has_expired(entry: &str, now: Timestamp) -> bool {
     let until = json_string_field(entry, "notAfter").parse::<Timestamp>();
     until.is_ok_and(|it| it < now - REVOCATION_RETENTION)
@@ -62,12 +62,13 @@ pub(crate) async fn add_to_revocation_list(
     bail!("update the revocation list: too many write conflicts; try again")
 }
 
+/// Reads the revocation list. Returns `None` if nothing was revoked yet.
 pub(crate) async fn read_revocation_list(client: &Client) -> anyhow::Result<Option<ConfigMap>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), CREDENTIALS_NAMESPACE);
     maps.get_opt(REVOCATION_LIST).await.context("read the revocation list")
 }
 
-/// A string field of a JSON record, or the empty string if the field is missing.
+/// A string field of a JSON object. Empty if the field is missing.
 pub(crate) fn json_string_field(record: &str, name: &str) -> String {
     let record: Value = serde_json::from_str(record).unwrap_or_default();
     record[name].as_str().unwrap_or_default().to_owned()

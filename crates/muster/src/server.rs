@@ -22,6 +22,7 @@ pub(crate) struct ServerArgs {
     without: Vec<String>,
 }
 
+/// Executes `muster server`.
 pub(crate) async fn run(args: ServerArgs) -> anyhow::Result<()> {
     let start = async |supervisor: &mut _| {
         let server = args.serving.bind_server(None).await?;

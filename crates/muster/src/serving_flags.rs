@@ -74,6 +74,7 @@ impl ServingFlags {
         &self.data_dir
     }
 
+    /// Whether `--new-cluster` is given.
     pub(crate) fn is_new_cluster(&self) -> bool {
         self.new_cluster
     }
@@ -90,9 +91,10 @@ impl ServingFlags {
         }
     }
 
-    /// Locks the data directory, calls `start`, waits for a signal or a failure, and stops all tasks. A second signal
-    /// stops the tasks immediately. Calls `announce_stop` after the first signal, and finally `finish`, while the lock
-    /// is still held.
+    /// Locks the data directory, calls `start`, waits for a signal or a failure, and stops all tasks.
+    ///
+    /// Calls `announce_stop` after the first signal. A second signal stops the tasks immediately. Finally calls
+    /// `finish`, while the lock is still held.
     pub(crate) async fn run_until_signal(
         &self,
         start: impl AsyncFnOnce(&mut Supervisor) -> anyhow::Result<()>,
@@ -139,9 +141,10 @@ impl ServingFlags {
         ended.and(finished)
     }
 
-    /// Opens the store, binds the listen address and configures the server from the flags. With `machine`, the server
-    /// also listens on the bridge of the local nodes, and uses the pod CIDR of the local cluster. Local nodes take
-    /// their ranges of this CIDR themselves.
+    /// Opens the store, binds the listen address, and configures the server from the flags.
+    ///
+    /// With `machine`, the server also listens on the bridge of the local nodes and uses the pod CIDR of the local
+    /// cluster. Each local node configures its own range of this CIDR.
     pub(crate) async fn bind_server(&self, machine: Option<&LocalCluster>) -> anyhow::Result<ApiServer> {
         let nodes = machine.map(|it| it.address().into());
         let options = StoreOptions {
@@ -226,7 +229,7 @@ fn parse_store_bytes(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "must be at least 16Mi, in bytes or with a suffix, such as 512Mi or 2Gi".to_owned())
 }
 
-/// The cause of the shutdown of the process. It decides whether tasks finish their work.
+/// Why the process shuts down, which decides whether tasks finish their work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shutdown {
     /// One signal was received. Tasks finish their work.

@@ -12,6 +12,7 @@ pub(crate) struct TerminationSignals {
 }
 
 impl TerminationSignals {
+    /// Starts to receive the signals.
     pub(crate) fn register() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }

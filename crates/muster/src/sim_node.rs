@@ -14,7 +14,8 @@ use crate::duration_flag;
 use crate::logging::print_to_stdout;
 use crate::sim_nodes::{SimClusterFlags, UP_FLEET_NAME};
 
-/// Interval between attempts to evict a pod that a PodDisruptionBudget protects, as in kubectl.
+/// Interval at which `drain` retries the eviction of a pod that a PodDisruptionBudget protects. It is kubectl's
+/// interval.
 const EVICTION_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval at which `drain` lists the remaining pods.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -112,6 +113,7 @@ struct DrainSimNodeArgs {
     timeout: Option<Duration>,
 }
 
+/// Executes `muster sim-node`.
 pub(crate) async fn run(args: SimNodeArgs) -> anyhow::Result<()> {
     let client = args.cluster.connect().await?;
     match args.command {
@@ -150,6 +152,7 @@ pub(crate) async fn run(args: SimNodeArgs) -> anyhow::Result<()> {
     }
 }
 
+/// Executes `muster sim-node list`.
 async fn list_sim_nodes(client: &Client) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let nodes = nodes.list(&ListParams::default().labels(FLEET_LABEL)).await.context("list the nodes")?;
@@ -167,6 +170,7 @@ async fn list_sim_nodes(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Executes `muster sim-node add`.
 async fn add_sim_nodes(client: &Client, add: AddSimNodesArgs) -> anyhow::Result<()> {
     let mut numbers = sim::free_node_numbers(client).await.context("list the nodes")?;
     let prefix = if add.fleet == UP_FLEET_NAME { "sim" } else { &add.fleet };
@@ -178,7 +182,8 @@ async fn add_sim_nodes(client: &Client, add: AddSimNodesArgs) -> anyhow::Result<
             };
             let name = add.name.clone().unwrap_or_else(|| format!("{prefix}-{number}"));
             let (fleet, labels, taints) = (add.fleet.clone(), labels.clone(), add.taints.clone());
-            match sim::add_node(client, &NewNode { name: name.clone(), number, fleet, labels, taints }).await
+            match sim::register_node(client, &NewNode { name: name.clone(), number, fleet, labels, taints })
+                .await
             {
                 // A node of another origin has this name: try the next number.
                 Err(kube::Error::Api(refused)) if refused.code == 409 && add.name.is_none() => {}
@@ -193,7 +198,7 @@ async fn add_sim_nodes(client: &Client, add: AddSimNodesArgs) -> anyhow::Result<
     Ok(())
 }
 
-/// Fails unless the node exists and is simulated.
+/// Returns an error unless the node exists and is simulated.
 async fn ensure_simulated(client: &Client, name: &str) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     match nodes.get_opt(name).await.with_context(|| format!("read the node {name:?}"))? {
@@ -206,12 +211,14 @@ async fn ensure_simulated(client: &Client, name: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Applies a JSON merge patch to a node.
 async fn patch_node(client: &Client, name: &str, patch: Value) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let patched = nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
     patched.map(drop).with_context(|| format!("patch the node {name:?}"))
 }
 
+/// Cordons a node, evicts its pods and waits until they are gone.
 async fn drain_node(client: &Client, drain: &DrainSimNodeArgs) -> anyhow::Result<()> {
     let name = &drain.node;
     ensure_simulated(client, name).await?;
@@ -253,14 +260,15 @@ async fn drain_node(client: &Client, drain: &DrainSimNodeArgs) -> anyhow::Result
     }
 }
 
-/// Whether `drain` evicts a pod. It does not evict mirror pods, nor pods of DaemonSets, which would be recreated
-/// immediately.
+/// Whether `drain` evicts a pod. It evicts neither mirror pods nor pods of DaemonSets, because these would be created
+/// again immediately.
 fn is_evicted_by_drain(pod: &Pod) -> bool {
     let of_daemons =
         pod.owner_references().iter().any(|it| it.controller == Some(true) && it.kind == "DaemonSet");
     !of_daemons && !pod.annotations().contains_key("kubernetes.io/config.mirror")
 }
 
+/// Parses `KEY=VALUE`.
 pub(crate) fn parse_label(text: &str) -> anyhow::Result<(String, String)> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
@@ -268,6 +276,7 @@ pub(crate) fn parse_label(text: &str) -> anyhow::Result<(String, String)> {
     }
 }
 
+/// Parses `KEY[=VALUE]:EFFECT` into a taint.
 pub(crate) fn parse_taint(text: &str) -> anyhow::Result<Value> {
     let parts = text.rsplit_once(':').filter(|(key, _)| !key.is_empty());
     let Some((key, effect)) = parts else { bail!("{text:?} is not KEY=VALUE:EFFECT or KEY:EFFECT") };

@@ -30,6 +30,7 @@ pub(crate) struct SimFlags {
 }
 
 impl SimFlags {
+    /// The options of a fleet with this name, from the flags.
     pub(crate) fn fleet_options(&self, fleet: &str, count: u16, prefix: &str) -> FleetOptions {
         FleetOptions {
             fleet: fleet.to_owned(),
@@ -70,6 +71,7 @@ pub(crate) struct SimNodesArgs {
     sim: SimFlags,
 }
 
+/// Executes `muster sim-nodes`.
 pub(crate) async fn run(args: SimNodesArgs) -> anyhow::Result<()> {
     let mut signals = TerminationSignals::register()?;
     let client = args.cluster.connect().await?;
@@ -93,6 +95,7 @@ pub(crate) async fn run(args: SimNodesArgs) -> anyhow::Result<()> {
 }
 
 /// Runs a fleet as a supervised task. If the task ends or panics, the nodes of the fleet are registered again.
+/// `registered` is the fleet of the first run, if it is already registered.
 pub(crate) fn supervise_fleet(
     supervisor: &mut Supervisor,
     client: Client,
@@ -120,7 +123,7 @@ pub(crate) fn supervise_fleet(
     });
 }
 
-/// Parses a node name prefix. The prefix is also a label value.
+/// Parses the prefix of node names, which must also be a valid label value.
 fn parse_name_prefix(text: &str) -> anyhow::Result<String> {
     let is_word = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-';
     if text.is_empty()
@@ -146,6 +149,7 @@ pub(crate) struct SimClusterFlags {
 }
 
 impl SimClusterFlags {
+    /// Connects to the cluster that the flags select.
     pub(crate) async fn connect(&self) -> anyhow::Result<Client> {
         let path = self.kubeconfig.clone().or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
         let path = path.unwrap_or_else(|| self.data_dir.join("kubeconfig"));

@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::duration_flag;
 
-/// Maximum time that the supervised tasks get to finish before the server is stopped.
+/// Maximum time that the supervised tasks get to finish their work, before the server is stopped.
 const TASK_STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Maximum time that the server gets to stop. The server itself waits five seconds for responses in flight.
+/// Maximum time that the server gets to stop. The server waits at most five seconds for responses in flight.
 const SERVER_STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A controller that runs in the server's process.
@@ -27,6 +27,7 @@ pub(crate) struct BuiltInController {
     pub(crate) name: &'static str,
     /// Identity of the controller as a client of the server.
     pub(crate) user: BuiltinUser,
+    /// Runs the controller until the token is cancelled.
     pub(crate) run: fn(kube::Client, &NodeLifecycleFlags, CancellationToken) -> ControllerFuture,
 }
 
@@ -51,6 +52,7 @@ impl NodeLifecycleFlags {
     }
 }
 
+/// A running controller.
 pub(crate) type ControllerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// All built-in controllers, in alphabetical order.
@@ -87,8 +89,10 @@ pub(crate) const BUILT_IN_CONTROLLERS: &[BuiltInController] = &[
 /// Value of `--without` that disables all built-in controllers.
 const ALL_CONTROLLERS: &str = "all";
 
-/// Initial and maximum delay before a supervised task is restarted. The delay doubles with each restart.
+/// Delay before the first restart of a supervised task. The delay doubles with each restart, up to
+/// [`RESTART_DELAY_MAX`].
 const RESTART_DELAY_MIN: Duration = Duration::from_millis(500);
+/// Maximum delay before a supervised task is restarted.
 const RESTART_DELAY_MAX: Duration = Duration::from_secs(60);
 
 /// Command line parser that accepts the names of built-in controllers, and `all`.
@@ -96,25 +100,29 @@ pub(crate) fn controller_name_parser() -> PossibleValuesParser {
     BUILT_IN_CONTROLLERS.iter().map(|it| it.name).chain([ALL_CONTROLLERS]).collect::<Vec<_>>().into()
 }
 
-/// The built-in controllers that are not disabled.
+/// The built-in controllers that `without`, the value of `--without`, does not disable.
 pub(crate) fn enabled_controllers(without: &[String]) -> impl Iterator<Item = &'static BuiltInController> {
     BUILT_IN_CONTROLLERS
         .iter()
         .filter(|it| !without.iter().any(|out| out == it.name || out == ALL_CONTROLLERS))
 }
 
-/// The running tasks of the process.
+/// Runs the tasks of the process, restarts them when they end, and stops them.
 #[derive(Debug, Default)]
 pub(crate) struct Supervisor {
+    /// Cancelled when the tasks must finish their work and stop.
     stop: CancellationToken,
     /// Cancelled when the tasks must stop immediately, without finishing work in progress.
     abort: CancellationToken,
+    /// Cancelled when the server must stop, after the tasks.
     server_stop: CancellationToken,
+    /// The task of the API server.
     server: JoinSet<anyhow::Result<()>>,
+    /// All other tasks.
     tasks: JoinSet<()>,
     /// Names of the tasks in `tasks`, for log messages.
     names: HashMap<Id, String>,
-    /// Maximum time that the tasks get to finish, if it is longer than [`TASK_STOP_TIMEOUT`].
+    /// Maximum time that the tasks get to finish their work, at least [`TASK_STOP_TIMEOUT`].
     stop_timeout: Duration,
 }
 
@@ -182,8 +190,10 @@ impl Supervisor {
     }
 }
 
-/// Rule: a task that ends, fails or panics is restarted until `stop` is cancelled, and the reason is logged. This
-/// includes a panic while the task is created.
+/// Runs a task, and restarts it whenever it ends, until `stop` is cancelled.
+///
+/// Rule: a task that ends, fails or panics is restarted, and the reason is logged. This includes a panic while the task
+/// is created.
 async fn restart_until_stopped<F>(name: &str, mut start: impl FnMut() -> F, stop: &CancellationToken)
 where
     F: Future<Output = anyhow::Result<()>> + Send + 'static,
@@ -220,7 +230,7 @@ where
     }
 }
 
-/// The panic message of a task.
+/// The panic message of a task that panicked.
 fn join_error_message(error: JoinError) -> String {
     let Ok(panic) = error.try_into_panic() else { return "the task was cancelled".to_owned() };
     panic_message(&*panic)

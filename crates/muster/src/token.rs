@@ -22,9 +22,13 @@ use crate::duration_flag;
 use crate::logging::{aligned_table, print_to_stderr, print_to_stdout};
 use crate::revocation_list::{add_to_revocation_list, revocation_entry, rfc3339};
 
+/// Namespace of the Secrets of bootstrap tokens.
 const TOKEN_NAMESPACE: &str = "kube-system";
+/// Prefix of the names of bootstrap token Secrets, followed by the token ID.
 const BOOTSTRAP_SECRET_PREFIX: &str = "bootstrap-token-";
+/// Type of bootstrap token Secrets.
 const BOOTSTRAP_SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
+/// Type of Secrets that hold a service account token.
 const SERVICE_ACCOUNT_SECRET_TYPE: &str = "kubernetes.io/service-account-token";
 
 #[derive(Debug, clap::Args)]
@@ -94,6 +98,7 @@ struct RevokeTokensArgs {
     administrator: AdminFlags,
 }
 
+/// Executes `muster token`.
 pub(crate) async fn run(args: TokenArgs) -> anyhow::Result<()> {
     match args.command {
         TokenCommand::Create(args) => create_and_print_token(args).await,
@@ -102,6 +107,7 @@ pub(crate) async fn run(args: TokenArgs) -> anyhow::Result<()> {
     }
 }
 
+/// Executes `muster token create`.
 async fn create_and_print_token(args: CreateTokenArgs) -> anyhow::Result<()> {
     let AdminConnection { client, ca_certificate, .. } = args.administrator.connect().await?;
     let token = create_token_for_node(&client, args.ttl, &args.description, &args.node).await?;
@@ -131,7 +137,7 @@ async fn create_and_print_token(args: CreateTokenArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The address and port of the API server as published in the EndpointSlice `kubernetes`.
+/// The address and port of the API server, as published in the EndpointSlice `default/kubernetes`.
 async fn advertised_server_address(client: &Client) -> Option<String> {
     let endpoints: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
     let own = endpoints.get_opt("kubernetes").await.ok().flatten()?;
@@ -140,7 +146,7 @@ async fn advertised_server_address(client: &Client) -> Option<String> {
     Some(if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") })
 }
 
-/// Creates a bootstrap token that expires after `ttl` and is valid for any node.
+/// Creates a bootstrap token that expires after `ttl` and is valid for any node. Returns the token.
 pub(crate) async fn create_bootstrap_token(
     client: &Client,
     ttl: Duration,
@@ -149,6 +155,7 @@ pub(crate) async fn create_bootstrap_token(
     create_token_for_node(client, ttl, description, "").await
 }
 
+/// Creates a bootstrap token that is valid for one node, or for any node if `node` is empty. Returns the token.
 async fn create_token_for_node(
     client: &Client,
     ttl: Duration,
@@ -177,6 +184,7 @@ async fn create_token_for_node(
     Ok(format!("{id}.{secret}"))
 }
 
+/// Executes `muster token list`.
 async fn list_tokens(args: ListTokensArgs) -> anyhow::Result<()> {
     let client = args.administrator.connect().await?.client;
     let secrets: Api<Secret> = Api::all(client);
@@ -213,6 +221,7 @@ async fn list_tokens(args: ListTokensArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Executes `muster token revoke`.
 async fn revoke_tokens(args: RevokeTokensArgs) -> anyhow::Result<()> {
     let client = args.administrator.connect().await?.client;
     for token in &args.tokens {
@@ -263,6 +272,7 @@ async fn revoke_tokens(args: RevokeTokensArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The precondition that the object still has this UID.
 fn uid_precondition(uid: &str) -> Preconditions {
     Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() }
 }
@@ -270,20 +280,23 @@ fn uid_precondition(uid: &str) -> Preconditions {
 /// A reference to a token on the command line.
 #[derive(Debug, PartialEq, Eq)]
 enum TokenReference {
+    /// The ID of a bootstrap token.
     Bootstrap(String),
-    Secret {
-        namespace: String,
-        name: String,
-    },
-    /// Claims of a service account token, whose signature is not verified.
+    /// The Secret of a service account token.
+    Secret { namespace: String, name: String },
+    /// A service account token itself: its claims, whose signature is not verified.
     Account {
+        /// Claim `jti`, the ID of the token.
         id: String,
+        /// Claim `sub`, the name of the service account's user.
         subject: String,
+        /// Claim `exp`, the time of expiry.
         not_after: String,
     },
 }
 
 impl TokenReference {
+    /// Parses an argument of `muster token revoke`.
     fn parse(text: &str) -> anyhow::Result<Self> {
         let parts: Vec<&str> = text.split('.').collect();
         let is_id =
@@ -312,7 +325,7 @@ impl TokenReference {
     }
 }
 
-/// Deletes a bootstrap token, given the token or its ID.
+/// Deletes a bootstrap token. `token` is the token or its ID.
 pub(crate) async fn delete_bootstrap_token(client: &Client, token: &str) -> anyhow::Result<()> {
     let (id, _) = token.split_once('.').unwrap_or((token, ""));
     let secrets: Api<Secret> = Api::namespaced(client.clone(), TOKEN_NAMESPACE);
@@ -320,8 +333,8 @@ pub(crate) async fn delete_bootstrap_token(client: &Client, token: &str) -> anyh
     deleted.map(drop).context("delete the bootstrap token")
 }
 
-/// Random letters and digits from Kubernetes' alphabet of 27 characters, which has no vowels. 16 characters have 76
-/// bits of entropy.
+/// Random characters for a bootstrap token, from Kubernetes' alphabet of 27 letters and digits without vowels. 16
+/// characters have 76 bits of entropy.
 fn random_token_part(length: usize) -> String {
     const TOKEN_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let random = std::iter::repeat_with(|| Uuid::new_v4().into_bytes()).flatten();

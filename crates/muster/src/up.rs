@@ -29,13 +29,13 @@ use crate::serving_flags::{ServingFlags, Shutdown, loopback_kube_client};
 use crate::sim_nodes::{SimFlags, UP_FLEET_NAME, supervise_fleet};
 use crate::supervisor::Supervisor;
 
-/// Taint that a node has until the node lifecycle controller has observed that the node is Ready.
+/// Taint of a node until the node lifecycle controller has observed that the node is Ready.
 const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
 
 /// Namespace of the node Leases.
 const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// Number of simulated nodes if neither --nodes nor --sim-nodes is given and no real node can run.
+/// Number of simulated nodes if neither --nodes nor --sim-nodes is given, and this machine cannot run real nodes.
 const DEFAULT_SIM_NODES: u16 = 3;
 
 /// Interval of progress output on a terminal. Each output overwrites the previous line.
@@ -43,11 +43,11 @@ const TERMINAL_PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of progress output if standard output or standard error is not a terminal.
 const LOG_PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Time after which the reasons why nodes are not Ready are printed.
+/// Time after the start at which `muster up` begins to print why nodes are not Ready.
 const NOT_READY_REASONS_DELAY: Duration = Duration::from_secs(5);
-/// Maximum number of nodes for which one line prints the reason why they are not Ready.
+/// Maximum number of nodes for which a progress line says why they are not Ready.
 const NOT_READY_REASONS_MAX: usize = 3;
-/// Maximum length of one reason in characters.
+/// Maximum length, in characters, of the reason why a node is not Ready.
 const REASON_CHARS_MAX: usize = 300;
 
 /// Run a cluster on this machine (API server, controllers and nodes), until Ctrl-C
@@ -76,6 +76,7 @@ pub(crate) struct UpArgs {
     serving: ServingFlags,
 }
 
+/// Executes `muster up`.
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     let counts = NodeCounts::from_args(&args)?;
     let data_dir = args.serving.data_dir();
@@ -116,6 +117,7 @@ struct NodeCounts {
 }
 
 impl NodeCounts {
+    /// The numbers of nodes from the flags, or the defaults for this machine.
     fn from_args(args: &UpArgs) -> anyhow::Result<Self> {
         let missing = local_node::find_missing_tools();
         match (args.nodes, args.sim_nodes) {
@@ -153,7 +155,7 @@ impl NodeCounts {
         real.chain((1..=self.simulated).map(|it| format!("sim-{it}"))).collect()
     }
 
-    /// The summary of the nodes for the `ready:` line.
+    /// The number of nodes for the `ready:` line. `failing` is the number of simulated nodes with injected failures.
     fn ready_summary(&self, failing: usize) -> String {
         let failing = if failing == 0 { String::new() } else { format!(", {failing} of them set to fail") };
         let counted = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
@@ -178,6 +180,7 @@ async fn remove_real_nodes(data_dir: &Path, grace: Duration) -> anyhow::Result<(
     Ok(())
 }
 
+/// Starts the server, the controllers and the nodes, and waits until all nodes are Ready.
 async fn start_cluster(
     args: &UpArgs,
     counts: &NodeCounts,
@@ -257,8 +260,8 @@ async fn start_cluster(
     Ok(())
 }
 
-/// Waits until all nodes are Ready and do not have the not-ready taint. Does not wait for simulated nodes with the fail
-/// annotation, and returns their number.
+/// Waits until all nodes are Ready and do not have the taint [`NOT_READY_TAINT`]. Does not wait for simulated nodes
+/// with the annotation `sim.muster.dev/fail`, and returns their number.
 async fn wait_until_nodes_ready(
     client: kube::Client,
     counts: &NodeCounts,
@@ -300,6 +303,7 @@ async fn wait_until_nodes_ready(
     Ok(failing.len())
 }
 
+/// Why a node is not registered yet. For a real node, it names the log of the agent.
 fn not_registered_reason(name: &str, data_dir: &Path) -> String {
     let log = data_dir.join("nodes").join(name).join("agent.log");
     match name.starts_with("node-") {
@@ -308,6 +312,7 @@ fn not_registered_reason(name: &str, data_dir: &Path) -> String {
     }
 }
 
+/// Why a registered node is not Ready, from its conditions.
 fn not_ready_reason(node: &Node) -> String {
     let mut conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
     match conditions.find(|it| it.type_ == "Ready") {
@@ -323,15 +328,18 @@ fn not_ready_reason(node: &Node) -> String {
 /// The renew time of each node's Lease, by node name.
 type LeaseRenewTimes = BTreeMap<String, Option<MicroTime>>;
 
+/// Reads the renew times of all node Leases.
 async fn read_lease_renew_times(client: &kube::Client) -> anyhow::Result<LeaseRenewTimes> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), NODE_LEASE_NAMESPACE);
     let leases = leases.list(&ListParams::default()).await.context("list the leases of nodes")?;
     Ok(leases.into_iter().map(|it| (it.name_any(), it.spec.and_then(|it| it.renew_time))).collect())
 }
 
-/// Waits until every agent has renewed its node's Lease. It is not enough that the nodes are Ready: the condition may
-/// be from an earlier `muster up` that was killed. Renew times are compared with `before`, which was read before the
-/// agents were started, and not with the clock, which may be set back.
+/// Waits until every agent has renewed its node's Lease. It does not wait for the Ready condition, because the
+/// condition may be from an earlier `muster up` that was killed.
+///
+/// `before` has the renew times before the agents were started. Renew times are compared with it and not with the
+/// clock, because the clock may be set back.
 async fn wait_for_lease_renewals(
     client: &kube::Client,
     count: u16,
@@ -369,10 +377,14 @@ fn is_node_ready(node: &Node) -> bool {
 /// Prints how many nodes are Ready, and after [`NOT_READY_REASONS_DELAY`] also why the other nodes are not. On a
 /// terminal, each line overwrites the previous line, and the last line is removed at the end.
 struct ReadyProgress {
+    /// Number of nodes to wait for.
     count: usize,
     is_terminal: bool,
+    /// When the wait began.
     began: Instant,
+    /// When progress was last printed.
     printed_at: Instant,
+    /// Whether the terminal shows a progress line.
     has_line: bool,
 }
 
@@ -382,6 +394,7 @@ impl ReadyProgress {
         Self { count, is_terminal, began: Instant::now(), printed_at: Instant::now(), has_line: false }
     }
 
+    /// Prints progress if it is due. `waiting` has the reason of each node that is not Ready.
     fn print_progress(&mut self, ready: usize, waiting: &BTreeMap<String, String>) {
         // A line with reasons may be longer than the terminal is wide: it is not overwritten.
         let is_late = NOT_READY_REASONS_DELAY <= self.began.elapsed();
@@ -403,6 +416,7 @@ impl ReadyProgress {
         }
     }
 
+    /// Removes the progress line from the terminal.
     fn clear_line(&self) {
         if self.has_line {
             overwrite_terminal_line("");
@@ -410,7 +424,7 @@ impl ReadyProgress {
     }
 }
 
-/// The first nodes that are not Ready, each with the reason.
+/// The first nodes that are not Ready, each with the reason. `waiting` has the reason of each such node.
 fn waiting_summary(waiting: &BTreeMap<String, String>) -> String {
     let named = waiting.iter().take(NOT_READY_REASONS_MAX).map(|(name, why)| format!("{name}: {why}"));
     let named = named.collect::<Vec<_>>().join("; ");

@@ -1,4 +1,4 @@
-//! HTTPS client of the node agents: address, TLS identity and timeouts. Each agent serves the kubelet API of its node.
+//! HTTPS client of the node agents. Each agent serves the kubelet API of its node.
 //!
 //! An agent's response is untrusted input: its size is limited, and redirects are not followed.
 
@@ -23,30 +23,36 @@ use crate::pki::{self, Pki, PkiError};
 use crate::request::User;
 use crate::unstructured::{list_at, str_at};
 
-/// Idle timeout of a connection to an agent.
+/// Time without progress of a write after which a connection to an agent is closed.
 const AGENT_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Timeout of the TCP connection and the TLS handshake together. A reachable node needs milliseconds.
+/// Timeout for connecting to an agent, including the TLS handshake. A reachable node needs milliseconds.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Timeout for the response headers. The agent may have to call its container runtime before it responds.
+/// Timeout for the response headers of an agent. The agent may have to call its container runtime before it responds.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Timeout of reading a complete response body.
+/// Timeout for reading a whole response body of an agent.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Prefix of the user name in a node's certificate. Upstream: the kubelet's certificate.
+/// Prefix of the user name in an agent's certificate. The node name follows. Upstream: the kubelet's certificate.
 const NODE_USER_PREFIX: &str = "system:node:";
+/// Group in an agent's certificate.
 const NODES_GROUP: &str = "system:nodes";
 
+/// A failed request to a node agent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AgentError {
+    /// The connection failed.
     #[error("dial {address}: {why}")]
     Dial { address: String, why: String },
+    /// The certificate is not that of the node's agent.
     #[error("{address} does not authenticate as node {node:?}: {why}")]
     WrongIdentity { node: String, address: String, why: String },
+    /// No response arrived in time.
     #[error("the agent did not answer in time")]
     Timeout,
+    /// The response is not valid HTTP, is too large, or switches to a protocol that was not requested.
     #[error("the agent's response is malformed: {0}")]
     Malformed(String),
 }
@@ -54,7 +60,7 @@ pub(crate) enum AgentError {
 /// Client of all node agents.
 pub(crate) struct AgentClient {
     tls: TlsConnector,
-    /// Timeout for the response headers.
+    /// Timeout for the response headers of [`Self::send`].
     pub(crate) response_timeout: Duration,
 }
 
@@ -64,7 +70,7 @@ impl std::fmt::Debug for AgentClient {
     }
 }
 
-/// Address of a node's agent, from the status of the Node.
+/// Name of a node, and the IP address and port of its agent from the status of the Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AgentAddress {
     node: String,
@@ -73,8 +79,8 @@ pub(crate) struct AgentAddress {
 }
 
 impl AgentAddress {
-    /// Reads the address of a node's agent from its Node. Returns `None` if the Node has no agent endpoint. Host names
-    /// are ignored and only IP addresses are used, so that no DNS server decides where the server connects.
+    /// Returns the address of the agent in the status of a Node, or `None` if the Node has no agent endpoint. Only IP
+    /// addresses are used and host names are ignored, so that no DNS server decides where the server connects.
     pub(crate) fn from_node(node: &Value) -> Option<Self> {
         let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
         let port = port.and_then(|it| u16::try_from(it).ok()).filter(|it| *it != 0)?;
@@ -87,6 +93,7 @@ impl AgentAddress {
         Some(Self { node: str_at(node, "metadata.name").to_owned(), address, port })
     }
 
+    /// Returns the IP address and port as `ADDRESS:PORT`.
     fn host_and_port(&self) -> String {
         std::net::SocketAddr::new(self.address, self.port).to_string()
     }
@@ -98,8 +105,8 @@ impl AgentClient {
         Ok(Self { tls, response_timeout: RESPONSE_TIMEOUT })
     }
 
-    /// Sends a request and returns the response once its headers have arrived. The body is streamed. After a response
-    /// with status 101 the caller owns the connection.
+    /// Sends a request to an agent and returns the response once its headers have arrived. The body is streamed. After
+    /// a response with status 101, the caller owns the connection.
     pub(crate) async fn send(
         &self,
         agent: &AgentAddress,
@@ -108,7 +115,7 @@ impl AgentClient {
         self.send_with_timeout(agent, request, self.response_timeout).await
     }
 
-    /// Sends a request with its own timeout for the response headers.
+    /// Does the same as [`Self::send`], with the given timeout for the response headers.
     pub(crate) async fn send_with_timeout(
         &self,
         agent: &AgentAddress,
@@ -135,8 +142,10 @@ impl AgentClient {
         tokio::time::timeout(timeout, response).await.map_err(|_| AgentError::Timeout)?
     }
 
-    /// Rule: an agent's certificate must be signed by the cluster CA, name the node and match the address, so
-    /// that no node can answer for another.
+    /// Connects to an agent and checks its certificate.
+    ///
+    /// Rule: an agent's certificate must be signed by the cluster CA, name the node and match the address, so that no
+    /// node can answer for another.
     async fn dial(
         &self,
         agent: &AgentAddress,
@@ -172,7 +181,7 @@ fn is_agent_of(user: &User, node: &str) -> bool {
     user.name.strip_prefix(NODE_USER_PREFIX) == Some(node) && user.is_in_group(NODES_GROUP)
 }
 
-/// Reads a whole response body of at most `bytes_max` bytes.
+/// Reads a whole response body of an agent, of at most `bytes_max` bytes.
 pub(crate) async fn read_body(body: Incoming, bytes_max: usize) -> Result<Bytes, AgentError> {
     let read = Limited::new(body, bytes_max).collect();
     match tokio::time::timeout(BODY_TIMEOUT, read).await {

@@ -15,18 +15,21 @@ use uuid::Uuid;
 use crate::metrics::ServerMetrics;
 use crate::request::{AccessTarget, AuditAnnotation, RequestAttributes, User};
 
-/// Maximum number of queued lines: two seconds at 5,000 requests per second, about 10 MB at 1 kB each.
+/// Maximum number of queued lines of the audit log: two seconds at 5,000 requests per second, about 10 MB at 1 kB for
+/// each line.
 const QUEUED_LINES_MAX: usize = 10_000;
 
-/// Size at which the log file is rotated. Upstream: the value suggested for `--audit-log-maxsize`.
+/// Size at which the audit log file is rotated. Upstream: the value suggested for `--audit-log-maxsize`.
 const FILE_BYTES_MAX: u64 = 100_000_000;
-/// Number of rotated files that are kept. Upstream: the value suggested for `--audit-log-maxbackup`.
+/// Number of rotated audit log files that are kept. Upstream: the value suggested for `--audit-log-maxbackup`.
 const ROTATED_FILES_MAX: usize = 10;
 
-/// Writes audit events to a file from a thread of its own.
+/// Writes audit events to a file in a separate thread.
 #[derive(Debug)]
 pub(crate) struct AuditLog {
+    /// Queue of encoded lines to the writer thread. `None` once the log is closing.
     lines: Option<SyncSender<Vec<u8>>>,
+    /// The writer thread. `None` once the log is closing.
     writer: Option<JoinHandle<()>>,
 }
 
@@ -40,30 +43,33 @@ pub(crate) struct AuditEvent<'a> {
     /// The user that the authenticated user impersonates, if any.
     pub(crate) impersonated: Option<&'a User>,
     /// IP address of the client. `None` if it is unknown.
-    pub(crate) source: Option<std::net::IpAddr>,
+    pub(crate) source_ip: Option<std::net::IpAddr>,
     pub(crate) user_agent: &'a str,
     /// HTTP status code of the response.
     pub(crate) code: u16,
-    /// Reason of the authorization decision, if the request was allowed.
+    /// Why authorization allowed the request. `None` if the request was not allowed.
     pub(crate) reason: Option<String>,
     /// Audit annotations that admission plugins have added.
     pub(crate) annotations: &'a [AuditAnnotation],
     /// Time at which the request was received.
     pub(crate) received_at: Timestamp,
-    /// Time at which the response was complete, or at which a watch began.
+    /// Time at which the response was complete, or at which a watch started.
     pub(crate) completed_at: Timestamp,
 }
 
 impl AuditLog {
+    /// Opens the log file and starts the writer thread.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let log = RotatingFile::open(path.to_owned(), FILE_BYTES_MAX)?;
         let (lines, queued) = sync_channel(QUEUED_LINES_MAX);
         let writer =
-            std::thread::Builder::new().name("audit".into()).spawn(move || log.write_all(&queued))?;
+            std::thread::Builder::new().name("audit".into()).spawn(move || log.write_lines(&queued))?;
         Ok(Self { lines: Some(lines), writer: Some(writer) })
     }
 
-    /// Rule: requests never wait for the audit log; lines that do not fit into the queue are dropped and counted.
+    /// Queues an event for the writer thread.
+    ///
+    /// Rule: requests never wait for the audit log. Lines that do not fit into the queue are dropped and counted.
     pub(crate) fn record_event(&self, event: &AuditEvent<'_>, metrics: &ServerMetrics) {
         let mut line = event_json(event).to_string().into_bytes();
         line.push(b'\n');
@@ -86,7 +92,7 @@ impl Drop for AuditLog {
     }
 }
 
-/// Formats the event as `audit.k8s.io/v1`.
+/// Returns the event as an `Event` of `audit.k8s.io/v1`.
 fn event_json(event: &AuditEvent<'_>) -> Value {
     let is_watch = event.attributes.verb == "watch";
     let time = |at: Timestamp| at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
@@ -111,7 +117,7 @@ fn event_json(event: &AuditEvent<'_>) -> Value {
         "requestURI": event.uri,
         "verb": event.attributes.verb,
         "user": event.user.map_or_else(|| json!({}), User::user_info),
-        "sourceIPs": event.source.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "sourceIPs": event.source_ip.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "userAgent": event.user_agent,
         "responseStatus": {"metadata": {}, "code": event.code},
         "requestReceivedTimestamp": time(event.received_at),
@@ -140,11 +146,13 @@ fn event_json(event: &AuditEvent<'_>) -> Value {
     json
 }
 
-/// The current log file and its rotated predecessors; `FILE.1` is the newest of them.
+/// The current log file. The rotated files beside it are `FILE.1` (the newest), `FILE.2` and so on.
 struct RotatingFile {
     path: PathBuf,
     file: BufWriter<File>,
+    /// Size of the current file.
     bytes: u64,
+    /// Size at which the current file is rotated.
     bytes_max: u64,
 }
 
@@ -155,8 +163,8 @@ impl RotatingFile {
         Ok(Self { path, file: BufWriter::new(file), bytes, bytes_max })
     }
 
-    /// Writes lines until the channel is closed.
-    fn write_all(mut self, lines: &Receiver<Vec<u8>>) {
+    /// Writes lines until the channel is closed. Flushes when no further line is queued.
+    fn write_lines(mut self, lines: &Receiver<Vec<u8>>) {
         let mut is_failing = false;
         while let Ok(line) = lines.recv() {
             let mut next = Some(line);
@@ -177,6 +185,7 @@ impl RotatingFile {
         }
     }
 
+    /// Writes one line. Rotates the file first if the line would exceed `bytes_max`.
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
         if self.bytes_max < self.bytes + line.len() as u64 && 0 < self.bytes {
             self.rotate_file()?;
@@ -220,7 +229,7 @@ mod tests {
             uri: "/apis/apps/v1/namespaces/a/daemonsets/d/status?dryRun=All",
             user: Some(&User::server()),
             impersonated: Some(&User::new("ann", ["dev"])),
-            source: Some([127, 0, 0, 1].into()),
+            source_ip: Some([127, 0, 0, 1].into()),
             user_agent: "kubectl/v1.33.0",
             code: 200,
             reason: Some("RBAC: allowed".to_owned()),

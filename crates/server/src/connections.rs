@@ -1,4 +1,4 @@
-//! Client connections of the server: their counts by address and by user, and the choice of the connection to evict
+//! Client connections of the server: their number by address and by user, and the choice of the connection to close
 //! when there are too many.
 
 use std::any::Any;
@@ -20,19 +20,19 @@ use crate::request::{TrustLevel, User};
 /// Maximum number of connections from one address. It is high, because many clients may share an address.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 4_000;
 
-/// Number of connections that each user keeps when the server is full: no connection of a user with this many or fewer
-/// is evicted.
+/// Number of connections up to which a user is protected from eviction: when the server is full, no connection of a
+/// user with at most this many connections is closed.
 const PROTECTED_CONNECTIONS_PER_USER: usize = 16;
 
 /// Maximum number of TLS handshakes in progress. At some 30 kB each, 1,000 take 30 MB.
 const HANDSHAKES_MAX: usize = 1_000;
 
-/// Maximum number of request bodies of one connection that have not arrived completely.
+/// Maximum number of request bodies on one connection that have not arrived completely.
 const UNFINISHED_BODIES_MAX: usize = 64;
-/// Maximum size in KiB of the large request bodies of one connection, together.
+/// Maximum total size in KiB of the large request bodies of one connection.
 const LARGE_BODIES_KIB_MAX: usize = 32 << 10;
 
-/// Maximum size in KiB of the large responses that wait to be sent on one connection.
+/// Maximum total size in KiB of the large responses that wait to be sent on one connection.
 pub(crate) const UNSENT_RESPONSES_KIB_MAX: u32 = 32 << 10;
 
 /// All open connections, with their limits.
@@ -41,7 +41,7 @@ pub(crate) struct ConnectionTracker {
     connections_max: usize,
     per_address_max: usize,
     handshakes_max: usize,
-    /// Start of the tracker, from which `Connection::last_request_ms` counts.
+    /// Time at which the tracker was created, from which `Connection::last_request_ms` counts.
     started_at: Instant,
     state: Mutex<ConnectionTable>,
 }
@@ -49,24 +49,30 @@ pub(crate) struct ConnectionTracker {
 /// The open connections, and their counts by address and by user.
 #[derive(Debug, Default)]
 struct ConnectionTable {
+    /// ID of the next connection.
     next_id: u64,
+    /// Number of connections by client address.
     by_address: HashMap<IpAddr, usize>,
+    /// Number of connections by user name.
     by_user: HashMap<Arc<str>, usize>,
-    /// Connections by ID, which is the order of their arrival.
+    /// All connections by ID. IDs grow in the order of arrival.
     by_id: BTreeMap<u64, Arc<Connection>>,
-    /// Connections whose TLS handshake is not finished.
+    /// Connections whose TLS handshake is not finished, by ID.
     handshakes: BTreeMap<u64, Arc<Connection>>,
 }
 
-/// State of one connection.
+/// State of one open connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
+    /// Key in `ConnectionTable::by_id`.
     id: u64,
+    /// IP address of the client.
     address: IpAddr,
     /// Time of the last request, in milliseconds after `ConnectionTracker::started_at`.
     last_request_ms: AtomicU64,
     /// The first user that was authenticated on the connection.
     user: OnceLock<ConnectionUser>,
+    /// The task that serves the connection. Aborting it closes the connection.
     task: OnceLock<AbortHandle>,
     /// Permits for request bodies that have not arrived completely.
     pub(crate) unfinished_bodies: Arc<Semaphore>,
@@ -76,14 +82,14 @@ pub(crate) struct Connection {
     pub(crate) unsent_response_kib: Arc<Semaphore>,
 }
 
-/// The user of a connection.
+/// The user to whom a connection counts.
 #[derive(Debug)]
 struct ConnectionUser {
     name: Arc<str>,
     is_trusted: bool,
 }
 
-/// Permit for one connection; released on drop.
+/// Permit for one connection. On drop, the connection no longer counts.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     connections: Arc<ConnectionTracker>,
@@ -96,14 +102,14 @@ pub(crate) struct Client {
     pub(crate) address: IpAddr,
     /// The client's connection. `None` for a client in this process.
     pub(crate) connection: Option<Arc<Connection>>,
-    /// Guard that is held until the connection is closed, also after a protocol upgrade.
+    /// Value to hold until the connection is closed, also after a protocol upgrade.
     pub(crate) guard: Option<ConnectionGuard>,
     /// The client certificate. `None` if the client has none.
     pub(crate) peer: Option<PeerCertificate>,
     pub(crate) is_in_process: bool,
 }
 
-/// Keeps the value that it holds alive until a connection is closed, also after an upgrade to another protocol.
+/// A value that is kept alive until a connection is closed, also after an upgrade to another protocol.
 #[derive(Clone)]
 pub(crate) struct ConnectionGuard {
     _held: Arc<dyn Any + Send + Sync>,
@@ -132,6 +138,8 @@ impl ConnectionTracker {
         }
     }
 
+    /// Admits a new connection, or returns `None` if it must be refused.
+    ///
     /// Rule: a new connection evicts another one when its address or the server has too many connections. The
     /// unauthenticated connection that has been idle longest is evicted. If there is none, it is the longest idle
     /// connection of the user with the most connections, unless that user is trusted or has few connections. If no
@@ -166,11 +174,12 @@ impl ConnectionTracker {
         Some(ConnectionPermit { connections: self.clone(), connection })
     }
 
+    /// Returns the milliseconds since `started_at`.
     fn now_ms(&self) -> u64 {
         u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Records a request of `connection`, and its user if the request was authenticated.
+    /// Records the time of a request on the connection, and its user if the request was authenticated.
     pub(crate) fn record_request(&self, connection: &Connection, user: Option<&User>) {
         connection.last_request_ms.store(self.now_ms(), Ordering::Relaxed);
         let Some(user) = user.filter(|_| connection.user.get().is_none()) else { return };
@@ -210,6 +219,7 @@ impl ConnectionTable {
         Some(())
     }
 
+    /// Removes the connection from the table and aborts its task.
     fn close_connection(&mut self, connection: &Connection) {
         tracing::debug!(address = %connection.address, "closing an idle connection to make room");
         self.remove_connection(connection);
@@ -218,6 +228,7 @@ impl ConnectionTable {
         }
     }
 
+    /// Removes the connection from the table and from the counts.
     fn remove_connection(&mut self, connection: &Connection) {
         self.handshakes.remove(&connection.id);
         if self.by_id.remove(&connection.id).is_none() {
@@ -230,6 +241,7 @@ impl ConnectionTable {
     }
 }
 
+/// Decrements a count, and removes it when it is zero.
 fn decrement_count<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
     if let Some(count) = counts.get_mut(key) {
         *count -= 1;

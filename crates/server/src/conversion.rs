@@ -2,21 +2,24 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::defaulting::TEMPLATE_GENERATION;
+use crate::defaulting::TEMPLATE_GENERATION_ANNOTATION;
 use crate::unstructured::{is_set, map_at_mut};
 
-/// Conversion of one kind between its served version and its storage version.
+/// Conversion of one kind between a served version and its storage version.
 #[derive(Debug)]
 pub(crate) struct Conversion {
-    /// Group, version and plural of the storage version.
+    /// Group, version and plural name of the kind in its storage version.
     pub(crate) storage_version: (&'static str, &'static str, &'static str),
-    /// Fields of the served version that field selectors support. `stored_fields` has the stored field of each, in the
-    /// same order.
+    /// Fields of the served version that field selectors support.
     pub(crate) served_fields: &'static [&'static str],
+    /// The fields of the storage version that correspond to `served_fields`, in the same order.
     stored_fields: &'static [&'static str],
-    /// Fields that have another path in the storage version, as pairs of served path and stored path.
+    /// Fields that have another path in the storage version, as pairs of the path in the served version and the path in
+    /// the storage version.
     moved_fields: &'static [(&'static [&'static str], &'static [&'static str])],
+    /// Converts an object from the served version to the storage version.
     to_storage: fn(&mut Value),
+    /// Converts an object from the storage version to the served version.
     to_served: fn(&mut Value),
 }
 
@@ -25,13 +28,16 @@ pub(crate) static EXTENSIONS_DAEMON_SETS: Conversion = Conversion {
     storage_version: ("apps", "v1", "daemonsets"),
     served_fields: &[],
     stored_fields: &[],
-    moved_fields: &[(&["spec", "templateGeneration"], &["metadata", "annotations", TEMPLATE_GENERATION])],
+    moved_fields: &[(
+        &["spec", "templateGeneration"],
+        &["metadata", "annotations", TEMPLATE_GENERATION_ANNOTATION],
+    )],
     to_storage: daemon_set_to_storage,
     to_served: daemon_set_from_storage,
 };
 
-/// Conversion of Events between `events.k8s.io` and the core group. Events are stored in the core group, where some
-/// fields have other names.
+/// Conversion of Events between `events.k8s.io/v1` and the storage version, which is `v1` of the core group. Some
+/// fields have other names there.
 pub(crate) static EVENTS_K8S_IO: Conversion = Conversion {
     storage_version: ("", "v1", "events"),
     served_fields: &[
@@ -84,14 +90,14 @@ impl Conversion {
         (self.to_served)(object);
     }
 
-    /// Returns the stored field that a field selector of the served version selects.
+    /// Returns the field of the storage version for a field selector of the served version.
     pub(crate) fn stored_field<'a>(&self, name: &'a str) -> &'a str {
         self.served_fields.iter().position(|it| *it == name).map_or(name, |at| self.stored_fields[at])
     }
 }
 
 /// Converts a field set of `managedFields` from one version of a kind to another. `None` stands for the storage
-/// version.
+/// version, which needs no conversion.
 pub(crate) fn convert_field_set(from: Option<&Conversion>, to: Option<&Conversion>, fields: &mut Value) {
     for (here, stored) in from.iter().flat_map(|it| it.moved_fields) {
         move_fields(fields, here, stored);
@@ -101,6 +107,7 @@ pub(crate) fn convert_field_set(from: Option<&Conversion>, to: Option<&Conversio
     }
 }
 
+/// Moves the entries at the path `from` of a field set to the path `to`.
 fn move_fields(fields: &mut Value, from: &[&str], to: &[&str]) {
     let Some(moved) = take_fields(fields, from) else { return };
     let mut at = fields;
@@ -113,7 +120,7 @@ fn move_fields(fields: &mut Value, from: &[&str], to: &[&str]) {
     *at = moved;
 }
 
-/// Removes and returns the entries at `path` of a field set. Also removes every parent that becomes empty.
+/// Removes and returns the entries at `path` of a field set. Also removes each parent that becomes empty.
 fn take_fields(fields: &mut Value, path: &[&str]) -> Option<Value> {
     let (name, rest) = path.split_first()?;
     let (name, fields) = (format!("f:{name}"), fields.as_object_mut()?);
@@ -147,13 +154,16 @@ fn daemon_set_to_storage(set: &mut Value) {
     if let Some(generation) = generation {
         map_at_mut(set, "metadata");
         map_at_mut(&mut set["metadata"], "annotations")
-            .insert(TEMPLATE_GENERATION.into(), json!(generation.to_string()));
+            .insert(TEMPLATE_GENERATION_ANNOTATION.into(), json!(generation.to_string()));
     }
 }
 
+/// Converts a DaemonSet of `apps/v1` to `extensions/v1beta1`.
 fn daemon_set_from_storage(set: &mut Value) {
     let annotations = set.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
-    let Some(annotation) = annotations.and_then(|it| it.remove(TEMPLATE_GENERATION)) else { return };
+    let Some(annotation) = annotations.and_then(|it| it.remove(TEMPLATE_GENERATION_ANNOTATION)) else {
+        return;
+    };
     if !is_set(&set["metadata"]["annotations"]) {
         map_at_mut(set, "metadata").remove("annotations");
     }
@@ -162,6 +172,7 @@ fn daemon_set_from_storage(set: &mut Value) {
     }
 }
 
+/// Converts an Event of `events.k8s.io/v1` to the core group.
 fn event_to_storage(event: &mut Value) {
     let Some(event) = event.as_object_mut() else { return };
     for (new, old) in EVENTS_K8S_IO.moved_fields {
@@ -179,6 +190,7 @@ fn event_to_storage(event: &mut Value) {
     }
 }
 
+/// Converts an Event of the core group to `events.k8s.io/v1`.
 fn event_from_storage(event: &mut Value) {
     let Some(event) = event.as_object_mut() else { return };
     for (new, old) in EVENTS_K8S_IO.moved_fields {
@@ -191,6 +203,7 @@ fn event_from_storage(event: &mut Value) {
     }
 }
 
+/// Renames a field of an object, if the object has it.
 fn rename_field(object: &mut Map<String, Value>, from: &str, to: &str) {
     if let Some(value) = object.remove(from) {
         object.insert(to.to_owned(), value);

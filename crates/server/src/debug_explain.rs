@@ -9,8 +9,8 @@ use futures::future::BoxFuture;
 /// Future that resolves to an explanation as JSON, or to an error message.
 type ExplainFuture = BoxFuture<'static, Result<String, String>>;
 
-/// Explains a DaemonSet from the controller's in-memory state. The function takes the namespace and name of the
-/// DaemonSet and returns JSON or an error message.
+/// Explains the state of a DaemonSet from the controller's memory. The function takes the namespace and name of the
+/// DaemonSet, and returns JSON or an error message.
 #[derive(Clone)]
 pub(crate) struct ExplainProvider(Arc<dyn Fn(String, String) -> ExplainFuture + Send + Sync>);
 
@@ -28,6 +28,7 @@ impl ExplainProvider {
         Self(Arc::new(move |namespace, name| explain(namespace, name).boxed()))
     }
 
+    /// Returns the explanation of a DaemonSet as JSON, or an error message.
     pub(crate) async fn explain(&self, namespace: String, name: String) -> Result<String, String> {
         (self.0)(namespace, name).await
     }

@@ -21,8 +21,8 @@ pub(crate) const JSON_MEDIA_TYPE: &str = "application/json";
 pub(crate) const YAML_MEDIA_TYPE: &str = "application/yaml";
 const PROTOBUF_MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// Decodes the object in a request body. `kind` and `apiVersion` of the object may be absent, and must otherwise be
-/// those of `expected`. `media_type` has no parameters. An empty `media_type` means JSON.
+/// Decodes the object in a request body. `kind` and `apiVersion` of the object may be absent. If they are present, they
+/// must be those of `expected`. `media_type` has no parameters. An empty `media_type` means JSON.
 pub(crate) fn decode_object(
     context: &RequestContext,
     expected: GroupVersionKind<'_>,
@@ -89,8 +89,8 @@ pub(crate) fn decode_object(
     Ok(object)
 }
 
-/// Decodes the result of a patch against the type of the object, in the same way as a request body. `strict_errors`
-/// are the strict decoding errors of the patch itself.
+/// Decodes the object that a patch results in, in the same way as an object in a request body. `strict_errors` are the
+/// strict decoding errors of the patch itself.
 pub(crate) fn decode_patch_result(
     context: &RequestContext,
     expected: GroupVersionKind<'_>,
@@ -123,8 +123,8 @@ pub(crate) fn decode_patch_result(
     Ok(object)
 }
 
-/// Decodes the result of a server-side apply. The typed merge has removed unknown fields, so that only values can be
-/// invalid.
+/// Decodes the object that a server-side apply results in. The typed merge has removed unknown fields, so that only
+/// values can be invalid. `applied` is the object that the client applied, which error messages name.
 pub(crate) fn decode_apply_result(
     expected: GroupVersionKind<'_>,
     object: &Value,
@@ -147,6 +147,8 @@ pub(crate) fn decode_apply_result(
     Ok(object)
 }
 
+/// Returns the 413 error for the result of an apply that exceeds `DECODED_BYTES_MAX`.
+///
 /// Rule: an apply whose result would exceed the memory limit of a body is refused with 413. Each apply under a new
 /// field manager adds an entry to `managedFields`. If these entries are the cause, the message says how to remove them.
 fn too_many_values_error(object: &Value) -> ApiError {
@@ -183,8 +185,8 @@ pub(crate) fn decode_apply_configuration(body: &[u8]) -> Result<(Value, Vec<Stri
     }
 }
 
-/// Reports duplicate fields of an applied object as the field validation directive demands: as an error, as a warning,
-/// or not at all.
+/// Reports duplicate fields of an applied object as `fieldValidation` demands: as an error, as a warning, or not at
+/// all.
 pub(crate) fn report_duplicate_fields(
     context: &RequestContext,
     duplicates: &[String],
@@ -208,8 +210,8 @@ pub(crate) fn report_duplicate_fields(
     }
 }
 
-/// Parses YAML. Also returns errors for duplicate fields. JSON is tried first, because kubectl sends JSON as
-/// `apply-patch+yaml`.
+/// Parses YAML. Also returns errors for duplicate fields. The body is first parsed as JSON, because kubectl sends JSON
+/// as `apply-patch+yaml`.
 fn parse_yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);
     let (read, errors) = value_reader::read_untyped(&mut from);
@@ -232,6 +234,7 @@ fn parse_yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     Ok((read.map_err(|error| error.to_string())??, Vec::new()))
 }
 
+/// Returns the schema of the expected kind. Fails if the server has no such kind.
 fn expected_type(expected: GroupVersionKind<'_>) -> Result<&'static Type, ApiError> {
     types::find_type(expected.group, expected.version, expected.kind).ok_or_else(|| {
         let version = group_version(expected.group, expected.version);
@@ -239,12 +242,13 @@ fn expected_type(expected: GroupVersionKind<'_>) -> Result<&'static Type, ApiErr
     })
 }
 
+/// Sets `apiVersion` and `kind` to those of the expected kind.
 fn set_type_meta(expected: GroupVersionKind<'_>, object: &mut Value) {
     object["apiVersion"] = group_version(expected.group, expected.version).into();
     object["kind"] = expected.kind.into();
 }
 
-/// Checks `apiVersion` and `kind`, if present, against the expected ones.
+/// Checks that `apiVersion` and `kind` of an object, if present, are those of the expected kind.
 fn check_type_meta(expected: GroupVersionKind<'_>, api_version: &str, kind: &str) -> Result<(), ApiError> {
     // DeleteOptions are the same in every group.
     let is_option = expected.kind == "DeleteOptions";
@@ -276,6 +280,7 @@ fn check_type_meta(expected: GroupVersionKind<'_>, api_version: &str, kind: &str
     )))
 }
 
+/// Returns upstream's message for a kind that the server does not have.
 fn unregistered_kind_message(kind: &str, api_version: &str) -> String {
     format!(
         "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
@@ -290,7 +295,9 @@ struct TypeMeta {
 }
 
 impl TypeMeta {
+    /// Reads `apiVersion` and `kind` from a JSON body, for an error message. Both are empty if the body is not JSON.
     fn from_body(body: &[u8]) -> Self {
+        /// The two fields as JSON text, so that a value of the wrong type does not fail the parsing.
         #[derive(Default, serde::Deserialize)]
         struct RawTypeMeta<'a> {
             #[serde(borrow, rename = "apiVersion")]
@@ -306,6 +313,7 @@ impl TypeMeta {
     }
 }
 
+/// Returns the error for a body that cannot be decoded as the expected kind. `kind` is the kind in the body.
 fn decode_error(expected: GroupVersionKind<'_>, kind: &str, why: &str) -> ApiError {
     let kind = if kind.is_empty() { expected.kind } else { kind };
     let version = expected.version;
@@ -315,6 +323,7 @@ fn decode_error(expected: GroupVersionKind<'_>, kind: &str, why: &str) -> ApiErr
     ))
 }
 
+/// Returns the error for the result of a patch that cannot be decoded.
 fn patch_decode_error(object: &Value, why: &str) -> ApiError {
     let value = Value::from(go_format::truncate_quoted(object.to_string()));
     let message = format!("Invalid value: {value}: {why}");
@@ -323,6 +332,7 @@ fn patch_decode_error(object: &Value, why: &str) -> ApiError {
 
 /// Returns the error for a body that is not an object. The message quotes the first bytes of the body.
 fn unrecognized_object_error(expected: GroupVersionKind<'_>, why: &str, body: &[u8]) -> ApiError {
+    /// Number of bytes of the body that the message quotes.
     const BODY_EXCERPT_BYTES_MAX: usize = 30;
     let more = if BODY_EXCERPT_BYTES_MAX < body.len() { " ..." } else { "" };
     let start = &body[..body.len().min(BODY_EXCERPT_BYTES_MAX)];
@@ -337,6 +347,7 @@ fn unrecognized_object_error(expected: GroupVersionKind<'_>, why: &str, body: &[
     ))
 }
 
+/// Returns upstream's message for a body whose `apiVersion` and `kind` cannot be read.
 fn type_meta_error_message(why: &str) -> String {
     format!("couldn't get version/kind; json parse error: {why}")
 }

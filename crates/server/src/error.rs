@@ -6,28 +6,35 @@ use serde_json::{Value, json};
 use crate::kinds::{Kind, qualified_resource};
 use crate::validation::FieldError;
 
-/// A failed request, with the fields of the `Status` object that is sent.
+/// A failed request, with the fields of the `Status` object that the client receives.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     pub(crate) code: StatusCode,
+    /// `reason` of the `Status`, such as `NotFound`. Empty if the `Status` has none.
     reason: &'static str,
     message: String,
+    /// `details` of the `Status`: the object, the causes and the seconds to wait before a retry. Null if the `Status`
+    /// has none.
     details: Value,
+    /// `metadata` of the `Status`, which has a continue token if the request had an expired one.
     metadata: Value,
 }
 
 impl ApiError {
+    /// The error for an object that does not exist.
     pub(crate) fn not_found(kind: &Kind, name: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "NotFound", format!("{} \"{name}\" not found", kind.resource()))
             .with_details(kind, name)
     }
 
+    /// The error for a create of an object whose name is in use.
     pub(crate) fn already_exists(kind: &Kind, name: &str) -> Self {
         let message = format!("{} \"{name}\" already exists", kind.resource());
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).with_details(kind, name)
     }
 
-    /// The error for a create with `generateName` when every generated name was in use.
+    /// The error for a create with `generateName` when every generated name was in use. `name` is the last generated
+    /// name.
     pub(crate) fn name_generation_failed(kind: &Kind, name: &str) -> Self {
         let message = format!(
             "{} \"{name}\" already exists, the server was not able to generate a unique name for the object",
@@ -36,6 +43,7 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).with_details(kind, name)
     }
 
+    /// Whether the status code is 404 or 409.
     pub(crate) fn is_not_found_or_conflict(&self) -> bool {
         matches!(self.code, StatusCode::NOT_FOUND | StatusCode::CONFLICT)
     }
@@ -46,21 +54,24 @@ impl ApiError {
         self
     }
 
+    /// Whether the reason is `NotFound`.
     pub(crate) fn is_not_found(&self) -> bool {
         self.reason == "NotFound"
     }
 
+    /// Whether the reason is `AlreadyExists`.
     pub(crate) fn is_already_exists(&self) -> bool {
         self.reason == "AlreadyExists"
     }
 
+    /// The error for a write whose precondition does not hold.
     pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.resource());
         Self::new(StatusCode::CONFLICT, "Conflict", message).with_details(kind, name)
     }
 
-    /// A conflict whose message names the kind instead of the resource. Used for preconditions of a delete and for
-    /// bodies of subresources.
+    /// The error for a conflict, with a message that names the kind instead of the resource. It is used for
+    /// preconditions of a delete and for bodies of subresources.
     pub(crate) fn conflict_of_kind(group: &str, kind: &str, name: &str, why: &str) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified_resource(kind, group));
@@ -69,12 +80,13 @@ impl ApiError {
         error
     }
 
+    /// The error for a write that admission refuses.
     pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", kind.resource());
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).with_details(kind, name)
     }
 
-    /// The error for a request that is not authorized. The server need not serve the resource.
+    /// The error for a request that authorization does not allow. The server need not serve the resource.
     pub(crate) fn not_authorized(group: &str, plural: &str, name: &str, why: &str) -> Self {
         let resource = qualified_resource(plural, group);
         let message = match (resource.as_str(), name) {
@@ -99,14 +111,14 @@ impl ApiError {
         Self::invalid_of_kind("meta.k8s.io", kind, "", causes)
     }
 
-    /// The error for a PUT without a resourceVersion, for a kind that requires one. As in upstream, the error names the
-    /// resource and not the kind.
+    /// The error for an update without a `resourceVersion`, for a kind that requires one. As in upstream, the error
+    /// names the resource and not the kind.
     pub(crate) fn resource_version_required(kind: &Kind, name: &str) -> Self {
         let cause = FieldError::invalid("metadata.resourceVersion", 0_i64, "must be specified for an update");
         Self::invalid_of_kind(kind.group, kind.plural, name, &[cause])
     }
 
-    /// The error for a patch whose result does not fit the type of the object.
+    /// The error for a patch whose result cannot be decoded as an object of the kind.
     pub(crate) fn invalid_patch(cause: FieldError) -> Self {
         Self::invalid_of_kind("", "", "", &[cause])
     }
@@ -131,24 +143,29 @@ impl ApiError {
         error
     }
 
+    /// The error for a request that the server cannot understand or that has invalid options (400).
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
+    /// The error for a request that is not authenticated (401).
     pub(crate) fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
+    /// The error for a request with more than `count_max` headers.
     pub(crate) fn too_many_headers(count_max: usize) -> Self {
         let message = format!("the request has more than {count_max} headers");
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "BadRequest", message)
     }
 
+    /// The error for a request whose headers have more than `bytes_max` bytes together.
     pub(crate) fn headers_too_large(bytes_max: usize) -> Self {
         let message = format!("the headers of the request are larger than {bytes_max} bytes");
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "BadRequest", message)
     }
 
+    /// The error for a request whose URL has more than `bytes_max` bytes.
     pub(crate) fn url_too_long(bytes_max: usize) -> Self {
         let message = format!("the URL of the request is longer than {bytes_max} bytes");
         Self::new(StatusCode::URI_TOO_LONG, "BadRequest", message)
@@ -159,7 +176,7 @@ impl ApiError {
         self.details["retryAfterSeconds"].as_u64()
     }
 
-    /// The error for a path that the server does not serve.
+    /// The error for a path that names no resource of the server.
     pub(crate) fn no_such_resource() -> Self {
         Self::with_empty_details(
             StatusCode::NOT_FOUND,
@@ -168,6 +185,7 @@ impl ApiError {
         )
     }
 
+    /// The error for an HTTP method that the path does not support.
     pub(crate) fn method_not_allowed() -> Self {
         Self::with_empty_details(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -176,14 +194,14 @@ impl ApiError {
         )
     }
 
-    /// The error for a verb that the kind does not support.
+    /// The error for a verb that the kind does not support. For a read-only kind, the message says why.
     pub(crate) fn method_not_allowed_on(kind: &Kind) -> Self {
-        kind.read_only.map_or_else(Self::method_not_allowed, |why| {
+        kind.read_only_error.map_or_else(Self::method_not_allowed, |why| {
             Self::with_empty_details(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", why)
         })
     }
 
-    /// The error for an Accept header that contains no media type that the server supports.
+    /// The error for an Accept header without a media type that the server supports.
     pub(crate) fn not_acceptable() -> Self {
         Self::with_empty_details(
             StatusCode::NOT_ACCEPTABLE,
@@ -192,7 +210,7 @@ impl ApiError {
         )
     }
 
-    /// The error for an Accept header whose media type the server supports, but whose parameters request an unsupported
+    /// The error for an Accept header with a supported media type whose parameters request an unsupported
     /// representation.
     pub(crate) fn representation_not_acceptable() -> Self {
         Self::new(
@@ -202,6 +220,7 @@ impl ApiError {
         )
     }
 
+    /// The error for a PATCH whose `Content-Type` is not a patch type.
     pub(crate) fn unsupported_patch_type() -> Self {
         Self::with_empty_details(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -210,6 +229,7 @@ impl ApiError {
         )
     }
 
+    /// The error for a body whose `Content-Type` the server cannot decode.
     pub(crate) fn unsupported_media_type(accepted: &str) -> Self {
         Self::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -220,6 +240,7 @@ impl ApiError {
         )
     }
 
+    /// The error for a request body of more than `bytes_max` bytes.
     pub(crate) fn body_too_large(bytes_max: usize) -> Self {
         Self::new(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -228,7 +249,7 @@ impl ApiError {
         )
     }
 
-    /// The error for a request that exceeds a size limit other than that of its body.
+    /// The error for a request that exceeds another size limit than that of its body.
     pub(crate) fn entity_too_large(why: &str) -> Self {
         let message = format!("Request entity too large: {why}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
@@ -241,7 +262,7 @@ impl ApiError {
         Self { details: json!({}), ..error }
     }
 
-    /// The error 500 without the field `reason`. Used where upstream sets none although the client is at fault.
+    /// The error 500 without `reason`. It is used where upstream sets none although the client is at fault.
     pub(crate) fn internal_without_reason(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
@@ -271,7 +292,8 @@ impl ApiError {
         Self::internal("this request caused the server to panic: see its log")
     }
 
-    /// The error for a request that is rejected because too many requests are in progress.
+    /// The error for a request that is rejected because too many requests are in progress. The client may retry after
+    /// `retry_after_s` seconds.
     pub(crate) fn too_many_requests(retry_after_s: u32) -> Self {
         let message = "Too many requests, please try again later.";
         let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
@@ -288,7 +310,7 @@ impl ApiError {
     }
 
     /// The error for an eviction that would violate a PodDisruptionBudget. The client may retry after `retry_after_s`
-    /// seconds. With 0, the error does not say when.
+    /// seconds. If it is 0, the error does not say when.
     pub(crate) fn disruption_budget_exceeded(message: &str, retry_after_s: u32) -> Self {
         let mut error = Self::too_many_requests(retry_after_s);
         message.clone_into(&mut error.message);
@@ -298,7 +320,7 @@ impl ApiError {
         error
     }
 
-    /// The error for an error response of a node agent.
+    /// Converts an error response of a node agent.
     pub(crate) fn from_agent(code: StatusCode, why: String) -> Self {
         match code {
             StatusCode::BAD_REQUEST => Self::bad_request(why),
@@ -328,13 +350,13 @@ impl ApiError {
         self
     }
 
-    /// The error for a resourceVersion whose history was compacted.
+    /// The error for a `resourceVersion` that is older than the compacted revision (410).
     pub(crate) fn resource_expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
-    /// The error for a continue token whose revision was compacted. `next` is a continue token for the rest of the list
-    /// at the current revision.
+    /// The error for a continue token whose revision was compacted (410). `next` is a continue token for the rest of
+    /// the list at the current revision.
     pub(crate) fn continue_token_expired(next: &str) -> Self {
         let message = "The provided continue parameter is too old to display a consistent list result. You can start a new \
                        list without the continue parameter, or use the continue token in this response to retrieve the \
@@ -344,7 +366,7 @@ impl ApiError {
         Self { metadata: json!({"continue": next}), ..Self::resource_expired(message) }
     }
 
-    /// The error for a resourceVersion that the store has not reached.
+    /// The error for a `resourceVersion` that the store has not reached.
     pub(crate) fn resource_version_too_large(requested: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {requested}, current: {current}");
         let mut error = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
@@ -353,6 +375,7 @@ impl ApiError {
         error
     }
 
+    /// Returns the message of the `Status`.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
@@ -376,24 +399,25 @@ impl ApiError {
         status
     }
 
-    /// Creates an error that occurred before the object was known. Upstream sends empty details in this case.
+    /// Creates an error with empty `details`, which upstream sends for an error that occurs before the object is known.
     fn with_empty_details(code: StatusCode, reason: &'static str, message: &str) -> Self {
         Self { details: json!({}), ..Self::new(code, reason, message) }
     }
 
+    /// Creates an error without `details`.
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
         Self { code, reason, message: message.into(), details: Value::Null, metadata: json!({}) }
     }
 
-    /// Sets the details of the error. `details.kind` is the resource and not the kind, as in upstream. Clients expect
-    /// this.
+    /// Sets `details` to the object. As in upstream, `details.kind` is the resource and not the kind, because clients
+    /// expect it.
     fn with_details(mut self, kind: &Kind, name: &str) -> Self {
         self.details = json!({"name": name, "group": kind.group, "kind": kind.plural});
         self
     }
 }
 
-/// Removes empty strings from the details, as `omitempty` does.
+/// Removes empty strings from `details` of a `Status`, as `omitempty` does.
 pub(crate) fn omit_empty(mut details: Value) -> Value {
     if let Value::Object(details) = &mut details {
         details.retain(|_, it| *it != "");

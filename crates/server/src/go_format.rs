@@ -2,10 +2,11 @@
 
 use serde_json::Value;
 
-/// Maximum number of bytes of a value that an error message quotes. A whole object could be as large as a request body.
+/// Maximum number of bytes of a value that an error message quotes, because a whole object could be as large as a
+/// request body.
 pub(crate) const QUOTED_BYTES_MAX: usize = 1024;
 
-/// Truncates a value that an error message quotes.
+/// Truncates a value that an error message quotes to `QUOTED_BYTES_MAX`.
 pub(crate) fn truncate_quoted(mut text: String) -> String {
     if QUOTED_BYTES_MAX < text.len() {
         text.truncate(text.floor_char_boundary(QUOTED_BYTES_MAX));
@@ -14,11 +15,12 @@ pub(crate) fn truncate_quoted(mut text: String) -> String {
     text
 }
 
-/// Formats a value as Go's `%v`, truncated.
+/// Formats a value as Go's `%v`, truncated to `QUOTED_BYTES_MAX`.
 pub(crate) fn format_value(value: &Value) -> String {
     truncate_quoted(format_value_untruncated(value))
 }
 
+/// Formats a value as Go's `%v`.
 fn format_value_untruncated(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
@@ -35,11 +37,12 @@ fn format_value_untruncated(value: &Value) -> String {
     }
 }
 
-/// Formats a value as Go's `%#v`, truncated.
+/// Formats a value as Go's `%#v`, truncated to `QUOTED_BYTES_MAX`.
 pub(crate) fn format_go_syntax(value: &Value) -> String {
     truncate_quoted(format_go_syntax_untruncated(value))
 }
 
+/// Formats a value as Go's `%#v`.
 fn format_go_syntax_untruncated(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),

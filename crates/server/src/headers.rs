@@ -12,15 +12,21 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::ApiError;
 
+/// Prefix of all impersonation headers.
 pub(crate) const IMPERSONATE_PREFIX: &str = "impersonate-";
+/// Header with the name of the user to impersonate.
 pub(crate) const IMPERSONATE_USER_HEADER: &str = "impersonate-user";
+/// Header with a group of the user to impersonate. It may occur several times.
 pub(crate) const IMPERSONATE_GROUP_HEADER: &str = "impersonate-group";
+/// Header with the UID of the user to impersonate.
 pub(crate) const IMPERSONATE_UID_HEADER: &str = "impersonate-uid";
+/// Prefix of the impersonation headers for `extra` attributes. The key of the attribute follows.
 pub(crate) const IMPERSONATE_EXTRA_PREFIX: &str = "impersonate-extra-";
+/// Header with the addresses of the client and of the proxies that forwarded the request.
 pub(crate) const FORWARDED_FOR_HEADER: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The headers that the server reads, besides `Authorization` and `Impersonate-*`. An `Authorization` header that
-/// cannot be decoded is an invalid credential (401).
+/// The headers that the server reads, except `Authorization` and `Impersonate-*`. [`check_utf8`] refuses requests in
+/// which one of them is not UTF-8.
 static DECODED_HEADERS: [HeaderName; 10] = [
     ACCEPT,
     CONNECTION,
@@ -34,17 +40,18 @@ static DECODED_HEADERS: [HeaderName; 10] = [
     FORWARDED_FOR_HEADER,
 ];
 
-/// The user that a client impersonates, as given by the `Impersonate-*` headers.
+/// The user that a client wants to impersonate, from the `Impersonate-*` headers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Impersonation {
     pub(crate) user: String,
     pub(crate) uid: String,
     pub(crate) groups: Vec<String>,
+    /// Keys and values of `extra` attributes. A key may occur several times.
     pub(crate) extra: Vec<(String, String)>,
 }
 
 /// Rule: a header that the server reads must be UTF-8. Otherwise the request is refused, and the error names the
-/// header.
+/// header. An `Authorization` header that is not UTF-8 is an invalid credential (401).
 pub(crate) fn check_utf8(headers: &HeaderMap) -> Result<(), ApiError> {
     let is_read =
         |name: &HeaderName| DECODED_HEADERS.contains(name) || name.as_str().starts_with(IMPERSONATE_PREFIX);
@@ -64,14 +71,14 @@ pub(crate) fn header_text(headers: &HeaderMap, name: HeaderName) -> &str {
     headers.get(name).and_then(decode_utf8).unwrap_or_default()
 }
 
-/// Returns all values of the header.
+/// Returns all values of the header. [`check_utf8`] has already refused values that cannot be decoded.
 pub(crate) fn header_texts(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
     debug_assert!(DECODED_HEADERS.contains(&name), "{name} is not in the list of headers that are checked");
     headers.get_all(name).iter().filter_map(decode_utf8)
 }
 
-/// Returns the bearer token of the `Authorization` header, or `None` without the header. Fails if the header has
-/// another scheme or is malformed.
+/// Returns the bearer token of the `Authorization` header, or `None` if the request has no such header. Fails if the
+/// header has another scheme or is malformed.
 pub(crate) fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = all.next() else { return Ok(None) };
@@ -82,8 +89,10 @@ pub(crate) fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, ApiError
     }
 }
 
+/// Parses the `Impersonate-*` headers. Returns `None` if the request has none.
+///
 /// Rule: a request with any `Impersonate-*` header must name the impersonated user exactly once. Otherwise the request
-/// is refused, and never executed as the client itself. Returns `None` if there is no impersonation header.
+/// is refused, and never executed as the client itself.
 pub(crate) fn parse_impersonation(headers: &HeaderMap) -> Result<Option<Impersonation>, ApiError> {
     let mut impersonation = Impersonation::default();
     let mut is_requested = false;
@@ -126,10 +135,12 @@ pub(crate) fn parse_impersonation(headers: &HeaderMap) -> Result<Option<Imperson
     Ok(is_requested.then_some(impersonation))
 }
 
+/// Returns the value as text, or `None` if it is not UTF-8.
 fn decode_utf8(value: &HeaderValue) -> Option<&str> {
     std::str::from_utf8(value.as_bytes()).ok()
 }
 
+/// Returns the error for the header `name`, whose value is not UTF-8.
 fn not_utf8_error(name: &str) -> ApiError {
     ApiError::bad_request(format!("the header {name} is not UTF-8 text"))
 }

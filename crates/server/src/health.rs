@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 
 use hyper::StatusCode;
 
-/// A health request: the endpoint (`/readyz`), and the name of a single check if the path has one (`/livez/ping`).
+/// A request to a health endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HealthProbe {
+    /// `healthz`, `livez` or `readyz`.
     pub(crate) endpoint: &'static str,
+    /// Name of a single check if the path has one, such as `ping` in `/livez/ping`.
     pub(crate) check: Option<String>,
 }
 
@@ -22,6 +24,9 @@ pub(crate) struct HealthState {
     pub(crate) store_bytes: (usize, usize),
 }
 
+/// Returns the status code and text of the response to a health request. `excluded` has the values of the query
+/// parameter `exclude`.
+///
 /// Rule: the server is alive while it responds. It is ready while the store accepts writes and the server is not
 /// shutting down.
 pub(crate) fn health_response(
@@ -67,7 +72,7 @@ pub(crate) fn health_response(
     }
 }
 
-/// Returns the health checks as metrics in OpenMetrics format, for `/metrics/slis`.
+/// Returns the results of all health checks as metrics in OpenMetrics format, for `/metrics/slis`.
 pub(crate) fn health_metrics(state: HealthState) -> String {
     let mut text = "# HELP kubernetes_healthcheck Result of a single health check.\n\
                     # TYPE kubernetes_healthcheck gauge\n"
@@ -95,7 +100,8 @@ pub(crate) fn health_paths() -> Vec<String> {
         .collect()
 }
 
-/// Returns the checks of a health endpoint: the name of each check, and whether it passes.
+/// Returns the name of each check of a health endpoint, and whether it passes. `which` is `healthz`, `livez` or
+/// `readyz`.
 fn health_checks(which: &str, state: HealthState) -> Vec<(&'static str, bool)> {
     let mut checks = vec![("ping", true), ("log", true)];
     if which != "livez" {

@@ -1,5 +1,5 @@
-//! Closes connections that make no progress. Unsent data occupies memory, and a client that stops reading must not
-//! occupy it forever.
+//! Closes connections that make no progress, because unsent data occupies memory and a client that stops reading must
+//! not occupy it forever.
 
 use std::io;
 use std::pin::Pin;
@@ -9,11 +9,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// A stream whose writes, and optionally reads, fail if they make no progress for too long.
+/// A stream whose writes, and optionally reads, fail if they make no progress for a timeout.
 #[derive(Debug)]
 pub(crate) struct IdleTimeout<S> {
     stream: S,
     write_timer: StallTimer,
+    /// Timer of reads. `None` if reads have no timeout.
     read_timer: Option<StallTimer>,
 }
 
@@ -29,10 +30,11 @@ impl<S> IdleTimeout<S> {
     }
 }
 
-/// Measures how long an operation on a stream has been pending.
+/// Measures how long a read or write has been pending.
 #[derive(Debug)]
 struct StallTimer {
     timeout: Duration,
+    /// Fires when the operation has been pending for `timeout`. `None` while no operation is pending.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -41,7 +43,7 @@ impl StallTimer {
         Self { timeout, deadline: None }
     }
 
-    /// Returns `polled`, or an error once the operation has been pending for the timeout.
+    /// Returns `polled`, or an error if the operation has been pending for the timeout.
     fn poll_or_time_out<T>(
         &mut self,
         polled: Poll<io::Result<T>>,

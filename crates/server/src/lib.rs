@@ -13,43 +13,78 @@
 //! - `validation`, `defaulting`, `conversion`, `table_printer`: functions that the rows of kinds refer to
 //! - `types`, `unstructured`: the fields of every type, and objects as JSON
 
+/// Admission plugins.
 mod admission;
+/// The HTTPS client that forwards logs, exec and other requests to the agents of nodes.
 mod agents;
+/// The audit log.
 mod audit;
+/// Authentication and authorization.
 mod auth;
+/// Objects that every cluster has.
 mod bootstrap;
+/// Admission and accounting of client connections.
 mod connections;
+/// Controllers that run in the server.
 mod controllers;
+/// Conversion between the served versions and the storage version of a kind.
 mod conversion;
+/// The endpoint `/debug/explain`.
 mod debug_explain;
+/// Decoding and normalization of request bodies.
 mod decode;
+/// Default values of absent fields.
 mod defaulting;
+/// The discovery documents at `/api` and `/apis`.
 mod discovery;
+/// Failed requests, which clients get as a `Status`.
 mod error;
+/// Priority and fairness: seats, queues and usage limits of requests.
 mod flow_control;
+/// Formats values as Go does, for error messages like those of upstream.
 mod go_format;
 mod headers;
+/// The endpoints `/livez`, `/readyz` and `/healthz`.
 mod health;
+/// Handlers and filters of HTTP requests.
 mod http;
+/// Closes connections whose client does not read or write.
 mod idle_timeout;
+/// The table of served kinds.
 mod kinds;
+/// Limits and timeouts of connections and requests.
 mod limits;
+/// In-process clients.
 mod loopback;
+/// Finds the IP address of this machine.
 mod machine_address;
 mod metrics;
+/// The OpenAPI documents.
 mod openapi;
+/// JSON patch, merge patch and strategic merge patch.
 mod patch;
+/// The CA of the cluster, certificates and kubeconfigs.
 mod pki;
+/// Decoding of protobuf request bodies.
 mod protobuf;
+/// Create, update and delete of objects of all kinds.
 mod registry;
+/// User, target and options of a request.
 mod request;
+/// Label and field selectors.
 mod selector;
+/// Managed fields and server-side apply.
 mod server_side_apply;
+/// The objects in the store.
 mod storage;
 mod subresource;
+/// The tables of `kubectl get`.
 mod table_printer;
+/// The fields of every API type.
 mod types;
+/// API objects as JSON values.
 mod unstructured;
+/// Validation of objects.
 mod validation;
 
 use std::collections::HashMap;
@@ -103,21 +138,21 @@ pub use crate::limits::LimitsConfig;
 pub use crate::loopback::{LoopbackClient, LoopbackError};
 pub use crate::pki::{BuiltinUser, PkiError, certificate_serial};
 pub use crate::storage::data_dir::{
-    DataError, STORE_BYTES_MAX, StoreOptions, backup, convert_secrets, has_store, restore,
+    DataError, STORE_BYTES_MAX, StoreOptions, backup, has_store, reencrypt_secrets, restore,
 };
 pub use muster_store::{EncryptionKeys, KeyFileError};
 
 /// Timeout of the TLS handshake of a connection.
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Interval at which the server checks whether its certificate is due for renewal. Renewal is due months before the
-/// certificate expires.
+/// Interval at which the server checks whether its serving certificate is due for renewal. This may be coarse, because
+/// renewal is due months before the certificate expires.
 const CERTIFICATE_RENEWAL_CHECK_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// Interval at which a server that started on a full disk tries again to create the bootstrap objects.
 const BOOTSTRAP_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Maximum time that a stopping server waits for requests in flight.
+/// Maximum time that a stopping server waits for requests in flight. It aborts the remaining requests.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a server could not be started.
@@ -137,6 +172,7 @@ pub enum BindError {
     Bootstrap(String),
 }
 
+/// The end of an error message: how to fix an address on which the server cannot listen.
 fn listen_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrNotAvailable => ": choose an address of this machine with --listen",
@@ -150,41 +186,46 @@ fn listen_hint(error: &io::Error) -> &'static str {
 pub enum ServeError {
     #[error("set up the certificates")]
     Pki(#[from] PkiError),
-    /// The store has failed. A write that got no response may or may not be durable. Only a restart shows which.
+    /// The store has failed. A write that got no response may or may not be durable, which only a restart shows.
     #[error("the store can no longer be written, so the server ends")]
     Data(#[from] DataError),
     #[error("the background task for the {what} panicked, so the server ends: start it again")]
     BackgroundTask { what: &'static str },
 }
 
-/// A server that has bound its port and loaded its certificates, but does not serve yet.
+/// An API server that listens and has opened its store and certificates, but does not accept connections yet.
 #[derive(Debug)]
 pub struct ApiServer {
-    /// The listening sockets: first the configured one, then one for nodes on this machine.
+    /// The listening sockets: the one of the configured address, and an additional one for nodes on this machine if
+    /// they need it.
     listeners: Vec<TcpListener>,
+    /// The addresses and the CA of this server, which the bootstrap objects contain.
     identity: bootstrap::ServerIdentity,
     /// Whether all bootstrap objects were created when the server started.
     is_bootstrapped: bool,
     pki: Arc<Pki>,
     api: Api,
+    /// State that all loopback clients share.
     loopback_clients: SharedLoopbackState,
     /// Maximum lifetime of the certificates that the server signs for CertificateSigningRequests.
     certificate_lifetime_max: SignedDuration,
-    /// Receives the error when the store can no longer be written.
+    /// Receives the error after which the store can no longer be written.
     failure: oneshot::Receiver<DataError>,
-    /// Checks that no file of the data directory was removed or replaced.
+    /// Detects that the database file or the cluster marker was removed or replaced.
     guard: Option<DataFileGuard>,
 }
 
 impl ApiServer {
     /// Listens on the address `listen`, and opens the certificates and the store in `data_dir`. The directory must
-    /// exist and must not be used by another server. Nodes on this machine that have their own network namespace reach
-    /// the server at the address `nodes`, on the same port.
+    /// exist, and no other server may use it.
+    ///
+    /// Nodes on this machine that have their own network namespace reach the server at the address `nodes`, on the same
+    /// port.
     pub async fn bind(listen: SocketAddr, nodes: Option<IpAddr>, data_dir: &Path) -> Result<Self, BindError> {
         Self::bind_with_options(listen, nodes, data_dir, &StoreOptions::default()).await
     }
 
-    /// Like `bind`, with options for the store.
+    /// Like [`ApiServer::bind`], with options for the store.
     pub async fn bind_with_options(
         listen: SocketAddr,
         nodes: Option<IpAddr>,
@@ -252,27 +293,28 @@ impl ApiServer {
         )
     }
 
-    /// The configured listen address.
+    /// The address on which the server listens. If port 0 was configured, it contains the port that the kernel
+    /// selected.
     pub fn listen_address(&self) -> SocketAddr {
         self.identity.listen_address
     }
 
-    /// Returns an in-process client for a component of Muster. The client can be used immediately, until the server
-    /// stops.
+    /// Returns an in-process client with the identity of a component of Muster. The client can be used immediately, and
+    /// until the server stops.
     pub fn loopback_client(&self, user: BuiltinUser) -> LoopbackClient {
         self.loopback_clients.client(self.api.clone(), user.user())
     }
 
-    /// Enables the audit log, which has one line for each request. Requests of loopback clients that were created
-    /// before this call are not logged.
+    /// Enables the audit log at `path`, which gets one line for each request. Requests of loopback clients that were
+    /// created before this call are not logged.
     pub fn write_audit_log(&mut self, path: &Path) -> Result<(), BindError> {
         let failed = |source| BindError::Audit { path: path.to_owned(), source };
         self.api.audit = Some(Arc::new(AuditLog::open(path).map_err(failed)?));
         Ok(())
     }
 
-    /// Assigns a pod CIDR of 256 addresses from this range to each node that joins. The first `reserved` CIDRs are not
-    /// assigned: they are for nodes that choose their own CIDR. Returns an error message if the range is invalid.
+    /// Assigns each node that joins a pod CIDR of 256 addresses from `range`. The first `reserved` CIDRs of the range
+    /// are not assigned, because nodes may choose them themselves. Returns an error message if the range is invalid.
     pub fn assign_pod_cidrs(&self, range: &str, reserved: u32) -> Result<(), String> {
         self.api.registry.admission.pod_cidrs.set_range(range, reserved)
     }
@@ -283,27 +325,27 @@ impl ApiServer {
         self.api.registry.admission.external_ips.set_ranges(ranges)
     }
 
-    /// Sets the Pod Security policy of namespaces without Pod Security labels, and the exemptions. Returns an error
-    /// message if a setting is invalid.
+    /// Sets the exemptions from Pod Security, and the levels of namespaces without Pod Security labels. Returns an
+    /// error message if a setting is invalid.
     pub fn set_pod_security(&self, settings: PodSecurity) -> Result<(), String> {
         self.api.registry.admission.pod_security.set_configuration(settings)
     }
 
-    /// Sets the limits and timeouts of all requests. Loopback clients that were created before this call keep the
-    /// previous ones.
+    /// Sets the limits and timeouts of connections and requests. Loopback clients that were created before this call
+    /// keep the previous limits.
     pub fn set_limits(&mut self, config: LimitsConfig) {
         self.api.limits = Arc::new(ServerLimits::new(fit_limits_to_open_files(config)));
     }
 
-    /// Sets the lifetime of the certificates that the server signs for CertificateSigningRequests: the maximum, which
-    /// is also the default.
+    /// Sets the maximum lifetime of the certificates that the server signs for CertificateSigningRequests. This is also
+    /// the lifetime if a request asks for none.
     pub fn set_certificate_lifetime_max(&mut self, lifetime: Duration) {
         let lifetime = SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::MAX);
         // No certificate outlives the CA.
         self.certificate_lifetime_max = lifetime.min(SignedDuration::from_hours(pki::CA_LIFETIME_DAYS * 24));
     }
 
-    /// Sets the maximum lifetime of service account tokens. A request for a longer lifetime gets the maximum.
+    /// Sets the maximum lifetime of service account tokens. A token that is requested for longer gets the maximum.
     pub fn set_token_lifetime_max(&self, lifetime: Duration) {
         self.api.registry.access.tokens.set_max_lifetime(lifetime);
     }
@@ -317,7 +359,8 @@ impl ApiServer {
         self.api.explain_provider = Some(ExplainProvider::new(ask));
     }
 
-    /// Serves until `stop` is cancelled, then finishes the requests in flight.
+    /// Serves until `stop` is cancelled, and then finishes the requests in flight. Returns an error if the store or a
+    /// background task fails.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
         let addresses = [Some(self.identity.listen_address.ip()), self.identity.node_facing_address]
             .into_iter()
@@ -402,10 +445,12 @@ impl ApiServer {
     }
 }
 
+/// Reduces the maximum number of connections if the limit on open files is too low.
 fn fit_limits_to_open_files(config: LimitsConfig) -> LimitsConfig {
     LimitsConfig { connections: limits::fit_connections_to_files(config.connections), ..config }
 }
 
+/// Listens on an address. Also returns the bound address, which differs if the port is 0.
 async fn listen_on(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::AddrInUse => BindError::InUse { address },
@@ -425,7 +470,7 @@ async fn accept_connection(listeners: &[TcpListener]) -> io::Result<(TcpStream, 
     .await
 }
 
-/// The background tasks of the server.
+/// The background tasks of the server, with their names for error messages.
 #[derive(Default)]
 struct BackgroundTasks {
     tasks: JoinSet<()>,
@@ -433,6 +478,7 @@ struct BackgroundTasks {
 }
 
 impl BackgroundTasks {
+    /// Starts a background task.
     fn spawn_task(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let id = self.tasks.spawn(task).id();
         self.names.insert(id, name);
@@ -449,13 +495,15 @@ impl BackgroundTasks {
         self.names.get(&id).copied().unwrap_or("unknown work")
     }
 
+    /// Waits until all tasks have ended.
     async fn join_all(mut self) {
         while self.tasks.join_next().await.is_some() {}
     }
 }
 
-/// Rule: a server starts even on a full disk and then serves reads and deletes. Returns `false` if bootstrap
-/// objects could not be written.
+/// Creates or updates the bootstrap objects and default roles. Returns `false` if the disk is too full for them.
+///
+/// Rule: a server starts even on a full disk and then serves reads and deletes.
 async fn create_bootstrap_objects(
     registry: &Registry,
     own: &bootstrap::ServerIdentity,
@@ -478,7 +526,7 @@ async fn create_bootstrap_objects(
     }
 }
 
-/// Tries again to create the bootstrap objects until it succeeds.
+/// Retries [`create_bootstrap_objects`] until it succeeds, and then waits until the server stops.
 async fn retry_bootstrap(registry: Arc<Registry>, own: bootstrap::ServerIdentity, stop: CancellationToken) {
     loop {
         tokio::select! {
@@ -495,7 +543,7 @@ async fn retry_bootstrap(registry: Arc<Registry>, own: bootstrap::ServerIdentity
     }
 }
 
-/// Renews the server's certificate before it expires.
+/// Renews the serving certificate whenever it is due, until the server stops.
 async fn renew_certificate(serving: Arc<ServingCertificate>, stop: CancellationToken) {
     let mut due = tokio::time::interval(CERTIFICATE_RENEWAL_CHECK_INTERVAL);
     loop {
@@ -511,7 +559,8 @@ async fn renew_certificate(serving: Arc<ServingCertificate>, stop: CancellationT
     }
 }
 
-/// Serves one connection. Closes the connection if the client begins no request or does not read a response in time.
+/// Serves one TCP connection. Closes the connection if the client begins no request or does not read a response in
+/// time.
 async fn serve_connection(
     stream: TcpStream,
     address: IpAddr,
@@ -526,6 +575,7 @@ async fn serve_connection(
     serve_tls(stream_with_timeout, address, permit, tls, api, watcher).await
 }
 
+/// Performs the TLS handshake, authenticates the client certificate and serves the connection.
 async fn serve_tls<S>(
     stream_with_timeout: IdleTimeout<S>,
     address: IpAddr,
@@ -567,8 +617,8 @@ where
     serve_http(stream, is_http2, streams_max, client, api, watcher).await
 }
 
-/// Serves the requests of a connection. ALPN has selected the protocol: detection from the first bytes would have to
-/// wait until the client sends them.
+/// Serves the HTTP requests of a connection after the TLS handshake. ALPN has selected HTTP/1 or HTTP/2, because
+/// detection from the first bytes would have to wait until the client sends them.
 async fn serve_http<S>(
     stream: S,
     is_http2: bool,

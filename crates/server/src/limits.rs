@@ -9,18 +9,19 @@ use crate::connections::ConnectionTracker;
 use crate::flow_control::{FlowControl, UsageKind, UsageLease, UsageLimit, UsageTracker};
 use crate::request::{TrustLevel, User};
 
-/// Maximum number of connections. 5,000 nodes use one or two connections each. With buffers of 50 kB each, 10,000
-/// connections use at most 500 MB.
+/// Default maximum number of client connections. 5,000 nodes use one or two connections each. With buffers of 50 kB
+/// each, 10,000 connections use at most 500 MB.
 const CONNECTIONS_MAX: usize = 10_000;
 
-/// Number of file descriptors that are not used for client connections, but reserved for the store, logs, connections
-/// to agents and listeners.
+/// Number of file descriptors that client connections may not use, because the store, logs, listeners and connections
+/// to agents need them.
 const FILE_DESCRIPTORS_RESERVED: usize = 200;
 
-/// Maximum number of watches. 5,000 nodes have about eight watches each. At 11 kB each, 50,000 watches use 550 MB.
+/// Default maximum number of watches. 5,000 nodes have about eight watches each. At 11 kB each, 50,000 watches use 550
+/// MB.
 const WATCHES_MAX: usize = 50_000;
 
-/// Number of watches reserved for nodes and for Muster's own components.
+/// Number of watches out of [`WATCHES_MAX`] that are reserved for nodes and for Muster's own components.
 const WATCHES_RESERVED: usize = 30_000;
 
 /// Maximum number of watches of one user.
@@ -29,39 +30,41 @@ const WATCHES_OF_USER_MAX: usize = 5_000;
 /// Maximum number of watches of one node.
 const WATCHES_OF_NODE_MAX: usize = 200;
 
-/// Maximum number of streams to agents: followed logs, exec, port-forwards. With two buffers of 16 kB and two TLS
-/// connections each, 2,000 streams use about 200 MB.
+/// Maximum number of streams to agents: followed logs, exec, attach and port-forwards. With two buffers of 16 kB and
+/// two TLS connections each, 2,000 streams use about 200 MB.
 const AGENT_STREAMS_MAX: usize = 2_000;
 
 /// Maximum number of streams to agents of one user.
 const AGENT_STREAMS_OF_USER_MAX: usize = 500;
 
-/// Maximum number of request bodies that are received concurrently.
+/// Maximum number of request bodies that the server receives at the same time.
 const REQUEST_BODIES_MAX: usize = 4_000;
 
-/// Maximum number of request bodies of one user that are received concurrently.
+/// Maximum number of request bodies that the server receives from one user at the same time.
 const REQUEST_BODIES_OF_USER_MAX: usize = 100;
 
-/// Maximum total bytes of request bodies above 64 KiB. The same limit applies separately to unsent responses.
+/// Maximum total bytes of buffered request bodies above 64 KiB. The same limit applies separately to the bytes of
+/// unsent responses.
 const BUFFERED_BYTES_MAX: usize = 512 << 20;
 
-/// Maximum of these bytes for one user.
+/// Maximum bytes of buffered request bodies above 64 KiB for one user. The same limit applies separately to the bytes
+/// of unsent responses.
 const BUFFERED_BYTES_OF_USER_MAX: usize = 64 << 20;
 
-/// Additional bytes for nodes and for Muster's own components.
+/// Bytes in addition to [`BUFFERED_BYTES_MAX`] that only nodes and Muster's own components may use.
 const BUFFERED_BYTES_RESERVED: usize = 64 << 20;
 
 /// Maximum number of unsent small responses. At 20 kB each for stream, task and buffers, 4,000 responses use 80 MB.
 const SMALL_RESPONSES_MAX: usize = 4_000;
 
-/// Maximum number of unsent small responses of one user: as many as there are streams on two HTTP/2 connections.
+/// Maximum number of unsent small responses of one user: as many as two HTTP/2 connections have streams.
 const SMALL_RESPONSES_OF_USER_MAX: usize = 500;
 
-/// Maximum number of streams on one HTTP/2 connection, as upstream.
+/// Maximum number of streams on one HTTP/2 connection, as in upstream.
 const HTTP2_STREAMS_MAX: u32 = 250;
 
-/// Maximum number of streams on one HTTP/2 connection of Muster's own components or of an administrator. It is larger
-/// because one process may have the watches of thousands of simulated nodes.
+/// Maximum number of streams on one HTTP/2 connection of Muster's own components or of a user in `system:masters`. It
+/// is larger than [`HTTP2_STREAMS_MAX`], because one process may have the watches of thousands of simulated nodes.
 const TRUSTED_HTTP2_STREAMS_MAX: u32 = 4_000;
 
 /// Maximum number of response bytes buffered for one HTTP/2 stream.
@@ -76,20 +79,20 @@ pub(crate) const HEADER_BYTES_MAX: usize = 64 << 10;
 /// Maximum length of a URL. Label selectors make URLs long. Half of the header limit is enough in practice.
 pub(crate) const URL_BYTES_MAX: usize = 32 << 10;
 
-/// Maximum time until the headers of the next HTTP/1 request are complete. An idle or slow connection is closed
-/// afterwards. Also the time after which a silent HTTP/2 connection is closed.
+/// Maximum time until the headers of the next HTTP/1 request are complete. Afterwards the idle or slow connection is
+/// closed. An HTTP/2 connection is closed if the client sends nothing for this time.
 pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Interval between HTTP/2 pings to a client.
+/// Interval at which the server pings the client of an HTTP/2 connection.
 pub(crate) const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Maximum time to wait for the response to an HTTP/2 ping. The connection is closed afterwards.
+/// Maximum time that the server waits for the response to an HTTP/2 ping. Afterwards it closes the connection.
 pub(crate) const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Maximum duration of a watch, whatever its client requests.
+/// Maximum duration of a watch, even if the client requests a longer `timeoutSeconds`.
 pub(crate) const WATCH_TIMEOUT_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// Limits and timeouts set by flags of `muster server` and `muster up`.
+/// Limits and timeouts that flags of `muster server` and `muster up` set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitsConfig {
     /// Number of seats for read requests. Upstream: `--max-requests-inflight`.
@@ -101,9 +104,9 @@ pub struct LimitsConfig {
     /// Maximum duration of a request, except watches and streams. `Duration::MAX` means no limit. Upstream:
     /// `--request-timeout`.
     pub request_timeout: Duration,
-    /// Maximum pause of the client while it sends a request body.
+    /// Maximum time between two parts of a request body.
     pub body_timeout: Duration,
-    /// Maximum time for which a client may leave a response unread.
+    /// Maximum time during which a client reads nothing of a response.
     pub response_timeout: Duration,
     /// Interval at which watches and streams are authenticated and authorized again.
     pub reauthorize_interval: Duration,
@@ -129,12 +132,15 @@ impl Default for LimitsConfig {
     }
 }
 
-/// The configured limits, and the current usage of the server.
+/// The configured limits, and the current usage that is checked against them.
 #[derive(Debug)]
 pub(crate) struct ServerLimits {
     pub(crate) config: LimitsConfig,
+    /// The open connections, by client address and user.
     pub(crate) connections: Arc<ConnectionTracker>,
+    /// Seats and queues of requests.
     pub(crate) flow_control: Arc<FlowControl>,
+    /// Request bodies, responses, watches and streams in use, by user.
     pub(crate) usage: Arc<UsageTracker>,
 }
 
@@ -192,20 +198,22 @@ impl ServerLimits {
         }
     }
 
-    /// Acquires a permit for a watch. Returns `None` if the user, or all users together, have too many watches.
+    /// Acquires a lease for one watch. Returns `None` if the user, or all users together, have too many watches.
     pub(crate) fn acquire_watch(&self, user: &User) -> Option<UsageLease> {
         self.usage.acquire(&user.name, user.trust_level(), UsageKind::Watches, 1)
     }
 
-    /// Acquires a permit for a stream to an agent. Returns `None` if the user, or all users together, have too many
+    /// Acquires a lease for one stream to an agent. Returns `None` if the user, or all users together, have too many
     /// streams.
     pub(crate) fn acquire_agent_stream(&self, user: &User) -> Option<UsageLease> {
         self.usage.acquire(&user.name, user.trust_level(), UsageKind::AgentStreams, 1)
     }
 }
 
-/// Rule: an HTTP/2 connection may have 250 streams, as upstream. A connection of one of Muster's own components or of a
-/// user in `system:masters` may have 4,000.
+/// The maximum number of streams on an HTTP/2 connection of this user.
+///
+/// Rule: an HTTP/2 connection may have 250 streams, as in upstream. A connection of one of Muster's own components or
+/// of a user in `system:masters` may have 4,000.
 pub(crate) fn streams_max(peer: Option<&User>) -> u32 {
     match peer.map(User::trust_level) {
         Some(TrustLevel::Trusted) => TRUSTED_HTTP2_STREAMS_MAX,
@@ -213,8 +221,10 @@ pub(crate) fn streams_max(peer: Option<&User>) -> u32 {
     }
 }
 
+/// Returns the number of connections that the limit on open files allows, at most `requested`.
+///
 /// Rule: the soft limit on open files is raised to the hard limit, and 200 file descriptors are not used for
-/// connections. Returns the number of connections that the limit allows, at most `requested`.
+/// connections.
 pub(crate) fn fit_connections_to_files(requested: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum || limit.maximum.is_none() {
@@ -238,7 +248,7 @@ pub(crate) fn fit_connections_to_files(requested: usize) -> usize {
     fit
 }
 
-/// The number of connections that a limit on open files allows.
+/// The number of connections that a limit of `files` open files allows. At least half of the files are for connections.
 fn connections_for_files(files: usize) -> usize {
     files.saturating_sub(FILE_DESCRIPTORS_RESERVED).max(files / 2).max(1)
 }

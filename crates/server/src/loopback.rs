@@ -1,5 +1,5 @@
-//! In-process clients for the components of Muster. They have no connection and no TLS, but their requests pass the
-//! same authorization, limits, metrics and audit as requests over the network.
+//! In-process clients for the components of Muster. Their requests use no connection and no TLS, but pass the same
+//! authorization, limits, metrics and audit as requests over the network.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -15,15 +15,17 @@ use crate::flow_control::BodyError;
 use crate::http::{Api, OutgoingResponse};
 use crate::request::User;
 
-/// Maximum number of concurrent requests of all loopback clients together: requests with a seat, requests that wait for
-/// a seat, and watches that are starting.
+/// Maximum number of concurrent requests of all loopback clients together. Requests that wait for a seat count, and so
+/// do watches until their response begins.
 const REQUESTS_IN_FLIGHT_MAX: u32 = 4_000;
 
 /// Why a request of a loopback client got no response.
 #[derive(Debug, thiserror::Error)]
 pub enum LoopbackError {
+    /// The server is stopping, or `REQUESTS_IN_FLIGHT_MAX` requests are in flight.
     #[error("the server is stopping, or it has too many requests in flight")]
     Closed,
+    /// The handler of the request panicked.
     #[error("the server panicked while it handled the request")]
     Panicked,
 }
@@ -32,20 +34,25 @@ pub enum LoopbackError {
 #[derive(Debug, Clone)]
 pub struct LoopbackClient {
     api: Api,
+    /// The user as which all requests are authorized.
     user: Arc<User>,
     shared: SharedLoopbackState,
 }
 
-/// State that all loopback clients share: the permits for requests in flight.
+/// State that all loopback clients of a server share.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedLoopbackState {
+    /// Permits for requests in flight.
     permits: Arc<Semaphore>,
+    /// The client address and connection that handlers see: the loopback address, without a connection.
     client: Arc<Client>,
 }
 
 impl LoopbackClient {
-    /// Sends a request and returns its response. Dropping the future cancels the request, as closing a connection does.
-    /// Dropping the body of a watch ends the watch. The body produces data only when it is read.
+    /// Sends a request and returns its response. The body of the response produces data only when it is read.
+    ///
+    /// Dropping the future cancels the request, as closing a connection does. Dropping the body of a watch ends the
+    /// watch.
     pub async fn send<B>(
         &self,
         mut request: Request<B>,
@@ -79,11 +86,12 @@ impl SharedLoopbackState {
         Self { permits: Arc::new(Semaphore::new(REQUESTS_IN_FLIGHT_MAX as usize)), client: Arc::new(client) }
     }
 
+    /// A client whose requests are authorized as `user`.
     pub(crate) fn client(&self, api: Api, user: User) -> LoopbackClient {
         LoopbackClient { api, user: Arc::new(user), shared: self.clone() }
     }
 
-    /// Refuses new requests and waits for those in flight.
+    /// Waits for the requests in flight, and refuses new requests from now on.
     pub(crate) async fn close(&self) {
         // The semaphore is fair: this acquires before requests that come later.
         drop(self.permits.acquire_many(REQUESTS_IN_FLIGHT_MAX).await);

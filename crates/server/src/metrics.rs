@@ -25,30 +25,55 @@ const COMMIT_LATENCY_BUCKETS_S: [f64; 10] =
 
 /// All metrics of the server.
 pub(crate) struct ServerMetrics {
+    /// The registry that encodes all metrics.
     registry: MetricsRegistry,
+    /// `apiserver_request_total`.
     requests: Family<RequestCodeLabels, Counter>,
+    /// `apiserver_request_duration_seconds`.
     latency: Family<RequestLabels, Histogram>,
+    /// `apiserver_current_inflight_requests`.
     in_flight: Family<InFlightLabels, Gauge>,
+    /// `apiserver_flowcontrol_current_executing_seats`: seats in use by priority level.
     seats: Family<FlowLevelLabels, Gauge>,
+    /// `apiserver_flowcontrol_current_inqueue_requests`: requests that wait for a seat, by priority level.
     queued: Family<FlowLevelLabels, Gauge>,
+    /// `muster_flowcontrol_flow_seats`: seats in use by user.
     flow_seats: Family<FlowLabels, Gauge>,
+    /// `muster_flowcontrol_flow_inqueue_requests`: requests that wait for a seat now, by user.
     flow_queued: Family<FlowLabels, Gauge>,
+    /// `muster_flowcontrol_flow_queued_requests_total`: requests that have waited for a seat, by user.
     flow_queued_total: Family<FlowLabels, Counter>,
+    /// `muster_flowcontrol_flow_rejected_requests_total`: requests that flow control rejected, by user.
     flow_rejected_total: Family<FlowLabels, Counter>,
+    /// `apiserver_flowcontrol_rejected_requests_total`: requests that flow control rejected, by priority level.
     flow_rejections: Family<RejectionLabels, Counter>,
+    /// `apiserver_flowcontrol_request_wait_duration_seconds`.
     flow_waits: Family<PriorityLevelLabels, Histogram>,
+    /// `muster_requests_refused_total`: requests that exceed a limit of their user or of all users.
     refusals: Family<LimitLabels, Counter>,
+    /// `apiserver_longrunning_requests`: watches, and streams that agents serve.
     pub(crate) watches: Gauge,
+    /// `muster_connections`.
     pub(crate) connections: Gauge,
+    /// `muster_tls_handshakes_failed_total`.
     pub(crate) handshakes_failed: Counter,
+    /// `muster_audit_dropped_total`: audit events that were dropped because the log was too slow.
     pub(crate) audit_dropped: Counter,
+    /// `muster_commit_duration_seconds`.
     commit_latency: Histogram,
+    /// `muster_store_revision`.
     revision: Gauge,
+    /// `apiserver_storage_objects`.
     objects: Family<StoredObjectLabels, Gauge>,
+    /// `pod_security_evaluations_total`.
     pod_security_evaluations: Family<PodSecurityEvaluationLabels, Counter>,
+    /// `pod_security_exemptions_total`.
     pod_security_exemptions: Family<PodSecurityExemptionLabels, Counter>,
+    /// `muster_store_bytes`.
     store_bytes: Gauge,
+    /// `muster_store_bytes_max`.
     store_bytes_max: Gauge,
+    /// `muster_store_namespace_bytes`.
     namespace_bytes: Family<NamespaceLabels, Gauge>,
 }
 
@@ -58,7 +83,7 @@ impl fmt::Debug for ServerMetrics {
     }
 }
 
-/// Labels of the request counter. All values are from fixed sets, so clients cannot create new series.
+/// Labels of `apiserver_request_total`. All values are from fixed sets, so that clients cannot create new series.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestCodeLabels {
     verb: &'static str,
@@ -67,7 +92,7 @@ struct RequestCodeLabels {
     code: u16,
 }
 
-/// Labels of the request latency histogram.
+/// Labels of `apiserver_request_duration_seconds`: verb and resource of a request, but not its status code.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct RequestLabels {
     verb: &'static str,
@@ -75,9 +100,10 @@ pub(crate) struct RequestLabels {
     resource: &'static str,
 }
 
-/// Labels of the gauge of requests in flight.
+/// Labels of `apiserver_current_inflight_requests`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct InFlightLabels {
+    /// `readOnly` or `mutating`.
     request_kind: &'static str,
 }
 
@@ -304,10 +330,13 @@ impl RequestLabels {
         }
     }
 
+    /// Whether the request is a watch.
     pub(crate) fn is_watch(&self) -> bool {
         self.verb == "watch"
     }
 
+    /// Whether the request counts as read-only in flow control and metrics. This includes verbs without a label of
+    /// their own.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self.verb, "get" | "list" | "watch" | "other")
     }
@@ -321,7 +350,7 @@ impl ServerMetrics {
         self.latency.get_or_create(labels).observe(latency.as_secs_f64());
     }
 
-    /// Counts a request that was refused because it exceeds a limit. `limit` names the limit.
+    /// Counts a request that exceeds a limit. `limit` is the value of the label `limit`, such as `watches`.
     pub(crate) fn count_refused_request(&self, limit: &'static str) {
         self.refusals.get_or_create(&LimitLabels { limit }).inc();
     }
@@ -337,7 +366,7 @@ impl ServerMetrics {
         self.flow_waits.get_or_create(&PriorityLevelLabels { priority_level }).observe(waited.as_secs_f64());
     }
 
-    /// Sets the seats in use and the queue length of a priority level.
+    /// Sets the number of seats in use and of requests that wait for a seat in a priority level.
     pub(crate) fn set_flow_level(
         &self,
         priority_level: &'static str,
@@ -350,13 +379,14 @@ impl ServerMetrics {
         self.queued.get_or_create(&labels).set(gauge_value(waiting));
     }
 
+    /// Sets the number of read-only or mutating requests in flight.
     pub(crate) fn set_requests_in_flight(&self, is_read: bool, requests: usize) {
         self.in_flight
             .get_or_create(&InFlightLabels { request_kind: request_kind(is_read) })
             .set(gauge_value(requests));
     }
 
-    /// Removes the series of all flows. The caller then sets those of the flows with the highest usage again.
+    /// Removes the series of all flows. The caller then sets the series of the flows with the highest usage.
     pub(crate) fn clear_flow_metrics(&self) {
         self.flow_seats.clear();
         self.flow_queued.clear();
@@ -364,7 +394,7 @@ impl ServerMetrics {
         self.flow_rejected_total.clear();
     }
 
-    /// Sets the seats in use and the queue length of a flow.
+    /// Sets the number of seats in use and of requests that wait for a seat in a flow.
     pub(crate) fn set_flow_usage(
         &self,
         priority_level: &'static str,
@@ -379,7 +409,7 @@ impl ServerMetrics {
         self.flow_queued.get_or_create(&labels).set(gauge_value(waiting));
     }
 
-    /// Sets the numbers of queued and of rejected requests of a flow.
+    /// Sets the total numbers of requests of a flow that were queued and rejected.
     pub(crate) fn set_flow_counts(
         &self,
         priority_level: &'static str,
@@ -394,7 +424,8 @@ impl ServerMetrics {
         self.flow_rejected_total.get_or_create(&labels).inc_by(rejected);
     }
 
-    /// Sets the metrics of the store. `largest` are the largest namespaces with their bytes.
+    /// Sets the revision, size and capacity of the store in bytes. `largest` are the largest namespaces with their
+    /// sizes in bytes.
     pub(crate) fn set_store_metrics(
         &self,
         revision: u64,
@@ -421,10 +452,12 @@ impl ServerMetrics {
         self.commit_latency.observe(latency.as_secs_f64());
     }
 
+    /// Counts an evaluation of a pod or template by Pod Security.
     pub(crate) fn count_pod_security_evaluation(&self, evaluation: &PodSecurityEvaluationLabels) {
         self.pod_security_evaluations.get_or_create(evaluation).inc();
     }
 
+    /// Counts a request that is exempt from Pod Security.
     pub(crate) fn count_pod_security_exemption(&self, exemption: &PodSecurityExemptionLabels) {
         self.pod_security_exemptions.get_or_create(exemption).inc();
     }
@@ -442,11 +475,12 @@ fn gauge_value(value: usize) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
+/// Value of the label `request_kind`.
 fn request_kind(is_read: bool) -> &'static str {
     if is_read { "readOnly" } else { "mutating" }
 }
 
-/// Increments a gauge, and decrements it when dropped.
+/// Increments a gauge when created, and decrements it when dropped.
 #[derive(Debug)]
 pub(crate) struct GaugeGuard(Gauge);
 

@@ -1,7 +1,9 @@
-//! The server's certificate authorities. They are generated once and stored in the data directory. The server trusts no
-//! other authorities.
+//! The certificate authorities of the cluster, and the certificates and kubeconfigs that the server issues. The
+//! authorities are generated once and stored in the data directory. The server trusts no other authorities.
 
+/// The user that a client certificate authenticates.
 mod client_certificate;
+/// Parses and signs PKCS #10 requests.
 mod sign;
 
 use std::fmt;
@@ -39,10 +41,11 @@ pub(crate) use self::sign::{CertificateRequest, ISSUE_TIME_OID, KeyUsage, decode
 /// Validity of the server's serving certificate in years.
 const SERVING_CERTIFICATE_YEARS: i16 = 1;
 
-/// Age in months at which the serving certificate is renewed. A third of its validity remains then.
+/// Age in months at which the serving certificate is renewed, so that a third of its validity remains.
 const SERVING_CERTIFICATE_RENEWAL_MONTHS: i32 = 8;
 
-/// Validity of the administrator's certificate in years, as with kubeadm. A new certificate is issued at each start.
+/// Validity of the administrator's certificate in years, as with kubeadm. The server issues a new certificate at each
+/// start.
 const ADMIN_CERTIFICATE_YEARS: i16 = 1;
 
 /// Validity of the certificates of Muster's own components in years. Their keys exist only in the memory of a
@@ -55,9 +58,10 @@ const CA_LIFETIME_YEARS: i16 = 10;
 /// Validity of the CA certificates in days, without leap days.
 pub(crate) const CA_LIFETIME_DAYS: i64 = CA_LIFETIME_YEARS as i64 * 365;
 
-/// User name in the client certificate with which the server connects to agents. Agents accept no other client. The
-/// certificate also contains the group `system:masters`. No CertificateSigningRequest for this group is signed, so that
-/// no other client can obtain such a certificate.
+/// User name in the client certificate with which the server connects to agents. Agents accept no other client.
+///
+/// The certificate also contains the group `system:masters`, so that no other client can obtain such a certificate: the
+/// server signs no CertificateSigningRequest for this group.
 const AGENT_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
 
 /// File name of the key that signs service account tokens.
@@ -86,9 +90,10 @@ pub enum PkiError {
     TokenKey { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
-/// A built-in user, for which the server issues kubeconfigs and loopback clients.
+/// A built-in user, for whom the server creates kubeconfigs and loopback clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuiltinUser {
+    /// The administrator, a member of `system:masters`.
     Admin,
     Controller,
     Disruption,
@@ -100,7 +105,7 @@ pub enum BuiltinUser {
 }
 
 impl BuiltinUser {
-    /// Name of the user, and its group besides `system:authenticated`.
+    /// User name, and the group besides `system:authenticated`, if any.
     fn name_and_group(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Admin => ("kubernetes-admin", Some(MASTERS_GROUP)),
@@ -114,7 +119,7 @@ impl BuiltinUser {
         }
     }
 
-    /// The user, as its client certificate would authenticate it.
+    /// The user as it is authenticated, with the group `system:authenticated`.
     pub(crate) fn user(self) -> User {
         let (name, group) = self.name_and_group();
         User::new(name, group.into_iter().chain([AUTHENTICATED_GROUP]))
@@ -133,37 +138,45 @@ impl fmt::Debug for CertificateAndKey {
     }
 }
 
-/// A certificate authority: its certificate in PEM, and its key.
+/// A certificate authority, with its key.
 struct CertificateAuthority {
+    /// Directory of the certificate and key files.
     dir: PathBuf,
-    /// Name of the certificate and key files without their suffix, for example `ca` for `ca.crt` and `ca.key`.
+    /// Name of the certificate and key files without their suffix, such as `ca` for `ca.crt` and `ca.key`.
     name: &'static str,
+    /// The certificate of the authority in PEM.
     pem: String,
+    /// Name and key of the authority, for signing.
     issuer: Issuer<'static, KeyPair>,
 }
 
 /// The certificate authorities and the token signing key of the data directory.
 pub(crate) struct Pki {
+    /// The data directory.
     dir: PathBuf,
-    /// The cluster CA, trusted by all clients.
+    /// The cluster CA, which all clients trust.
     ca: CertificateAuthority,
-    /// CA for serving certificates of nodes, trusted only by the server.
+    /// The CA for serving certificates of nodes, which only the server trusts.
     node_serving_ca: CertificateAuthority,
     /// Key that signs service account tokens.
     token_key: KeyPair,
-    /// Issued client certificates that are not yet recorded for `muster cert list`.
+    /// Issued client certificates that are not yet stored as certificate records for `muster cert list`.
     issued: Mutex<Vec<IssuedCertificate>>,
     /// Notified when a certificate is added to `issued`.
     issued_notify: Notify,
 }
 
-/// An issued client certificate, as it is recorded for `muster cert list`.
+/// An issued client certificate, as `muster cert list` shows it.
 #[derive(Debug, Clone)]
 pub(crate) struct IssuedCertificate {
+    /// Serial number in hexadecimal digits.
     pub(crate) serial: String,
+    /// User name: the common name of the certificate.
     pub(crate) subject: String,
+    /// Groups besides `system:authenticated`.
     pub(crate) groups: Vec<String>,
     pub(crate) issued_at: Timestamp,
+    /// End of the validity.
     pub(crate) not_after: Timestamp,
 }
 
@@ -201,11 +214,12 @@ impl Pki {
         })
     }
 
+    /// The key that signs service account tokens.
     pub(crate) fn token_key(&self) -> &KeyPair {
         &self.token_key
     }
 
-    /// The error for a token key that cannot be used.
+    /// The error for a token signing key in the data directory that cannot be used.
     pub(crate) fn unusable_token_key_error(&self, source: ::ring::error::KeyRejected) -> PkiError {
         PkiError::TokenKey { path: self.dir.join(TOKEN_KEY_FILE), source: Box::new(source) }
     }
@@ -225,7 +239,7 @@ impl Pki {
         self.ca.issue_with_new_key(&params)
     }
 
-    /// Adds an issued client certificate to those that are to be recorded for `muster cert list`.
+    /// Queues an issued client certificate, in PEM, until it is stored as a certificate record for `muster cert list`.
     pub(crate) fn queue_issued_certificate(&self, pem: &str) {
         let Some(der) = CertificateDer::from_pem_slice(pem.as_bytes()).ok() else { return };
         let Some(issued) = parse_issued_certificate(&der) else { return };
@@ -233,17 +247,18 @@ impl Pki {
         self.issued_notify.notify_one();
     }
 
-    /// Returns and clears the client certificates issued since the last call.
+    /// Returns the queued client certificates and empties the queue, see [`Pki::queue_issued_certificate`].
     pub(crate) fn take_issued_certificates(&self) -> Vec<IssuedCertificate> {
         std::mem::take(&mut self.issued.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until a client certificate is issued.
+    /// Waits until a client certificate is queued.
     pub(crate) async fn wait_for_issued_certificate(&self) {
         self.issued_notify.notified().await;
     }
 
-    /// Returns a kubeconfig with the CA certificate, and with a new client certificate and key for `user`.
+    /// Returns a kubeconfig for the server at `url`. It contains the CA certificate, and a new client certificate and
+    /// key for `user`.
     pub(crate) fn kubeconfig(&self, url: &str, user: BuiltinUser) -> Result<String, PkiError> {
         let client = self.issue_client_certificate(user)?;
         self.queue_issued_certificate(&client.certificate);
@@ -272,7 +287,7 @@ current-context: muster
         ))
     }
 
-    /// Issues the server's serving certificate for these addresses.
+    /// Issues the serving certificate of the server for these addresses and for the DNS names of the server.
     fn issue_serving_certificate(&self, addresses: &[IpAddr]) -> Result<CertifiedKey, PkiError> {
         let mut params = leaf_params(
             server_names(addresses),
@@ -284,8 +299,8 @@ current-context: muster
         self.certified_key(&identity).map_err(|source| self.ca.unusable_error(source))
     }
 
-    /// TLS configuration for connections to agents: the server's client certificate, and the CA of node serving
-    /// certificates.
+    /// TLS configuration for connections to agents. It contains a new client certificate of the server, and trusts the
+    /// CA of node serving certificates.
     pub(crate) fn agent_client_config(&self) -> Result<ClientConfig, PkiError> {
         let mut params =
             leaf_params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, COMPONENT_CERTIFICATE_YEARS)?;
@@ -305,7 +320,7 @@ current-context: muster
         config().map_err(|source| self.ca.unusable_error(source))
     }
 
-    /// The serving certificate with its chain, for rustls.
+    /// Converts the serving certificate to the type of rustls. Its chain includes the CA.
     fn certified_key(
         &self,
         identity: &CertificateAndKey,
@@ -319,7 +334,8 @@ current-context: muster
 }
 
 impl CertificateAuthority {
-    /// Opens the certificate authority with this base name in `dir`, or generates one.
+    /// Opens the certificate authority whose files are `name.crt` and `name.key` in `dir`, or generates it.
+    ///
     /// Rule: the key is written before the certificate. A certificate without its key is an error. For a key without
     /// its certificate, a new certificate is generated, which verifies the same signatures.
     fn open(dir: &Path, name: &'static str, common_name: &str) -> Result<Self, PkiError> {
@@ -351,7 +367,7 @@ impl CertificateAuthority {
         Ok(CertificateAndKey { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
-    /// The error for certificate or key files of this authority that cannot be used.
+    /// The error for a certificate or key of this authority that cannot be used.
     fn unusable_error(&self, source: Box<dyn std::error::Error + Send + Sync>) -> PkiError {
         PkiError::Unusable { path: self.dir.clone(), name: self.name, source }
     }
@@ -361,11 +377,14 @@ impl CertificateAuthority {
 #[derive(Debug)]
 pub(crate) struct ServingCertificate {
     pki: Arc<Pki>,
+    /// IP addresses for which the certificate is valid.
     addresses: Vec<IpAddr>,
+    /// The current certificate with its key, and its issue time.
     current_key: RwLock<(Arc<CertifiedKey>, Timestamp)>,
 }
 
 impl ServingCertificate {
+    /// Issues the first serving certificate.
     pub(crate) fn new(pki: Arc<Pki>, addresses: Vec<IpAddr>, now: Timestamp) -> Result<Self, PkiError> {
         let current = RwLock::new((Arc::new(pki.issue_serving_certificate(&addresses)?), now));
         Ok(Self { pki, addresses, current_key: current })
@@ -391,8 +410,9 @@ impl ServingCertificate {
         config().map_err(|source| self.pki.ca.unusable_error(source))
     }
 
-    /// Rule: the server's certificate is renewed when a third of its validity remains. Open connections continue.
-    /// Returns whether the certificate was renewed.
+    /// Issues a new certificate if the current one is due for renewal. Returns whether it was renewed.
+    ///
+    /// Rule: the serving certificate is renewed when a third of its validity remains. Open connections continue.
     pub(crate) fn renew_if_due(&self, now: Timestamp) -> Result<bool, PkiError> {
         let issued_at = self.current_key.read().unwrap_or_else(PoisonError::into_inner).1;
         let renew_at = issued_at
@@ -406,6 +426,7 @@ impl ServingCertificate {
         Ok(true)
     }
 
+    /// The certificate for new connections.
     fn current_certificate(&self) -> Arc<CertifiedKey> {
         self.current_key.read().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
@@ -417,7 +438,7 @@ impl ResolvesServerCert for ServingCertificate {
     }
 }
 
-/// Parses an issued client certificate.
+/// Parses a client certificate that this server issued.
 fn parse_issued_certificate(der: &[u8]) -> Option<IssuedCertificate> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let user = client_certificate::user_from_der(der)?;
@@ -431,26 +452,26 @@ fn parse_issued_certificate(der: &[u8]) -> Option<IssuedCertificate> {
     })
 }
 
-/// Serial number of the first certificate in a PEM file, in the format of `muster cert revoke`.
+/// Serial number of the first certificate in a PEM file, as `muster cert revoke` expects it.
 pub fn certificate_serial(pem: &[u8]) -> Option<String> {
     let der = CertificateDer::from_pem_slice(pem).ok()?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
     Some(client_certificate::format_serial(certificate.raw_serial()))
 }
 
-/// Reads a private key from a PEM file.
+/// Reads a private key from a PEM file. The inner error means that the file is not a key.
 fn read_key(path: &Path) -> Result<Result<KeyPair, rcgen::Error>, PkiError> {
     let text = fs::read_to_string(path).map_err(file_error(path))?;
     Ok(KeyPair::from_pem(&text))
 }
 
-/// Returns a function that converts an IO error on the file at `path`.
+/// Returns a function that converts an IO error of the file at `path`.
 fn file_error(path: &Path) -> impl FnOnce(io::Error) -> PkiError {
     let path = path.to_owned();
     move |source| PkiError::File { path, source }
 }
 
-/// DNS names and addresses in the server's serving certificate.
+/// DNS names and IP addresses for which the serving certificate is valid.
 fn server_names(addresses: &[IpAddr]) -> Vec<String> {
     let mut names: Vec<String> = [
         "localhost",
@@ -480,8 +501,8 @@ fn server_names(addresses: &[IpAddr]) -> Vec<String> {
     names
 }
 
-/// Parameters of a CA certificate. Every certificate that the CA issues contains the common name, so it must not
-/// change.
+/// Parameters of a CA certificate. The common name must never change, because every certificate that the CA has issued
+/// contains it.
 fn ca_params(common_name: &str) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name.push(DnType::CommonName, common_name);
@@ -492,7 +513,7 @@ fn ca_params(common_name: &str) -> Result<CertificateParams, rcgen::Error> {
     Ok(params)
 }
 
-/// Parameters of a client or server certificate.
+/// Parameters of a client or server certificate. `names` are its subject alternative names.
 fn leaf_params(
     names: Vec<String>,
     usage: ExtendedKeyUsagePurpose,
@@ -507,7 +528,7 @@ fn leaf_params(
     Ok(params)
 }
 
-/// Sets the validity period. It starts yesterday, because the clocks of other machines may be slow.
+/// Sets the validity to `years`. It starts yesterday, because the clocks of other machines may be slow.
 fn set_validity(params: &mut CertificateParams, years: i16) {
     let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
     let yesterday = today.saturating_sub(Span::new().days(1));

@@ -1,6 +1,7 @@
-//! Decodes protobuf request bodies into JSON by the type table. kubectl sends protobuf since 1.32.
+//! Decodes protobuf request bodies into JSON with the type table. kubectl sends protobuf since 1.32.
 //!
-//! A body consists of four magic bytes and a `runtime.Unknown` with `apiVersion`, `kind` and the bytes of the object.
+//! A body consists of four magic bytes and a `runtime.Unknown` message with `apiVersion`, `kind` and the bytes of the
+//! object.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,16 +10,18 @@ use serde_json::{Map, Value};
 
 use crate::types::{Field, Shape, Type};
 
+/// The first bytes of every protobuf body.
 const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
 
-/// `apiVersion` and `kind` of a `runtime.Unknown`. An absent field is empty.
+/// `apiVersion` and `kind` in the `runtime.Unknown` message of a body. An absent field is empty.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnknownTypeMeta {
     pub(crate) api_version: String,
     pub(crate) kind: String,
 }
 
-/// Decodes the object in a body into JSON. The JSON is not normalized yet: it may contain explicit zero values.
+/// Decodes a body that contains an object of the type `of`. Returns its `apiVersion` and `kind`, and the object as
+/// JSON. The JSON is not normalized yet, because it may contain explicit zero values.
 pub(crate) fn decode_object(body: &[u8], of: &'static Type) -> Result<(UnknownTypeMeta, Value), String> {
     let Some(unknown) = body.strip_prefix(PROTOBUF_MAGIC) else {
         return Err(
@@ -50,8 +53,8 @@ pub(crate) fn decode_object(body: &[u8], of: &'static Type) -> Result<(UnknownTy
     Ok((found, Value::Object(object)))
 }
 
-/// Decodes the fields of a message into `object`. `within` is empty, or the path of field numbers to the message if it
-/// is a struct that Go embeds.
+/// Decodes the fields of a message into the JSON object `object`. `within` is empty for a message of the type `of`. For
+/// a struct that Go embeds in this type, `within` is the path of field numbers to the struct.
 fn decode_message(
     bytes: &[u8],
     of: &'static Type,
@@ -74,6 +77,7 @@ fn decode_message(
     Ok(())
 }
 
+/// Decodes one occurrence of a field into the JSON object that contains the field.
 fn decode_field(
     field: &Field,
     payload: WireValue<'_>,
@@ -112,7 +116,7 @@ fn decode_field(
     }
 }
 
-/// Decodes list items. One payload may contain many numbers (packed encoding).
+/// Decodes items of a list and appends them to `list`. With packed encoding, one payload contains many numbers.
 fn decode_items(items: Shape, payload: WireValue<'_>, list: &mut Vec<Value>) -> Result<(), String> {
     match (items, payload) {
         (Shape::Bool | Shape::Int32 | Shape::Int64, WireValue::Bytes(mut packed)) => {
@@ -128,6 +132,7 @@ fn decode_items(items: Shape, payload: WireValue<'_>, list: &mut Vec<Value>) -> 
     }
 }
 
+/// Decodes a value of this shape.
 fn decode_value(shape: Shape, payload: WireValue<'_>) -> Result<Value, String> {
     match (shape, payload) {
         (Shape::Bool, WireValue::Varint(it)) => Ok((it != 0).into()),
@@ -166,7 +171,8 @@ fn decode_value(shape: Shape, payload: WireValue<'_>) -> Result<Value, String> {
     }
 }
 
-/// Decodes a time: seconds and nanoseconds since 1970. An empty message means no time.
+/// Decodes a `Timestamp` message, which contains seconds and nanoseconds since 1970. An empty message is null. `format`
+/// is the format of the text in JSON.
 fn decode_time(bytes: &[u8], format: &str) -> Result<Value, String> {
     if bytes.is_empty() {
         return Ok(Value::Null);
@@ -185,6 +191,7 @@ fn decode_time(bytes: &[u8], format: &str) -> Result<Value, String> {
     Ok(at.strftime(format).to_string().into())
 }
 
+/// Decodes an `IntOrString` message.
 fn decode_int_or_string(bytes: &[u8]) -> Result<Value, String> {
     let (mut kind, mut number, mut string) = (0, 0, String::new());
     for part in MessageFields(bytes) {
@@ -198,7 +205,7 @@ fn decode_int_or_string(bytes: &[u8]) -> Result<Value, String> {
     Ok(if kind == 0 { number.into() } else { string.into() })
 }
 
-/// Returns the bytes of the field `number` of a message that wraps a single field.
+/// Returns the bytes of the field `number` of a message, or no bytes if the field is absent.
 fn wrapped_bytes(message: &[u8], number: u32) -> Result<&[u8], String> {
     let mut found: &[u8] = &[];
     for part in MessageFields(message) {
@@ -210,24 +217,30 @@ fn wrapped_bytes(message: &[u8], number: u32) -> Result<&[u8], String> {
     Ok(found)
 }
 
+/// Decodes a string, which must be UTF-8.
 fn decode_string(bytes: &[u8]) -> Result<String, String> {
     String::from_utf8(bytes.to_vec()).map_err(|_| "proto: invalid UTF-8".to_owned())
 }
 
+/// The message for a field whose wire type does not fit its type.
 fn wrong_wire_type_error() -> String {
     "proto: wrong wireType".to_owned()
 }
 
-/// The value of one field in the wire format.
+/// The value of one field, as the wire format encodes it.
 #[derive(Clone, Copy)]
 enum WireValue<'a> {
+    /// A number, bool or enum.
     Varint(u64),
-    /// A fixed-size number of four or eight bytes, which no field of the type table has.
+    /// A fixed-size number of four or eight bytes. The types of the type table have no such fields, so its value is
+    /// dropped.
     Fixed,
+    /// A string, bytes, a message or packed numbers.
     Bytes(&'a [u8]),
 }
 
 impl<'a> WireValue<'a> {
+    /// The bytes of a length-delimited field. Fails for other fields.
     fn bytes(self) -> Result<&'a [u8], String> {
         match self {
             Self::Bytes(it) => Ok(it),
@@ -236,7 +249,8 @@ impl<'a> WireValue<'a> {
     }
 }
 
-/// Iterates over the fields of a message in wire order. Ends with an error at the first malformed field.
+/// Iterates over the field numbers and values of a message in wire order. Ends with an error at the first malformed
+/// field.
 struct MessageFields<'a>(&'a [u8]);
 
 impl<'a> Iterator for MessageFields<'a> {
@@ -255,6 +269,7 @@ impl<'a> Iterator for MessageFields<'a> {
 }
 
 impl<'a> MessageFields<'a> {
+    /// Decodes the next field.
     fn next_field(&mut self) -> Result<(u32, WireValue<'a>), String> {
         let key = decode_varint(&mut self.0)?;
         let number = u32::try_from(key >> 3).ok().filter(|it| *it != 0);
@@ -283,6 +298,7 @@ impl<'a> MessageFields<'a> {
     }
 }
 
+/// Decodes a varint at the start of `bytes`, and advances `bytes`.
 fn decode_varint(bytes: &mut &[u8]) -> Result<u64, String> {
     let mut number = 0;
     for at in 0..10 {
@@ -296,6 +312,7 @@ fn decode_varint(bytes: &mut &[u8]) -> Result<u64, String> {
     Err("proto: integer overflow".to_owned())
 }
 
+/// The message for a message that ends too early.
 fn unexpected_eof() -> String {
     "unexpected EOF".to_owned()
 }

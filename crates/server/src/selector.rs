@@ -1,5 +1,6 @@
 //! Label and field selectors of list, watch and delete requests.
 
+/// The parser of label selectors.
 mod labels;
 
 use muster_api::labels::LabelRequirement;
@@ -10,16 +11,17 @@ use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::unstructured;
 
-/// A label selector and a field selector together.
+/// A label selector and a field selector. An object matches if it meets all requirements of both.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct ObjectSelector {
     labels: Vec<LabelRequirement>,
     fields: Vec<FieldRequirement>,
 }
 
-/// One term of a field selector.
+/// One requirement of a field selector, such as `spec.nodeName=n1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FieldRequirement {
+    /// Dotted path of the field in the storage version.
     path: String,
     value: String,
     /// Whether the field must be equal to `value` (`=`) or must differ from it (`!=`).
@@ -27,6 +29,7 @@ struct FieldRequirement {
 }
 
 impl ObjectSelector {
+    /// Parses both selectors. Fails if the kind does not support a field in the field selector.
     pub(crate) fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, ApiError> {
         let labels = labels::parse_label_selector(labels).map_err(ApiError::bad_request)?;
         let fields = parse_field_selector(fields).map_err(ApiError::bad_request)?;
@@ -50,7 +53,8 @@ impl ObjectSelector {
         }
     }
 
-    /// Narrows the selector to the object named in the path. If there is a field selector, it must require this name.
+    /// Restricts the selector to the object with this name, for a list or watch whose path contains a name. Fails if
+    /// the field selector does not require the same name.
     /// Upstream: `ListResource`.
     pub(crate) fn for_object(mut self, name: &str) -> Result<Self, ApiError> {
         if self.fields.is_empty() {
@@ -70,20 +74,20 @@ impl ObjectSelector {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Returns the value that the selector requires for a field, if it requires one.
+    /// Returns the value that the field selector requires for a field with `=`, if it has such a requirement.
     pub(crate) fn required_value(&self, path: &str) -> Option<&str> {
         self.fields.iter().find(|it| it.is_equal && it.path == path).map(|it| &*it.value)
     }
 
-    /// Whether the selector matches an object. Reads the selector index of the object instead of parsing the object.
+    /// Whether the selector matches a stored object. Reads only the key and the selector index of the object.
     pub(crate) fn matches(&self, record: &StoredObject) -> bool {
         self.labels.iter().all(|it| it.matches_value(record.index.label(&it.key)))
             && self.fields.iter().all(|it| (indexed_field(record, &it.path) == it.value) == it.is_equal)
     }
 }
 
-/// Returns the value of a selectable field. The namespace and name are the end of the object's key. Other fields are in
-/// the selector index unless they are empty.
+/// Returns the value of a selectable field of a stored object, without parsing the object. Namespace and name come from
+/// the key of the object, and other fields from its selector index, which omits empty fields.
 fn indexed_field<'a>(record: &'a StoredObject, path: &str) -> &'a str {
     let mut from_end = record.key.rsplit('/');
     match path {
@@ -93,7 +97,7 @@ fn indexed_field<'a>(record: &'a StoredObject, path: &str) -> &'a str {
     }
 }
 
-/// Selectable boolean fields. An absent boolean field is false and matches `=false`.
+/// Selectable fields that are boolean. An absent boolean field is false and matches `=false`.
 const BOOLEAN_FIELDS: [&str; 2] = ["spec.hostNetwork", "spec.unschedulable"];
 
 impl Kind {
@@ -109,8 +113,8 @@ impl Kind {
     }
 }
 
-/// Computes the value of a selectable field. The selectable field `source` of an Event is `source.component` or, if
-/// that is empty, `reportingComponent`.
+/// Computes the value of a selectable field. For the field `source` of an Event, this is `source.component` or, if that
+/// is empty, `reportingComponent`. For other fields it is the value at `path`.
 fn selectable_value(object: &Value, path: &str) -> String {
     match path {
         "source" => {
@@ -154,6 +158,7 @@ fn parse_field_selector(text: &str) -> Result<Vec<FieldRequirement>, String> {
     terms.into_iter().filter(|it| !it.is_empty()).map(parse).collect()
 }
 
+/// Resolves the escape sequences in the value of a field selector.
 fn unescape_value(text: &str) -> Result<String, String> {
     let mut value = String::with_capacity(text.len());
     let mut rest = text.chars();

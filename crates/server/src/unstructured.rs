@@ -4,7 +4,8 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-/// Returns the value at a dotted path as the text that field selectors compare, or "" if the value is absent.
+/// Returns the value at a dotted path such as `spec.nodeName` as the text that field selectors compare. Returns "" if
+/// the value is absent.
 pub(crate) fn field_text(object: &Value, path: &str) -> String {
     match path.split('.').fold(object, |at, name| &at[name]) {
         Value::Null => String::new(),
@@ -13,17 +14,17 @@ pub(crate) fn field_text(object: &Value, path: &str) -> String {
     }
 }
 
-/// Returns the string at a dotted path, or "" if there is no string.
+/// Returns the string at a dotted path such as `metadata.name`, or "" if there is no string.
 pub(crate) fn str_at<'a>(object: &'a Value, path: &str) -> &'a str {
     path.split('.').fold(object, |at, name| &at[name]).as_str().unwrap_or_default()
 }
 
-/// Returns the list in the field `name`, or an empty list if the field is absent.
+/// Returns the list in the field `name`, or an empty list if the field is not a list.
 pub(crate) fn list_at<'a>(object: &'a Value, name: &str) -> &'a [Value] {
     object[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Returns the map in the field `name`. Creates the map if the field is absent.
+/// Returns the map in the field `name`. Replaces the field with an empty map if it is not a map.
 pub(crate) fn map_at_mut<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<String, Value> {
     if !object.is_object() {
         *object = Value::Object(Map::new());
@@ -35,7 +36,7 @@ pub(crate) fn map_at_mut<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<S
     slot.as_object_mut().expect("the value is an object")
 }
 
-/// Whether a value is set: not absent, null or empty. These three are equivalent in API objects.
+/// Whether a value is set: present, not null and not empty. In API objects, absent, null and empty are equivalent.
 pub(crate) fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,

@@ -51,19 +51,26 @@ use crate::world::World;
 #[derive(Clone, Debug)]
 pub struct Case {
     pub name: String,
-    /// Description of the case.
+    /// Description of the case: the text before its first section.
     pub about: String,
+    /// Number of replicas of the DaemonSet controller.
     replicas: usize,
+    /// Maximum number of creates in one plan, and of deletes in one plan. `None` keeps the shipped default.
     burst: Option<usize>,
+    /// The initial cluster.
     world: scenario::World,
     script: Vec<ScriptLine>,
-    /// Maximum number of pods that controllers may create and delete, by `create` or `delete`.
+    /// Section `writes`: `create` or `delete`, and the maximum number of pods that controllers may create or delete.
     limits: Vec<(String, u64)>,
+    /// Section `end`: the expected pods of each node after the cluster has converged.
     end: String,
-    /// Whether the comparison with `end` ignores the names of the nodes.
+    /// Whether the comparison with `end` ignores the names of the nodes (`end anywhere`).
     anywhere: bool,
+    /// Section `end status`: the expected counts of the final DaemonSet statuses.
     status: Vec<ExpectedCounts>,
+    /// Section `end revisions`: the expected ControllerRevisions, in the format of [`revisions_text`].
     revisions: Option<String>,
+    /// Section `end events`: reason and expected number of Kubernetes Events.
     events: Vec<(String, usize)>,
     /// Why the number of creates and deletes is not limited in runs with a fault, if it is not.
     pub loose: Option<String>,
@@ -77,11 +84,11 @@ enum ScriptLine {
     Action(UserAction),
     /// `see`: the expected pods of each node.
     See(String),
-    /// `see status`: the expected counts of the status.
+    /// `see status`: the expected counts of the DaemonSet statuses.
     SeeStatus(Vec<ExpectedCounts>),
 }
 
-/// The name of a set and expected counts of its status.
+/// The name of a DaemonSet, and the expected counts of its status by the names that [`status_count`] accepts.
 type ExpectedCounts = (String, Vec<(String, i64)>);
 
 /// A syntax error in a case file.
@@ -106,6 +113,7 @@ pub struct CaseResult {
     pub violation: Option<Violation>,
     /// Hash of the trace. Two runs with the same hash had the same steps.
     pub hash: u64,
+    /// Number of executed steps.
     pub steps: u64,
     /// Number of controller writes until the cluster had converged. A fault can be injected at each write.
     pub writes: usize,
@@ -113,9 +121,11 @@ pub struct CaseResult {
     pub deliveries: usize,
     /// Number of pods that controllers created and deleted, by node and by `create` or `delete`.
     pub summary: BTreeMap<(Text, &'static str), u64>,
+    /// The pods of each node at the end of the case, in the format of [`World::pods_by_node`].
     pub end: String,
     /// The cluster at the end of the case, as scenario text.
     pub scenario: String,
+    /// The log lines of the run. Empty unless the case was run by [`trace_case`].
     pub trace: Vec<String>,
 }
 
@@ -123,13 +133,14 @@ pub struct CaseResult {
 const START_TIME_S: i64 = 1000;
 /// Maximum number of steps of a case. It is ten times the number of steps of the longest case.
 const CASE_STEPS_MAX: u64 = 200_000;
-/// Time within which a case must converge. It is longer than any backoff in the cases, and shorter than the ten minutes
-/// after which a stalled rollout is reported.
+/// Maximum time that a case takes to converge. It is longer than any backoff in the cases, and shorter than the ten
+/// minutes after which a stalled rollout is reported.
 const CASE_CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(550);
 /// The random seed of all cases.
 const CASE_SEED: u64 = 1;
 
 impl Case {
+    /// Parses a case file. `name` is the name of the case.
     pub fn parse(name: &str, text: &str) -> Result<Self, CaseSyntaxError> {
         CaseParser::new(name, text).parse_case()
     }
@@ -164,6 +175,7 @@ pub fn trace_case(case: &Case, fault: InjectedFault) -> CaseResult {
     run_case_with(case, fault, true)
 }
 
+/// Runs a case with an optional fault. If `verbose` is true, the result has a log line for every step.
 fn run_case_with(case: &Case, fault: InjectedFault, verbose: bool) -> CaseResult {
     let mut world = World::new(CASE_SEED, case.replicas, FaultRates::without_faults());
     world.trace.lines = verbose.then(Vec::new);
@@ -222,7 +234,8 @@ fn run_case_with(case: &Case, fault: InjectedFault, verbose: bool) -> CaseResult
     }
 }
 
-/// Compares the final state with the expected final state.
+/// Compares the final state of the cluster with the sections `end`, `end status` and `end revisions` of the case. In a
+/// run without faults, it also compares the number of events and of writes. Reports each difference as a violation.
 fn compare_final_state(case: &Case, world: &mut World, is_fault_free: bool) {
     let found = world.pods_by_node();
     if case.anywhere {
@@ -253,12 +266,14 @@ fn compare_final_state(case: &Case, world: &mut World, is_fault_free: bool) {
     }
 }
 
+/// Reports a violation of `what` (`see` or `end`) if the texts differ.
 fn expect_text(world: &mut World, what: &'static str, expected: &str, found: &str) {
     if expected.trim_end() != found.trim_end() {
         world.checks.report_violation(what, || format!("expected\n{expected}found\n{found}"));
     }
 }
 
+/// Removes the node names from the lines of [`World::pods_by_node`], and sorts the lines.
 fn without_node_names(pods_by_node: &str) -> String {
     let of_line = |line: &str| line.split_once("  ").map_or("", |(_, pods)| pods).to_owned() + "\n";
     let mut lines: Vec<String> = pods_by_node.lines().map(of_line).collect();
@@ -266,6 +281,7 @@ fn without_node_names(pods_by_node: &str) -> String {
     lines.concat()
 }
 
+/// Reports a violation of `what` (`see` or `end`) for each status count that differs from its expected value.
 fn expect_counts(world: &mut World, what: &'static str, expected: &[ExpectedCounts]) {
     for (set, counts) in expected {
         for (count, expected) in counts {
@@ -279,6 +295,7 @@ fn expect_counts(world: &mut World, what: &'static str, expected: &[ExpectedCoun
     }
 }
 
+/// The value of a count in the status of a DaemonSet, by its name in case files, such as `desired`.
 fn status_count(world: &World, set: &str, count: &str) -> Option<i64> {
     let set = world.server.sets.values().find(|it| it.key.name.as_ref() == set)?;
     let counts = &set.status.counts;
@@ -296,7 +313,7 @@ fn status_count(world: &World, set: &str, count: &str) -> Option<i64> {
     })
 }
 
-/// All ControllerRevisions as text, by set: `d  1#1, 2#2`.
+/// All ControllerRevisions as text with one line per set, such as `d  1#1, 2#2` (template number and revision number).
 fn revisions_text(world: &World) -> String {
     let mut lines: BTreeMap<String, Vec<(i64, String)>> = BTreeMap::new();
     for (key, revision) in &world.server.revisions {
@@ -321,7 +338,9 @@ fn revisions_text(world: &World) -> String {
 /// Parses the sections of a case file.
 struct CaseParser<'a> {
     file: String,
+    /// The lines that are not parsed yet, with their line numbers.
     lines: Vec<(usize, &'a str)>,
+    /// The case with the sections that are parsed so far.
     case: Case,
 }
 
@@ -355,6 +374,7 @@ impl<'a> CaseParser<'a> {
         CaseSyntaxError { file: self.file.clone(), line, problem: problem.into() }
     }
 
+    /// Parses the whole file.
     fn parse_case(mut self) -> Result<Case, CaseSyntaxError> {
         let mut lines = std::mem::take(&mut self.lines).into_iter().peekable();
         while let Some((_, line)) = lines.next_if(|(_, line)| line.trim() != "world") {
@@ -397,6 +417,7 @@ impl<'a> CaseParser<'a> {
         Ok(self.case)
     }
 
+    /// Parses the section `world`.
     fn parse_world(&mut self, block: &[(usize, &str)]) -> Result<(), CaseSyntaxError> {
         let mut text = format!("now {START_TIME_S}\n");
         let mut places = vec![0];
@@ -423,6 +444,7 @@ impl<'a> CaseParser<'a> {
         text.parse().map_err(|_| self.syntax_error(at, format!("{text:?} is not a number")))
     }
 
+    /// Parses the section `run`.
     fn parse_script(&mut self, block: &[(usize, &str)]) -> Result<(), CaseSyntaxError> {
         let mut lines = block.iter().peekable();
         while let Some((at, line)) = lines.next() {
@@ -445,6 +467,7 @@ impl<'a> CaseParser<'a> {
         Ok(())
     }
 
+    /// Parses the section `writes`.
     fn parse_write_limits(&mut self, at: usize, text: &str) -> Result<(), CaseSyntaxError> {
         for limit in text.split_whitespace() {
             let (what, most) =
@@ -458,6 +481,7 @@ impl<'a> CaseParser<'a> {
         Ok(())
     }
 
+    /// Parses the lines of `see status` and `end status`.
     fn parse_counts(&self, block: &[(usize, &str)]) -> Result<Vec<ExpectedCounts>, CaseSyntaxError> {
         let of_line = |(at, line): &(usize, &str)| {
             let mut words = line.split_whitespace();
@@ -472,6 +496,7 @@ impl<'a> CaseParser<'a> {
         block.iter().map(of_line).collect()
     }
 
+    /// Parses the section `end events`.
     fn parse_events(&mut self, block: &[(usize, &str)]) -> Result<(), CaseSyntaxError> {
         for (at, line) in block {
             let (reason, count) =
@@ -483,6 +508,7 @@ impl<'a> CaseParser<'a> {
     }
 }
 
+/// The line up to its comment.
 fn without_comment(line: &str) -> &str {
     line.split('#').next().unwrap_or_default()
 }
@@ -491,6 +517,7 @@ fn is_blank_or_comment(line: &str) -> bool {
     without_comment(line).trim().is_empty()
 }
 
+/// Number of leading whitespace bytes.
 fn indent_width(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }

@@ -9,11 +9,14 @@ use muster_engine::kubelet::pod::{Action, ActionOutcome, Container, ContainerSta
 /// The sandboxes and containers on one machine, by pod UID.
 #[derive(Clone, Debug, Default)]
 pub struct SimRuntime {
+    /// Sandboxes and containers of each pod, by pod UID.
     pods: BTreeMap<Text, RuntimeState>,
+    /// Number of sandbox and container IDs that were generated.
     ids: u64,
 }
 
 impl SimRuntime {
+    /// The sandboxes and containers of a pod. `change_count` is the kubelet's change count at the time of the query.
     pub fn runtime_state(&self, uid: &str, change_count: u64) -> RuntimeState {
         RuntimeState { change_count, ..self.pods.get(uid).cloned().unwrap_or_default() }
     }
@@ -23,19 +26,23 @@ impl SimRuntime {
         self.pods.keys()
     }
 
+    /// Whether a container of the pod is running.
     pub fn is_running(&self, uid: &str) -> bool {
         self.running_containers(uid).next().is_some()
     }
 
+    /// Whether the pod has a sandbox or container.
     pub fn has_pod(&self, uid: &str) -> bool {
         self.pods.contains_key(uid)
     }
 
+    /// The running containers of a pod.
     pub fn running_containers(&self, uid: &str) -> impl Iterator<Item = &Container> {
         self.pods.get(uid).into_iter().flat_map(|it| &it.containers).filter(|it| is_running_state(&it.state))
     }
 
-    /// Executes a kubelet action on the runtime. Returns `None` for an action that does not concern the runtime.
+    /// Executes a kubelet action on the runtime, and forgets pods without sandboxes and containers. Returns `None` for
+    /// an action that does not concern the runtime.
     pub fn execute_action(
         &mut self,
         uid: &Text,
@@ -48,6 +55,7 @@ impl SimRuntime {
         outcome
     }
 
+    /// Executes a kubelet action on the runtime. Returns `None` for an action that does not concern the runtime.
     fn apply_action(
         &mut self,
         uid: &Text,
@@ -121,7 +129,7 @@ impl SimRuntime {
         Some(done)
     }
 
-    /// Simulates the exit of a container.
+    /// Simulates the exit of the container with this ID.
     pub fn exit_container(&mut self, uid: &str, id: &str, code: i32, now: Time) {
         let Some(pod) = self.pods.get_mut(uid) else { return };
         for container in pod.containers.iter_mut().filter(|it| *it.id == *id) {

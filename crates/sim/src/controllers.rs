@@ -22,7 +22,7 @@ use muster_engine::scheduler::Scheduler;
 use muster_store::KeyChange;
 use serde_json::{Value, json};
 
-use crate::faults::{FaultRates, WatchFault, WriteFault};
+use crate::faults::{FaultRates, RequestFault, WatchFault};
 use crate::kubelet::HEARTBEAT_INTERVAL;
 use crate::rng::Rng;
 use crate::server::{Actor, SimServer, store_key_prefix};
@@ -37,6 +37,7 @@ pub enum SimController {
 }
 
 impl SimController {
+    /// The actor that the simulated API server records for writes of this controller.
     fn as_actor(self) -> Actor {
         match self {
             Self::GarbageCollector => Actor::GarbageCollector,
@@ -61,6 +62,7 @@ pub fn all_controllers() -> BTreeMap<SimController, Box<dyn ControllerProcess>> 
     ])
 }
 
+/// The garbage collector with the kinds of the simulation.
 fn garbage_collector() -> GarbageCollector {
     let resource = |kind: Kind| {
         let name = match kind {
@@ -91,13 +93,14 @@ fn node_lifecycle_with_short_periods() -> NodeLifecycle {
 pub enum ControllerStep {
     /// The process starts.
     Start,
-    /// The next watch event of a watched kind reaches the controller.
+    /// The next watch event reaches the controller. The value is the index of the watched kind in
+    /// `SimProcess::watches`.
     DeliverEvent(usize),
     /// The controller reconciles the next key.
     Reconcile,
-    /// A request reaches the API server.
+    /// A request reaches the API server. The value is the key of the request in `SimProcess::calls`.
     SendRequest(usize),
-    /// The response reaches the controller.
+    /// The response to a request reaches the controller. The value is the key of the request in `SimProcess::calls`.
     ReceiveResponse(usize),
 }
 
@@ -111,6 +114,7 @@ pub enum WatchSource {
 }
 
 impl WatchSource {
+    /// The source of watch events for a resource. Returns `None` for a resource that the simulation does not have.
     fn from_resource(resource: &Resource) -> Option<Self> {
         if *resource.plural == *"leases" {
             return Some(Self::Leases);
@@ -120,6 +124,7 @@ impl WatchSource {
     }
 }
 
+/// The Lease of a node as JSON, from the node's name and the time of the last renewal.
 fn node_lease_json((node, renewed): (&Text, &Time)) -> Value {
     json!({
         "metadata": {
@@ -144,6 +149,7 @@ pub struct StepContext<'a> {
 }
 
 impl StepContext<'_> {
+    /// Schedules a step after a random network latency.
     fn schedule_soon(&mut self, step: ControllerStep) {
         let delay = Duration::from_micros(self.rng.between(100, self.fault_rates.lag_ms.max(1) * 1000));
         self.next_steps.push((delay, step));
@@ -152,31 +158,37 @@ impl StepContext<'_> {
 
 /// The simulated process of a built-in controller. The trait hides the type of the controller.
 pub trait ControllerProcess: fmt::Debug {
-    /// Number of process starts and crashes. Steps of an earlier process are ignored.
+    /// Number of process starts and crashes. A step that was scheduled for an earlier process number is ignored.
     fn process_number(&self) -> u64;
     /// Executes one step.
     fn execute_step(&mut self, step: ControllerStep, context: &mut StepContext<'_>);
-    /// The step that delivers a new event of `source`. Returns `None` if such a step is already scheduled, or if the
-    /// controller does not watch this source.
+    /// Returns the step that delivers a new event of `source`, for the caller to schedule. Returns `None` if such a
+    /// step is already scheduled, if the process is not running, or if the controller does not watch this source.
     fn schedule_delivery_step(&mut self, source: WatchSource) -> Option<ControllerStep>;
 }
 
-/// A simulated process that runs one built-in controller.
+/// A simulated process that runs one built-in controller. It implements [`ControllerProcess`] for a controller of type
+/// `L`.
 pub struct SimProcess<L: Controller> {
     controller: SimController,
+    /// Creates the controller, at each start of the process.
     create: fn() -> L,
     is_running: bool,
     process_number: u64,
     work_queue: WorkQueue<L>,
+    /// The kinds that the controller watches. Other fields refer to a kind by its index in this list.
     watches: Vec<Watch>,
-    /// The revision up to which each watch has delivered events.
+    /// The revision up to which each watch has delivered events, by index in `watches`.
     cursors: Vec<u64>,
     /// The time up to which Lease renewals were delivered.
     leases_delivered_until: Time,
+    /// Watches for which a [`ControllerStep::DeliverEvent`] is scheduled, by index in `watches`.
     delivering: BTreeSet<usize>,
+    /// The strings that decoded facts share.
     shared: Interner,
-    /// Requests in flight. A request has an outcome once the API server has handled it.
+    /// Requests in flight, by a sequence number. A request has an outcome once the API server has handled it.
     calls: BTreeMap<usize, (L::Call, Option<Outcome>)>,
+    /// Sequence number of the last request.
     sequence: usize,
     /// Time of the next scheduled reconcile.
     reconcile_due: Option<Time>,
@@ -196,6 +208,7 @@ impl<L: Controller> fmt::Debug for SimProcess<L> {
 const CONCURRENT_REQUESTS_MAX: usize = 4;
 
 impl<L: Controller + 'static> SimProcess<L> {
+    /// A process that is not started yet. `create` creates its controller at each start.
     pub fn new_boxed(controller: SimController, create: fn() -> L) -> Box<dyn ControllerProcess> {
         let inner = create();
         let watches = inner.watches();
@@ -216,6 +229,7 @@ impl<L: Controller + 'static> SimProcess<L> {
         })
     }
 
+    /// Starts a new process with empty caches, which lists all watched kinds.
     fn start_process(&mut self, context: &mut StepContext<'_>) {
         self.process_number += 1;
         self.is_running = true;
@@ -229,6 +243,7 @@ impl<L: Controller + 'static> SimProcess<L> {
         self.reconcile_soon(context);
     }
 
+    /// Lists the kind with the index `kind` in `watches`.
     fn list_kind(&mut self, kind: usize, context: &mut StepContext<'_>) {
         self.cursors[kind] = context.server.revision();
         self.leases_delivered_until = context.now;
@@ -246,10 +261,12 @@ impl<L: Controller + 'static> SimProcess<L> {
             .apply(Event::Listed { kind, facts, resource_version: self.cursors[kind] }, context.now);
     }
 
+    /// Decodes an object of the kind with the index `kind` in `watches`.
     fn decode_fact(&mut self, kind: usize, object: &[u8]) -> L::Fact {
         L::decode(&self.watches[kind], object, &mut self.shared).expect("the server holds what it was given")
     }
 
+    /// Delivers the next event of the kind with the index `kind` in `watches`, or injects a watch fault.
     fn deliver_event(&mut self, kind: usize, context: &mut StepContext<'_>) {
         self.delivering.remove(&kind);
         let Some(source) = WatchSource::from_resource(&self.watches[kind].resource) else { return };
@@ -287,7 +304,7 @@ impl<L: Controller + 'static> SimProcess<L> {
         self.reconcile_soon(context);
     }
 
-    /// Delivers the Leases that were renewed since the last delivery.
+    /// Delivers the Leases that were renewed since the last delivery. `kind` is the index of the Leases in `watches`.
     fn deliver_leases(&mut self, kind: usize, context: &mut StepContext<'_>) {
         let renewed = context.server.leases.iter().filter(|(_, at)| self.leases_delivered_until < **at);
         let renewed: Vec<String> = renewed.map(|it| node_lease_json(it).to_string()).collect();
@@ -298,10 +315,12 @@ impl<L: Controller + 'static> SimProcess<L> {
         self.leases_delivered_until = context.now;
     }
 
+    /// Schedules a reconcile after a short random delay.
     fn reconcile_soon(&mut self, context: &mut StepContext<'_>) {
         self.reconcile_at(context.now + Duration::from_micros(context.rng.between(50, 2_000)), context);
     }
 
+    /// Schedules a reconcile at a time, unless an earlier one is scheduled.
     fn reconcile_at(&mut self, at: Time, context: &mut StepContext<'_>) {
         if self.reconcile_due.is_none_or(|it| at < it) {
             self.reconcile_due = Some(at);
@@ -309,6 +328,7 @@ impl<L: Controller + 'static> SimProcess<L> {
         }
     }
 
+    /// Reconciles the next keys of the work queue, and schedules the resulting requests.
     fn reconcile(&mut self, context: &mut StepContext<'_>) {
         if self.reconcile_due.is_none_or(|it| context.now < it) {
             return;
@@ -326,6 +346,7 @@ impl<L: Controller + 'static> SimProcess<L> {
         }
     }
 
+    /// Sends the request with the key `at` in `calls` to the API server, or injects a request fault.
     fn send_request(&mut self, at: usize, context: &mut StepContext<'_>) {
         let Some((call, _)) = self.calls.get(&at) else { return };
         let request = L::request(call);
@@ -335,24 +356,24 @@ impl<L: Controller + 'static> SimProcess<L> {
             handle_request(context.server, &request, self.controller.as_actor())
         };
         let mut crashes = false;
-        let outcome = match context.fault_rates.random_write_fault(context.rng) {
+        let outcome = match context.fault_rates.random_request_fault(context.rng) {
             None => make(context),
-            Some(WriteFault::Conflict) => refused(CallError::Conflict),
-            Some(WriteFault::TooManyRequests) => refused(CallError::TooManyRequests { retry_after: None }),
-            Some(WriteFault::Server) => refused(CallError::Server("not now".to_owned())),
-            Some(WriteFault::Forbidden) => refused(CallError::Forbidden("not you".to_owned())),
-            Some(WriteFault::Invalid) => refused(CallError::Invalid("not this".to_owned())),
-            Some(WriteFault::LostNotApplied) => refused(CallError::NoAnswer),
-            Some(WriteFault::ServerApplied) => {
+            Some(RequestFault::Conflict) => refused(CallError::Conflict),
+            Some(RequestFault::TooManyRequests) => refused(CallError::TooManyRequests { retry_after: None }),
+            Some(RequestFault::Server) => refused(CallError::Server("not now".to_owned())),
+            Some(RequestFault::Forbidden) => refused(CallError::Forbidden("not you".to_owned())),
+            Some(RequestFault::Invalid) => refused(CallError::Invalid("not this".to_owned())),
+            Some(RequestFault::LostNotApplied) => refused(CallError::NoAnswer),
+            Some(RequestFault::ServerApplied) => {
                 make(context);
                 refused(CallError::Server("not now".to_owned()))
             }
-            Some(WriteFault::LostApplied) => {
+            Some(RequestFault::LostApplied) => {
                 make(context);
                 refused(CallError::NoAnswer)
             }
-            Some(fault @ (WriteFault::CrashAfter | WriteFault::CrashBefore)) => {
-                if fault == WriteFault::CrashAfter {
+            Some(fault @ (RequestFault::CrashAfter | RequestFault::CrashBefore)) => {
+                if fault == RequestFault::CrashAfter {
                     make(context);
                 }
                 crashes = true;
@@ -372,6 +393,7 @@ impl<L: Controller + 'static> SimProcess<L> {
         }
     }
 
+    /// Passes the outcome of the request with the key `at` in `calls` to the controller.
     fn receive_response(&mut self, at: usize, context: &mut StepContext<'_>) {
         let Some((call, Some(outcome))) = self.calls.remove(&at) else { return };
         self.work_queue.done(&call, outcome, context.now);
@@ -404,6 +426,7 @@ impl<L: Controller + 'static> ControllerProcess for SimProcess<L> {
     }
 }
 
+/// The first event of a source after the revision `after`. Returns `None` for Leases, which have no revisions.
 fn next_watch_event(
     server: &SimServer,
     source: WatchSource,
@@ -445,6 +468,7 @@ fn handle_request(server: &mut SimServer, request: &Request, actor: Actor) -> Ou
     }
 }
 
+/// Parses the path of a request into the kind, the key and the subresource of the object.
 fn parse_request_path(path: &str) -> Option<(Kind, ObjectKey, Option<&str>)> {
     let mut words = path.trim_start_matches('/').split('/');
     let group = match words.next()? {
@@ -460,6 +484,7 @@ fn parse_request_path(path: &str) -> Option<(Kind, ObjectKey, Option<&str>)> {
     Some((kind, ObjectKey::new(namespace, words.next()?), words.next()))
 }
 
+/// Binds a pod to a node, as a POST to the subresource `binding` does.
 fn bind_pod(server: &mut SimServer, key: &ObjectKey, body: &Value, actor: Actor) -> Result<(), CallError> {
     let object = server.object(Kind::Pods, key).ok_or(CallError::NotFound)?;
     let other = !body["metadata"]["uid"].is_null() && body["metadata"]["uid"] != object["metadata"]["uid"];

@@ -1,34 +1,35 @@
-//! Fault injection. Each seed draws its own fault rates (swarm testing), so that runs test different combinations of
-//! faults.
+//! Fault injection. Each seed draws its own fault rates (swarm testing), so that different seeds test different
+//! combinations of faults.
 
 use crate::rng::Rng;
 
-/// A fault of a controller's write.
+/// A fault of a controller's request. A read of the DaemonSet controller gets none of the faults that need a write:
+/// `Conflict`, `Invalid`, `ServerApplied` and `LostApplied`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum WriteFault {
-    /// The write is rejected with status 409.
+pub enum RequestFault {
+    /// The request is rejected with status 409.
     Conflict,
-    /// The write is rejected with status 429.
+    /// The request is rejected with status 429.
     TooManyRequests,
-    /// The write is not applied, and the response is a server error.
+    /// The request is not applied, and the response is a server error.
     Server,
-    /// The write is applied, but the response is a server error.
+    /// The request is applied, but the response is a server error.
     ServerApplied,
-    /// The write is rejected with status 403.
+    /// The request is rejected with status 403.
     Forbidden,
-    /// The write is rejected with status 422.
+    /// The request is rejected with status 422.
     Invalid,
-    /// The write is applied, but the response is lost.
+    /// The request is applied, but the response is lost.
     LostApplied,
-    /// The write is not applied, and there is no response.
+    /// The request is not applied, and there is no response.
     LostNotApplied,
-    /// The write is applied, and the controller crashes before it receives the response.
+    /// The request is applied, and the controller crashes before it receives the response.
     CrashAfter,
-    /// The controller crashes before the write is applied.
+    /// The controller crashes before the request is applied.
     CrashBefore,
 }
 
-impl WriteFault {
+impl RequestFault {
     pub const ALL: [Self; 10] = [
         Self::Conflict,
         Self::TooManyRequests,
@@ -43,16 +44,16 @@ impl WriteFault {
     ];
 }
 
-/// A fault of a watch event on its way to a controller's cache.
+/// A fault in the delivery of a watch event to a controller's cache.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum WatchFault {
     /// The event is delivered twice.
     Duplicate,
     /// The event is replaced by a later change of the same object.
     Coalesce,
-    /// The watch breaks, and the controller lists again.
+    /// The watch breaks, and the controller lists the kind again.
     Relist,
-    /// The watch breaks, and the controller lists from an API server that lags behind.
+    /// The watch breaks, and the controller lists the kind from an API server that lags behind.
     StaleRelist,
     /// The watch of one kind stalls for some time. The watches of other kinds continue.
     Freeze,
@@ -66,20 +67,22 @@ impl WatchFault {
 /// A single injected fault, at the n-th controller write or at the n-th delivered watch event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InjectedFault {
-    pub write: Option<(usize, WriteFault)>,
+    /// The number of a controller write, counted from 1, and the fault that it gets.
+    pub write: Option<(usize, RequestFault)>,
+    /// The number of a delivered watch event, counted from 1, and the fault that it gets.
     pub watch: Option<(usize, WatchFault)>,
 }
 
 /// The probability of each fault, per thousand opportunities.
 #[derive(Clone, Debug, Default)]
 pub struct FaultRates {
-    /// Rates of the faults in [`WriteFault::ALL`].
-    writes: [u64; 10],
-    /// Rates of the faults in [`WatchFault::ALL`].
+    /// Rate of each fault of a request, in the order of [`RequestFault::ALL`].
+    requests: [u64; 10],
+    /// Rate of each fault of a watch event, in the order of [`WatchFault::ALL`].
     watches: [u64; 5],
-    /// Rate of crashes of a replica.
+    /// Rate at which a replica of the DaemonSet controller crashes.
     pub crash: u64,
-    /// Rate at which a replica's process freezes for some time.
+    /// Rate at which the process of a replica freezes for some time.
     pub freeze_process: u64,
     /// Rate at which a replica loses its network for some time.
     pub cut_off: u64,
@@ -89,7 +92,7 @@ pub struct FaultRates {
     pub skew_s: u64,
     /// Maximum network latency, in milliseconds.
     pub lag_ms: u64,
-    /// Rate at which a node crashes, or reboots if it has crashed.
+    /// Rate at which a running node crashes, or a crashed node reboots.
     pub node_fault: u64,
     /// Rate of random user actions.
     pub user: u64,
@@ -125,7 +128,7 @@ impl FaultRates {
             user: level(30, 120),
             ..Self::default()
         };
-        for it in &mut rates.writes {
+        for it in &mut rates.requests {
             *it = level(5, 40);
         }
         for it in &mut rates.watches {
@@ -144,15 +147,19 @@ impl FaultRates {
         *self = Self { skew_s: self.skew_s, lag_ms: self.lag_ms.min(50), ..Self::default() };
     }
 
-    pub fn random_write_fault(&self, rng: &mut Rng) -> Option<WriteFault> {
-        random_fault(&WriteFault::ALL, &self.writes, rng)
+    /// Draws the fault of the next request, if it has one.
+    pub fn random_request_fault(&self, rng: &mut Rng) -> Option<RequestFault> {
+        random_fault(&RequestFault::ALL, &self.requests, rng)
     }
 
+    /// Draws the fault of the next watch event, if it has one.
     pub fn random_watch_fault(&self, rng: &mut Rng) -> Option<WatchFault> {
         random_fault(&WatchFault::ALL, &self.watches, rng)
     }
 }
 
+/// Draws at most one of the faults in `of`, each with its own probability. `per_mille` has the probabilities in the
+/// same order.
 fn random_fault<T: Copy>(of: &[T], per_mille: &[u64], rng: &mut Rng) -> Option<T> {
     let at = rng.below(1000);
     let mut sum = 0;

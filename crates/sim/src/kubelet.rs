@@ -45,6 +45,7 @@ pub enum ImageBehaviour {
 /// A simulated node with its container runtime and its kubelet.
 #[derive(Clone, Debug, Default)]
 pub struct Kubelet {
+    /// Whether the node is running. A crashed node is not.
     pub alive: bool,
     /// When the node crashed, if it has not been rebooted since.
     pub dead_since: Option<Time>,
@@ -54,24 +55,27 @@ pub struct Kubelet {
     pub start_delay: Duration,
     /// Time that a container takes to stop.
     pub stop_delay: Duration,
-    /// Whether the node is shutting down. Then it fails its pods and rejects new pods.
+    /// Whether the node is shutting down. Such a node fails its pods and rejects new pods.
     pub shutting_down: bool,
     runtime: SimRuntime,
-    /// Namespace and name of each pod, by UID. On a real node, the labels of sandboxes have them.
+    /// Namespace and name of each pod, by UID. A real kubelet reads them from the labels of the sandboxes.
     keys: BTreeMap<Text, ObjectKey>,
     /// Runtime operations in progress, by completion time. They complete even if the kubelet crashes.
     operations: BTreeMap<(Time, u64), RuntimeOperation>,
+    /// Number of started operations. It orders operations that complete at the same time.
     operation_sequence: u64,
     /// The kubelet's in-memory state, by pod UID.
     pods: BTreeMap<Text, ManagedPod>,
-    /// Number of kubelet restarts.
+    /// Number of kubelet restarts. An outcome for an earlier process is dropped.
     process_number: u64,
 }
 
 /// A runtime operation in progress.
 #[derive(Clone, Debug)]
 struct RuntimeOperation {
+    /// The kubelet process that started the operation.
     process_number: u64,
+    /// UID of the pod.
     uid: Text,
     action: Action,
 }
@@ -82,6 +86,7 @@ struct ManagedPod {
     pod: Pod,
     /// The API object as the kubelet last read it. `None` after the deletion of the object.
     object: Option<Arc<Value>>,
+    /// Image of the pod's first container, which selects the [`ImageBehaviour`].
     image: Text,
     /// Outcomes of requests to the API server, with the time at which the response arrives.
     responses: Vec<(Time, Action, ActionOutcome)>,
@@ -90,7 +95,9 @@ struct ManagedPod {
     probe: Option<Action>,
     /// Container ID and result of the last probe.
     last_probe: Option<(Text, bool)>,
+    /// Whether the node has terminated the pod.
     is_ended: bool,
+    /// Time of the next sync that the pod's rules asked for.
     wake_at: Option<Time>,
     /// Whether the pod must be synced because an input has changed since the last sync.
     needs_sync: bool,
@@ -103,21 +110,25 @@ pub(crate) struct SyncIteration<'a> {
     /// The current time by the node's clock.
     pub(crate) clock: Time,
     pub(crate) server: &'a mut SimServer,
+    /// Behaviour of the containers of each image.
     pub(crate) behaviours: &'a BTreeMap<String, ImageBehaviour>,
     pub(crate) fault_rates: &'a FaultRates,
     pub(crate) rng: &'a mut Rng,
     pub(crate) checks: &'a mut InvariantChecks,
+    /// Time at which the next iteration is due. `None` if no pod needs one.
     pub(crate) next_at: Option<Time>,
-    /// Whether a container crashes the node.
+    /// Set if a container crashes the node during the iteration.
     pub(crate) crashes_node: bool,
 }
 
 impl Kubelet {
+    /// A running node. `skew` is its clock skew in microseconds, and the delays are those of starting and stopping a
+    /// container.
     pub fn new(skew: i64, start_delay: Duration, stop_delay: Duration) -> Self {
         Self { alive: true, skew, start_delay, stop_delay, ..Self::default() }
     }
 
-    /// The pods with running containers, by UID.
+    /// UID, namespace and name of each pod with a running container.
     pub fn running_pods(&self) -> impl Iterator<Item = (&Text, &ObjectKey)> {
         self.keys.iter().filter(|(uid, _)| self.runtime.is_running(uid))
     }
@@ -198,6 +209,7 @@ impl Kubelet {
         self.sync_changed_pods(iteration);
     }
 
+    /// The current time by the node's clock.
     pub(crate) fn node_time(&self, now: Time) -> Time {
         Time::from_micros(now.as_micros() + self.skew)
     }
@@ -341,6 +353,8 @@ impl Kubelet {
         keys.retain(|uid, _| managed_pods.contains_key(uid) || runtime.has_pod(uid));
     }
 
+    /// Executes an action of the kubelet's rules. API requests and the starts and stops of containers complete later. A
+    /// probe completes when its result changes.
     fn execute_action(
         &mut self,
         uid: &Text,
@@ -377,7 +391,7 @@ impl Kubelet {
         managed.needs_sync = true;
     }
 
-    /// Starts a runtime operation that takes the given time.
+    /// Starts a runtime operation that completes after the duration `takes`.
     fn start_operation(
         &mut self,
         uid: &Text,
@@ -395,7 +409,7 @@ impl Kubelet {
     }
 
     /// The time at which the kubelet receives the response to a write. It includes the network latency and the start
-    /// delay of containers, so that one report contains several changes.
+    /// delay of containers, so that the kubelet reports several changes in one write.
     fn response_time(&self, iteration: &mut SyncIteration<'_>) -> Time {
         let lag =
             Duration::from_micros(iteration.rng.between(100, iteration.fault_rates.lag_ms.max(1) * 1000));
@@ -404,6 +418,7 @@ impl Kubelet {
         at
     }
 
+    /// Patches the status of a pod on the API server.
     fn report_status(
         &self,
         uid: &Text,
@@ -423,6 +438,7 @@ impl Kubelet {
         })
     }
 
+    /// Deletes a pod from the API server after its containers have stopped.
     fn delete_pod(
         &self,
         uid: &Text,
@@ -459,7 +475,8 @@ impl ManagedPod {
         }
     }
 
-    /// Completes the probe in progress if its result differs from the last result.
+    /// Completes the probe in progress if its result differs from the last result. The behaviour of the image
+    /// determines the result.
     fn complete_probe(&mut self, behaviour: ImageBehaviour, clock: Time) {
         let Some(Action::Probe { id, .. }) = &self.probe else { return };
         let result = (id.clone(), behaviour == ImageBehaviour::BecomesReady);
@@ -498,6 +515,7 @@ impl SyncIteration<'_> {
     }
 }
 
+/// Start time of a running container.
 fn running_since(container: &Container) -> Time {
     match container.state {
         ContainerState::Running { since } => since,
@@ -505,7 +523,8 @@ fn running_since(container: &Container) -> Time {
     }
 }
 
-/// The termination of a pod that the node rejects or evicts, or of a pod on a node that shuts down.
+/// The termination of a pod that the node rejects (`is_rejection`) or evicts, or of a pod on a node that shuts down
+/// (`by_shutdown`).
 fn pod_termination(is_rejection: bool, by_shutdown: bool) -> PodTermination {
     let (reason, message) = match (is_rejection, by_shutdown) {
         (true, true) => ("NodeShutdown", "Pod was rejected as the node is shutting down."),

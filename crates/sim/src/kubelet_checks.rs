@@ -18,11 +18,11 @@ pub struct KubeletChecks {
     in_progress: Vec<Action>,
     /// Restarts by container name.
     restarts: BTreeMap<Text, RestartHistory>,
-    /// IDs of containers whose preStop hook was run.
+    /// IDs of containers whose preStop hook was started.
     hooks: BTreeSet<Text>,
-    /// Time by which all containers must be stopped.
+    /// Deadline by which all containers of the pod must be stopped.
     end_by: Option<Time>,
-    /// Rank of the last reported phase.
+    /// Rank of the last reported phase, see [`phase_rank`].
     phase: u8,
 }
 
@@ -31,7 +31,9 @@ pub struct KubeletChecks {
 struct RestartHistory {
     /// ID of the exited container that was last replaced.
     after: Text,
+    /// Time of the last restart.
     at: Time,
+    /// Number of restarts without a run of more than ten minutes between them.
     count: u32,
 }
 
@@ -45,12 +47,13 @@ impl KubeletChecks {
         *self = Self { started_containers: passed, phase: phase_rank(status), ..Self::default() };
     }
 
-    /// Records that the kubelet knows that all containers must be stopped by this time.
+    /// Records the deadline by which the kubelet must have stopped all containers. If it has several deadlines, the
+    /// earliest one holds.
     pub fn set_stop_deadline(&mut self, at: Time) {
         self.end_by = Some(self.end_by.map_or(at, |it| it.min(at)));
     }
 
-    /// Checks an action that the kubelet starts.
+    /// Checks an action that the kubelet starts. `seen` is the state of the runtime.
     pub fn check_action(
         &mut self,
         action: &Action,
@@ -73,11 +76,12 @@ impl KubeletChecks {
         }
     }
 
+    /// Records that the response to an action has reached the kubelet.
     pub fn on_response(&mut self, action: &Action) {
         self.in_progress.retain(|it| it != action);
     }
 
-    /// Records the outcome of an action.
+    /// Records that an action was executed. A passed startup probe marks the container as started.
     pub fn on_outcome(&mut self, action: &Action, outcome: &ActionOutcome) {
         if let (
             Action::Probe { id, probe: ProbeKind::Startup, .. },
@@ -116,6 +120,7 @@ impl KubeletChecks {
         Ok(())
     }
 
+    /// Checks that no liveness or readiness probe runs before the startup probe of the container has passed.
     fn check_probe_allowed(
         &self,
         name: &Text,
@@ -135,6 +140,8 @@ impl KubeletChecks {
         }
     }
 
+    /// Checks that the preStop hook of a container runs once, and that its grace period ends before the deadline of the
+    /// pod.
     fn check_stop_allowed(
         &mut self,
         id: &Text,
@@ -165,7 +172,7 @@ impl KubeletChecks {
     }
 }
 
-/// Rank of a pod's phase in the order in which phases follow each other.
+/// Rank of a pod's phase. The order is Pending, Running, Succeeded, Failed.
 fn phase_rank(status: &Value) -> u8 {
     match status["phase"].as_str() {
         Some("Running") => 1,

@@ -5,17 +5,25 @@
 //! converge to the desired state and stay there. `cargo sim SEED` replays one seed and prints its trace. `cargo sim
 //! --seeds N` runs N seeds.
 
+/// Cases of the catalogue: scripts with an expected final state.
 pub mod case;
+/// The simulated container runtime of a node.
 pub mod container_runtime;
+/// Simulated processes of the garbage collector, the node lifecycle controller and the scheduler.
 pub mod controllers;
 pub mod faults;
 pub mod invariants;
 pub mod kubelet;
+/// Invariants of a kubelet's actions.
 pub mod kubelet_checks;
+/// Simulation of a single pod on a single node.
 pub mod pod_simulation;
 pub mod rng;
+/// Runs a seed.
 pub mod run;
+/// The simulated API server.
 pub mod server;
 pub mod trace;
 pub mod user_action;
+/// The simulated cluster.
 pub mod world;

@@ -22,7 +22,7 @@ use crate::kubelet_checks::KubeletChecks;
 use crate::rng::Rng;
 use crate::server::apply_patch;
 
-/// Runs a seed. The error describes the violation and contains the trace.
+/// Runs the simulation of one pod with a seed. The error describes the violation and contains the trace.
 pub fn run_pod_seed(seed: u64) -> Result<(), String> {
     let mut simulation = PodSimulation::from_seed(seed);
     simulation.run_all_phases().map_err(|why| {
@@ -31,11 +31,11 @@ pub fn run_pod_seed(seed: u64) -> Result<(), String> {
     })
 }
 
-/// Duration of the phase with faults, and the time within which the pod must converge after it. The latter is longer
-/// than the longest backoff.
+/// Duration of the phase with faults.
 const POD_FAULTS_DURATION: Duration = Duration::from_secs(600);
+/// Time within which the pod must converge after the phase with faults. It is longer than the longest backoff.
 const POD_CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(700);
-/// Maximum number of steps in one phase. More steps mean a hot loop.
+/// Maximum number of steps in one phase. A phase with more steps has a hot loop.
 const PHASE_STEPS_MAX: usize = 100_000;
 
 /// A scheduled step of the simulation.
@@ -45,11 +45,11 @@ enum PodTask {
     Execute { process_number: u64, action: Action },
     /// The outcome of an action reaches the kubelet.
     Respond { process_number: u64, action: Action, outcome: ActionOutcome },
-    /// A container exits on its own.
+    /// The container with this ID exits on its own, with this exit code.
     Exit { id: Text, code: i32 },
     /// The kubelet queries the state of the runtime.
     QueryRuntime { process_number: u64 },
-    /// The state of the runtime reaches the kubelet.
+    /// The queried state of the runtime reaches the kubelet.
     RuntimeQueried { process_number: u64, seen: RuntimeState },
     /// The watch delivers the current object, or the deletion of the object.
     Watch { process_number: u64 },
@@ -65,11 +65,15 @@ enum PodTask {
 struct PodSimulation {
     rng: Rng,
     now: Time,
+    /// Scheduled steps, by time and sequence number.
     tasks: BTreeMap<(Time, u64), PodTask>,
+    /// Sequence number of the last scheduled step. It orders steps at the same time.
     sequence: u64,
+    /// UID of the pod.
     uid: Text,
     /// The pod on the API server.
     object: Value,
+    /// Whether the pod exists on the API server.
     exists: bool,
     runtime: SimRuntime,
     /// The running kubelet's state of the pod. `None` while the kubelet is not running.
@@ -80,7 +84,9 @@ struct PodSimulation {
     has_seen_deletion: bool,
     /// Time of the next scheduled sync.
     wake_at: Option<Time>,
+    /// Whether faults are injected: true in the first phase only.
     has_faults: bool,
+    /// Restart policy of the pod.
     restart: RestartPolicy,
     /// Exit codes of containers, by container name. They decide whether a restart is allowed.
     exit_codes: BTreeMap<Text, Vec<i32>>,
@@ -92,11 +98,13 @@ struct PodSimulation {
     trace: Vec<String>,
 }
 
-/// Names of the init containers, and whether each is a sidecar.
+/// Names of the init containers, and whether each one is a sidecar.
 const INIT_CONTAINERS: [(&str, bool); 3] = [("first", false), ("proxy", true), ("second", false)];
+/// Names of the main containers.
 const MAIN_CONTAINERS: [&str; 2] = ["log", "web"];
 
 impl PodSimulation {
+    /// Draws the pod of a seed.
     fn from_seed(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let restarts = [
@@ -157,6 +165,7 @@ impl PodSimulation {
         }
     }
 
+    /// Runs the phase with faults, the phase of convergence and the deletion of the pod. Returns the first violation.
     fn run_all_phases(&mut self) -> Result<(), String> {
         self.schedule_task(0, PodTask::StartKubelet);
         self.schedule_task(100, PodTask::Chaos);
@@ -189,6 +198,7 @@ impl PodSimulation {
         }
     }
 
+    /// Executes the scheduled steps of the next `span`.
     fn run_for(&mut self, span: Duration) -> Result<(), String> {
         let end = self.now + span;
         let mut steps = 0;
@@ -208,16 +218,19 @@ impl PodSimulation {
         Ok(())
     }
 
+    /// Schedules a step after `millis` milliseconds.
     fn schedule_task(&mut self, millis: u64, task: PodTask) {
         self.sequence += 1;
         self.tasks.insert((self.now + Duration::from_millis(millis), self.sequence), task);
     }
 
+    /// Adds a line with the current time to the trace.
     fn trace_line(&mut self, what: impl Into<String>) {
         let at = self.now.as_micros() / 1000 - 1_000_000_000;
         self.trace.push(format!("{:>8}.{:03} {}", at / 1000, at % 1000, what.into()));
     }
 
+    /// Executes a step. Steps of an earlier kubelet process are ignored.
     fn execute_task(&mut self, task: PodTask) -> Result<(), String> {
         let process_number = self.process_number;
         match task {
@@ -268,10 +281,12 @@ impl PodSimulation {
         Ok(())
     }
 
+    /// The pod on the API server, as the kubelet's rules read it.
     fn parsed_pod(&self) -> Arc<Object> {
         Arc::new(Object::from_value(&self.object).expect("it is a pod"))
     }
 
+    /// Starts a new kubelet process, unless one is running.
     fn start_kubelet(&mut self) {
         if self.kubelet.is_some() {
             return;
@@ -306,10 +321,12 @@ impl PodSimulation {
         }
     }
 
+    /// Schedules a query of the runtime after `late` milliseconds.
     fn schedule_runtime_query(&mut self, late: u64) {
         self.schedule_task(late, PodTask::QueryRuntime { process_number: self.process_number });
     }
 
+    /// Runs the kubelet's rules once, checks the resulting actions, and schedules their execution.
     fn sync_pod(&mut self) -> Result<(), String> {
         let (now, process_number) = (self.now, self.process_number);
         let Some(pod) = &mut self.kubelet else { return Ok(()) };
@@ -339,8 +356,8 @@ impl PodSimulation {
         Ok(())
     }
 
-    /// The runtime or the API server executes an action, even if the kubelet process that issued the action has
-    /// crashed.
+    /// Executes an action and schedules the response, even if the kubelet process that issued the action has crashed.
+    /// If faults are injected, the action may fail, before or after it takes effect.
     fn apply_action(&mut self, process_number: u64, action: Action) -> Result<(), String> {
         let failed =
             ActionOutcome::Failed { reason: failure_reason(&action).into(), message: "it failed".into() };
@@ -358,6 +375,7 @@ impl PodSimulation {
         Ok(())
     }
 
+    /// Executes an action on the runtime or on the API server.
     fn execute_on_target(&mut self, process_number: u64, action: &Action) -> Result<ActionOutcome, String> {
         let now = self.now;
         match action {
@@ -410,7 +428,7 @@ impl PodSimulation {
         })
     }
 
-    /// Checks that a container may start now.
+    /// Checks that a container may start now. `before` is the state of the runtime before the start.
     fn check_start_allowed(
         &mut self,
         name: &Text,
@@ -482,6 +500,8 @@ impl PodSimulation {
         }
     }
 
+    /// Checks that the kubelet may delete the pod from the API server: no container is running, and the status reports
+    /// the end of the pod.
     fn check_delete_allowed(&self) -> Result<(), String> {
         if self.runtime.is_running(&self.uid) {
             return Err("the pod is deleted from the API server while it is running".into());
@@ -513,6 +533,7 @@ impl PodSimulation {
         }
     }
 
+    /// Increments the resourceVersion of the pod, and schedules the delivery of the pod to the kubelet.
     fn schedule_watch_event(&mut self) {
         let version =
             self.object["metadata"]["resourceVersion"].as_str().and_then(|it| it.parse::<u64>().ok());
@@ -526,6 +547,7 @@ impl PodSimulation {
         self.object["metadata"]["generation"] = (generation + 1).into();
     }
 
+    /// Sets the pod's deletion timestamp, as a delete request with this grace period does.
     fn mark_deleted(&mut self, grace_s: u64) {
         self.object["metadata"]["deletionTimestamp"] = self.now.to_rfc3339().into();
         self.object["metadata"]["deletionGracePeriodSeconds"] = grace_s.into();
@@ -533,6 +555,7 @@ impl PodSimulation {
         self.schedule_watch_event();
     }
 
+    /// Injects a random fault or user action, and schedules the next one.
     fn inject_random_fault(&mut self) {
         if !self.has_faults {
             return;
@@ -602,6 +625,7 @@ impl PodSimulation {
         }
     }
 
+    /// Ends the container with this ID, unless it has already exited.
     fn exit_container(&mut self, id: &Text, code: i32) {
         self.trace_line(format!("{id} exits with {code}"));
         self.runtime.exit_container(&self.uid.clone(), id, code, self.now);
@@ -609,6 +633,7 @@ impl PodSimulation {
         self.schedule_runtime_query(5);
     }
 
+    /// Records the exit codes of all exited containers in `exit_codes`.
     fn record_exit_codes(&mut self) {
         let seen = self.runtime.runtime_state(&self.uid, 0);
         for container in seen.containers {
@@ -668,7 +693,8 @@ impl PodSimulation {
     }
 }
 
-/// Whether the restart policy restarts a container with this exit code. It does not use rules of the engine.
+/// Whether a container with this exit code is restarted. It is a second implementation of the restart policy,
+/// independent of the engine's.
 fn is_restarted(restart: RestartPolicy, code: i32) -> bool {
     match (restart, code) {
         (RestartPolicy::Always, _) => true,
@@ -677,7 +703,7 @@ fn is_restarted(restart: RestartPolicy, code: i32) -> bool {
     }
 }
 
-/// The reason that the kubelet reports when this action fails.
+/// The reason in the outcome of this action when it fails.
 fn failure_reason(action: &Action) -> &'static str {
     match action {
         Action::FindImage { .. } => "ImageInspectError",
@@ -687,6 +713,7 @@ fn failure_reason(action: &Action) -> &'static str {
     }
 }
 
+/// An outcome as text for the trace.
 fn outcome_summary(outcome: &ActionOutcome) -> &str {
     match outcome {
         ActionOutcome::Failed { message, .. } => message,

@@ -16,17 +16,21 @@ pub struct RunResult {
     pub violation: Option<Violation>,
     /// Hash of the trace. Two runs with the same hash had the same steps.
     pub hash: u64,
+    /// Number of executed steps.
     pub steps: u64,
-    /// Number of controller writes.
+    /// Number of writes of the DaemonSet controller.
     pub writes: usize,
     /// The cluster at the end of the run, as scenario text.
     pub scenario: String,
+    /// The log lines of the run. Empty unless the run is verbose.
     pub trace: Vec<String>,
 }
 
-/// Duration of the phase with faults.
+/// Duration of the phase with faults, in simulated time.
 const FAULTS_DURATION: Duration = Duration::from_secs(240);
 
+/// Runs one seed: a phase with faults, then a phase without faults in which the cluster must converge. If `verbose` is
+/// true, the result has a log line for every step.
 pub fn run_seed(seed: u64, verbose: bool) -> RunResult {
     let mut world = random_world(seed);
     world.trace.lines = verbose.then(Vec::new);

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 /// The component that made a change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Actor {
-    /// A replica of the DaemonSet controller, by its index.
+    /// A replica of the DaemonSet controller, by its index in `World::replicas`.
     Controller(usize),
     Scheduler,
     Kubelet,
@@ -39,39 +39,47 @@ pub struct SimCommit {
     pub kind: Kind,
     pub key: ObjectKey,
     pub actor: Actor,
+    /// Time of the commit.
     pub at: Time,
     /// The fact after the change. `None` if the object was deleted.
     pub fact: Option<Fact>,
 }
 
-/// The revision of a change, and the fact after the change. The fact is `None` if the object was deleted.
+/// One version of an object: the revision of the change, and the fact after the change. The fact is `None` if the
+/// object was deleted.
 type ObjectVersion = (u64, Option<Fact>);
 
 /// The simulated API server.
 #[derive(Debug)]
 pub struct SimServer {
     pub store: Store,
+    /// The strings that decoded facts share.
     shared: Interner,
+    /// The current objects as JSON.
     objects: BTreeMap<(Kind, ObjectKey), Arc<Value>>,
+    /// The current facts of the sets. The following maps have those of the other kinds.
     pub sets: BTreeMap<ObjectKey, Arc<Set>>,
     pub nodes: BTreeMap<Text, Arc<Node>>,
     pub pods: BTreeMap<ObjectKey, Arc<Pod>>,
     pub revisions: BTreeMap<ObjectKey, Arc<Revision>>,
     /// All versions of every object. They show which state a controller had in its cache at an earlier revision.
     versions: BTreeMap<(Kind, ObjectKey), Vec<ObjectVersion>>,
+    /// All commits of the run, in order of their revisions.
     pub log: Vec<SimCommit>,
-    /// Time of the last Lease renewal, by node.
+    /// Time of the last renewal of each node's Lease, by node name.
     pub leases: BTreeMap<Text, Time>,
+    /// Number of generated UIDs.
     uids: u64,
+    /// Number of generated names.
     names: u64,
-    /// Maximum number of pods, as in a ResourceQuota. Creates above the maximum are rejected.
+    /// Maximum number of pods, as in a ResourceQuota. Creates of more pods are rejected.
     pub quota: Option<usize>,
-    /// Whether the namespace is terminating, so that creates are rejected.
+    /// Whether the namespace is terminating. In a terminating namespace, creates of pods are rejected.
     pub namespace_terminating: bool,
     now: Time,
 }
 
-/// Length of the store's history. No run makes more commits, so that no watch fails because of compaction.
+/// Length of the store's history. No run makes more commits, so no watch fails because of compaction.
 const HISTORY_COMMITS_MAX: usize = 100_000;
 
 impl Default for SimServer {
@@ -96,6 +104,7 @@ impl Default for SimServer {
     }
 }
 
+/// Prefix of the store keys of all objects of a kind.
 pub fn store_key_prefix(kind: Kind) -> &'static str {
     match kind {
         Kind::Sets => "daemonsets.apps/",
@@ -105,28 +114,33 @@ pub fn store_key_prefix(kind: Kind) -> &'static str {
     }
 }
 
+/// Key of an object in the store.
 fn store_key(kind: Kind, key: &ObjectKey) -> String {
     format!("{}{}/{}", store_key_prefix(kind), key.namespace, key.name)
 }
 
 impl SimServer {
+    /// Sets the current time of the server.
     pub fn set_now(&mut self, now: Time) {
         self.now = now;
     }
 
+    /// The current revision of the store.
     pub fn revision(&self) -> u64 {
         self.store.revision()
     }
 
+    /// The current JSON of an object.
     pub fn object(&self, kind: Kind, key: &ObjectKey) -> Option<&Arc<Value>> {
         self.objects.get(&(kind, key.clone()))
     }
 
-    /// The JSON of an object as it is sent to clients.
+    /// The JSON of an object in the bytes that are sent to clients. Empty if the object does not exist.
     pub fn object_json(&self, kind: Kind, key: &ObjectKey) -> Bytes {
         self.store.get(&store_key(kind, key)).map(|it| it.value.clone()).unwrap_or_default()
     }
 
+    /// All current objects of a kind, as JSON.
     pub fn objects(&self, kind: Kind) -> impl Iterator<Item = (&ObjectKey, &Arc<Value>)> {
         self.objects.iter().filter(move |((it, _), _)| *it == kind).map(|((_, key), value)| (key, value))
     }
@@ -137,7 +151,8 @@ impl SimServer {
         versions.iter().rev().find(|(at, _)| *at <= revision).and_then(|(_, fact)| fact.as_ref())
     }
 
-    /// All versions of an object that were current at a revision between `from` and `to`, both included.
+    /// All versions of an object that were current at a revision between `from` and `to`, both included. A version is
+    /// `None` if the object did not exist.
     pub fn facts_between(&self, kind: Kind, key: &ObjectKey, from: u64, to: u64) -> Vec<Option<&Fact>> {
         let Some(versions) = self.versions.get(&(kind, key.clone())) else { return vec![None] };
         let first = versions.iter().rposition(|(at, _)| *at <= from);
@@ -150,7 +165,7 @@ impl SimServer {
         found
     }
 
-    /// The result of a list at a revision, which may be older than the current revision.
+    /// All objects of a kind at a revision, which may be older than the current revision.
     pub fn list_at_revision(&self, kind: Kind, revision: u64) -> Vec<Fact> {
         let of_kind = self.versions.iter().filter(|((it, _), _)| *it == kind);
         of_kind.filter_map(|((kind, key), _)| self.fact_at_revision(*kind, key, revision).cloned()).collect()
@@ -161,6 +176,7 @@ impl SimServer {
         self.namespace_terminating || self.quota.is_some_and(|max| max <= self.pods.len())
     }
 
+    /// Creates an object. The server generates a missing name and UID, and sets the defaults of the simulation.
     pub fn create(&mut self, kind: Kind, mut object: Value, actor: Actor) -> Result<ObjectKey, CallError> {
         if kind == Kind::Pods {
             if self.namespace_terminating {
@@ -209,7 +225,8 @@ impl SimServer {
         Ok(key)
     }
 
-    /// Updates an object with `change`. An update without a change is not committed.
+    /// Updates an object with the function `change`. Commits nothing if `change` leaves the object as it is. Returns
+    /// the resourceVersion of the object.
     pub fn update(
         &mut self,
         kind: Kind,
@@ -271,8 +288,9 @@ impl SimServer {
         self.update(Kind::Sets, key, actor, |object| object["status"] = body["status"].clone())
     }
 
-    /// Deletes an object. Rule: a pod that may still be running only gets a deletion timestamp. The kubelet deletes
-    /// such a pod after its containers have stopped.
+    /// Deletes an object. `uid` and `resource_version` are preconditions.
+    /// Rule: a pod that may still be running only gets a deletion timestamp. The kubelet deletes such a pod after its
+    /// containers have stopped.
     pub fn delete(
         &mut self,
         kind: Kind,
@@ -307,10 +325,12 @@ impl SimServer {
         Ok(())
     }
 
+    /// The resourceVersion of an object, or 0 if the object does not exist.
     pub fn resource_version(&self, kind: Kind, key: &ObjectKey) -> u64 {
         self.store.get(&store_key(kind, key)).map_or(0, |it| it.modified)
     }
 
+    /// The UID of an object.
     pub fn uid(&self, kind: Kind, key: &ObjectKey) -> Option<&str> {
         self.object(kind, key)?["metadata"]["uid"].as_str()
     }
@@ -348,6 +368,7 @@ impl SimServer {
         self.store_change(kind, key, object, actor);
     }
 
+    /// Commits a new version of an object, or the deletion of the object if `object` is `None`.
     fn commit(&mut self, kind: Kind, key: &ObjectKey, object: Option<Value>, actor: Actor) {
         let object = object.map(|mut object| {
             object["metadata"]["resourceVersion"] = "".into();
@@ -357,6 +378,7 @@ impl SimServer {
         self.store_change(kind, key, object, actor);
     }
 
+    /// Writes a change to the store, and records its fact and its commit. `object` is `None` for a deletion.
     fn store_change(
         &mut self,
         kind: Kind,
@@ -385,7 +407,8 @@ impl SimServer {
         self.log.push(SimCommit { revision, kind, key: key.clone(), actor, at: self.now, fact });
     }
 
-    /// Parses the newest version of an object and stores the resulting fact.
+    /// Parses the newest version of an object, and records the resulting fact as current and as a version. `json` is
+    /// `None` for a deletion.
     fn record_fact(&mut self, kind: Kind, key: &ObjectKey, json: Option<&[u8]>) {
         let shared = &mut self.shared;
         let parsed = json.and_then(|json| match kind {
@@ -425,8 +448,8 @@ fn set_pod_defaults(pod: &mut Value) {
     }
 }
 
-/// Sets the node condition that belongs to each condition taint. Otherwise the node lifecycle controller would remove
-/// the taint.
+/// Sets the node condition that belongs to each taint of a node condition, because the node lifecycle controller
+/// removes a taint whose condition does not hold.
 fn set_conditions_for_taints(node: &mut Value) {
     const CONDITION_TAINTS: [(&str, &str); 4] = [
         ("network-unavailable", NODE_NETWORK_UNAVAILABLE),
@@ -487,6 +510,7 @@ pub fn apply_patch(object: &mut Value, patch: &Value) {
     }
 }
 
+/// Merges owner references by UID. A reference with `$patch: delete` removes the reference with its UID.
 fn merge_owner_references(metadata: &mut Value, references: &[Value]) {
     let mut owners = metadata["ownerReferences"].as_array().cloned().unwrap_or_default();
     for reference in references {
@@ -498,6 +522,7 @@ fn merge_owner_references(metadata: &mut Value, references: &[Value]) {
     metadata["ownerReferences"] = owners.into();
 }
 
+/// Merges conditions by type.
 fn merge_conditions(status: &mut Value, changed: &[Value]) {
     let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     for change in changed {
@@ -513,7 +538,7 @@ fn merge_conditions(status: &mut Value, changed: &[Value]) {
     status["conditions"] = conditions.into();
 }
 
-/// The generated suffix of a name, from the alphabet that Kubernetes uses.
+/// The suffix of the name with this number, in the alphabet of Kubernetes' name generator.
 fn generated_name_suffix(mut number: u64) -> String {
     const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! The trace of a run. It has a hash to compare two runs, and log lines to print.
+//! The trace of a run: a hash that identifies the steps of the run, and log lines to print.
 
 use std::fmt::{Debug, Write as _};
 
@@ -7,12 +7,14 @@ use muster_engine::scenario;
 
 use crate::server::SimCommit;
 
-/// The trace of a run.
+/// The hash of all steps and commits of a run, and optionally its log lines.
 #[derive(Clone, Debug)]
 pub struct Trace {
+    /// FNV-1a hash of the steps and commits so far.
     hash: u64,
+    /// Number of steps so far.
     pub steps: u64,
-    /// Log lines, if the run is traced.
+    /// Log lines. `None` if the run is not verbose.
     pub lines: Option<Vec<String>>,
 }
 
@@ -27,6 +29,7 @@ impl Trace {
         self.hash
     }
 
+    /// Adds a step to the hash.
     pub fn record_step(&mut self, now: Time, task: &impl Debug) {
         self.steps += 1;
         let mut text = String::new();
@@ -34,6 +37,7 @@ impl Trace {
         self.update_hash(&text);
     }
 
+    /// Adds a commit to the hash, and a log line.
     pub fn record_commit(&mut self, commit: &SimCommit) {
         let what = if commit.fact.is_some() { "wrote" } else { "removed" };
         self.add_line(commit.at, || {
@@ -43,7 +47,7 @@ impl Trace {
         self.update_hash(&text);
     }
 
-    /// Adds a log line, if the run is traced.
+    /// Adds a log line, if the run is verbose.
     pub fn add_line(&mut self, now: Time, line: impl FnOnce() -> String) {
         if let Some(lines) = &mut self.lines {
             let micros = now.as_micros() - scenario::EPOCH_S * 1_000_000;
@@ -51,6 +55,7 @@ impl Trace {
         }
     }
 
+    /// Adds a text to the hash.
     fn update_hash(&mut self, text: &str) {
         for byte in text.bytes() {
             self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);

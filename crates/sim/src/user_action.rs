@@ -1,4 +1,4 @@
-//! User actions on the cluster. They are drawn at random, or read from a script with one action per line.
+//! User actions on the cluster. They are drawn at random, or read from a script of a case with one action per line.
 
 use muster_engine::daemonset::facts::Kind;
 
@@ -9,7 +9,8 @@ use crate::kubelet::ImageBehaviour;
 pub enum UserAction {
     /// Changes the image of the template to the image with this number.
     ChangeTemplate { set: String, number: u64 },
-    /// Changes the update strategy.
+    /// Changes the update strategy. `strategy` is `on-delete`, `max-unavailable=N`, `max-surge=N` or
+    /// `only-max-unavailable=N`.
     ChangeStrategy { set: String, strategy: String },
     /// Changes `minReadySeconds`.
     ChangeMinReadySeconds { set: String, seconds: u64 },
@@ -21,11 +22,11 @@ pub enum UserAction {
     ChangeNodeSelector { set: String, label: Option<(String, String)> },
     /// A newer API server sets defaults in fields that are absent from the template.
     ApplyNewDefaults { set: String },
-    /// Sets an empty selector, which validation would reject.
+    /// Sets an empty selector, which validation in a real API server would reject.
     EmptySelector { set: String },
     /// Another client adds a condition to the status.
     AddForeignCondition { set: String },
-    /// Deletes a set with this propagation policy.
+    /// Deletes a set with the propagation policy `how`.
     DeleteSet { set: String, how: SetDeletion },
     /// Adds an object from a line of a scenario: a set, a node, a pod or a revision.
     AddObject { line: String },
@@ -51,7 +52,7 @@ pub enum UserAction {
     OrphanRevision { set: String },
     /// Changes the labels of the newest revision of a set so that the selector no longer matches it.
     RelabelRevision { set: String },
-    /// Creates a revision that has the name of the revision of the template with this number, but another template.
+    /// Creates a revision with another template, under the name that the revision of template `number` would get.
     CreateCollidingRevision { set: String, number: u64 },
     /// Sets a label of a node, or removes it if `value` is `None`.
     LabelNode { node: String, key: String, value: Option<String> },
@@ -77,21 +78,21 @@ pub enum UserAction {
     ChangePodQuota { max: Option<usize> },
     /// Marks the namespace as terminating, or as active again.
     MarkNamespaceTerminating { terminating: bool },
-    /// Starts or stops the scheduler.
+    /// Starts (`runs` is true) or stops the scheduler.
     ToggleScheduler { runs: bool },
-    /// Starts or stops the garbage collector.
+    /// Starts (`runs` is true) or stops the garbage collector.
     ToggleGarbageCollector { runs: bool },
     /// Crashes all replicas of the DaemonSet controller.
     CrashReplicas,
-    /// Crashes the replica that leads.
+    /// Crashes the replica that is the leader.
     CrashLeader,
-    /// Freezes the process of the replica that leads.
+    /// Freezes the process of the replica that is the leader, for this time.
     FreezeLeader { seconds: u64 },
-    /// Stalls the watches of one kind on all replicas.
+    /// Stalls the watches of one kind on all replicas, for this time.
     StallWatches { kind: Kind, seconds: u64 },
-    /// Steps the clocks of all replicas.
+    /// Steps the clocks of all replicas, backward if `seconds` is negative.
     StepClocks { seconds: i64 },
-    /// Enqueues all sets on the leader.
+    /// Enqueues all sets on the replica that is the leader.
     ResyncSets,
     /// Runs the simulation for this time.
     Wait { seconds: u64 },
@@ -103,7 +104,7 @@ pub enum UserAction {
     LoseNextResponse { applied: bool },
 }
 
-/// The propagation policy of the deletion of a set.
+/// The propagation policy of a delete request for a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetDeletion {
     Background,
@@ -205,6 +206,7 @@ impl UserAction {
     }
 }
 
+/// Parses the behaviour of an image, as a script spells it.
 fn parse_image_behaviour(text: &str) -> Result<ImageBehaviour, String> {
     Ok(match text {
         "good" => ImageBehaviour::BecomesReady,
@@ -221,6 +223,7 @@ fn parse_image_behaviour(text: &str) -> Result<ImageBehaviour, String> {
     })
 }
 
+/// Parses a kind, as a script spells it.
 fn parse_kind(text: &str) -> Result<Kind, String> {
     Ok(match text {
         "sets" => Kind::Sets,

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use muster_sim::case::{Case, CaseResult, run_case};
-use muster_sim::faults::{InjectedFault, WatchFault, WriteFault};
+use muster_sim::faults::{InjectedFault, RequestFault, WatchFault};
 
 fn cases() -> Vec<Case> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("catalogue");
@@ -86,7 +86,7 @@ fn every_case_bears_one_fault_anywhere() {
     let mut runs = 0;
     for case in cases.iter().filter(|it| it.once.is_none()) {
         let calm = run_case(case, InjectedFault::default());
-        let writes = (1..=calm.writes).flat_map(|at| WriteFault::ALL.map(|fault| (at, fault)));
+        let writes = (1..=calm.writes).flat_map(|at| RequestFault::ALL.map(|fault| (at, fault)));
         let watches = (1..=calm.deliveries).flat_map(|at| WatchFault::ALL.map(|fault| (at, fault)));
         let calm = std::sync::Arc::new(calm);
         let strikes = writes

@@ -8,7 +8,8 @@ use crate::{
     SizeLimitExceeded, Store, StoreLimits, WriteClass,
 };
 
-/// A storage backend: orders commits, makes them durable and publishes them.
+/// A storage backend. It assigns revisions to commits, makes the commits durable, and applies them to a
+/// [`PublishedStore`].
 pub trait Backend: Send + Sync {
     /// Submits a commit. Calls `done` when the commit is durable and published, or when it is rejected.
     fn commit(&self, commit: Commit, done: OnCommitted);
@@ -17,11 +18,11 @@ pub trait Backend: Send + Sync {
     /// acknowledged before this call.
     fn read_barrier(&self, done: OnReadBarrier);
 
-    /// Drops all history up to the revision `floor`.
-    fn compact(&self, floor: Revision);
+    /// Drops the commits up to `revision` from the history.
+    fn compact(&self, revision: Revision);
 
-    /// Completes queued commits, rejects later commits, and returns when the last write is done. A call from a callback
-    /// would deadlock.
+    /// Completes the queued commits and returns when the last one is written. Later commits are rejected. A call from a
+    /// callback of the backend would deadlock.
     fn close(&self);
 }
 
@@ -31,7 +32,7 @@ pub type OnCommitted = Box<dyn FnOnce(Result<Arc<CommitEvent>, CommitError>) + S
 /// Called once when a read barrier is passed or has failed.
 pub type OnReadBarrier = Box<dyn FnOnce(Result<(), ReadBarrierError>) + Send>;
 
-/// The backend cannot confirm that its state is current.
+/// The error of [`Backend::read_barrier`]: the backend cannot confirm that its state is current.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the store cannot confirm that its state is current: {why}")]
 pub struct ReadBarrierError {
@@ -42,10 +43,11 @@ pub struct ReadBarrierError {
 pub struct DbOptions {
     pub window: HistoryWindow,
     pub limits: StoreLimits,
-    /// Maximum number of queued commits. Further commits are rejected immediately.
+    /// Maximum number of queued commits. Further commits are rejected with [`CommitError::QueueFull`].
     pub queue_max: usize,
+    /// Called with each published batch of commits.
     pub on_commit: OnBatchPublished,
-    /// Called once if the log fails. No later commit succeeds.
+    /// Called once if the log fails. All later commits are rejected.
     pub on_failure: OnFailure,
 }
 
@@ -58,11 +60,13 @@ pub type OnFailure = Box<dyn FnOnce(&LogError) + Send>;
 /// A write to one key, with its preconditions.
 #[derive(Debug)]
 pub struct Commit {
+    /// The key to write or delete.
     pub key: String,
-    /// The state that the key must have.
+    /// The state that `key` must have.
     pub expect: Precondition,
-    /// Additional precondition: another key (that of the namespace), and the revision that its object must still have.
+    /// Precondition on the namespace of the object: the key of the Namespace, and the revision that it must still have.
     pub within: Option<(String, Revision)>,
+    /// The class of the write, which determines the size limits that apply.
     pub class: WriteClass,
     pub write: CommitWrite,
 }
@@ -74,9 +78,11 @@ pub enum CommitWrite {
     Delete,
 }
 
-/// Why a commit was rejected. The commit changed nothing. Only after [`CommitError::Failed`] it may have been written.
+/// Why a commit was rejected. The commit changed nothing, with one exception: after [`CommitError::Failed`] it may have
+/// been written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
+    /// The precondition of the commit does not hold.
     #[error(transparent)]
     Conflict(#[from] CommitConflict),
     #[error(transparent)]
@@ -85,8 +91,10 @@ pub enum CommitError {
     QueueFull,
     #[error("the disk is full: writes fail until disk space is free again; reads and deletes still work")]
     DiskFull,
+    /// Another process has locked the database.
     #[error("{why}: try again later")]
     Busy { why: String },
+    /// The backend was closed, or its log has failed.
     #[error("the store has stopped: {why}")]
     Failed { why: String },
 }
@@ -106,16 +114,18 @@ pub struct PublishedStore {
 // A poisoned lock is still used: no panic can leave a half-published batch, because readers change nothing and the
 // backend publishes from one place.
 impl PublishedStore {
+    /// Publishes `store`. `on_commit` is called with each batch that is published later.
     pub fn new(store: Store, on_commit: OnBatchPublished) -> Arc<Self> {
         Arc::new(Self { store: RwLock::new(store), on_commit })
     }
 
+    /// Locks the store for reading.
     pub fn read(&self) -> RwLockReadGuard<'_, Store> {
         self.store.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies durable commits in the order of their revisions, and notifies watches. Calls `trimmed` with the commits
-    /// that left the history, in order.
+    /// Applies durable commits in order of revision, and then calls `on_commit`. Calls `trimmed` with the commits that
+    /// left the history, in order.
     pub fn publish(&self, events: &[Arc<CommitEvent>], trimmed: impl FnOnce(&[Arc<CommitEvent>])) {
         self.modify_store(trimmed, |store, trimmed| {
             events.iter().for_each(|it| store.apply_commit(it.clone()));
@@ -124,11 +134,12 @@ impl PublishedStore {
         (self.on_commit)(events);
     }
 
-    /// Drops all history up to the revision `floor`. Calls `trimmed` with the dropped commits, in order.
-    pub fn compact(&self, floor: Revision, trimmed: impl FnOnce(&[Arc<CommitEvent>])) {
-        self.modify_store(trimmed, |store, trimmed| store.compact_to(floor, trimmed));
+    /// Drops the commits up to `revision` from the history. Calls `trimmed` with the dropped commits, in order.
+    pub fn compact(&self, revision: Revision, trimmed: impl FnOnce(&[Arc<CommitEvent>])) {
+        self.modify_store(trimmed, |store, trimmed| store.compact_to(revision, trimmed));
     }
 
+    /// Changes the store under its write lock, and calls `trimmed` with the commits that left the history.
     fn modify_store(
         &self,
         trimmed: impl FnOnce(&[Arc<CommitEvent>]),

@@ -1,8 +1,9 @@
-//! The cluster marker: a small file beside the database with the UID of the cluster and its last known revision.
+//! The cluster marker: a small file beside the database with the UID of the cluster and the revision of its last
+//! commit.
 //!
 //! The marker is written after each batch of commits and never synced, so it adds no latency. It survives a crash of
-//! the process. After a power loss it may be behind the durable commits, but never ahead of them. A database that is
-//! behind its marker has lost commits.
+//! the process. After a power loss the marker may be behind the durable commits, but never ahead of them. A database
+//! whose last revision is below that of the marker has therefore lost commits.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -11,18 +12,25 @@ use std::path::{Path, PathBuf};
 
 use crate::{LogError, Revision};
 
+/// First line of the marker, and the label of the UID.
 const MARKER_HEADER: &str = "muster cluster 1\nuid ";
+/// Text between the UID and the revision.
 const REVISION_LABEL: &str = "\nrevision ";
+/// Length of a UID in bytes.
 const UID_LEN: usize = 36;
+/// Number of decimal digits of the revision, with leading zeros.
 const REVISION_DIGITS: usize = 20;
+/// Byte offset of the revision in the file.
 const REVISION_OFFSET: usize = MARKER_HEADER.len() + UID_LEN + REVISION_LABEL.len();
+/// Length of the file in bytes. The last byte is a newline.
 const MARKER_LEN: usize = REVISION_OFFSET + REVISION_DIGITS + 1;
 
-/// A cluster marker: the UID of the cluster, and a revision of its database.
+/// The content of the cluster marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClusterMarker {
+    /// UID of the cluster.
     pub(crate) uid: String,
-    /// A revision that the database had reached when the marker was written.
+    /// A revision that the database had reached when the marker was written. The database may be ahead of it.
     pub(crate) revision: Revision,
 }
 
@@ -37,15 +45,18 @@ impl ClusterMarker {
         }
     }
 
+    /// Writes the marker file atomically.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         muster_files::write_private_file(path, self.to_text().as_bytes())
     }
 
+    /// The content of the file.
     fn to_text(&self) -> String {
         let Self { uid, revision } = self;
         format!("{MARKER_HEADER}{uid}{REVISION_LABEL}{revision:0REVISION_DIGITS$}\n")
     }
 
+    /// Parses the content of the file. Returns `None` if it is not a marker.
     fn parse(content: &[u8]) -> Option<Self> {
         let text = str::from_utf8(content).ok().filter(|it| it.len() == MARKER_LEN)?;
         let (uid, revision) =
@@ -56,43 +67,48 @@ impl ClusterMarker {
     }
 }
 
-/// The open marker file of a database in use.
+/// The open marker file of a database that a server uses.
 #[derive(Debug)]
 pub(crate) struct ClusterMarkerFile {
     file: File,
+    /// Device and inode of the open file, by which a replaced file is detected.
     id: FileId,
     path: PathBuf,
 }
 
 impl ClusterMarkerFile {
+    /// Opens the marker file, which exists.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = muster_files::open_private_file(path)?;
         let id = FileId::from_metadata(&file.metadata()?);
         Ok(Self { file, id, path: path.to_owned() })
     }
 
-    /// Writes a revision that is durable in the database. Errors are ignored, because the marker may be behind.
+    /// Writes a revision that is durable in the database into the marker. Errors are ignored, because the marker may be
+    /// behind the database.
     pub(crate) fn advance_revision(&self, revision: Revision) {
         let _ = self
             .file
             .write_all_at(format!("{revision:0REVISION_DIGITS$}").as_bytes(), REVISION_OFFSET as u64);
     }
 
+    /// Fails if the marker file was removed or replaced.
     pub(crate) fn check_not_replaced(&self) -> Result<(), LogError> {
         self.id.check_not_replaced(&self.path)
     }
 }
 
-/// Identity of a file: the numbers of its device and inode.
+/// Identity of a file: its device number and inode number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileId(u64, u64);
 
 impl FileId {
+    /// The identity of the file with this metadata.
     pub(crate) fn from_metadata(metadata: &Metadata) -> Self {
         Self(metadata.dev(), metadata.ino())
     }
 
-    /// Fails if `path` no longer refers to this file.
+    /// Fails if the file at `path` does not exist or is another file than this one.
     pub(crate) fn check_not_replaced(self, path: &Path) -> Result<(), LogError> {
         match fs::metadata(path) {
             Ok(found) if Self::from_metadata(&found) == self => Ok(()),

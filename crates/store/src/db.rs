@@ -48,9 +48,9 @@ impl Db {
         self.0.backend.read_barrier(Box::new(done));
     }
 
-    /// Drops all history up to the revision `floor`, see [`Backend::compact`].
-    pub fn compact(&self, floor: Revision) {
-        self.0.backend.compact(floor);
+    /// Drops the commits up to `revision` from the history, see [`Backend::compact`].
+    pub fn compact(&self, revision: Revision) {
+        self.0.backend.compact(revision);
     }
 
     /// Stops the backend after all queued commits, see [`Backend::close`].

@@ -1,5 +1,5 @@
-//! Inserts the resourceVersion into an object's JSON. The resourceVersion is assigned by the commit: if there are
-//! several servers, no writer knows the revision before its commit is ordered.
+//! Inserts the resourceVersion into the JSON of an object. A writer does not know the resourceVersion, because the
+//! revision is assigned only when the backend orders the commit.
 
 use std::ops::Range;
 
@@ -7,16 +7,17 @@ use bytes::Bytes;
 
 use crate::Revision;
 
-/// The JSON of an object, split around its resourceVersion: `head` ends with the opening quote, and `tail` begins
-/// with the closing quote.
+/// The JSON of an object without its resourceVersion, which the commit inserts between `head` and `tail`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectDraft {
+    /// The JSON before the resourceVersion. It ends with the opening quote.
     pub head: Vec<u8>,
+    /// The JSON after the resourceVersion. It begins with the closing quote.
     pub tail: Vec<u8>,
 }
 
 impl ObjectDraft {
-    /// Splits an object's JSON around its resourceVersion. Returns `None` if the object has none.
+    /// Splits the JSON of an object around its resourceVersion. Returns `None` if the object has no resourceVersion.
     pub fn split(object: &[u8]) -> Option<Self> {
         let version = resource_version_range(object)?;
         Some(Self { head: object[..version.start].to_vec(), tail: object[version.end..].to_vec() })
@@ -29,8 +30,10 @@ impl ObjectDraft {
 }
 
 /// Returns the object with `revision` as its resourceVersion. An object without a resourceVersion is returned
-/// unchanged. This is the object in the watch event of an object that was deleted or that no longer matches the
-/// selector: the last matching state, with the revision of the change.
+/// unchanged.
+///
+/// The watch event for a deleted object uses it, and so does the event for an object that no longer matches the
+/// selector of the watch. Both carry the last matching state with the revision of the change.
 pub fn with_resource_version(object: &Bytes, revision: Revision) -> Bytes {
     match resource_version_range(object) {
         Some(version) => join_with_revision(&object[..version.start], revision, &object[version.end..]),
@@ -38,14 +41,12 @@ pub fn with_resource_version(object: &Bytes, revision: Revision) -> Bytes {
     }
 }
 
-/// Joins the two parts of an object with the revision between them. The result stays in memory, so it is allocated with
-/// its exact length.
+/// Joins `head`, the revision and `tail`. The result stays in memory, so it is allocated with its exact length.
 fn join_with_revision(head: &[u8], revision: Revision, tail: &[u8]) -> Bytes {
     [head, revision.to_string().as_bytes(), tail].concat().into()
 }
 
-/// The byte range of `metadata.resourceVersion` without the quotes, found by scanning instead of parsing the whole
-/// object.
+/// The byte range of the value of `metadata.resourceVersion` without its quotes. Scans the JSON instead of parsing it.
 fn resource_version_range(object: &[u8]) -> Option<Range<usize>> {
     let metadata = find_member_value(object, 0, b"metadata")?;
     let version = find_member_value(object, metadata, b"resourceVersion")?;
@@ -55,8 +56,8 @@ fn resource_version_range(object: &[u8]) -> Option<Range<usize>> {
     Some(version + 1..find_string_end(object, version)?)
 }
 
-/// The position of the value of a member of a JSON object. `start` is the position of the object's opening brace. The
-/// JSON has no whitespace between tokens.
+/// The position of the value of the member `name` in a JSON object. `start` is the position of the opening brace of the
+/// JSON object. The JSON must have no whitespace between tokens.
 fn find_member_value(json: &[u8], start: usize, name: &[u8]) -> Option<usize> {
     let (mut at, mut depth) = (start, 0_usize);
     loop {

@@ -9,15 +9,25 @@
 //! read or watched before it is durable. The only backend has one writer thread over a [`Log`], in which many commits
 //! share one fsync. [`Sqlite`] is the durable log.
 
+/// The interface of storage backends.
 mod backend;
+/// The file that records the cluster UID and the last revision outside the database.
 mod cluster_marker;
+/// The handle of the database.
 mod db;
+/// Objects whose resourceVersion is not assigned yet.
 mod draft;
+/// The backend with one writer thread over a log.
 mod local_backend;
+/// The interface of a durable log.
 mod log;
+/// Labels and selectable fields, stored beside an object.
 mod selector_index;
+/// The durable log in an SQLite database.
 mod sqlite;
+/// Objects and history in memory.
 mod store;
+/// The size of the store and its limits.
 mod usage;
 
 use std::fmt;
@@ -34,7 +44,7 @@ pub use crate::draft::{ObjectDraft, with_resource_version};
 pub use crate::log::{Compaction, Log, LogError, LogRow, MemoryLog, OnRow};
 pub use crate::selector_index::SelectorIndex;
 pub use crate::sqlite::{
-    DataDirectory, DataFileGuard, EncryptionKeys, KeyFileError, OpenedLog, Sqlite, backup, convert_secrets,
+    DataDirectory, DataFileGuard, EncryptionKeys, KeyFileError, OpenedLog, Sqlite, backup, reencrypt_secrets,
     restore,
 };
 pub use crate::store::{HistoryWindow, Store};
@@ -43,12 +53,14 @@ pub use crate::usage::{SizeLimitExceeded, StoreLimits, StoreUsage, WriteClass};
 /// The number of a commit, which clients see as `resourceVersion`. An empty store has [`Store::FIRST_REVISION`].
 pub type Revision = u64;
 
-/// A stored object. Its key is a path, such as `daemonsets.apps/kube-system/fluentd` or `nodes//n1`. The part before
-/// the first slash is the kind. History is kept and watches are notified for each kind.
+/// A stored object. Its key is a path of kind, namespace and name, such as `daemonsets.apps/kube-system/fluentd`. The
+/// namespace of a cluster-scoped object is empty, as in `nodes//n1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredObject {
     pub key: Arc<str>,
+    /// The object as JSON, including its resourceVersion.
     pub value: Bytes,
+    /// The labels and selectable fields of the object.
     pub index: SelectorIndex,
     /// Revision of the commit that created the object.
     pub created: Revision,
@@ -66,10 +78,12 @@ pub enum Precondition {
     Absent,
     /// The last commit to the key must have this revision.
     At(Revision),
+    /// The key may have any state.
     Any,
 }
 
 impl Precondition {
+    /// Checks the precondition against `found`, the current object of the key.
     pub(crate) fn check_precondition(self, found: Option<&Arc<StoredObject>>) -> Result<(), CommitConflict> {
         match (self, found) {
             (Self::Any | Self::Absent, None) | (Self::Any, Some(_)) => Ok(()),
@@ -83,12 +97,15 @@ impl Precondition {
     }
 }
 
-/// A commit failed because its precondition does not hold. Nothing was changed. `at` is the revision of the last commit
-/// to the key.
+/// The error for a commit whose precondition does not hold. Nothing was changed. `at` is the revision of the last
+/// commit to the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitConflict {
+    /// [`Precondition::Absent`] was required, and the key exists.
     Exists { at: Revision },
+    /// The key does not exist.
     Missing,
+    /// [`Precondition::At`] was required, and the key has another revision.
     Modified { at: Revision },
 }
 
@@ -106,32 +123,30 @@ impl fmt::Display for CommitConflict {
 
 impl std::error::Error for CommitConflict {}
 
-/// A commit, as it is delivered to watches.
+/// A commit to one key, as the history keeps it and watches receive it.
 #[derive(Debug)]
 pub struct CommitEvent {
     pub revision: Revision,
     pub key: Arc<str>,
     pub change: KeyChange,
-    /// The commit as an encoded watch event, in the two representations that watches share. The first watch that needs
-    /// a representation encodes it. The server defines the representations.
+    /// The encoded watch events of this commit, which all watches share. The server defines the two representations.
+    /// The first watch that needs a representation encodes it.
     pub frames: [OnceLock<Bytes>; 2],
 }
 
-/// The change of one key: a write or a deletion, with the object before the change.
+/// How a commit changed its key. `before` is the object before the commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyChange {
-    Put {
-        now: Arc<StoredObject>,
-        before: Option<Arc<StoredObject>>,
-    },
-    /// A deletion. `last` is the value of `before` with the revision of the deletion.
-    Delete {
-        before: Arc<StoredObject>,
-        last: Bytes,
-    },
+    /// The commit created or updated the object. `now` is the object after the commit, and `before` is `None` for a
+    /// create.
+    Put { now: Arc<StoredObject>, before: Option<Arc<StoredObject>> },
+    /// The commit deleted the object. `last` is the JSON of `before` with the revision of the deletion as
+    /// resourceVersion.
+    Delete { before: Arc<StoredObject>, last: Bytes },
 }
 
 impl KeyChange {
+    /// The object before the commit, or `None` for a create.
     pub(crate) fn previous_object(&self) -> Option<&Arc<StoredObject>> {
         match self {
             Self::Put { before, .. } => before.as_ref(),
@@ -141,11 +156,12 @@ impl KeyChange {
 }
 
 impl CommitEvent {
+    /// An event without encoded watch events.
     pub(crate) fn new(revision: Revision, key: Arc<str>, change: KeyChange) -> Arc<Self> {
         Arc::new(Self { revision, key, change, frames: Default::default() })
     }
 
-    /// The event of a commit that stores `value` under `key`.
+    /// The event of a commit that stores `value` under `key`. `before` is the object that the commit replaces.
     pub fn put(
         revision: Revision,
         key: &str,
@@ -168,7 +184,8 @@ impl CommitEvent {
         Self::new(revision, before.key.clone(), KeyChange::Delete { before, last })
     }
 
-    /// The object after the commit, or its last state if the commit deleted it.
+    /// The JSON of the object after the commit. For a deletion, it is the last JSON of the object with the revision of
+    /// the deletion.
     pub fn latest_value(&self) -> &Bytes {
         match &self.change {
             KeyChange::Put { now, .. } => &now.value,
@@ -176,6 +193,7 @@ impl CommitEvent {
         }
     }
 
+    /// The object before the commit, or `None` for a create.
     pub fn previous_object(&self) -> Option<&Arc<StoredObject>> {
         self.change.previous_object()
     }
@@ -189,11 +207,11 @@ impl PartialEq for CommitEvent {
 
 impl Eq for CommitEvent {}
 
-/// The error for a requested revision that is older than the history. Upstream: `ErrCompacted`.
+/// The error for a watch or list from a revision that is no longer in the history. Upstream: `ErrCompacted`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompactedError {
-    /// The revision after which the history begins.
-    pub floor: Revision,
+    /// The compacted revision: the history begins after it.
+    pub compacted_revision: Revision,
 }
 
 impl fmt::Display for CompactedError {
@@ -201,7 +219,7 @@ impl fmt::Display for CompactedError {
         write!(
             f,
             "the history begins after revision {}: list, and watch from the list's revision",
-            self.floor
+            self.compacted_revision
         )
     }
 }

@@ -1,8 +1,8 @@
 //! The storage backend of a single server: a queue, one writer thread and a [`Log`].
 //!
-//! The writer takes all queued commits as one batch. Each commit is checked against the state and the earlier commits
-//! of the batch, and gets the next revision. The log makes the batch durable. Then the batch is published, watches are
-//! notified, and the callers get their results.
+//! The writer takes all queued commits as one batch. It checks each commit against the store and the earlier commits of
+//! the batch, and assigns the next revision. Then the log makes the batch durable. After that the batch is published,
+//! watches are notified, and the callers get their results.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -21,57 +21,64 @@ use crate::{
 /// Maximum number of commits in one batch. A batch needs one fsync.
 const BATCH_COMMITS_MAX: usize = 512;
 
-/// Maximum number of commits that are removed from the history of the log in one transaction on a full disk. A larger
+/// Maximum number of commits that one transaction removes from the history of the log on a full disk, because a larger
 /// transaction might not fit on the disk.
 const COMPACTION_COMMITS_MAX: usize = 256;
 
-/// Maximum number of bytes by which a commit of [`WriteClass::System`] may grow an object on a full disk: enough for a
-/// longer number or another condition.
+/// Maximum number of bytes by which a commit of [`WriteClass::System`] may grow an object on a full disk. This is
+/// enough for a longer number or one more condition in a status.
 const SYSTEM_GROWTH_BYTES_MAX: isize = 1024;
 
-/// The handle of the backend. Dropping it stops the writer thread.
+/// The handle of the backend. Dropping the handle stops the writer thread.
 pub(crate) struct LocalBackend(Arc<BackendState>);
 
 /// State shared by the backend's handle and the writer thread.
 struct BackendState {
     published: Arc<PublishedStore>,
     queue: Mutex<CommitQueue>,
+    /// Maximum number of commits in `queue`.
     queue_max: usize,
-    /// Wakes the writer thread for new commits, and when the backend is closed.
+    /// Wakes the writer thread when a commit is queued or the backend is closed.
     queued: Condvar,
     /// Notifies callers of [`Backend::close`] that the writer thread has ended.
     ended: Condvar,
-    /// Commits that have left the history in memory and are still in the history of the log, in order.
+    /// Commits that have left the history in memory, but not yet the history of the log, in order.
     trimmed: Mutex<VecDeque<TrimmedCommit>>,
 }
 
 /// The commits that wait for the writer thread.
 #[derive(Default)]
 struct CommitQueue {
+    /// The queued commits with their callbacks, in order.
     waiting: VecDeque<(Commit, OnCommitted)>,
-    /// Set when the backend is closed or has failed. No further commit is accepted.
+    /// Set when the backend is closed or has failed. Later commits are rejected.
     end: Option<WriterEnd>,
-    /// Whether the writer thread has ended.
+    /// Whether the writer thread has ended and the log is closed.
     has_ended: bool,
 }
 
 /// Why the writer thread ends.
 enum WriterEnd {
+    /// The backend was closed.
     Closed,
+    /// The log has failed.
     Failed(LogError),
 }
 
-/// A commit that has left the history in memory, with the data that identifies the rows of the log that are obsolete
-/// without it.
+/// A commit that has left the history in memory. Its fields tell which rows the log can remove together with the
+/// commit: the row of the previous commit to the key and, for a deletion, the row of the commit itself.
 #[derive(Clone, Copy)]
 struct TrimmedCommit {
+    /// Revision of this commit.
     revision: Revision,
     /// Revision of the previous commit to the same key.
     before: Option<Revision>,
+    /// Whether this commit deleted the key.
     is_delete: bool,
 }
 
 impl LocalBackend {
+    /// Loads the store from the log and starts the writer thread.
     pub(crate) fn open(
         mut log: impl Log + 'static,
         options: DbOptions,
@@ -79,7 +86,7 @@ impl LocalBackend {
         let DbOptions { window, limits, queue_max, on_commit, on_failure } = options;
         let mut trimmed = VecDeque::new();
         let store = load_store(&mut log, window, &mut trimmed)?;
-        let log_floor = log.history_floor()?;
+        let log_compacted_revision = log.compacted_revision()?;
         let published = PublishedStore::new(store, on_commit);
         let shared = Arc::new(BackendState {
             published: published.clone(),
@@ -89,7 +96,7 @@ impl LocalBackend {
             ended: Condvar::new(),
             trimmed: Mutex::new(trimmed),
         });
-        let writer = LogWriter { log: Box::new(log), log_floor, shared: shared.clone(), limits };
+        let writer = LogWriter { log: Box::new(log), log_compacted_revision, shared: shared.clone(), limits };
         thread::Builder::new()
             .name("store".into())
             .spawn(move || writer.run(on_failure))
@@ -121,8 +128,8 @@ impl Backend for LocalBackend {
         done(Ok(()));
     }
 
-    fn compact(&self, floor: Revision) {
-        self.0.published.compact(floor, |events| self.0.record_trimmed_commits(events));
+    fn compact(&self, revision: Revision) {
+        self.0.published.compact(revision, |events| self.0.record_trimmed_commits(events));
     }
 
     fn close(&self) {
@@ -140,6 +147,7 @@ impl Drop for LocalBackend {
 }
 
 impl WriterEnd {
+    /// The error for commits that are rejected because the writer thread has ended or is ending.
     fn to_commit_error(&self) -> CommitError {
         let why = match self {
             Self::Closed => "it was closed".to_owned(),
@@ -151,18 +159,22 @@ impl WriterEnd {
 
 // Poisoned locks are still used: no panic can leave the queue or the trimmed commits half changed.
 impl BackendState {
+    /// Locks the queue.
     fn lock_queue(&self) -> MutexGuard<'_, CommitQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Locks the list of trimmed commits.
     fn lock_trimmed_commits(&self) -> MutexGuard<'_, VecDeque<TrimmedCommit>> {
         self.trimmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Adds commits that left the history in memory to `trimmed`.
     fn record_trimmed_commits(&self, events: &[Arc<CommitEvent>]) {
         self.lock_trimmed_commits().extend(events.iter().map(|it| TrimmedCommit::from_event(it)));
     }
 
+    /// Tells the writer thread to end after the queued commits. Returns the locked queue.
     fn request_close(&self) -> MutexGuard<'_, CommitQueue> {
         let mut queue = self.lock_queue();
         queue.end.get_or_insert(WriterEnd::Closed);
@@ -172,6 +184,7 @@ impl BackendState {
 }
 
 impl TrimmedCommit {
+    /// The trimmed commit of an event.
     fn from_event(event: &CommitEvent) -> Self {
         Self {
             revision: event.revision,
@@ -182,11 +195,13 @@ impl TrimmedCommit {
 }
 
 impl Compaction {
+    /// The compaction that removes the commits from the history of the log, or `None` without commits.
     fn from_commits(commits: impl IntoIterator<Item = TrimmedCommit>) -> Option<Self> {
         let mut compaction = None;
         for it in commits {
-            let compaction = compaction.get_or_insert_with(|| Self { floor: it.revision, rows: Vec::new() });
-            compaction.floor = it.revision;
+            let compaction =
+                compaction.get_or_insert_with(|| Self { revision: it.revision, rows: Vec::new() });
+            compaction.revision = it.revision;
             compaction.rows.extend(it.before);
             compaction.rows.extend(it.is_delete.then_some(it.revision));
         }
@@ -197,14 +212,15 @@ impl Compaction {
 /// The writer thread, which owns the log.
 struct LogWriter {
     log: Box<dyn Log>,
-    /// The floor of the log: its history begins after this revision. After the disk was full, it may be above the floor
-    /// of the history in memory.
-    log_floor: Revision,
+    /// The compacted revision of the log. After the disk was full, it may be above the compacted revision of the store
+    /// in memory.
+    log_compacted_revision: Revision,
     shared: Arc<BackendState>,
     limits: StoreLimits,
 }
 
 impl LogWriter {
+    /// Writes batches until the backend is closed or the log fails.
     fn run(self, on_failure: OnFailure) {
         // Declared before the writer and so dropped after it: when `close` returns, the log is closed, even after a
         // panic.
@@ -228,6 +244,8 @@ impl LogWriter {
         }
     }
 
+    /// Waits for queued commits and returns them as a batch, or `None` when the backend is closed and the queue is
+    /// empty.
     fn next_batch(&mut self) -> Option<Vec<(Commit, OnCommitted)>> {
         let mut queue = self.shared.lock_queue();
         loop {
@@ -242,7 +260,7 @@ impl LogWriter {
         }
     }
 
-    /// Writes and publishes a batch. A returned error ends the writer thread.
+    /// Writes and publishes a batch. Returns an error only if the writer thread must end.
     fn write_batch(&mut self, batch: Vec<(Commit, OnCommitted)>) -> Result<(), LogError> {
         let (mut commits, dones): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
         let has_write_space = self.has_write_space()?;
@@ -298,7 +316,7 @@ impl LogWriter {
     }
 
     /// Checks the commits of a batch, and returns the event or error of each commit. Commits for which `may` returns
-    /// `false` get [`CommitError::DiskFull`].
+    /// `false` are rejected with [`CommitError::DiskFull`]. `has_write_space` is `false` on a full disk.
     fn check_batch(
         &self,
         commits: &mut [Commit],
@@ -321,7 +339,7 @@ impl LogWriter {
             .collect()
     }
 
-    /// Appends the commits that passed the checks to the log.
+    /// Appends the commits that passed [`LogWriter::check_batch`] to the log.
     fn append_outcomes(
         &mut self,
         outcomes: &[Result<Arc<CommitEvent>, CommitError>],
@@ -330,25 +348,27 @@ impl LogWriter {
         if events.is_empty() { Ok(()) } else { self.append_events(&events) }
     }
 
+    /// Appends commits to the log, and removes some trimmed commits from the history of the log.
     fn append_events(&mut self, events: &[Arc<CommitEvent>]) -> Result<(), LogError> {
         // Rows are removed slightly faster than the history grows, so that the log does not lag behind, and in small
         // portions, so that no commit waits long for the compaction.
         let many = 2 * events.len() + 16;
         // On a full disk, the log may already have removed commits that are still in the history.
-        self.raise_log_floor(self.log_floor);
+        self.advance_log_compaction(self.log_compacted_revision);
         let compaction =
             Compaction::from_commits(self.shared.lock_trimmed_commits().iter().take(many).copied());
         self.log.append(events, compaction.as_ref())?;
         if let Some(compaction) = compaction {
-            self.raise_log_floor(compaction.floor);
+            self.advance_log_compaction(compaction.revision);
         }
         Ok(())
     }
 
-    /// Like `append_outcomes`, but removes the history from the log.
-    /// Rule: on a full disk the log contains the state without history, so that a delete frees pages and writes no
-    /// value. The history in memory stays, and watches continue. After a restart, a watch from an earlier revision gets
-    /// 410 Expired.
+    /// Like [`LogWriter::append_outcomes`], but also removes the whole history from the log.
+    ///
+    /// Rule: on a full disk the log contains only the current objects and no history, so that a delete frees pages and
+    /// writes no value. The history in memory stays, and watches continue. After a restart, a watch from an earlier
+    /// revision gets 410 Expired.
     fn append_compacted(
         &mut self,
         outcomes: &[Result<Arc<CommitEvent>, CommitError>],
@@ -361,17 +381,18 @@ impl LogWriter {
         };
         self.compact_log()?;
         self.log.append(&events, Some(&compaction))?;
-        self.raise_log_floor(compaction.floor);
+        self.advance_log_compaction(compaction.revision);
         Ok(())
     }
 
     /// Whether there is disk space for writes other than deletes. On a full disk, first removes the history from the
-    /// log.
+    /// log to free space.
     fn has_write_space(&mut self) -> Result<bool, LogError> {
         Ok(self.log.has_write_space() || self.drop_log_history()? && self.log.has_write_space())
     }
 
-    /// Removes the history from the log. Returns `false` if this freed nothing.
+    /// Removes the history from the log, as [`LogWriter::compact_log`] does. Returns `false` if no row was removed or
+    /// if the log is full or locked.
     fn drop_log_history(&mut self) -> Result<bool, LogError> {
         match self.compact_log() {
             Err(error) if error.is_transient() => Ok(false),
@@ -379,38 +400,40 @@ impl LogWriter {
         }
     }
 
-    /// Removes the rows that are in the log only for its history. Returns `false` if there were none.
+    /// Removes the history from the log: all rows except those of the current objects. Returns `false` if there were no
+    /// such rows.
     fn compact_log(&mut self) -> Result<bool, LogError> {
         let mut has_removed = false;
         while let Some(compaction) = self.next_log_compaction() {
             self.log.append(&[], Some(&compaction))?;
-            self.raise_log_floor(compaction.floor);
+            self.advance_log_compaction(compaction.revision);
             has_removed |= !compaction.rows.is_empty();
         }
         Ok(has_removed)
     }
 
-    /// The compaction of the oldest commits in the log: first the commits that have left the history in memory, then
-    /// those that are still in it.
+    /// The next compaction of at most `COMPACTION_COMMITS_MAX` commits, the oldest in the log first. These are first
+    /// commits that have left the history in memory, and then commits that are still in it.
     fn next_log_compaction(&self) -> Option<Compaction> {
         let store = self.shared.published.read();
         let trimmed = self.shared.lock_trimmed_commits();
         let history = store
-            .commits_since("", store.history_floor())
+            .commits_since("", store.compacted_revision())
             .into_iter()
             .flatten()
             .map(|it| TrimmedCommit::from_event(it));
         let commits = trimmed.iter().copied().chain(history);
         Compaction::from_commits(
-            commits.skip_while(|it| it.revision <= self.log_floor).take(COMPACTION_COMMITS_MAX),
+            commits.skip_while(|it| it.revision <= self.log_compacted_revision).take(COMPACTION_COMMITS_MAX),
         )
     }
 
-    fn raise_log_floor(&mut self, floor: Revision) {
-        assert!(self.log_floor <= floor, "the floor of the log never falls");
-        self.log_floor = floor;
+    /// Records that the log is compacted to `revision`, and forgets the trimmed commits up to it.
+    fn advance_log_compaction(&mut self, revision: Revision) {
+        assert!(self.log_compacted_revision <= revision, "the compacted revision of the log never decreases");
+        self.log_compacted_revision = revision;
         let mut trimmed = self.shared.lock_trimmed_commits();
-        while trimmed.front().is_some_and(|it| it.revision <= floor) {
+        while trimmed.front().is_some_and(|it| it.revision <= revision) {
             trimmed.pop_front();
         }
     }
@@ -423,7 +446,7 @@ impl LogError {
     }
 }
 
-/// Marks the writer thread as ended when dropped, also after a panic.
+/// Marks the writer thread as ended and notifies [`Backend::close`] when it is dropped, also after a panic.
 struct EndNotifier(Arc<BackendState>);
 
 impl Drop for EndNotifier {
@@ -438,12 +461,12 @@ impl Drop for EndNotifier {
     }
 }
 
-/// The events of the commits that passed the checks.
+/// The events of the commits that passed [`LogWriter::check_batch`].
 fn committed_events(outcomes: &[Result<Arc<CommitEvent>, CommitError>]) -> Vec<Arc<CommitEvent>> {
     outcomes.iter().flatten().cloned().collect()
 }
 
-/// Makes commits usable for another call of [`LogWriter::check_batch`].
+/// Undoes what [`LogWriter::check_batch`] moved out of the commits, so that it can be called with them again.
 fn restore_indexes(commits: &mut [Commit], outcomes: &[Result<Arc<CommitEvent>, CommitError>]) {
     for (commit, outcome) in commits.iter_mut().zip(outcomes) {
         commit.restore_index(outcome);
@@ -451,6 +474,7 @@ fn restore_indexes(commits: &mut [Commit], outcomes: &[Result<Arc<CommitEvent>, 
 }
 
 impl Commit {
+    /// Whether the commit deletes an object or sets its deletion timestamp.
     fn is_deletion(&self) -> bool {
         self.class == WriteClass::Deletion || matches!(self.write, CommitWrite::Delete)
     }
@@ -465,22 +489,24 @@ impl Commit {
     }
 }
 
-/// The state of the store, including the commits of the current batch that were checked so far.
+/// The store with the commits of the current batch that are already checked.
 struct PendingBatch<'a> {
     store: &'a Store,
     limits: StoreLimits,
+    /// Whether the disk has space for writes other than deletes.
     has_write_space: bool,
-    /// Total bytes of the store, including the batch.
+    /// Total bytes of the store after the checked commits.
     bytes: usize,
-    /// Bytes of each namespace that the batch changed, including the batch.
+    /// Bytes of each namespace that the checked commits changed, after these commits.
     namespaces: HashMap<Box<str>, usize>,
-    /// The objects of the keys that the batch changed. `None` for a deleted key.
+    /// The objects that the checked commits wrote, by key. The value is `None` for a deleted key.
     changed: HashMap<Arc<str>, Option<Arc<StoredObject>>>,
+    /// Revision of the last checked commit.
     revision: Revision,
 }
 
 impl PendingBatch<'_> {
-    /// Checks a commit, adds it to the batch and returns its event.
+    /// Checks a commit against its preconditions and the limits, assigns its revision and returns its event.
     fn check_and_add(&mut self, commit: &mut Commit) -> Result<Arc<CommitEvent>, CommitError> {
         if let Some((key, revision)) = &commit.within {
             Precondition::At(*revision).check_precondition(self.get(key).as_ref())?;
@@ -507,6 +533,7 @@ impl PendingBatch<'_> {
         Ok(event)
     }
 
+    /// Checks the growth of an object against the free disk space and the size limits.
     fn check_limits(&self, key: &str, class: WriteClass, growth: isize) -> Result<(), CommitError> {
         let is_small = class == WriteClass::System && growth <= SYSTEM_GROWTH_BYTES_MAX;
         if 0 < growth && !self.has_write_space && !is_small && class != WriteClass::Deletion {
@@ -519,6 +546,7 @@ impl PendingBatch<'_> {
         Ok(self.limits.check_growth(class, growth, self.bytes, namespace)?)
     }
 
+    /// Updates `bytes` and `namespaces` after a commit.
     fn update_usage(&mut self, key: &str, now: Option<&StoredObject>, before: Option<&Arc<StoredObject>>) {
         if self.limits == StoreLimits::UNLIMITED {
             return;
@@ -531,11 +559,13 @@ impl PendingBatch<'_> {
         }
     }
 
+    /// Bytes of the namespace after the checked commits.
     fn namespace_bytes(&self, namespace: &str) -> usize {
         let pending = self.namespaces.get(namespace).copied();
         pending.unwrap_or_else(|| self.store.usage().namespace_bytes(namespace))
     }
 
+    /// The object of the key after the checked commits.
     fn get(&self, key: &str) -> Option<Arc<StoredObject>> {
         match self.changed.get(key) {
             Some(pending) => pending.clone(),
@@ -544,7 +574,7 @@ impl PendingBatch<'_> {
     }
 }
 
-/// The number of bytes by which a write grows its object.
+/// The number of bytes by which a write grows its object. Negative if the object becomes smaller.
 fn growth_bytes(key: &str, value_bytes: usize, before: Option<&StoredObject>) -> isize {
     let (now, before) = (key.len() + value_bytes, before.map_or(0, object_bytes));
     isize::try_from(now).unwrap_or(isize::MAX) - isize::try_from(before).unwrap_or(isize::MAX)
@@ -555,23 +585,25 @@ pub(crate) fn verify_log(log: &mut dyn Log) -> Result<Revision, LogError> {
     Ok(load_store(log, HistoryWindow { events_max: 0, bytes_max: 0 }, &mut VecDeque::new())?.revision())
 }
 
-/// Loads the store from the log, with at most as much history as the window allows. Fails if rows contradict each
-/// other: they show damage that the log itself did not detect. The writer numbers commits without gaps, so a gap after
-/// the floor means a lost row.
+/// Loads the store from the log, with at most as much history as the window allows. Adds the commits beyond the window
+/// to `trimmed`.
+///
+/// Fails if rows contradict each other, because this is damage that the log did not detect. The writer numbers commits
+/// without gaps, so a gap after the compacted revision means a lost row.
 fn load_store(
     log: &mut dyn Log,
     window: HistoryWindow,
     trimmed: &mut VecDeque<TrimmedCommit>,
 ) -> Result<Store, LogError> {
-    let floor = log.history_floor()?;
-    let mut store = Store::empty_after(floor, window);
+    let compacted_revision = log.compacted_revision()?;
+    let mut store = Store::empty_after(compacted_revision, window);
     log.load(&mut |row| {
         let before = store.get(&row.key).cloned();
         let LogRow { revision, key, is_delete, created, expires_s, index, value } = row;
         let damaged = |why: &str| Err(format!("{why}, at revision {revision}"));
-        if revision <= floor {
+        if revision <= compacted_revision {
             if is_delete || before.is_some() {
-                return damaged("a commit before the floor was not removed");
+                return damaged("a commit before the compacted revision was not removed");
             }
             store.restore_object(StoredObject { key, value, index, created, modified: revision, expires_s });
             return Ok(());

@@ -7,32 +7,37 @@ use bytes::Bytes;
 
 use crate::{CommitEvent, Revision, SelectorIndex, Store};
 
-/// A durable log of commits. A log contains a floor revision and one row for each commit. The rows up to the floor are
-/// the state at the floor. The rows after the floor are all later commits.
+/// A durable log of commits: a compacted revision and one row for each commit that is kept. The rows up to the
+/// compacted revision are the objects that existed at it. The rows after the compacted revision are all later commits.
 pub trait Log: Send {
-    /// The floor of the log. The log contains every commit after this revision.
-    fn history_floor(&mut self) -> Result<Revision, LogError>;
+    /// The compacted revision of the log. The log contains every commit after this revision.
+    fn compacted_revision(&mut self) -> Result<Revision, LogError>;
 
-    /// Reads every row in the order of revisions. A row that `on_row` rejects results in [`LogError::Damaged`].
+    /// Reads every row in order of revision and calls `on_row` with it. Fails with [`LogError::Damaged`] if `on_row`
+    /// rejects a row.
     fn load(&mut self, on_row: OnRow<'_>) -> Result<(), LogError>;
 
-    /// Appends a batch of commits, and returns when it is durable. Rows of the batch that `compaction` contains are not
-    /// stored. After an error no commit of the batch is durable. Only after [`LogError::Failed`] some may be.
+    /// Appends a batch of commits, and returns when it is durable. Also performs `compaction`, if any, and does not
+    /// store the rows of the batch that `compaction` removes.
+    ///
+    /// After an error no commit of the batch is durable, with one exception: after [`LogError::Failed`] some commits
+    /// may be durable.
     fn append(&mut self, batch: &[Arc<CommitEvent>], compaction: Option<&Compaction>)
     -> Result<(), LogError>;
 
-    /// Whether the disk has space for writes other than deletes. A log may reserve disk space for deletes.
+    /// Whether the disk has space for writes other than deletes. A log may keep a reserve of disk space that only
+    /// deletes may use.
     fn has_write_space(&mut self) -> bool {
         true
     }
 
-    /// Releases a part of the disk space that is reserved for deletes. Returns `false` if none of it is left.
+    /// Frees a part of the disk space that the log reserves for deletes. Returns `false` if nothing is left of it.
     fn release_reserve(&mut self) -> bool {
         false
     }
 
-    /// Does maintenance work, such as checkpoints, if it is due. Called after each batch, when the callers of its
-    /// commits have their results.
+    /// Does maintenance work that is due, such as a checkpoint. The backend calls this after each batch, when the
+    /// callers of its commits have their results.
     fn run_maintenance(&mut self) -> Result<(), LogError> {
         Ok(())
     }
@@ -41,23 +46,28 @@ pub trait Log: Send {
 /// Called with each row of a log. Returns an error message if the row contradicts earlier rows.
 pub type OnRow<'a> = &'a mut dyn FnMut(LogRow) -> Result<(), String>;
 
-/// A commit as the log stores it.
+/// A commit as a row of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogRow {
     pub revision: Revision,
     pub key: Arc<str>,
-    /// Whether the commit deleted the key. `value` is then `last` of [`KeyChange::Delete`](crate::KeyChange::Delete).
+    /// Whether the commit deleted the key. `value` is then the field `last` of
+    /// [`KeyChange::Delete`](crate::KeyChange::Delete).
     pub is_delete: bool,
+    /// Revision of the commit that created the object.
     pub created: Revision,
+    /// Expiry time of the object in seconds since the Unix epoch.
     pub expires_s: Option<u64>,
     pub index: SelectorIndex,
     pub value: Bytes,
 }
 
-/// A compaction of the log: the new floor, and the revisions of the rows that are no longer needed.
+/// A compaction of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compaction {
-    pub floor: Revision,
+    /// The new compacted revision of the log.
+    pub revision: Revision,
+    /// The revisions of the rows to remove.
     pub rows: Vec<Revision>,
 }
 
@@ -70,42 +80,52 @@ pub enum LogError {
     /// Another process holds the lock of the database file. Nothing was written.
     #[error("another process has locked the data file: {why}")]
     Busy { why: String },
+    /// The content of the database is inconsistent or unreadable.
     #[error("the data file {} is damaged: {why}", path.display())]
     Damaged { path: PathBuf, why: String },
+    /// A newer version of Muster wrote the database. `known` is the newest format that this version reads.
     #[error("the data file {} has format {found}, and this version reads formats up to {known}", path.display())]
     Newer { path: PathBuf, found: i64, known: i64 },
+    /// The file is not a database of Muster.
     #[error("{} is not a data file of this program", path.display())]
     Foreign { path: PathBuf },
+    /// The target file of a backup exists.
     #[error("{} already exists", path.display())]
     Exists { path: PathBuf },
     /// The database of an existing cluster is missing or empty. The data directory must not silently be used for a new
     /// cluster.
     #[error("the data file {} is {what}, and this data directory had a cluster", path.display())]
     Lost { path: PathBuf, what: &'static str },
+    /// The database ends before the revision in its cluster marker, so commits are lost.
     #[error(
         "the data file {} ends at revision {found}, and revision {expected} had been written: its -wal file is missing or was \
          truncated, or an older copy has replaced the file",
         path.display()
     )]
     Behind { path: PathBuf, found: Revision, expected: Revision },
+    /// The cluster UID in the database is not the one in the cluster marker.
     #[error(
         "the data file {} belongs to another cluster ({}) than its data directory ({expected})",
         path.display(),
         found.as_deref().unwrap_or("without a UID")
     )]
     OtherCluster { path: PathBuf, found: Option<String>, expected: String },
+    /// The cluster marker file cannot be parsed.
     #[error("{} is not a valid cluster marker", path.display())]
     Marker { path: PathBuf },
     /// A new cluster was requested, but the data directory has a usable cluster.
     #[error("{} already has a cluster", path.display())]
     HasCluster { path: PathBuf },
+    /// The encryption key with this ID is needed and is not configured.
     #[error("the Secrets in {} are encrypted with key {id}, which is not available", path.display())]
     NoKey { path: PathBuf, id: String },
     /// The database file was removed or replaced. A later start would not find further writes.
     #[error("{} was removed or replaced while it was in use", path.display())]
     Replaced { path: PathBuf },
+    /// The writer thread could not be started or has panicked.
     #[error("the writer thread failed: {why}")]
     Writer { why: String },
+    /// Another error of SQLite or of the file system. Part of a batch may have been written.
     #[error("{}: {why}", path.display())]
     Failed { path: PathBuf, why: String },
 }
@@ -115,7 +135,7 @@ pub enum LogError {
 pub struct MemoryLog;
 
 impl Log for MemoryLog {
-    fn history_floor(&mut self) -> Result<Revision, LogError> {
+    fn compacted_revision(&mut self) -> Result<Revision, LogError> {
         Ok(Store::FIRST_REVISION)
     }
 

@@ -7,6 +7,7 @@ use std::fmt;
 pub struct SelectorIndex(Box<[u8]>);
 
 impl SelectorIndex {
+    /// Encodes the labels and selectable fields, each as pairs of name and value.
     pub fn new<'a>(
         labels: impl IntoIterator<Item = (&'a str, &'a str)>,
         fields: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -25,22 +26,27 @@ impl SelectorIndex {
         Self(bytes.into())
     }
 
+    /// The value of a label.
     pub fn label(&self, name: &str) -> Option<&str> {
         self.labels().find(|(it, _)| *it == name).map(|(_, value)| value)
     }
 
+    /// The value of a selectable field.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields().find(|(it, _)| *it == name).map(|(_, value)| value)
     }
 
+    /// All labels as pairs of name and value.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs_with_tag(LABEL_TAG)
     }
 
+    /// All selectable fields as pairs of path and value.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs_with_tag(FIELD_TAG)
     }
 
+    /// The pairs whose tag is `LABEL_TAG` or `FIELD_TAG`.
     fn pairs_with_tag(&self, tag: u8) -> impl Iterator<Item = (&str, &str)> {
         let mut rest = &*self.0;
         std::iter::from_fn(move || read_pair(&mut rest))
@@ -48,26 +54,30 @@ impl SelectorIndex {
             .map(|(_, name, value)| (name, value))
     }
 
+    /// The encoded index, as the log stores it.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The index that is encoded in `bytes`, which [`SelectorIndex::as_bytes`] returned earlier. The log has already
-    /// verified a checksum of the bytes.
+    /// Decodes an index that [`SelectorIndex::as_bytes`] returned. The log has verified the checksum of the bytes.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         Self(bytes.into())
     }
 }
 
+/// Tag byte before the pair of a label.
 const LABEL_TAG: u8 = b'l';
+/// Tag byte before the pair of a selectable field.
 const FIELD_TAG: u8 = b'f';
 
+/// Decodes the next pair and returns its tag, name and value. Advances `rest`.
 fn read_pair<'a>(rest: &mut &'a [u8]) -> Option<(u8, &'a str, &'a str)> {
     let (list, after) = rest.split_first()?;
     *rest = after;
     Some((*list, read_text(rest)?, read_text(rest)?))
 }
 
+/// Decodes the next string: its length in four bytes, and its text. Advances `rest`.
 fn read_text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     let (len, after) = rest.split_first_chunk::<4>()?;
     let (text, after) = after.split_at_checked(usize::try_from(u32::from_le_bytes(*len)).ok()?)?;

@@ -3,10 +3,15 @@
 //! A commit is one row. Rows are only appended, except that a compaction removes rows, see [`Log`]. There is no index
 //! by key, because reads are served from memory. The view `object` shows the current state in an SQLite shell.
 
+/// Opens the database of a data directory and checks its cluster marker.
 mod data_directory;
+/// Disk space that is reserved for deletes.
 mod disk_reserve;
+/// Encryption of Secrets at rest, and the key file.
 mod encryption;
-mod secret_conversion;
+/// Changes the encryption of all Secrets of a closed database.
+mod secret_reencryption;
+/// Detects a damaged write-ahead log.
 mod wal;
 
 use std::fs::{self, File};
@@ -29,7 +34,7 @@ use self::encryption::DecryptError;
 
 pub use self::data_directory::{DataDirectory, DataFileGuard, OpenedLog};
 pub use self::encryption::{EncryptionKeys, KeyFileError};
-pub use self::secret_conversion::convert_secrets;
+pub use self::secret_reencryption::reencrypt_secrets;
 
 /// SQLite application ID of Muster's database files: "MSTR".
 const APPLICATION_ID: i64 = 0x4d53_5452;
@@ -40,14 +45,15 @@ const FORMAT_VERSION: i64 = 1;
 /// File format version of a database with encrypted Secrets.
 const FORMAT_VERSION_ENCRYPTED: i64 = 2;
 
-/// Size at which the write-ahead log is checkpointed. After a crash, SQLite reads at most twice this size again, in
-/// about 50 ms. A checkpoint of this size is so short that writes can wait for it.
+/// Size of the write-ahead log at which it is checkpointed. A checkpoint of this size is so short that writes can wait
+/// for it. After a crash, SQLite reads at most twice this size again, in about 50 ms.
 const CHECKPOINT_WAL_BYTES: usize = 8 << 20;
 
 /// SQLite's default page size.
 const PAGE_BYTES: usize = 4096;
 
-/// Growth of the write-ahead log after which a checkpoint is tried again if a backup blocked it.
+/// Number of bytes by which the write-ahead log grows before the next attempt, if a backup prevented a complete
+/// checkpoint.
 const CHECKPOINT_RETRY_BYTES: usize = 1 << 20;
 
 /// Maximum time to wait for a lock on the database file. Besides the server, only backups open the file, and they hold
@@ -55,13 +61,15 @@ const CHECKPOINT_RETRY_BYTES: usize = 1 << 20;
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Minimum difference between the revision of a restored store and that of its backup. Clients may have seen revisions
-/// after the backup, and no new commit may reuse one of them.
+/// after the backup, so no new commit may have one of these revisions.
 const RESTORE_REVISION_GAP: Revision = 1_000_000_000;
 
-/// Suffixes of the journal, write-ahead log and shared-memory files that SQLite keeps beside a database. Such files of
-/// another database would corrupt this database.
+/// Suffixes of the journal, write-ahead log and shared-memory files that SQLite keeps beside a database. These files
+/// must not stay when another database gets the name, because SQLite would apply them to it.
 const JOURNAL_FILE_SUFFIXES: [&str; 3] = ["-journal", "-wal", "-shm"];
 
+/// The tables of a new database. `version` has a row for each commit, as in [`LogRow`]. `floor` has one row with the
+/// compacted revision, see [`Log::compacted_revision`].
 const CREATE_TABLES_SQL: &str = "
     CREATE TABLE version (
         revision INTEGER PRIMARY KEY,
@@ -82,29 +90,32 @@ const CREATE_TABLES_SQL: &str = "
 /// An open SQLite database as a durable [`Log`].
 #[derive(Debug)]
 pub struct Sqlite {
+    /// The connection to the database.
     connection: Connection,
+    /// Absolute path of the database file.
     path: PathBuf,
-    /// Estimated size of the write-ahead log.
+    /// Estimated size of the write-ahead log since its last checkpoint.
     wal_bytes: usize,
-    /// Guard of the files in the data directory. `None` for a database outside a data directory.
+    /// Detects that a file of the data directory was replaced. `None` for a database outside a data directory.
     guard: Option<DataFileGuard>,
     /// The disk reserve, which also holds the database file open. It is dropped after the connection, because
     /// closing any descriptor of the file releases SQLite's locks.
     reserve: Option<DiskReserve>,
+    /// How values of Secrets are encrypted and decrypted.
     secret_encryption: SecretEncryption,
 }
 
-/// How values of Secrets are read and written.
+/// How values of Secrets are encrypted and decrypted.
 #[derive(Debug)]
 enum SecretEncryption {
-    /// Values are neither encrypted nor decrypted. They are clear text or, while a backup is copied, sealed values.
+    /// Values are read and written as they are. They are clear text or, while a backup is copied, encrypted.
     Raw,
-    /// Values are encrypted with the first key, and decrypted with the key that encrypted them.
+    /// Values are written with the first key, and read with the key that encrypted them.
     Keys(EncryptionKeys),
 }
 
 impl Sqlite {
-    /// Opens an existing database. Rejects a file of another program without changing the file.
+    /// Opens an existing database. Fails if the file belongs to another program, without changing the file.
     fn open_existing(path: PathBuf) -> Result<Self, LogError> {
         // SQLite removes the write-ahead log of an empty file when it opens it.
         if is_empty_or_missing(&path) && !is_empty_or_missing(&with_suffix(&path, "-wal")) {
@@ -153,6 +164,7 @@ impl Sqlite {
         Ok(())
     }
 
+    /// Creates the tables of a new database, and sets the pragmas of the connection.
     fn configure_connection(&mut self) -> rusqlite::Result<()> {
         self.create_tables()?;
         let connection = &mut self.connection;
@@ -172,17 +184,18 @@ impl Sqlite {
         Ok(())
     }
 
+    /// The value of an integer pragma.
     fn pragma_number(&self, pragma: &str) -> rusqlite::Result<i64> {
         self.connection.pragma_query_value(None, pragma, |it| it.get(0))
     }
 
-    /// The last revision in the file, if it can be read.
+    /// The revision of the last commit in the database, or `None` if it cannot be read.
     fn last_revision(&self) -> Option<Revision> {
         let last = "SELECT max(coalesce((SELECT max(revision) FROM version), 0), revision) FROM floor";
         self.connection.query_row(last, [], |it| it.get::<_, i64>(0)).ok()?.try_into().ok()
     }
 
-    /// Copies the write-ahead log into the database file.
+    /// Checkpoints the write-ahead log: copies it into the database file.
     fn checkpoint_wal(&mut self) -> Result<(), LogError> {
         let copied = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
             Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
@@ -195,12 +208,13 @@ impl Sqlite {
         Ok(())
     }
 
+    /// Converts an error of this database.
     fn log_error(&self, error: &rusqlite::Error) -> LogError {
         log_error_from_sqlite(&self.path, error)
     }
 
-    /// The encrypted value of each commit of the batch, or `None` for an object that is not a Secret. The list is empty
-    /// if Secrets are not encrypted.
+    /// The encrypted value for each commit of the batch, or `None` for a commit that is not to a Secret. The list is
+    /// empty if Secrets are not encrypted.
     fn encrypt_batch(&self, batch: &[Arc<CommitEvent>]) -> Result<Vec<Option<Vec<u8>>>, LogError> {
         let SecretEncryption::Keys(keys) = &self.secret_encryption else { return Ok(Vec::new()) };
         let seal = |it: &Arc<CommitEvent>| keys.encrypt(&it.key, it.revision, it.latest_value());
@@ -223,7 +237,8 @@ impl Sqlite {
         })
     }
 
-    /// The ID of the key with which the database encrypts new Secrets, or `None` if it stores them in clear text.
+    /// The ID of the key that encrypts new Secrets, as the database records it. `None` if the database stores Secrets
+    /// in clear text.
     fn encryption_key_id(&self) -> Result<Option<String>, LogError> {
         if self.pragma_number("user_version").map_err(|it| self.log_error(&it))? != FORMAT_VERSION_ENCRYPTED {
             return Ok(None);
@@ -232,8 +247,10 @@ impl Sqlite {
         id.map(Some).map_err(|it| self.log_error(&it))
     }
 
-    /// Rule: a database with encrypted Secrets can be opened only with their keys. With keys, new Secrets are
-    /// encrypted.
+    /// Rule: a database with encrypted Secrets can be opened only with the key that encrypted them. With keys, new
+    /// Secrets are encrypted.
+    ///
+    /// Configures the keys, and records the ID of the active key in the database.
     fn apply_encryption_keys(&mut self, keys: Option<&EncryptionKeys>) -> Result<(), LogError> {
         let id = self.encryption_key_id()?;
         let Some(keys) = keys else {
@@ -257,6 +274,8 @@ impl Sqlite {
         Ok(())
     }
 
+    /// Performs the compaction and inserts the batch in one transaction. `sealed` is the result of
+    /// [`Sqlite::encrypt_batch`].
     fn write_batch(
         &mut self,
         batch: &[Arc<CommitEvent>],
@@ -272,7 +291,7 @@ impl Sqlite {
             }
             transaction
                 .prepare_cached("UPDATE floor SET revision = ?1")?
-                .execute([compaction.floor as i64])?;
+                .execute([compaction.revision as i64])?;
         }
         {
             let mut insert =
@@ -307,11 +326,11 @@ impl Sqlite {
 }
 
 impl Log for Sqlite {
-    fn history_floor(&mut self) -> Result<Revision, LogError> {
-        let floor = self.connection.query_row("SELECT revision FROM floor", [], |it| it.get::<_, i64>(0));
-        match floor.optional().map_err(|it| self.log_error(&it))? {
-            Some(floor) if 0 < floor => Ok(floor as Revision),
-            _ => Err(damaged_error(&self.path, "it has no floor of its history")),
+    fn compacted_revision(&mut self) -> Result<Revision, LogError> {
+        let revision = self.connection.query_row("SELECT revision FROM floor", [], |it| it.get::<_, i64>(0));
+        match revision.optional().map_err(|it| self.log_error(&it))? {
+            Some(revision) if 0 < revision => Ok(revision as Revision),
+            _ => Err(damaged_error(&self.path, "it has no compacted revision")),
         }
     }
 
@@ -416,6 +435,7 @@ struct StoredRow<'a> {
 
 impl<'a> StoredRow<'a> {
     // SQLite integers are limited to 2^63: at a million commits per second they last 292,000 years.
+    /// The row of a commit, with the value in clear text.
     fn from_event(event: &'a CommitEvent) -> Self {
         let (record, is_delete, value) = match &event.change {
             KeyChange::Put { now, .. } => (now, false, &now.value),
@@ -432,6 +452,7 @@ impl<'a> StoredRow<'a> {
         }
     }
 
+    /// Borrows the columns of a row of the query, without checking the checksum.
     fn from_sql_row(row: &'a rusqlite::Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             revision: row.get(0)?,
@@ -444,6 +465,7 @@ impl<'a> StoredRow<'a> {
         })
     }
 
+    /// The row as the log returns it, with the stored value.
     fn to_log_row(&self) -> LogRow {
         LogRow {
             revision: self.revision as Revision,
@@ -456,8 +478,8 @@ impl<'a> StoredRow<'a> {
         }
     }
 
-    /// The checksum of the row. SQLite detects damage to its own structures, but not to values. A change within one
-    /// word of eight bytes always changes the checksum, because each step is invertible.
+    /// The checksum of the row, because SQLite detects damage to its own structures, but not to values. A change within
+    /// one word of eight bytes always changes the checksum, because each step is invertible.
     fn checksum(&self) -> i64 {
         let mut sum = RowChecksum(0);
         for number in [self.revision, i64::from(self.is_delete), self.created, self.expires_s.unwrap_or(-1)] {
@@ -479,6 +501,7 @@ impl<'a> StoredRow<'a> {
 struct RowChecksum(u64);
 
 impl RowChecksum {
+    /// Adds a word of eight bytes to the checksum.
     fn add_word(&mut self, word: u64) {
         // An odd multiplier with well-mixed bits: 2^64 divided by the golden ratio.
         self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -487,6 +510,8 @@ impl RowChecksum {
 
 /// Rule: a backup is the state at one revision, even if the server is writing. The backup gets its final name only when
 /// it is complete, durable and verified.
+///
+/// Returns the revision of the backup.
 pub fn backup(from: &Path, to: &Path) -> Result<Revision, LogError> {
     let to = std::path::absolute(to).map_err(|it| log_error_from_io(to, &it))?;
     if to.exists() {
@@ -510,11 +535,11 @@ pub fn backup(from: &Path, to: &Path) -> Result<Revision, LogError> {
 }
 
 /// Rule: the revision of a restored store is far above those of its backup and of the store that it replaces, and its
-/// history begins there. A client that has seen commits after the backup must list again, and cannot mistake a new
+/// history begins there. A client that has seen commits after the backup must list again. It cannot mistake a new
 /// commit for one that it has already seen.
 ///
-/// The old database at `to` is kept beside the new one. `marker` is the path of the data directory's cluster marker,
-/// which contains the UID of the backup's cluster afterwards.
+/// The old database at `to` is kept beside the new one. `marker` is the path of the cluster marker, which gets the UID
+/// of the backup's cluster. Returns the new revision.
 pub fn restore(
     from: &Path,
     to: &Path,
@@ -562,7 +587,7 @@ pub fn restore(
     jump().map_err(|it| log_error_from_sqlite(&partial, &it))?;
     let uid = match log.cluster_uid()? {
         Some(uid) => uid,
-        None => log.set_cluster_uid()?,
+        None => log.generate_cluster_uid()?,
     };
     drop(log);
     // The old database keeps its name until the new one replaces it, so that a crash at any moment leaves one of the
@@ -577,13 +602,14 @@ pub fn restore(
     Ok(revision)
 }
 
-/// Renames a database and its `-journal`, `-wal` and `-shm` files, so that their names contain `.replaced`. Replaces
-/// earlier files of these names.
+/// Renames a database and its `-journal`, `-wal` and `-shm` files: `.replaced` is appended to the name of the database.
+/// Earlier files with these names are removed.
 fn move_aside(path: &Path) -> io::Result<()> {
     move_or_link_aside(path, false)
 }
 
-/// Like [`move_aside`]. If `keeps_name` is set, the database file also keeps its old name, through a hard link.
+/// Like [`move_aside`]. If `keeps_name` is set, the database file is hard-linked instead of renamed, so it also keeps
+/// its old name.
 fn move_or_link_aside(path: &Path, keeps_name: bool) -> io::Result<()> {
     let aside = with_suffix(path, ".replaced");
     for end in JOURNAL_FILE_SUFFIXES.into_iter().chain([""]) {
@@ -598,8 +624,8 @@ fn move_or_link_aside(path: &Path, keeps_name: bool) -> io::Result<()> {
     sync_parent_dir(path)
 }
 
-/// Stores the ID of the key that encrypts Secrets. Without a key, the file gets the format that older versions of
-/// Muster can read.
+/// Records the ID of the key that encrypts Secrets, or that Secrets are not encrypted. A database without encryption
+/// gets the format version that older versions of Muster can read.
 fn set_encryption_key_id(transaction: &Transaction<'_>, id: Option<&str>) -> rusqlite::Result<()> {
     transaction.execute_batch(
         "CREATE TABLE IF NOT EXISTS encryption (key TEXT NOT NULL) STRICT; DELETE FROM encryption;",
@@ -644,6 +670,7 @@ fn is_empty_or_missing(path: &Path) -> bool {
     fs::metadata(path).map_or_else(|it| it.kind() == io::ErrorKind::NotFound, |it| it.len() == 0)
 }
 
+/// Removes a file. Succeeds if the file does not exist.
 fn remove_if_exists(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -651,12 +678,14 @@ fn remove_if_exists(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Appends `end` to the path.
 fn with_suffix(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()
 }
 
+/// Converts an error of SQLite for the database at `path`.
 fn log_error_from_sqlite(path: &Path, error: &rusqlite::Error) -> LogError {
     let code = error.sqlite_error_code();
     match code {
@@ -672,10 +701,12 @@ fn log_error_from_sqlite(path: &Path, error: &rusqlite::Error) -> LogError {
     }
 }
 
+/// The error for a damaged database.
 fn damaged_error(path: &Path, why: &str) -> LogError {
     LogError::Damaged { path: path.into(), why: why.into() }
 }
 
+/// Converts an IO error for the file at `path`.
 fn log_error_from_io(path: &Path, error: &io::Error) -> LogError {
     if error.kind() == io::ErrorKind::StorageFull {
         return LogError::DiskFull;

@@ -12,37 +12,46 @@ use crate::{
 /// All objects at the current revision, and the history of recent commits.
 #[derive(Debug)]
 pub struct Store {
+    /// The current objects by key.
     state: BTreeMap<Arc<str>, Arc<StoredObject>>,
     /// Expiry time and key of each object that expires.
     expiring: BTreeSet<(u64, Arc<str>)>,
-    /// All commits after `floor` and up to `revision`, in order.
+    /// All commits after `compacted_revision` and up to `revision`, in order of revision.
     history: VecDeque<Arc<CommitEvent>>,
-    /// The commits of `history` by kind, so that a watch of one kind does not iterate over those of other kinds.
+    /// The commits of `history` by kind, so that a watch of one kind does not iterate over the commits of other kinds.
     kinds: BTreeMap<Box<str>, KindHistory>,
+    /// The size of the current objects.
     usage: StoreUsage,
+    /// The limits of `history`.
     window: HistoryWindow,
-    /// Estimated memory of the history in bytes, see [`event_memory_bytes`].
+    /// Estimated memory of `history` in bytes, see [`event_memory_bytes`].
     bytes: usize,
-    floor: Revision,
-    /// The floor with which this store was opened. Earlier commits are unknown, for all kinds.
-    origin: Revision,
+    /// Revision of the last commit that was dropped from `history`. The history contains all later commits.
+    compacted_revision: Revision,
+    /// The value of `compacted_revision` when this store was opened. The commits up to this revision were never in
+    /// `history`, so no watch of any kind can start before it.
+    initial_compacted_revision: Revision,
+    /// Revision of the last commit.
     revision: Revision,
 }
 
-/// Limits of the history, in commits and in bytes. Both limits apply.
+/// Limits of the history from which watches can resume. Both limits apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistoryWindow {
+    /// Maximum number of commits.
     pub events_max: usize,
+    /// Maximum memory of the commits in bytes. The memory is estimated.
     pub bytes_max: usize,
 }
 
-/// The history of one kind.
+/// The part of the history with the commits of one kind.
 #[derive(Debug)]
 struct KindHistory {
+    /// The commits of this kind, in order of revision.
     history: VecDeque<Arc<CommitEvent>>,
-    /// Revision of the last commit of this kind that has left the history. A watch of the kind may start at this
-    /// revision, however many commits of other kinds have left the history since.
-    floor: Revision,
+    /// Revision of the last commit of this kind that was dropped from the history. A watch of the kind may start at
+    /// this revision, even if later commits of other kinds were dropped.
+    compacted_revision: Revision,
 }
 
 impl Store {
@@ -50,7 +59,7 @@ impl Store {
     /// list, and a watch from "0" may start at any revision.
     pub const FIRST_REVISION: Revision = 1;
 
-    /// An empty store that keeps the last `history_max` commits.
+    /// Creates an empty store that keeps the last `history_max` commits as history.
     pub fn new(history_max: usize) -> Self {
         Self::empty_after(
             Self::FIRST_REVISION,
@@ -58,8 +67,9 @@ impl Store {
         )
     }
 
-    /// A store whose history begins after `floor`, without objects. [`Store::restore_object`] adds the objects.
-    pub fn empty_after(floor: Revision, window: HistoryWindow) -> Self {
+    /// Creates a store without objects whose history begins after `compacted_revision`. [`Store::restore_object`] adds
+    /// the objects of that revision.
+    pub fn empty_after(compacted_revision: Revision, window: HistoryWindow) -> Self {
         Self {
             state: BTreeMap::new(),
             expiring: BTreeSet::new(),
@@ -68,37 +78,39 @@ impl Store {
             usage: StoreUsage::default(),
             window,
             bytes: 0,
-            floor,
-            origin: floor,
-            revision: floor,
+            compacted_revision,
+            initial_compacted_revision: compacted_revision,
+            revision: compacted_revision,
         }
     }
 
+    /// The revision of the last commit.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// The revision after which the history begins.
-    pub fn history_floor(&self) -> Revision {
-        self.floor
+    /// The revision after which the history begins. A watch cannot start before this revision.
+    pub fn compacted_revision(&self) -> Revision {
+        self.compacted_revision
     }
 
-    /// The size of all objects.
+    /// The size of all objects, in total and per namespace.
     pub fn usage(&self) -> &StoreUsage {
         &self.usage
     }
 
+    /// The object with this key.
     pub fn get(&self, key: &str) -> Option<&Arc<StoredObject>> {
         self.state.get(key)
     }
 
-    /// Every object whose key begins with `prefix`, ordered by key.
+    /// The objects whose key begins with `prefix`, ordered by key.
     pub fn list(&self, prefix: &str) -> impl Iterator<Item = &Arc<StoredObject>> {
         self.list_from(prefix, prefix)
     }
 
-    /// Every object whose key begins with `prefix` and is not less than `start`, ordered by key: the next page of a
-    /// list.
+    /// The objects whose key begins with `prefix` and is at or after the key `start`, ordered by key. This is the next
+    /// page of a list.
     pub fn list_from(&self, prefix: &str, start: &str) -> impl Iterator<Item = &Arc<StoredObject>> {
         self.state
             .range::<str, _>((Bound::Included(start.max(prefix)), Bound::Unbounded))
@@ -106,7 +118,8 @@ impl Store {
             .take_while(move |record| record.key.starts_with(prefix))
     }
 
-    /// The objects whose expiry time has passed, ordered by that time. They exist until the caller deletes them.
+    /// The objects that have expired at the time `now_s`, ordered by expiry time. `now_s` is in seconds since the Unix
+    /// epoch. The store keeps expired objects until the caller deletes them.
     pub fn expired_objects(&self, now_s: u64) -> impl Iterator<Item = &Arc<StoredObject>> {
         self.expiring.iter().take_while(move |(at, _)| *at <= now_s).map(|(_, key)| &self.state[key])
     }
@@ -144,59 +157,64 @@ impl Store {
         Ok(event)
     }
 
-    /// Skips revisions, so that later commits have higher revisions than this one.
+    /// Raises the revision of the store to at least `revision` without a commit, so that later commits have higher
+    /// revisions.
     pub fn skip_to_revision(&mut self, revision: Revision) {
         self.revision = self.revision.max(revision);
     }
 
-    /// Every commit after the revision `after` to a key that begins with `prefix`, in order.
+    /// The commits after the revision `after` to keys that begin with `prefix`, in order. Fails if some of these
+    /// commits may have been dropped from the history.
     pub fn commits_since(
         &self,
         prefix: &str,
         after: Revision,
     ) -> Result<impl Iterator<Item = &Arc<CommitEvent>>, CompactedError> {
-        let (history, floor) = match prefix.split_once('/') {
-            None => (Some(&self.history), self.floor),
+        let (history, compacted_revision) = match prefix.split_once('/') {
+            None => (Some(&self.history), self.compacted_revision),
             Some((kind, _)) => match self.kinds.get(kind) {
-                None => (None, self.origin),
-                Some(kind) => (Some(&kind.history), kind.floor),
+                None => (None, self.initial_compacted_revision),
+                Some(kind) => (Some(&kind.history), kind.compacted_revision),
             },
         };
-        if after < floor {
-            return Err(CompactedError { floor });
+        if after < compacted_revision {
+            return Err(CompactedError { compacted_revision });
         }
         let skip = move |it: &VecDeque<Arc<CommitEvent>>| it.partition_point(|event| event.revision <= after);
         let events = history.into_iter().flat_map(move |it| it.range(skip(it)..));
         Ok(events.filter(move |event| event.key.starts_with(prefix)))
     }
 
-    /// The highest revision to which the history can be compacted if at least the last `events` commits must stay.
-    pub fn floor_keeping_commits(&self, events: usize) -> Revision {
+    /// The highest revision to which [`Store::compact`] may be called so that at least the last `events` commits stay
+    /// in the history.
+    pub fn max_compaction_revision(&self, events: usize) -> Revision {
         let last_dropped = self.history.len().checked_sub(events + 1).map(|at| self.history[at].revision);
-        last_dropped.unwrap_or(self.floor)
+        last_dropped.unwrap_or(self.compacted_revision)
     }
 
-    /// Drops the history up to the revision `floor`. Objects are not affected.
-    pub fn compact(&mut self, floor: Revision) {
-        self.compact_to(floor, drop);
+    /// Drops the commits up to `revision` from the history. Objects are not affected.
+    pub fn compact(&mut self, revision: Revision) {
+        self.compact_to(revision, drop);
     }
 
-    pub(crate) fn compact_to(&mut self, floor: Revision, mut trimmed: impl FnMut(Arc<CommitEvent>)) {
-        while self.history.front().is_some_and(|it| it.revision <= floor) {
+    /// Like [`Store::compact`], and calls `trimmed` with each dropped commit.
+    pub(crate) fn compact_to(&mut self, revision: Revision, mut trimmed: impl FnMut(Arc<CommitEvent>)) {
+        while self.history.front().is_some_and(|it| it.revision <= revision) {
             trimmed(self.drop_oldest_commit());
         }
     }
 
-    /// Adds an object that existed at the floor. Its commit is not in the history.
+    /// Adds an object that existed at the compacted revision, while the store is loaded. Its commit is not in the
+    /// history.
     pub fn restore_object(&mut self, record: StoredObject) {
         assert!(
-            record.modified <= self.floor,
-            "a record of the state at the floor is not newer than the floor"
+            record.modified <= self.compacted_revision,
+            "a record of the state at the compacted revision is not newer than that revision"
         );
         self.insert_object(Arc::new(record));
     }
 
-    /// Applies the next commit to the state and the history. The caller trims the history afterwards.
+    /// Applies the next commit to the objects and the history. The caller calls [`Store::trim_history`] afterwards.
     pub(crate) fn apply_commit(&mut self, event: Arc<CommitEvent>) {
         assert!(self.revision < event.revision, "revisions increase");
         match &event.change {
@@ -212,18 +230,23 @@ impl Store {
         self.bytes += event_memory_bytes(&event);
         let kind = kind_of(&event.key);
         if !self.kinds.contains_key(kind) {
-            self.kinds.insert(kind.into(), KindHistory { history: VecDeque::new(), floor: self.origin });
+            self.kinds.insert(
+                kind.into(),
+                KindHistory { history: VecDeque::new(), compacted_revision: self.initial_compacted_revision },
+            );
         }
         self.kinds.get_mut(kind).expect("inserted above").history.push_back(event.clone());
         self.history.push_back(event);
     }
 
+    /// Drops the oldest commits until the history is within its window. Calls `trimmed` with each dropped commit.
     pub(crate) fn trim_history(&mut self, mut trimmed: impl FnMut(Arc<CommitEvent>)) {
         while self.window.events_max < self.history.len() || self.window.bytes_max < self.bytes {
             trimmed(self.drop_oldest_commit());
         }
     }
 
+    /// Adds or replaces an object, and updates usage and expiry times.
     fn insert_object(&mut self, record: Arc<StoredObject>) {
         if let Some(at) = record.expires_s {
             self.expiring.insert((at, record.key.clone()));
@@ -238,31 +261,36 @@ impl Store {
         }
     }
 
+    /// Removes the object from `expiring`.
     fn remove_expiry(&mut self, record: &StoredObject) {
         if let Some(at) = record.expires_s {
             self.expiring.remove(&(at, record.key.clone()));
         }
     }
 
+    /// Removes the oldest commit from the history and returns it.
     fn drop_oldest_commit(&mut self) -> Arc<CommitEvent> {
         let oldest = self.history.pop_front().expect("the history is not empty");
         let kind =
             self.kinds.get_mut(kind_of(&oldest.key)).expect("every commit is in the history of its kind");
         let also = kind.history.pop_front().expect("every commit is in the history of its kind");
         assert_eq!(also.revision, oldest.revision, "both histories are in order");
-        kind.floor = oldest.revision;
-        self.floor = oldest.revision;
+        kind.compacted_revision = oldest.revision;
+        self.compacted_revision = oldest.revision;
         self.bytes -= event_memory_bytes(&oldest);
         oldest
     }
 }
 
+/// The kind in a store key: the part before the first slash.
 fn kind_of(key: &str) -> &str {
     key.split('/').next().unwrap_or_default()
 }
 
-/// Estimated memory of an event: its value, an encoded watch event with a copy of the value, and overhead.
+/// Estimated memory of an event in the history: its value, an encoded watch event with a copy of the value, and
+/// overhead.
 fn event_memory_bytes(event: &CommitEvent) -> usize {
+    /// Memory of the event besides its key and values.
     const OVERHEAD_BYTES: usize = 400;
     OVERHEAD_BYTES + event.key.len() + 2 * event.latest_value().len()
 }

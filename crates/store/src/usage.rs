@@ -5,11 +5,13 @@ use std::fmt;
 
 use crate::StoredObject;
 
-/// The size of all objects and of the objects of each namespace: the bytes of their keys and values. The size is exact
-/// and updated with every commit.
+/// The size of all objects, and of the objects of each namespace. The size of an object is the length of its key and
+/// value. The sizes are exact and updated with every commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreUsage {
+    /// Total size of all objects.
     bytes: usize,
+    /// Size of the objects of each namespace that has objects.
     namespaces: HashMap<Box<str>, usize>,
 }
 
@@ -19,11 +21,12 @@ impl StoreUsage {
         self.bytes
     }
 
+    /// Size of the objects of a namespace in bytes.
     pub fn namespace_bytes(&self, namespace: &str) -> usize {
         self.namespaces.get(namespace).copied().unwrap_or(0)
     }
 
-    /// The `count` largest namespaces with their bytes, in descending order.
+    /// The `count` largest namespaces with their sizes in bytes, largest first.
     pub fn largest_namespaces(&self, count: usize) -> Vec<(&str, usize)> {
         let mut all: Vec<_> = self.namespaces.iter().map(|(name, bytes)| (&**name, *bytes)).collect();
         all.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
@@ -31,6 +34,7 @@ impl StoreUsage {
         all
     }
 
+    /// Adds the size of a stored object.
     pub(crate) fn add_object(&mut self, record: &StoredObject) {
         let bytes = object_bytes(record);
         self.bytes += bytes;
@@ -41,6 +45,7 @@ impl StoreUsage {
         }
     }
 
+    /// Subtracts the size of an object that was deleted or replaced.
     pub(crate) fn remove_object(&mut self, record: &StoredObject) {
         let bytes = object_bytes(record);
         self.bytes -= bytes;
@@ -53,28 +58,30 @@ impl StoreUsage {
     }
 }
 
-/// The size of an object: the bytes of its key and value.
+/// The size of an object: the length of its key and value in bytes.
 pub(crate) fn object_bytes(record: &StoredObject) -> usize {
     record.key.len() + record.value.len()
 }
 
-/// The namespace in a store key: the second of its three parts. `None` for a cluster-scoped object.
+/// The namespace in a store key `kind/namespace/name`, or `None` for a cluster-scoped object.
 pub(crate) fn namespace_of(key: &str) -> Option<&str> {
     let (namespace, _) = key.split_once('/')?.1.split_once('/')?;
     (!namespace.is_empty()).then_some(namespace)
 }
 
-/// Limits on the size of a store. Existing objects stay, even above a limit.
+/// Limits on the size of a store. Only growth is limited: an object that exists above a limit stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreLimits {
+    /// Limit for all objects together.
     pub bytes_max: usize,
     /// Part of `bytes_max` that only [`WriteClass::System`] may use.
     pub reserved_bytes: usize,
-    /// Limit for each namespace. [`WriteClass::System`] may exceed it.
+    /// Limit for the objects of each namespace. [`WriteClass::System`] may exceed it.
     pub namespace_bytes_max: usize,
 }
 
 impl StoreLimits {
+    /// Limits that allow every write.
     pub const UNLIMITED: Self =
         Self { bytes_max: usize::MAX, reserved_bytes: 0, namespace_bytes_max: usize::MAX };
 
@@ -86,6 +93,9 @@ impl StoreLimits {
 
     /// Rule: a write that would grow the store beyond a limit is rejected. A write that does not grow the store, or
     /// that deletes an object, is never rejected.
+    ///
+    /// `growth` is the number of bytes by which the write grows the store. `bytes` is the size of the store before the
+    /// write. `namespace` is the namespace of the object and its size before the write.
     pub(crate) fn check_growth(
         self,
         class: WriteClass,
@@ -120,9 +130,10 @@ impl StoreLimits {
 /// The class of a write, which determines the limits that apply to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WriteClass {
+    /// Any other write. All limits apply.
     #[default]
     Ordinary,
-    /// The write keeps the cluster running, and may use the reserved bytes.
+    /// The write keeps the cluster running. It may use the reserved bytes and exceed the limit of the namespace.
     System,
     /// The write deletes an object, or sets its deletion timestamp. No limit applies.
     Deletion,
@@ -133,7 +144,9 @@ pub enum WriteClass {
 pub struct SizeLimitExceeded {
     /// The namespace whose limit would be exceeded, or `None` for the limit of the whole store.
     pub namespace: Option<String>,
+    /// Bytes in use, in the namespace or in the store.
     pub bytes: usize,
+    /// The limit in bytes.
     pub bytes_max: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Limits on connections and TLS handshakes at the agent's port.
+//! Limits on connections and TLS handshakes at the port of the agent's endpoint.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -8,14 +8,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::address_limits::{AddressLimits, AddressPermit};
 
-/// Maximum number of connections served concurrently. Only the API server's connections get past the handshake.
+/// Maximum number of connections served concurrently. Connections of clients other than the API server end with the
+/// handshake and do not count.
 const CONNECTIONS_MAX: usize = 256;
 /// Maximum number of concurrent TLS handshakes, which use about 20 kB each. The limit applies once to the API server's
 /// addresses, and once to all other addresses together.
 const HANDSHAKES_MAX: usize = 64;
-/// Maximum number of concurrent handshakes from one address that is not the API server's.
+/// Maximum number of concurrent TLS handshakes from one IP address that is not the API server's.
 const HANDSHAKES_PER_ADDRESS_MAX: usize = 16;
-/// Maximum number of remembered addresses of the API server. It may have more addresses than the one in its URL.
+/// Maximum number of remembered IP addresses of the API server, which may connect from other addresses than that of its
+/// URL.
 const SERVER_ADDRESSES_MAX: usize = 16;
 
 /// Limits the connections and handshakes of the agent's port.
@@ -29,6 +31,7 @@ pub(super) struct ConnectionLimits {
     other_handshakes: Arc<Semaphore>,
     /// Handshakes from each address that is not the API server's.
     handshakes_by_address: Arc<AddressLimits>,
+    /// IP addresses from which the API server has connected, and those of its URL.
     server_addresses: Mutex<VecDeque<IpAddr>>,
 }
 
@@ -54,9 +57,10 @@ impl ConnectionLimits {
         })
     }
 
+    /// Returns a permit for a TLS handshake with `peer`, or `None` if the connection must be closed.
+    ///
     /// Rule: handshakes and served connections have separate permits. Handshakes from the API server's addresses and
-    /// handshakes from all other addresses have separate limits. Other addresses also have a limit per address. Returns
-    /// `None` if the connection must be closed.
+    /// handshakes from all other addresses have separate limits. Other addresses also have a limit per address.
     pub(super) fn admit_handshake(&self, peer: IpAddr) -> Option<HandshakePermit> {
         let is_server = self.lock_server_addresses().contains(&peer.to_canonical());
         let (permits, address_permit) = match is_server {
@@ -69,8 +73,8 @@ impl ConnectionLimits {
         })
     }
 
-    /// Releases the handshake permit of a peer that has proved to be the API server, remembers the peer's address, and
-    /// returns a permit to serve the connection. Returns `None` if too many connections are served.
+    /// Returns a permit to serve the connection of a peer that has proved to be the API server. Releases its handshake
+    /// permit, and remembers its address. Returns `None` if too many connections are served.
     pub(super) fn admit_server(
         &self,
         peer: IpAddr,

@@ -14,15 +14,16 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Maximum length of a log line. Runtimes split lines at 16 KiB, so a much longer line was not written by a runtime.
+/// Maximum length of a line in a log file. Runtimes split lines at 16 KiB, so a much longer line was not written by a
+/// runtime.
 const LINE_BYTES_MAX: usize = 256 << 10;
 
 /// Number of bytes that are read from a log in one call.
 const CHUNK_BYTES: usize = 32 << 10;
 
-/// How often a followed log is read for new lines.
+/// Interval at which a followed log is read for new lines.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
-/// How often a follower checks whether the container still runs.
+/// Interval at which a followed log's container is checked for its end.
 const STATE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options of a log request. Upstream: `PodLogOptions`.
@@ -30,8 +31,10 @@ const STATE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct LogOptions {
     pub(super) follow: bool,
     pub(super) timestamps: bool,
+    /// Lines before this time are omitted.
     pub(super) since: Option<Timestamp>,
     pub(super) tail_lines: Option<u64>,
+    /// Maximum number of bytes to send. Upstream: `limitBytes`.
     pub(super) bytes_max: Option<u64>,
     /// The stream to send: `stdout`, `stderr`, or both if `None`.
     pub(super) stream: Option<&'static str>,
@@ -45,6 +48,8 @@ pub(super) struct LogFile {
 }
 
 impl LogFile {
+    /// Opens the log file.
+    ///
     /// Rule: a log is a regular file below the root directory of logs. Symbolic links are not followed.
     pub(super) fn open(&self) -> io::Result<File> {
         let root =
@@ -59,8 +64,8 @@ impl LogFile {
     }
 }
 
-/// Sends a log up to its end. With `follow`, also sends new lines until `is_running` reports that the container has
-/// ended.
+/// Sends the lines of a log to the channel `to`. With `follow`, also sends new lines until `is_running` reports that
+/// the container has ended.
 pub(super) async fn send_log<F>(
     file: LogFile,
     options: LogOptions,
@@ -87,6 +92,7 @@ struct LogSender {
 }
 
 impl LogSender {
+    /// Sends the lines of the file, then follows it if `follow` is set.
     async fn send_lines<F>(&mut self, options: &LogOptions, is_running: impl Fn() -> F) -> io::Result<()>
     where
         F: Future<Output = bool>,
@@ -135,12 +141,14 @@ impl LogSender {
         self.send_last_line().await
     }
 
+    /// Opens the log file on the blocking thread pool.
     async fn open(&self) -> io::Result<tokio::fs::File> {
         let place = self.file.clone();
         let opened = tokio::task::spawn_blocking(move || place.open()).await;
         Ok(tokio::fs::File::from_std(opened.map_err(io::Error::other)??))
     }
 
+    /// Whether the log was rotated, so that its path names another file than the open one.
     async fn is_rotated(&self, file: &tokio::fs::File) -> io::Result<bool> {
         let ours = file.metadata().await?;
         match tokio::fs::symlink_metadata(self.file.root.join(&self.file.path)).await {
@@ -165,11 +173,13 @@ impl LogSender {
         }
     }
 
+    /// Sends a last line that has no newline.
     async fn send_last_line(&mut self) -> io::Result<()> {
         let output = self.lines.flush_last_line();
         self.send_chunk(output).await
     }
 
+    /// Sends a chunk of output to the response, unless it is empty.
     async fn send_chunk(&self, output: Vec<u8>) -> io::Result<()> {
         if output.is_empty() {
             return Ok(());
@@ -178,9 +188,10 @@ impl LogSender {
     }
 }
 
-/// Turns chunks of a log into the bytes that the client gets.
+/// Parses the lines of a log, and applies the [`LogOptions`] to them.
 struct LogLineFilter {
     options: LogOptions,
+    /// Number of bytes that may still be sent.
     bytes_left: u64,
     /// The part that was read of a line whose end has not been read yet.
     unfinished_line: Vec<u8>,
@@ -199,6 +210,7 @@ impl LogLineFilter {
         self.bytes_left == 0
     }
 
+    /// Returns the output for the next chunk of the log.
     fn filter_chunk(&mut self, chunk: &[u8]) -> io::Result<Vec<u8>> {
         let mut output = Vec::with_capacity(chunk.len());
         for piece in chunk.split_inclusive(|it| *it == b'\n') {
@@ -225,6 +237,7 @@ impl LogLineFilter {
         output
     }
 
+    /// Appends the output for one complete line.
     fn filter_line(&mut self, line: &[u8], output: &mut Vec<u8>) {
         // Lines that are not in the CRI format are dropped: they have neither time nor stream.
         let Some(CriLogLine { time, stream, is_partial, text }) = CriLogLine::parse(line) else { return };
@@ -259,6 +272,7 @@ struct CriLogLine<'a> {
 }
 
 impl<'a> CriLogLine<'a> {
+    /// Parses one line. Returns `None` if it is not in the CRI format.
     fn parse(line: &'a [u8]) -> Option<Self> {
         let mut parts = line.splitn(4, |it| *it == b' ');
         let (time, stream, tags, text) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);

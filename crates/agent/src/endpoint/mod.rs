@@ -51,10 +51,12 @@ const HEADER_BYTES_MAX: usize = 64 << 10;
 /// unanswered probes.
 const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Capacity, in chunks, of the channel between the reader of a log and the response.
+/// Capacity of the channel between the reader of a log and the response, in chunks of the log.
 const LOG_CHANNEL_CAPACITY: usize = 4;
 
+/// Body of a response, complete or streamed.
 type ResponseBody = UnsyncBoxBody<Bytes, io::Error>;
+/// A response of the endpoint.
 type EndpointResponse = hyper::Response<ResponseBody>;
 
 /// Serves the node's side of `kubectl logs`, `exec`, `attach`, `port-forward` and `top`.
@@ -63,7 +65,7 @@ pub struct Endpoint<R> {
     node: Arc<Node<R>>,
 }
 
-/// UID, name and reported status of a pod that a request names.
+/// The pod that a request names.
 struct EndpointPod {
     uid: String,
     name: String,
@@ -102,24 +104,29 @@ impl From<RuntimeError> for HttpError {
 struct QueryParameters(Vec<(String, String)>);
 
 impl QueryParameters {
+    /// All values of a parameter.
     fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(it, _)| it == name).map(|(_, value)| value.as_str())
     }
 
+    /// The first value of a parameter.
     fn get<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         self.get_all(name).next()
     }
 
+    /// Whether a boolean parameter is present and true.
     fn is_set(&self, name: &str) -> bool {
         self.get(name).is_some_and(is_true)
     }
 
+    /// The value of a numeric parameter. `None` if the parameter is absent.
     fn parse_number(&self, name: &str) -> Result<Option<u64>, HttpError> {
         let malformed = |_| HttpError::bad_request(format!("{name} is not a number"));
         self.get(name).map(|it| it.parse().map_err(malformed)).transpose()
     }
 }
 
+/// The `Accept` header. Empty if it is absent.
 fn accept_header(request: &Request<Incoming>) -> &str {
     request.headers().get(ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default()
 }
@@ -142,7 +149,7 @@ impl<R: Runtime> Endpoint<R> {
         stop: CancellationToken,
     ) -> Result<(), ServingIdentityError> {
         let tls = TlsAcceptor::from(Arc::new(identity.tls_config()?));
-        let server = net::server_addresses(&self.node.config.server_url).await;
+        let server = net::server_ip_addresses(&self.node.config.server_url).await;
         let connections = ConnectionLimits::new(server);
         loop {
             let accepted = tokio::select! {
@@ -175,6 +182,7 @@ impl<R: Runtime> Endpoint<R> {
         }
     }
 
+    /// Serves the requests of one connection, if its client is the API server.
     async fn serve_connection(
         self: Arc<Self>,
         stream: TcpStream,
@@ -220,6 +228,7 @@ impl<R: Runtime> Endpoint<R> {
         connection.await.map_err(io::Error::other)
     }
 
+    /// Routes a request by its path, and returns the response.
     async fn handle(
         &self,
         request: Request<Incoming>,
@@ -322,6 +331,7 @@ impl<R: Runtime> Endpoint<R> {
         }
     }
 
+    /// The pod of this node with the given name.
     fn find_pod(&self, namespace: &str, name: &str) -> Result<EndpointPod, HttpError> {
         let found = self.node.pods.find_pod(namespace, name).map(|it| it.snapshot());
         let snapshot = found.ok_or_else(|| HttpError::not_found("pod does not exist"))?;
@@ -329,7 +339,7 @@ impl<R: Runtime> Endpoint<R> {
         Ok(EndpointPod { uid, name: name.to_owned(), status: reported_status(&snapshot) })
     }
 
-    /// The ID of the running container with the given name.
+    /// The ID of the running container with the given name in a pod.
     async fn running_container_id(
         &self,
         namespace: &str,
@@ -343,7 +353,7 @@ impl<R: Runtime> Endpoint<R> {
         found.ok_or_else(|| HttpError::not_found(format!("container not found ({container:?})")))
     }
 
-    /// The runtime's containers with the given name, newest first.
+    /// All instances of a pod's container in the runtime, newest first. `name` is the container's name in the pod spec.
     async fn container_instances(
         &self,
         pod: &EndpointPod,
@@ -356,6 +366,7 @@ impl<R: Runtime> Endpoint<R> {
         Ok(all)
     }
 
+    /// The ID of the pod's ready sandbox.
     async fn ready_sandbox_id(&self, pod: &EndpointPod) -> Result<String, HttpError> {
         let mut all = self.node.runtime.list_sandboxes(Some(&pod.uid)).await?;
         all.retain(|it| it.state == v1::PodSandboxState::SandboxReady as i32);
@@ -365,8 +376,8 @@ impl<R: Runtime> Endpoint<R> {
         newest.ok_or_else(none)
     }
 
-    /// The address of a pod's port, from the runtime and never from the pod's status: a forged status cannot
-    /// redirect requests.
+    /// The address of a pod's port. The address comes from the runtime and never from the pod's status, so that a
+    /// forged status cannot redirect requests.
     async fn proxy_target(
         &self,
         namespace: &str,
@@ -391,7 +402,8 @@ impl<R: Runtime> Endpoint<R> {
         Ok(target)
     }
 
-    /// Streams a container's log.
+    /// Starts to read a container's log. The returned channel receives its chunks. With `previous`, the log is that of
+    /// the container's previous instance.
     async fn stream_logs(
         &self,
         namespace: &str,
@@ -439,7 +451,7 @@ fn path_after_segments(uri: &Uri, segments: usize) -> String {
     format!("/{}", whole.splitn(segments + 2, '/').nth(segments + 1).unwrap_or_default())
 }
 
-/// The pod object with the status that the agent last reported.
+/// The pod object as JSON, with the status that the agent last reported.
 fn pod_with_status(snapshot: &PodSnapshot) -> Value {
     let pod: &Pod = &snapshot.object;
     let mut object = serde_json::to_value(pod).unwrap_or_default();
@@ -502,6 +514,7 @@ fn select_container_instance<'a>(
     })
 }
 
+/// Parses the query parameters of a log request. `now` is the reference of `sinceSeconds`.
 fn parse_log_options(query: &QueryParameters, now: Timestamp) -> Result<logs::LogOptions, HttpError> {
     let since = match (query.parse_number("sinceSeconds")?, query.get("sinceTime")) {
         (Some(seconds), _) => {
@@ -535,6 +548,7 @@ fn json_response(value: &Value) -> EndpointResponse {
     build_response(StatusCode::OK, "application/json", full_body(value.to_string()))
 }
 
+/// A response body that is complete in memory.
 fn full_body(bytes: impl Into<Bytes>) -> ResponseBody {
     Full::new(bytes.into()).map_err(|it| match it {}).boxed_unsync()
 }

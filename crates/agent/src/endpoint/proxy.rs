@@ -20,8 +20,9 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::{EndpointResponse, HEADER_BYTES_MAX, HttpError, stream};
 use crate::node::{dial_error, insecure_tls_config};
 
-/// Header that marks a response of the proxied target. A response without the header is the agent's own. The agent
-/// removes the header from the requests and responses that it forwards, so neither client nor target can set it.
+/// Header that marks a response of the proxied target. A response without the header was created by the agent. The
+/// agent removes the header from the requests and responses that it forwards, so that neither client nor target can set
+/// it.
 const BACKEND_RESPONSE_HEADER: HeaderName = HeaderName::from_static("muster-reached");
 
 /// Header with the host that the client addressed.
@@ -34,7 +35,7 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 const HOP_BY_HOP_HEADERS: [&str; 7] =
     ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
 
-/// Address and scheme of the target of a proxied request.
+/// Destination of a proxied request: socket address, and whether the connection uses TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ProxyTarget {
     pub(super) address: SocketAddr,
@@ -42,6 +43,7 @@ pub(super) struct ProxyTarget {
 }
 
 impl ProxyTarget {
+    /// Parses the scheme (`https` means TLS) and the port of the destination.
     pub(super) fn new(address: IpAddr, scheme: &str, port: &str) -> Result<Self, HttpError> {
         let malformed = || HttpError::bad_request(format!("{scheme}:{port} is not a scheme and port"));
         let port = port.parse().ok().filter(|it| *it != 0).ok_or_else(malformed)?;
@@ -54,6 +56,8 @@ impl ProxyTarget {
     }
 }
 
+/// Checks that requests to a pod may be proxied to the address `to`.
+///
 /// Rule: only the declared container ports of a hostNetwork pod can be reached, because every other port of its address
 /// belongs to the node. Loopback, link-local and multicast addresses are refused.
 /// Upstream: only `IsGlobalUnicast` of the address is checked, so other ports of the node can be reached.
@@ -98,7 +102,7 @@ pub(super) async fn forward(
     let mut forwarded = Request::new(body);
     *forwarded.method_mut() = parts.method;
     *forwarded.uri_mut() = uri;
-    *forwarded.headers_mut() = without_hop_by_hop_headers(parts.headers);
+    *forwarded.headers_mut() = forwarded_headers(parts.headers);
     let host = forwarded.headers().get(FORWARDED_HOST_HEADER).cloned();
     let host = host.or_else(|| HeaderValue::from_str(&target.address.to_string()).ok());
     forwarded.headers_mut().extend(host.map(|it| (HOST, it)));
@@ -122,7 +126,7 @@ pub(super) async fn forward(
     let reached = upgrade.filter(|_| is_upgraded).map(|_| hyper::upgrade::on(&mut answer));
     let (mut parts, body) = answer.into_parts();
     let upgrade = parts.headers.get(UPGRADE).cloned();
-    parts.headers = without_hop_by_hop_headers(parts.headers);
+    parts.headers = forwarded_headers(parts.headers);
     parts.headers.insert(BACKEND_RESPONSE_HEADER, HeaderValue::from_static("1"));
     if let Some(location) = parts.headers.get(LOCATION).and_then(|it| it.to_str().ok())
         && let Ok(own) = HeaderValue::from_str(relative_location(location, target.address))
@@ -141,10 +145,11 @@ pub(super) async fn forward(
     Ok(EndpointResponse::from_parts(parts, body.map_err(std::io::Error::other).boxed_unsync()))
 }
 
+/// A plain or TLS connection to the target.
 trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
-/// Connects to the target. As upstream, the certificate of a pod is not verified.
+/// Connects to the target. The certificate of a target with TLS is not verified, as upstream.
 async fn dial(target: ProxyTarget) -> std::io::Result<Box<dyn ByteStream>> {
     let stream = TcpStream::connect(target.address).await?;
     stream.set_nodelay(true)?;
@@ -155,8 +160,9 @@ async fn dial(target: ProxyTarget) -> std::io::Result<Box<dyn ByteStream>> {
     Ok(Box::new(TlsConnector::from(Arc::new(insecure_tls_config())).connect(name, stream).await?))
 }
 
-/// Removes hop-by-hop headers, `Host`, and the header that only the agent may set.
-fn without_hop_by_hop_headers(mut headers: HeaderMap) -> HeaderMap {
+/// Returns the headers that the proxy forwards. Removes `HOP_BY_HOP_HEADERS`, the headers that `Connection` lists,
+/// `Host`, and [`BACKEND_RESPONSE_HEADER`], which only the agent may set.
+fn forwarded_headers(mut headers: HeaderMap) -> HeaderMap {
     let named: Vec<String> = headers
         .get_all(CONNECTION)
         .iter()
@@ -174,8 +180,8 @@ fn without_hop_by_hop_headers(mut headers: HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Makes the `Location` header relative if it points to the target itself: the client cannot reach the target's
-/// address.
+/// The `Location` header of a response. It is made relative if it points to the target, because the client cannot reach
+/// the target's address.
 fn relative_location(location: &str, target: SocketAddr) -> &str {
     let rest = ["http://", "https://"].iter().find_map(|it| location.strip_prefix(it));
     let Some(rest) = rest else { return location };
@@ -252,8 +258,7 @@ mod tests {
         ] {
             headers.append(name, HeaderValue::from_static(value));
         }
-        let left: Vec<_> =
-            without_hop_by_hop_headers(headers).into_iter().filter_map(|(name, _)| name).collect();
+        let left: Vec<_> = forwarded_headers(headers).into_iter().filter_map(|(name, _)| name).collect();
         assert_eq!(left, ["x-other"]);
     }
 }

@@ -13,33 +13,33 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 /// Maximum size of a frame. A runtime sends at most 32 KiB in one frame.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
+/// Bit of the first word of a frame that marks a control frame.
 const CONTROL_BIT: u16 = 0x8000;
+/// Version in control frames. SPDY/3.1 has the version number 3.
 const SPDY_VERSION: u16 = 3;
+/// Type of a control frame that opens a stream.
 const SYN_STREAM: u16 = 1;
+/// Type of a control frame that aborts a stream.
 const RST_STREAM: u16 = 3;
+/// Type of a control frame that the receiver echoes.
 const PING: u16 = 6;
+/// Type of a control frame that announces the end of the connection.
 const GOAWAY: u16 = 7;
+/// Flag of the last frame of a stream.
 const FLAG_FIN: u8 = 1;
 
-/// ID of a stream that this side opened: odd and ascending.
+/// ID of a stream that this side of the connection opened. Such IDs are odd and ascending.
 pub(super) type StreamId = u32;
 
 /// A received frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SpdyFrame {
-    Data {
-        stream: StreamId,
-        bytes: Bytes,
-        is_last: bool,
-    },
+    /// Data of a stream.
+    Data { stream: StreamId, bytes: Bytes, is_last: bool },
     /// `RST_STREAM`: the peer aborted the stream.
-    Reset {
-        stream: StreamId,
-    },
+    Reset { stream: StreamId },
     /// A ping, which must be echoed with the same ID.
-    Ping {
-        id: u32,
-    },
+    Ping { id: u32 },
     /// The peer will send no more frames.
     GoAway,
     /// A frame that needs no action.
@@ -49,6 +49,7 @@ pub(super) enum SpdyFrame {
 /// Opens streams and writes frames.
 pub(super) struct SpdyWriter<W> {
     to: W,
+    /// Number of opened streams, from which the next stream ID follows.
     streams_opened: u32,
 }
 
@@ -74,6 +75,7 @@ impl<W: AsyncWrite + Unpin> SpdyWriter<W> {
         Ok(stream)
     }
 
+    /// Sends data on a stream, in frames of limited size. With `is_last`, closes this side of the stream.
     pub(super) async fn send_data(
         &mut self,
         stream: StreamId,
@@ -91,6 +93,7 @@ impl<W: AsyncWrite + Unpin> SpdyWriter<W> {
         Ok(())
     }
 
+    /// Writes one data frame.
     async fn write_data_frame(&mut self, stream: StreamId, bytes: &[u8], is_last: bool) -> io::Result<()> {
         let mut frame = BytesMut::with_capacity(8 + bytes.len());
         frame.put_u32(stream);
@@ -99,6 +102,7 @@ impl<W: AsyncWrite + Unpin> SpdyWriter<W> {
         self.to.write_all(&frame).await
     }
 
+    /// Echoes a ping.
     pub(super) async fn send_pong(&mut self, id: u32) -> io::Result<()> {
         let mut frame = BytesMut::with_capacity(12);
         put_control_header(&mut frame, PING, 0, 4);
@@ -139,20 +143,23 @@ pub(super) async fn read_frame<R: AsyncRead + Unpin>(from: &mut R) -> io::Result
     }))
 }
 
+/// Appends the header of a control frame of type `kind`.
 fn put_control_header(frame: &mut BytesMut, kind: u16, flags: u8, length: usize) {
     frame.put_u16(CONTROL_BIT | SPDY_VERSION);
     frame.put_u16(kind);
     put_flags_and_length(frame, flags, length);
 }
 
+/// Appends the second word of a frame's header.
 fn put_flags_and_length(frame: &mut BytesMut, flags: u8, length: usize) {
     debug_assert!(length < 1 << 24);
     let length = u32::try_from(length).unwrap_or(u32::MAX) & 0x00ff_ffff;
     frame.put_u32(u32::from(flags) << 24 | length);
 }
 
-/// Encodes headers as one stored block of the connection's zlib stream, followed by an empty block. The empty block is
-/// a flush: without it, the receiver waits for more data.
+/// Encodes the headers of a stream as one stored block of the connection's zlib stream, followed by an empty block. The
+/// empty block is a flush, without which the receiver waits for more data. `is_first` adds the header of the zlib
+/// stream.
 fn encode_headers(headers: &[(&str, &str)], is_first: bool) -> Vec<u8> {
     let mut plain = Vec::new();
     let put = |plain: &mut Vec<u8>, text: &str| {

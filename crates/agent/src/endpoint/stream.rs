@@ -1,6 +1,8 @@
-//! Upgraded connections that stream to a container. The runtime has its own streaming server, and protocols that
-//! it supports are spliced to it. Two newer protocols are translated here: WebSockets that can close a single
-//! stream (`v5.channel.k8s.io`), and SPDY inside a WebSocket (`SPDY_PROTOCOL/3.1+portforward.k8s.io`).
+//! Streaming of exec, attach, port-forward and logs over upgraded HTTP connections.
+//!
+//! The container runtime has its own streaming server. If the runtime supports the client's protocol, the client's
+//! connection is spliced to the runtime's. Two newer protocols are translated here: WebSockets that can close a single
+//! stream (`v5.channel.k8s.io`), and SPDY inside a WebSocket (`SPDY/3.1+portforward.k8s.io`).
 
 use std::io;
 use std::sync::Arc;
@@ -30,40 +32,49 @@ use tokio_util::sync::CancellationToken;
 use super::spdy::{self, SpdyFrame, StreamId};
 use super::{EndpointResponse, HttpError, QueryParameters, build_response, full_body};
 
+/// `Upgrade` value of SPDY.
 const SPDY_PROTOCOL: &str = "SPDY/3.1";
+/// `Upgrade` value of WebSockets.
 const WEBSOCKET_PROTOCOL: &str = "websocket";
 
-/// Subprotocol of exec and attach that runtimes support.
+/// Subprotocol of exec and attach that runtimes support, over SPDY and over WebSockets.
 const CHANNEL_V4_SUBPROTOCOL: &str = "v4.channel.k8s.io";
-/// WebSocket subprotocol of exec and attach that can also close a single stream.
+/// WebSocket subprotocol of exec and attach that, unlike v4, can close a single stream.
 const CHANNEL_V5_SUBPROTOCOL: &str = "v5.channel.k8s.io";
-/// Subprotocol of port-forward.
+/// SPDY subprotocol of port-forward.
 const PORT_FORWARD_SUBPROTOCOL: &str = "portforward.k8s.io";
-/// Subprotocol of port-forward that tunnels SPDY inside a WebSocket.
+/// WebSocket subprotocol of port-forward that tunnels SPDY.
 const PORT_FORWARD_TUNNEL_SUBPROTOCOL: &str = "SPDY/3.1+portforward.k8s.io";
 
 /// WebSocket subprotocols for logs. Without a subprotocol, the bytes are sent unchanged.
 const LOG_SUBPROTOCOLS: [&str; 2] = ["binary.k8s.io", BASE64_SUBPROTOCOL];
+/// WebSocket subprotocol for logs that encodes the bytes in base64.
 const BASE64_SUBPROTOCOL: &str = "base64.binary.k8s.io";
 
-/// Channel numbers of the WebSocket subprotocols.
+/// Channel number of stdin in the WebSocket subprotocols.
 const STDIN_CHANNEL: u8 = 0;
+/// Channel number of stdout in the WebSocket subprotocols.
 const STDOUT_CHANNEL: u8 = 1;
+/// Channel number of stderr in the WebSocket subprotocols.
 const STDERR_CHANNEL: u8 = 2;
+/// Channel number of the final status in the WebSocket subprotocols.
 const ERROR_CHANNEL: u8 = 3;
+/// Channel number of terminal sizes in the WebSocket subprotocols.
 const RESIZE_CHANNEL: u8 = 4;
+/// Channel number of messages that close another channel, in `v5.channel.k8s.io`.
 const CLOSE_CHANNEL: u8 = 255;
 
-/// Timeout for the runtime's streaming server, which is on this machine, to accept the upgrade.
+/// Timeout for the runtime's streaming server to accept the upgrade. The server is on this machine.
 const RUNTIME_UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of bytes that are read of an error response of the runtime.
 const RUNTIME_ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// Timeout for sending the last messages to the client.
+/// Timeout for sending the last messages of a stream to the client.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum size of a WebSocket message. kubectl sends at most 32 KiB, and other clients may send more.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Size of the buffer for bytes from the runtime in a port-forward tunnel.
 const TUNNEL_BUFFER_BYTES: usize = 32 << 10;
 
 /// Headers that negotiate an upgrade. They are forwarded between client and runtime.
@@ -76,13 +87,16 @@ const UPGRADE_HEADERS: [&str; 6] = [
     "x-stream-protocol-version",
 ];
 
-/// Connection permit and stop signal, held while a connection is streamed.
+/// Lifetime of an upgraded connection (exec, attach, port-forward, logs, proxy). The connection counts in the
+/// connection limit until the context is dropped, and ends when `stop` is cancelled.
 pub(super) struct StreamContext {
+    /// Permit of the connection, see `ConnectionLimits`.
     pub(super) _permit: Arc<OwnedSemaphorePermit>,
+    /// Cancelled when the endpoint stops.
     pub(super) stop: CancellationToken,
 }
 
-/// Streams of an exec or attach request.
+/// The streams that an exec or attach request asks for, and whether they are a terminal (`tty`).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CommandStreams {
     pub(super) stdin: bool,
@@ -92,6 +106,7 @@ pub(super) struct CommandStreams {
 }
 
 impl CommandStreams {
+    /// Parses the query parameters of an exec or attach request.
     pub(super) fn from_query(query: &QueryParameters) -> Result<Self, HttpError> {
         let tty = query.is_set("tty");
         let streams =
@@ -112,6 +127,7 @@ enum UpgradeRequest {
 }
 
 impl UpgradeRequest {
+    /// Parses the `Upgrade` header and the offered WebSocket subprotocols.
     fn from_headers(headers: &HeaderMap) -> Result<Self, HttpError> {
         let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default();
         let upgrade = header("upgrade");
@@ -125,12 +141,14 @@ impl UpgradeRequest {
         Ok(Self::WebSocket(all.flat_map(|it| it.split(',')).map(|it| it.trim().to_owned()).collect()))
     }
 
+    /// Whether the client requests a WebSocket and offers the subprotocol.
     fn offers_subprotocol(&self, protocol: &str) -> bool {
         matches!(self, Self::WebSocket(protocols) if protocols.iter().any(|it| it == protocol))
     }
 }
 
-/// Streams an exec or attach session. `url` is the runtime's streaming URL.
+/// Upgrades the connection of an exec or attach request, and starts to stream. `url` is the URL of the session on the
+/// runtime's streaming server. Returns the response with status 101.
 pub(super) async fn stream_command(
     mut request: Request<Incoming>,
     url: &str,
@@ -153,7 +171,8 @@ pub(super) async fn stream_command(
     Ok(web_socket_accepted_response(&accept, Some(CHANNEL_V5_SUBPROTOCOL)))
 }
 
-/// Streams a port-forward session. `url` is the runtime's streaming URL.
+/// Upgrades the connection of a port-forward request, and starts to stream. `url` is the URL of the session on the
+/// runtime's streaming server. Returns the response with status 101.
 pub(super) async fn stream_port_forward(
     mut request: Request<Incoming>,
     url: &str,
@@ -175,6 +194,7 @@ pub(super) async fn stream_port_forward(
     Ok(web_socket_accepted_response(&accept, Some(PORT_FORWARD_TUNNEL_SUBPROTOCOL)))
 }
 
+/// Whether the request upgrades to a WebSocket.
 pub(super) fn is_web_socket(request: &Request<Incoming>) -> bool {
     let upgrade = request.headers().get(UPGRADE).and_then(|it| it.to_str().ok());
     upgrade.is_some_and(|it| it.eq_ignore_ascii_case(WEBSOCKET_PROTOCOL))
@@ -225,7 +245,7 @@ pub(super) fn stream_log_messages(
     Ok(web_socket_accepted_response(&accept, subprotocol))
 }
 
-/// Copies bytes between two upgraded connections until one of them ends.
+/// Copies bytes between two upgraded connections, in a task, until one of the connections ends.
 pub(super) fn splice_connections(client: OnUpgrade, other: OnUpgrade, context: StreamContext) {
     spawn_stream(context, async move {
         let (client, other) = tokio::try_join!(client, other).map_err(io::Error::other)?;
@@ -233,7 +253,7 @@ pub(super) fn splice_connections(client: OnUpgrade, other: OnUpgrade, context: S
     });
 }
 
-/// Splices the client to the runtime, which supports the client's protocol.
+/// Upgrades the client's connection and a connection to the runtime with the same protocol, and splices them.
 async fn splice_to_runtime(
     mut request: Request<Incoming>,
     upgrade_request: &UpgradeRequest,
@@ -257,7 +277,7 @@ async fn splice_to_runtime(
     Ok(switching_protocols_response(headers))
 }
 
-/// Runs a stream as a task until it ends or the endpoint stops.
+/// Runs `streaming` as a task until it ends or the endpoint stops.
 fn spawn_stream(context: StreamContext, streaming: impl Future<Output = io::Result<()>> + Send + 'static) {
     tokio::spawn(async move {
         tokio::select! {
@@ -269,7 +289,8 @@ fn spawn_stream(context: StreamContext, streaming: impl Future<Output = io::Resu
     });
 }
 
-/// Connects to the runtime's streaming server and upgrades the connection.
+/// Connects to the runtime's streaming server and upgrades the connection. Returns the headers of the response, and the
+/// upgraded connection.
 async fn upgrade_runtime(
     url: &str,
     method: Method,
@@ -308,6 +329,7 @@ async fn upgrade_runtime(
     }
 }
 
+/// The headers of an upgrade to SPDY with this subprotocol.
 fn runtime_upgrade_headers(protocol: &'static str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(UPGRADE, HeaderValue::from_static(SPDY_PROTOCOL));
@@ -332,6 +354,7 @@ fn accept_key(headers: &HeaderMap) -> Result<String, HttpError> {
     key.map(derive_accept_key).ok_or_else(|| HttpError::bad_request("Sec-WebSocket-Key is missing"))
 }
 
+/// The response with status 101 that accepts a WebSocket. `accept` is the value of `Sec-WebSocket-Accept`.
 fn web_socket_accepted_response(accept: &str, protocol: Option<&'static str>) -> EndpointResponse {
     let mut headers = HeaderMap::new();
     headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET_PROTOCOL));
@@ -344,6 +367,7 @@ fn web_socket_accepted_response(accept: &str, protocol: Option<&'static str>) ->
     switching_protocols_response(headers)
 }
 
+/// A response with status 101 and these headers.
 fn switching_protocols_response(mut headers: HeaderMap) -> EndpointResponse {
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     let mut response = build_response(StatusCode::SWITCHING_PROTOCOLS, "", full_body(Bytes::new()));
@@ -372,12 +396,14 @@ async fn close_client<C: AsyncRead + AsyncWrite + Unpin>(
     .await;
 }
 
+/// The close message of a WebSocket that ends normally.
 fn normal_closure_message() -> Message {
     Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
 }
 
-/// Translates between WebSocket channels and SPDY streams of the runtime. The first byte of a message is its channel. A
-/// message on `CLOSE_CHANNEL` closes the channel that the message names.
+/// Translates between the WebSocket channels of the client and SPDY streams of the runtime. The first byte of a
+/// WebSocket message is the number of its channel. A message on [`CLOSE_CHANNEL`] closes the channel that the message
+/// names.
 async fn relay_channels<C, R>(
     client: WebSocketStream<C>,
     runtime: R,
@@ -449,7 +475,7 @@ where
     ended
 }
 
-/// Copies the bytes of a SPDY connection to and from WebSocket messages.
+/// Copies the bytes of a SPDY connection to the runtime to and from WebSocket messages of the client.
 async fn relay_tunnel<C, R>(client: WebSocketStream<C>, runtime: R) -> io::Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin,

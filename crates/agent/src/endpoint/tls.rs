@@ -12,7 +12,7 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Common name of the API server's client certificate.
+/// Common name in the API server's client certificate.
 const API_SERVER_NAME: &str = "kube-apiserver-kubelet-client";
 /// Group in the API server's client certificate. No CertificateSigningRequest can obtain a certificate with this group.
 const MASTERS_GROUP: &str = "system:masters";
@@ -24,7 +24,9 @@ pub struct ServingIdentityError(Box<dyn std::error::Error + Send + Sync>);
 
 /// The node's serving certificate, and the cluster CA that verifies clients.
 pub struct ServingIdentity {
+    /// The CA that must have signed client certificates.
     ca: CertificateDer<'static>,
+    /// The current serving certificate and its key.
     current: RwLock<Option<Arc<CertifiedKey>>>,
 }
 
@@ -57,6 +59,7 @@ impl ServingIdentity {
         Ok(())
     }
 
+    /// TLS configuration of the endpoint, which requires a client certificate of the cluster CA.
     pub(super) fn tls_config(self: &Arc<Self>) -> Result<ServerConfig, ServingIdentityError> {
         let config = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
             let mut roots = RootCertStore::empty();
@@ -78,6 +81,8 @@ impl ResolvesServerCert for ServingIdentity {
     }
 }
 
+/// Whether a client certificate is the API server's.
+///
 /// Rule: only the API server may connect to a node. A client certificate signed by the cluster CA is not enough: its
 /// subject must be the API server's.
 pub(super) fn is_api_server(certificate: &[u8]) -> bool {

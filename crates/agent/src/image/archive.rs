@@ -11,23 +11,27 @@ use serde_json::{Value, json};
 use super::{ImageDescriptor, ImageError, open_file};
 use crate::architecture;
 
+/// Media type of OCI image manifests.
 pub(super) const MANIFEST_MEDIA_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
+/// Media type of OCI image configurations.
 const CONFIG_MEDIA_TYPE: &str = "application/vnd.oci.image.config.v1+json";
+/// Media type of uncompressed OCI layers.
 const LAYER_MEDIA_TYPE: &str = "application/vnd.oci.image.layer.v1.tar";
+/// Media types of image indexes, which list the manifests of several platforms.
 const INDEX_MEDIA_TYPES: [&str; 2] =
     ["application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"];
 
 /// Annotations that contain the name of an image. The first one has the complete reference.
 const NAME_ANNOTATIONS: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 
-/// Maximum size of a JSON file that is read. A larger file is assumed to be a layer.
+/// Maximum size of a file that is read as JSON. A larger file is assumed to be a layer.
 const JSON_FILE_BYTES_MAX: u64 = 4 << 20;
 /// Maximum total size of the JSON files of an archive.
 const JSON_TOTAL_BYTES_MAX: usize = 64 << 20;
-/// Maximum number of files and links of an archive.
+/// Maximum number of files and links in an archive.
 const FILES_MAX: usize = 100_000;
 
-/// Maximum nesting depth of image indexes.
+/// Maximum nesting depth of OCI image indexes.
 const INDEX_DEPTH_MAX: usize = 3;
 
 /// The images of an archive, and the blobs that they need.
@@ -43,7 +47,7 @@ pub(super) struct Archive {
     foreign_platforms: BTreeSet<String>,
 }
 
-/// An image of the archive.
+/// An image of the archive: its names, and the descriptor of its manifest.
 #[derive(Debug)]
 pub(super) struct ArchiveImage {
     pub(super) names: Vec<String>,
@@ -62,6 +66,7 @@ pub(super) struct Blob {
 }
 
 impl Archive {
+    /// Reads the manifests and configurations of an archive.
     pub(super) fn open(path: &Path) -> Result<Self, ImageError> {
         let files = ArchiveFiles::read(path)?;
         let no_archive = |why: String| ImageError::NotAnArchive { path: path.to_owned(), why };
@@ -85,7 +90,7 @@ impl Archive {
         Ok(archive)
     }
 
-    /// Reads the images of an OCI layout.
+    /// Reads the images of an OCI layout from its `index.json`.
     fn read_oci_layout(&mut self, files: &ArchiveFiles, index: &[u8]) -> Result<(), String> {
         let index = parse_json("index.json", index)?;
         for descriptor in as_array(&index["manifests"]) {
@@ -102,8 +107,11 @@ impl Archive {
         Ok(())
     }
 
+    /// Whether an image is for the platform of this machine. Records every other platform in `foreign_platforms`.
+    /// `platform` is the platform object of a descriptor, or an image configuration.
+    ///
     /// Rule: an image is imported if its platform is this machine's, or if it names no platform. Pulls from a registry
-    /// follow the same rule. `platform` is the platform object of a descriptor, or an image configuration.
+    /// follow the same rule.
     fn matches_platform(&mut self, platform: &Value) -> bool {
         let (Some(system), Some(processor)) = (platform["os"].as_str(), platform["architecture"].as_str())
         else {
@@ -167,7 +175,7 @@ impl Archive {
         Ok(Some(target))
     }
 
-    /// Reads the images of the older `docker save` format.
+    /// Reads the images of the older `docker save` format from its `manifest.json`.
     fn read_docker_archive(&mut self, files: &ArchiveFiles, manifest: &[u8]) -> Result<(), String> {
         for image in as_array(&parse_json("manifest.json", manifest)?) {
             let names =
@@ -220,12 +228,16 @@ impl Archive {
 /// The files of an archive: sizes, links, and the content of JSON files.
 #[derive(Default)]
 struct ArchiveFiles {
+    /// Size of each file, by name.
     sizes: HashMap<String, u64>,
+    /// Content of each small file that may be JSON, by name.
     json_files: HashMap<String, Vec<u8>>,
+    /// Target of each link, by name.
     links: HashMap<String, String>,
 }
 
 impl ArchiveFiles {
+    /// Reads the names of all files and the content of small files.
     fn read(path: &Path) -> Result<Self, ImageError> {
         let mut files = Self::default();
         let mut all = 0;
@@ -291,7 +303,8 @@ impl ArchiveFiles {
     }
 }
 
-/// Explains why an archive cannot be read. Most often the archive is truncated by an interrupted copy or a full disk.
+/// Explains to the user why an archive cannot be read. Most often the archive is truncated, because a copy was
+/// interrupted or the disk was full.
 fn describe_read_error(error: &io::Error) -> String {
     let message = error.to_string();
     let is_cut = error.kind() == io::ErrorKind::UnexpectedEof
@@ -315,6 +328,7 @@ pub(super) fn visit_files(
     visit_entries(path, |entry| if entry.link.is_some() { Ok(()) } else { visit(&entry.name, entry.content) })
 }
 
+/// Calls `visit` for each file and link of the archive, in archive order.
 fn visit_entries(path: &Path, mut visit: impl FnMut(ArchiveEntry<'_>) -> io::Result<()>) -> io::Result<()> {
     let mut file = open_file(path).map_err(|it| match it {
         ImageError::File { source, .. } => source,
@@ -357,7 +371,7 @@ fn normalize_path(path: &Path) -> String {
     parts.join("/")
 }
 
-/// Builds a manifest for uncompressed layers.
+/// Builds the OCI manifest of an image with uncompressed layers, as a blob.
 pub(super) fn build_manifest(config: &Blob, layers: &[Blob]) -> Blob {
     let describe = |media_type: &str, blob: &Blob| json!({"mediaType": media_type, "digest": blob.digest, "size": blob.size});
     let content = json!({
@@ -371,7 +385,8 @@ pub(super) fn build_manifest(config: &Blob, layers: &[Blob]) -> Blob {
     Blob { digest: sha256_digest(&content), size: content.len() as u64, labels, content }
 }
 
-/// Labels by which containerd protects the blobs of a manifest from garbage collection.
+/// Labels of a manifest's blob that reference the other blobs of the image, so that containerd does not garbage-collect
+/// them.
 fn gc_reference_labels(config: &Blob, layers: &[Blob]) -> HashMap<String, String> {
     let layers = layers.iter().enumerate();
     let layers =
@@ -380,7 +395,7 @@ fn gc_reference_labels(config: &Blob, layers: &[Blob]) -> HashMap<String, String
     layers.chain([config]).collect()
 }
 
-/// Label with which containerd finds the digest of a layer's uncompressed content.
+/// Label of a layer's blob with the digest of the layer's uncompressed content, which containerd needs.
 fn uncompressed_label(diff_id: Option<&str>) -> HashMap<String, String> {
     diff_id.map(|it| ("containerd.io/uncompressed".to_owned(), it.to_owned())).into_iter().collect()
 }

@@ -1,4 +1,4 @@
-//! Image references.
+//! Image references such as `busybox:1.36`.
 
 use std::net::Ipv6Addr;
 
@@ -17,8 +17,9 @@ pub enum ImageNameError {
     Uppercase,
 }
 
-/// Rule: normalizes an image reference to the form that runtimes use: `busybox` becomes
-/// `docker.io/library/busybox:latest`, and a tag beside a digest is dropped.
+/// Normalizes an image reference to the form that runtimes use.
+///
+/// Rule: `busybox` becomes `docker.io/library/busybox:latest`, and a tag beside a digest is dropped.
 /// Upstream: `reference.ParseDockerRef`.
 pub fn normalize_reference(name: &str) -> Result<String, ImageNameError> {
     if REFERENCE_BYTES_MAX < name.len() {
@@ -71,18 +72,20 @@ fn is_registry_address(text: &str) -> bool {
     is_host && port.is_none_or(|it| it.parse::<u16>().is_ok())
 }
 
+/// Whether the text is a component of a repository path, between two slashes.
 fn is_path_component(text: &str) -> bool {
     let is_end = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit();
     let is_inside = |it: char| is_end(it) || "._-".contains(it);
     text.chars().all(is_inside) && text.starts_with(is_end) && text.ends_with(is_end)
 }
 
+/// Whether the text is a valid tag.
 fn is_tag(text: &str) -> bool {
     let is_inside = |it: char| it.is_ascii_alphanumeric() || "._-".contains(it);
     (1..=128).contains(&text.len()) && text.chars().all(is_inside) && !text.starts_with(['.', '-'])
 }
 
-/// Whether the text is an algorithm followed by at least 32 hexadecimal digits.
+/// Whether the text is a digest: an algorithm, a colon, and at least 32 hexadecimal digits.
 fn is_digest(text: &str) -> bool {
     let (algorithm, hex) = text.split_once(':').unwrap_or_default();
     !algorithm.is_empty() && 32 <= hex.len() && hex.bytes().all(|it| it.is_ascii_hexdigit())

@@ -11,6 +11,7 @@ use crate::architecture;
 /// Name of the built-in sandbox image on every node.
 pub const SANDBOX_IMAGE: &str = "localhost/muster/pause:1";
 
+/// The pause program, which `build.rs` compiles.
 const PAUSE_BINARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pause"));
 
 /// Builds the sandbox image, which has a size of a few kilobytes.
@@ -30,6 +31,7 @@ pub fn sandbox_image() -> BuiltImage {
     build_image(SANDBOX_IMAGE, &config, vec![layer])
 }
 
+/// Builds an image from its configuration and its layers.
 fn build_image(name: &str, config: &Value, layers: Vec<Blob>) -> BuiltImage {
     let config = blob_from_bytes(config.to_string().into_bytes());
     let manifest = super::archive::build_manifest(&config, &layers);
@@ -42,6 +44,7 @@ fn build_image(name: &str, config: &Value, layers: Vec<Blob>) -> BuiltImage {
     BuiltImage { name: name.to_owned(), target, blobs }
 }
 
+/// A blob with this content.
 fn blob_from_bytes(content: Vec<u8>) -> Blob {
     Blob { digest: sha256_digest(&content), size: content.len() as u64, labels: HashMap::new(), content }
 }

@@ -20,15 +20,17 @@ use tokio_rustls::rustls::{
 use super::connection::server_address_and_name;
 use super::{CaSource, JoinError, JoinOptions, file_error, pem, read_if_exists};
 
+/// Timeout for connecting to the server, including the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Fingerprint of a certificate: `sha256:` and the SHA-256 of its DER, as in `openssl x509 -fingerprint -sha256`.
+/// Fingerprint of a certificate: `sha256:` and the SHA-256 of its DER in lower-case hexadecimal digits.
 pub fn fingerprint(der: &[u8]) -> String {
     let digest = ::ring::digest::digest(&::ring::digest::SHA256, der);
     let hex: String = digest.as_ref().iter().map(|it| format!("{it:02x}")).collect();
     format!("sha256:{hex}")
 }
 
+/// Fingerprint of the first certificate of a PEM text.
 fn pem_fingerprint(pem: &str) -> Option<String> {
     CertificateDer::from_pem_slice(pem.as_bytes()).ok().map(|it| fingerprint(&it))
 }
@@ -91,13 +93,14 @@ async fn fetch_ca(server: &Uri, expected: &str) -> Result<String, JoinError> {
         .map_err(|_| unreachable("no response".to_owned()))?
 }
 
+/// Encodes a certificate in PEM.
 fn encode_pem(der: &[u8]) -> String {
     let base64 = BASE64.encode(der);
     let lines: Vec<_> = base64.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-/// Accepts a server whose certificate is signed by the CA with the expected fingerprint.
+/// Verifies that the server's certificate is signed by the CA with the expected fingerprint.
 #[derive(Debug)]
 struct PinnedCaVerifier {
     expected: String,

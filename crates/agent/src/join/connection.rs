@@ -33,13 +33,15 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// HTTP/2 flow-control window of one stream. It is small because there are many watches, and each transfers little.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 
+/// An error of the connection, as the API client expects it.
 type TransportError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Credentials with which the node authenticates to the API server.
 #[derive(Clone)]
 pub(super) enum Credentials {
+    /// A bootstrap token.
     Token(String),
-    /// Certificate and key in PEM.
+    /// A client certificate and its key, in PEM.
     Certificate(String),
 }
 
@@ -81,16 +83,18 @@ impl ServerConnection {
         kube::Client::new(tower::service_fn(send), "default")
     }
 
-    /// Replaces the credentials for new requests. Requests in flight are not affected.
+    /// Replaces the credentials. New requests use a new connection. Requests in flight are not affected.
     pub(super) fn replace_credentials(&self, credentials: Credentials) {
         let mut current = self.credentials.lock().unwrap_or_else(PoisonError::into_inner);
         *current = (current.0 + 1, credentials);
     }
 
+    /// The generation of the current credentials, and the credentials.
     fn credentials(&self) -> (u64, Credentials) {
         self.credentials.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Sends a request over the open connection, or over a new one.
     async fn send(&self, mut request: Request<Body>) -> Result<Response<Incoming>, TransportError> {
         let user_agent = HeaderValue::from_static(concat!("muster-agent/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().insert(USER_AGENT, user_agent);
@@ -109,7 +113,8 @@ impl ServerConnection {
         Ok(sender.send_request(request).await?)
     }
 
-    /// Returns the open connection, or opens a new one. Concurrent callers wait for the same connection.
+    /// Returns the open connection if it has the credentials of this generation, and otherwise opens a new one.
+    /// Concurrent callers wait for the same connection.
     async fn open_connection(
         &self,
         generation: u64,
@@ -128,6 +133,7 @@ impl ServerConnection {
         Ok(sender)
     }
 
+    /// Opens a new HTTP/2 connection to the API server.
     async fn connect(&self, credentials: &Credentials) -> Result<SendRequest<Body>, TransportError> {
         let (host, name) = server_address_and_name(&self.server)?;
         let stream = TcpStream::connect(host).await?;
@@ -150,6 +156,7 @@ impl ServerConnection {
         Ok(sender)
     }
 
+    /// TLS configuration that trusts only the cluster CA.
     fn tls_config(&self, credentials: &Credentials) -> Result<ClientConfig, TransportError> {
         let mut roots = RootCertStore::empty();
         roots.add(self.ca.clone())?;

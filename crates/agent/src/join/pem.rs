@@ -1,4 +1,4 @@
-//! Certificate and key in one PEM file, so that the two always match.
+//! A certificate and its key in one PEM file, so that the two always match.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -14,13 +14,16 @@ use super::{JoinError, file_error, read_if_exists};
 /// A certificate with its key, and the validity and addresses of the certificate.
 #[derive(Clone)]
 pub(super) struct Certificate {
+    /// Certificate and key in PEM.
     pub(super) pem: String,
     pub(super) not_before: Timestamp,
     pub(super) not_after: Timestamp,
+    /// IP addresses for which the certificate is valid.
     pub(super) addresses: Vec<IpAddr>,
 }
 
 impl Certificate {
+    /// Parses a PEM text with a certificate and its key.
     pub(super) fn parse(pem: &str) -> Result<Self, JoinError> {
         let bad = |why: String| JoinError::Certificate(why);
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|it| bad(it.to_string()))?;
@@ -47,19 +50,21 @@ impl Certificate {
         self.not_after <= Timestamp::now()
     }
 
-    /// Reads a certificate file. Returns `None` if the file is missing or cannot be parsed. Then a new certificate is
-    /// requested.
+    /// Reads a certificate file. Returns `None` if the file is missing or cannot be parsed, so that the caller requests
+    /// a new certificate.
     pub(super) fn read(path: &Path) -> Result<Option<Self>, JoinError> {
         let Some(pem) = read_if_exists(path)? else { return Ok(None) };
         Ok(Self::parse(&pem).ok())
     }
 }
 
+/// Creates a directory that only its owner can access, and removes temporary files in it.
 pub(super) fn create_private_dir(path: &Path) -> Result<(), JoinError> {
     muster_files::create_private_dir(path).map_err(file_error(path))?;
     muster_files::remove_temporary_files(path).map_err(file_error(path))
 }
 
+/// Replaces a file atomically. Only its owner can access it.
 pub(crate) fn write_private_file(path: &Path, content: &str) -> Result<(), JoinError> {
     muster_files::write_private_file(path, content.as_bytes()).map_err(file_error(path))
 }

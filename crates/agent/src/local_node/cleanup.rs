@@ -1,5 +1,5 @@
-//! Removes all resources that a local cluster created on the machine, except its data directory. The cluster may have
-//! been stopped or killed.
+//! Removes all resources that a local cluster created on the machine, except its data directory. The cleanup also works
+//! after the cluster was killed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,31 +15,35 @@ use super::{LocalNode, LocalNodeError, RANGE_FILE, RUN_DIR, cluster_identity, co
 use crate::runtime::{Cri, Runtime, annotation, v1};
 use crate::volumes::mount_table;
 
-/// Maximum number of sandboxes that are stopped concurrently. More would slow each other down.
+/// Maximum number of sandboxes that are stopped concurrently. More concurrent stops would slow each other down.
 const SANDBOX_STOPS_MAX: usize = 8;
 
 /// Maximum termination grace period of containers that are stopped without an agent.
 pub const STOP_GRACE_MAX: Duration = Duration::from_secs(30);
 
-/// Timeout for a runtime to stop all pods, after which their processes are killed.
+/// Timeout for the runtime to stop all pods of a node. After it, their processes are killed.
 const PODS_STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Timeout for a runtime to list its sandboxes. After it, the runtime is assumed to have none.
 const LIST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Timeout for a process to exit after each signal.
+/// Timeout for a process to exit after a signal, first SIGTERM and then SIGKILL.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval of checks whether a signalled process has exited.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Mount point of the cgroup hierarchies.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// Descriptions of the resources that a cluster left on the machine: processes, mounts, network namespaces and so on.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct LeftoverResources(pub Vec<String>);
 
+/// Removes the resources of the cluster in this data directory, and returns those that were found. Containers get their
+/// own grace period, but at most `grace`. The function is idempotent.
+///
 /// Rule: when a cluster stops, its pods, containerds, network namespaces, bridges, mounts and cgroups are removed. The
-/// data directory stays. Returns the leftovers that were found. Containers get their own grace period, but at most
-/// `grace`. The function is idempotent.
+/// data directory stays.
 pub async fn clean_up(data_dir: &Path, grace: Duration) -> Result<LeftoverResources, LocalNodeError> {
     let (dir, id) = cluster_identity(data_dir)?;
     let nodes = find_nodes(&dir, &id);
@@ -75,15 +79,16 @@ pub async fn clean_up(data_dir: &Path, grace: Duration) -> Result<LeftoverResour
     Ok(found)
 }
 
-/// Lists the leftovers of the cluster without removing anything.
+/// Lists the resources of the cluster that exist on the machine, without removing anything.
 pub fn find_leftovers(data_dir: &Path) -> Result<LeftoverResources, LocalNodeError> {
     let (dir, id) = cluster_identity(data_dir)?;
     Ok(list_leftovers(&dir, &id, &find_nodes(&dir, &id)))
 }
 
-/// Rule: the leftovers of a cluster whose data directory was removed cannot be reused, because their files are gone.
-/// They are removed before a new cluster starts in that directory. Returns the removed leftovers, or an empty list if
-/// there were none or if they can be reused.
+/// Removes the resources of a cluster whose data directory was removed, before a new cluster starts in that directory.
+/// Returns the removed resources. The list is empty if there were none, or if they can be reused.
+///
+/// Rule: the resources of a cluster whose data directory was removed cannot be reused, because their files are gone.
 pub async fn clean_up_abandoned(data_dir: &Path) -> Result<LeftoverResources, LocalNodeError> {
     let (dir, id) = cluster_identity(data_dir)?;
     let nodes = find_nodes(&dir, &id);
@@ -119,7 +124,7 @@ pub fn supervisor_pid(data_dir: &Path) -> Result<Option<u32>, LocalNodeError> {
     Ok(parents.find(is_up))
 }
 
-/// The containerd sockets of the running nodes, with the nodes' names.
+/// Name and containerd socket of each node whose containerd is running.
 pub fn runtime_sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, LocalNodeError> {
     let (dir, id) = cluster_identity(data_dir)?;
     let running = find_nodes(&dir, &id).into_iter().filter(|it| !it.containerd_pids().is_empty());
@@ -138,7 +143,8 @@ pub async fn count_running_pods(data_dir: &Path) -> usize {
     futures::future::join_all(counts).await.into_iter().sum()
 }
 
-/// The nodes found in the data directory, in the run directory and among the network namespaces.
+/// The nodes of a cluster that have a directory in the data directory or in the run directory, or a network namespace.
+/// `id` is the ID of the cluster.
 fn find_nodes(dir: &Path, id: &str) -> Vec<LocalNode> {
     let names = |dir: &Path| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -157,6 +163,7 @@ fn find_nodes(dir: &Path, id: &str) -> Vec<LocalNode> {
     nodes.collect()
 }
 
+/// Lists the resources of these nodes and of the cluster that exist on the machine.
 fn list_leftovers(dir: &Path, id: &str, nodes: &[LocalNode]) -> LeftoverResources {
     let mut leftovers = Vec::new();
     for node in nodes {
@@ -217,7 +224,7 @@ async fn stop_pods(runtime: &impl Runtime, grace: Duration) {
     ends.buffer_unordered(SANDBOX_STOPS_MAX).collect::<Vec<()>>().await;
 }
 
-/// Sends a signal to the processes, and SIGKILL to the processes that do not exit in time.
+/// Sends `first_signal` to the processes, and SIGKILL to those that do not exit within [`EXIT_TIMEOUT`].
 async fn terminate_processes(processes: &[Pid], first_signal: Signal) {
     for signal in [first_signal, Signal::KILL] {
         let began = Instant::now();
@@ -258,7 +265,7 @@ impl LocalNode {
     }
 }
 
-/// The cluster's cgroups, one in each cgroup hierarchy.
+/// The existing cgroups of a cluster, one in each cgroup hierarchy. `id` is the ID of the cluster.
 fn cluster_cgroups(id: &str) -> Vec<PathBuf> {
     let name = format!("muster-{id}");
     let hierarchies = fs::read_dir(CGROUP_ROOT).into_iter().flatten().flatten().map(|it| it.path());
@@ -268,6 +275,7 @@ fn cluster_cgroups(id: &str) -> Vec<PathBuf> {
     hierarchies.into_iter().map(|it| it.join(&name)).filter(|it| it.is_dir()).collect()
 }
 
+/// All processes in the cgroups of a cluster.
 fn processes_in_cgroups(id: &str) -> Vec<Pid> {
     let mut pids = BTreeSet::new();
     let mut groups = cluster_cgroups(id);
@@ -279,6 +287,7 @@ fn processes_in_cgroups(id: &str) -> Vec<Pid> {
     pids.into_iter().filter_map(Pid::from_raw).collect()
 }
 
+/// Removes a cgroup and its children.
 fn remove_cgroup(group: &Path) {
     for group in child_dirs(group) {
         remove_cgroup(&group);
@@ -288,6 +297,7 @@ fn remove_cgroup(group: &Path) {
     }
 }
 
+/// The directories in a directory.
 fn child_dirs(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter(|it| it.file_type().is_ok_and(|it| it.is_dir())).map(|it| it.path()).collect()

@@ -1,5 +1,5 @@
-//! Runs one containerd for each node. A containerd and its containers outlive the process that started them. Their
-//! processes are found by their command lines.
+//! Runs one containerd for each node. A containerd and its containers outlive the process that started them, and are
+//! found again by their command lines.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -16,20 +16,24 @@ use super::{LocalNode, LocalNodeError, cleanup, create_dir, file_error, prerequi
 use crate::image::{SANDBOX_IMAGE, import_built_image, sandbox_image};
 use crate::runtime::{Cri, Runtime as _};
 
-/// Timeout for a started containerd to respond. It usually responds after 250 ms, but much later on a busy machine.
+/// Timeout for a started containerd to respond. It usually responds after 250 ms, but takes much longer on a busy
+/// machine.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval of checks whether a started containerd responds.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Interval of checks whether a containerd that is not a child process has exited.
+/// Interval of checks whether a containerd has exited that this process did not start.
 const EXIT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Number of bytes at the end of containerd's log that are searched for the last line, which the error message shows.
+/// Number of bytes at the end of containerd's log in which the last line is searched. The error message for an
+/// unresponsive containerd shows this line.
 const LOG_TAIL_BYTES: usize = 1000;
 
 /// A running containerd and a client for it.
 #[derive(Debug)]
 pub struct Containerd {
     process: ContainerdProcess,
+    /// CRI client of the containerd.
     pub runtime: Cri,
 }
 
@@ -91,6 +95,7 @@ impl LocalNode {
         Ok(Containerd { process, runtime })
     }
 
+    /// Starts containerd in the node's network namespace.
     fn spawn_containerd(&self) -> Result<Child, LocalNodeError> {
         let log_path = self.containerd_log();
         let open =
@@ -111,6 +116,7 @@ impl LocalNode {
         spawned.map_err(|source| LocalNodeError::Spawn { program: "nsenter", source })
     }
 
+    /// The error for a containerd that does not respond, with the last line of its log.
     fn unresponsive_error(&self) -> LocalNodeError {
         let log = self.containerd_log();
         let text = fs::read(&log).unwrap_or_default();
@@ -119,10 +125,12 @@ impl LocalNode {
         LocalNodeError::Unresponsive { node: self.name.clone(), log, message }
     }
 
+    /// Path of containerd's configuration file.
     fn containerd_config(&self) -> PathBuf {
         self.dir.join("containerd.toml")
     }
 
+    /// Path of containerd's log.
     fn containerd_log(&self) -> PathBuf {
         self.dir.join("containerd.log")
     }
@@ -132,6 +140,7 @@ impl LocalNode {
         self.containerd_config().exists() && self.containerd_root().is_dir()
     }
 
+    /// Directory in which containerd stores images and snapshots.
     fn containerd_root(&self) -> PathBuf {
         self.dir.join("containerd")
     }
@@ -155,6 +164,7 @@ impl LocalNode {
         })
     }
 
+    /// Content of containerd's configuration file.
     fn containerd_toml(&self) -> String {
         let plugins = prerequisites::cni_plugin_dir().unwrap_or_else(|| PathBuf::from("/opt/cni/bin"));
         let registries = self.dir.parent().and_then(Path::parent).unwrap_or(&self.dir).join("registries");
@@ -181,7 +191,7 @@ state = {state}
             state = toml_string(&self.run_dir().join("state")),
             socket = toml_string(&self.containerd_socket()),
             opt = toml_string(&self.dir.join("opt")),
-            restricted = !may_lower_oom_score(),
+            restricted = !may_lower_oom_score_adj(),
             plugins = toml_string(&plugins),
             conf = toml_string(&self.cni_conf_dir()),
             registries = toml_string(&registries),
@@ -189,9 +199,9 @@ state = {state}
     }
 }
 
-/// Whether sandboxes may have a negative OOM score, so that they are killed last. A negative score needs
-/// CAP_SYS_RESOURCE.
-fn may_lower_oom_score() -> bool {
+/// Whether sandboxes may have a negative `oom_score_adj`, so that the kernel's OOM killer kills them last. A negative
+/// value needs CAP_SYS_RESOURCE.
+fn may_lower_oom_score_adj() -> bool {
     capabilities(None).is_ok_and(|it| it.effective.contains(CapabilitySet::SYS_RESOURCE))
 }
 
@@ -200,13 +210,14 @@ fn toml_string(path: &Path) -> String {
     serde_json::Value::from(path.display().to_string()).to_string()
 }
 
+/// The command line option `flag` with a path appended, such as `--config=PATH`.
 pub(super) fn path_option(flag: &str, path: &Path) -> std::ffi::OsString {
     let mut option = std::ffi::OsString::from(flag);
     option.push(path);
     option
 }
 
-/// The processes of this machine for whose arguments `matches` returns `true`.
+/// The processes of this machine whose command line satisfies `matches`.
 pub(super) fn find_processes(matches: impl Fn(&[&[u8]]) -> bool) -> Vec<Pid> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = all.filter_map(|it| it.file_name().to_str()?.parse::<i32>().ok());

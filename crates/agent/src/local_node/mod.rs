@@ -1,6 +1,8 @@
-//! Several nodes on one machine. Each node has its own network namespace and its own containerd, hence its own ports
-//! and pods, and fails independently. Each cluster has its own address range. All other resources are named after the
-//! cluster's data directory, so that clusters do not collide, and the leftovers of a killed cluster can be found.
+//! Several nodes on one machine, for `muster up --nodes`. Each node has its own network namespace and its own
+//! containerd. It therefore has its own ports and pods, and fails independently.
+//!
+//! Each cluster has its own address range. All other resources are named after the cluster's data directory, so that
+//! clusters do not collide, and the leftovers of a killed cluster can be found.
 //!
 //! prerequisites -> network -> containerd -> cleanup. Read in this order.
 
@@ -40,6 +42,7 @@ const RANGE_FILE: &str = "nodes/range";
 /// is limited.
 const RUN_DIR: &str = "/run/muster";
 
+/// An error of setting up or removing local nodes.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalNodeError {
     #[error("access {path}")]
@@ -76,8 +79,11 @@ pub struct LocalCluster {
 #[derive(Debug, Clone)]
 pub struct LocalNode {
     pub name: String,
+    /// Number of the node in its cluster, which determines its addresses.
     number: u16,
+    /// ID of the cluster.
     id: String,
+    /// Second octet of the cluster's addresses, `10.RANGE.x.x`.
     range: u8,
     /// Directory of all files that the node persists.
     dir: PathBuf,
@@ -104,6 +110,7 @@ impl LocalCluster {
         format!("10.{}.0.0/16", self.range)
     }
 
+    /// The node with this number. Its resources may not exist yet.
     pub fn node(&self, number: u16) -> LocalNode {
         assert!((1..=NODES_MAX).contains(&number));
         let name = format!("node-{number}");
@@ -118,6 +125,7 @@ impl LocalCluster {
 }
 
 impl LocalNode {
+    /// The node's InternalIP.
     pub fn address(&self) -> Ipv4Addr {
         network::node_address(self.range, self.number)
     }
@@ -132,6 +140,7 @@ impl LocalNode {
         Path::new("/run/netns").join(self.netns_name())
     }
 
+    /// Name of the node's network namespace.
     fn netns_name(&self) -> String {
         format!("muster-{}-{}", self.id, self.name)
     }
@@ -141,6 +150,7 @@ impl LocalNode {
         network::link_name(&self.id, self.number)
     }
 
+    /// Parent cgroup of the node's pods.
     pub fn cgroup_parent(&self) -> String {
         format!("/muster-{}/{}", self.id, self.name)
     }
@@ -165,14 +175,17 @@ impl LocalNode {
         self.dir.join("static-pods")
     }
 
+    /// Path of the log of the node's agent.
     pub fn agent_log(&self) -> PathBuf {
         self.dir.join("agent.log")
     }
 
+    /// Directory of the node's sockets and of the state that need not survive a reboot.
     fn run_dir(&self) -> PathBuf {
         Path::new(RUN_DIR).join(&self.id).join(&self.name)
     }
 
+    /// Path of the socket of the node's containerd.
     pub fn containerd_socket(&self) -> PathBuf {
         self.run_dir().join("containerd.sock")
     }
@@ -233,10 +246,12 @@ fn canonical_path(dir: &Path) -> io::Result<PathBuf> {
     }
 }
 
+/// Creates a directory and its parents.
 fn create_dir(path: &Path) -> Result<(), LocalNodeError> {
     DirBuilder::new().recursive(true).mode(0o711).create(path).map_err(file_error(path))
 }
 
+/// Converts an error of accessing this file.
 fn file_error(path: &Path) -> impl FnOnce(io::Error) -> LocalNodeError {
     let path = path.to_owned();
     move |source| LocalNodeError::File { path, source }

@@ -20,7 +20,7 @@ pub(super) const CLUSTER_RANGES: RangeInclusive<u8> = 160..=239;
 /// Third octet of node addresses. The other /24 networks of the range are pod CIDRs.
 const NODE_SUBNET: u8 = 255;
 
-/// Address of the machine on the cluster's bridge.
+/// Address of the machine on the bridge of the cluster with this address range.
 pub(super) fn bridge_address(range: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, range, NODE_SUBNET, 1)
 }
@@ -30,12 +30,16 @@ pub fn is_bridge_address(address: IpAddr) -> bool {
     matches!(address, IpAddr::V4(it) if CLUSTER_RANGES.contains(&it.octets()[1]) && it == bridge_address(it.octets()[1]))
 }
 
+/// Address of the node with this number in the cluster with this address range.
 pub(super) fn node_address(range: u8, number: u16) -> Ipv4Addr {
     Ipv4Addr::new(10, range, NODE_SUBNET, u8::try_from(number + 1).expect("NODES_MAX is below 255"))
 }
 
-/// Rule: a cluster keeps its address range. A new cluster takes the first range into which this machine has no route.
-/// The search starts at a range that depends on the cluster's ID.
+/// Finds or creates the bridge of the cluster with this ID. Returns the cluster's address range, the second octet of
+/// its addresses.
+///
+/// Rule: a cluster keeps its address range, which is stored in `range_file`. A new cluster takes the first range into
+/// which this machine has no route. The search starts at a range that depends on the cluster's ID.
 pub(super) async fn create_bridge(range_file: &Path, id: &str) -> Result<u8, LocalNodeError> {
     // Two clusters that start simultaneously would take the same range.
     let lock_path = Path::new(RUN_DIR).join("lock");
@@ -81,7 +85,7 @@ pub(super) async fn create_bridge(range_file: &Path, id: &str) -> Result<u8, Loc
     Ok(range)
 }
 
-/// Whether a line of `ip route` is a route into the range.
+/// Whether a line of the output of `ip route` is a route into the address range of a cluster.
 fn is_route_into(route: &str, range: u8) -> bool {
     let mut words = route.split_whitespace();
     let first = words.next().unwrap_or_default();
@@ -90,7 +94,7 @@ fn is_route_into(route: &str, range: u8) -> bool {
     to.starts_with(&format!("10.{range}."))
 }
 
-/// Finds or creates the network of a node.
+/// Finds or creates the network namespace, links and routes of a node.
 pub(super) async fn create_node_network(node: &LocalNode) -> Result<(), LocalNodeError> {
     let name = node.netns_name();
     let netns = node.netns_path();
@@ -114,8 +118,10 @@ pub(super) async fn create_node_network(node: &LocalNode) -> Result<(), LocalNod
     run_ip_batch(None, &outside).await
 }
 
-/// Rule: the default route of a node's namespace and the machine's route to its pods are restored when missing.
-/// Links are left unchanged.
+/// Restores missing routes of a node.
+///
+/// Rule: the default route of the node's network namespace and the machine's route to the node's pods are restored when
+/// missing. Links are left unchanged.
 pub(super) async fn restore_routes(node: &LocalNode) -> Result<(), LocalNodeError> {
     let name = node.netns_name();
     let (address, gateway) = (node.address(), bridge_address(node.range));
@@ -132,22 +138,22 @@ pub(super) async fn restore_routes(node: &LocalNode) -> Result<(), LocalNodeErro
     Ok(())
 }
 
-/// Name of a cluster's bridge.
+/// Name of the bridge of the cluster with this ID.
 pub(super) fn bridge_name(id: &str) -> String {
     format!("mu{id}")
 }
 
-/// Name of the host end of a node's veth pair.
+/// Name of the host end of the veth pair of the node with this number.
 pub(super) fn link_name(id: &str, number: u16) -> String {
     format!("mu{id}-{number}")
 }
 
-/// Name of a cluster's nftables table.
+/// Name of the nftables table of the cluster with this ID.
 pub(super) fn nft_table_name(id: &str) -> String {
     format!("muster-{id}")
 }
 
-/// Removes the cluster's bridge, links and nftables table.
+/// Removes the bridge, links and nftables table of the cluster with this ID.
 pub(super) async fn remove_network(id: &str) {
     let bridge = bridge_name(id);
     let links = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
@@ -167,11 +173,12 @@ pub(super) async fn remove_network(id: &str) {
     let _ = run_command(Command::new("nft").args(["delete", "table", "ip", &nft_table_name(id)])).await;
 }
 
+/// Whether the machine has a network interface with this name.
 pub(super) fn link_exists(link: &str) -> bool {
     Path::new("/sys/class/net").join(link).exists()
 }
 
-/// Runs many `ip` commands in one process.
+/// Runs many `ip` commands in one process, in a network namespace or on the machine.
 async fn run_ip_batch(netns: Option<&str>, commands: &str) -> Result<(), LocalNodeError> {
     let mut ip = Command::new("ip");
     if let Some(netns) = netns {
@@ -180,6 +187,7 @@ async fn run_ip_batch(netns: Option<&str>, commands: &str) -> Result<(), LocalNo
     run_with_stdin(ip.args(["-batch", "-"]), commands).await
 }
 
+/// Runs a command with `text` on stdin.
 async fn run_with_stdin(command: &mut Command, text: &str) -> Result<(), LocalNodeError> {
     let failed = |source| LocalNodeError::Spawn { program: "ip or nft", source };
     let command = command.env("PATH", prerequisites::search_path());
@@ -197,6 +205,7 @@ async fn run_with_stdin(command: &mut Command, text: &str) -> Result<(), LocalNo
     Err(LocalNodeError::CommandFailed { command: command_line(command), message: stderr })
 }
 
+/// Runs a command and returns its stdout.
 pub(super) async fn run_command(command: &mut Command) -> Result<String, LocalNodeError> {
     let command = command.env("PATH", prerequisites::search_path()).stdin(Stdio::null()).kill_on_drop(true);
     let output = command.output().await;
@@ -208,6 +217,7 @@ pub(super) async fn run_command(command: &mut Command) -> Result<String, LocalNo
     Err(LocalNodeError::CommandFailed { command: command_line(command), message: stderr })
 }
 
+/// The command as text for an error message.
 fn command_line(command: &Command) -> String {
     let command = command.as_std();
     let words = [command.get_program()].into_iter().chain(command.get_args());

@@ -14,10 +14,12 @@ const REQUIRED_PROGRAMS: [(&str, &str); 7] = [
     ("nft", "nftables"),
 ];
 
-/// CNI plugins of the pod network.
+/// CNI plugins that the pod network needs.
 const CNI_PLUGINS: [&str; 4] = ["bridge", "host-local", "loopback", "portmap"];
+/// Directories that are searched for CNI plugins.
 const CNI_PLUGIN_DIRS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
 
+/// Mount point of the cgroup hierarchies.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// Directories of system programs. Not every user has them on the PATH.
@@ -26,8 +28,11 @@ const SYSTEM_DIRS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 /// Programs and privileges that this machine lacks to run local nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingTools {
+    /// Whether this process runs as root, as it must.
     is_root: bool,
+    /// The missing programs.
     programs: Vec<&'static str>,
+    /// The Debian packages of the missing programs.
     packages: Vec<&'static str>,
 }
 
@@ -45,6 +50,7 @@ impl fmt::Display for MissingTools {
     }
 }
 
+/// Whether this process runs as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -67,8 +73,8 @@ pub fn find_missing_tools() -> Option<MissingTools> {
     (!is_root || !missing.programs.is_empty()).then_some(missing)
 }
 
-/// The missing programs without which a joining machine can run no pod, each with its remedy. containerd, runc and the
-/// CNI plugins are not checked: they belong to the container runtime.
+/// The missing programs without which a joining machine can run no pod. Each entry describes a program and its remedy.
+/// containerd, runc and the CNI plugins are not checked, because they belong to the container runtime.
 pub fn missing_agent_tools() -> Vec<String> {
     let programs = REQUIRED_PROGRAMS.iter().filter(|(program, _)| ["ip", "nft"].contains(program));
     let missing = programs.filter(|(program, _)| find_program(program).is_none());
@@ -77,6 +83,8 @@ pub fn missing_agent_tools() -> Vec<String> {
     missing.chain(missing_cgroup_controllers(Path::new(CGROUP_ROOT))).collect()
 }
 
+/// Describes the cgroup controllers that the machine lacks. Returns `None` if nothing is missing.
+///
 /// Rule: pods need the cgroup controllers `cpu` and `memory`, in cgroup v1 or v2.
 fn missing_cgroup_controllers(root: &Path) -> Option<String> {
     let at = root.display();
@@ -95,7 +103,8 @@ fn missing_cgroup_controllers(root: &Path) -> Option<String> {
     }
 }
 
-/// The missing programs that a joining machine needs for some pods only (CNI plugins, iptables), each with its remedy.
+/// The missing programs that a joining machine needs for some pods only (CNI plugins, iptables). Each entry describes a
+/// program and its remedy.
 pub fn missing_optional_tools() -> Vec<String> {
     let mut missing = Vec::new();
     if cni_plugin_dir().is_none() {
@@ -118,18 +127,21 @@ pub(super) fn cni_plugin_dir() -> Option<PathBuf> {
     dirs.find(|dir| CNI_PLUGINS.iter().all(|it| dir.join(it).exists()))
 }
 
+/// The path of a program, searched in the PATH and in [`SYSTEM_DIRS`].
 fn find_program(program: &str) -> Option<PathBuf> {
     let on_path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::env::split_paths(&on_path).chain(SYSTEM_DIRS.iter().map(PathBuf::from));
     dirs.map(|it| it.join(program)).find(|it| is_program(it))
 }
 
+/// Whether the path is an executable file.
 fn is_program(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     path.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
 
-/// The PATH for containerd and its plugins. They call `iptables`, which may not be on the PATH of this process.
+/// The PATH for containerd and its plugins, including [`SYSTEM_DIRS`]. The plugins call `iptables`, which may not be on
+/// the PATH of this process.
 pub(super) fn search_path() -> std::ffi::OsString {
     let on_path = std::env::var_os("PATH").unwrap_or_default();
     let dirs: Vec<PathBuf> =

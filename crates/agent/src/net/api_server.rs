@@ -9,7 +9,7 @@ use super::command;
 /// Chains of the agent's nftables table that outgoing connections pass.
 const OUTPUT_CHAINS: [&str; 2] = ["nat-output", "filter-output"];
 
-/// IPv4 addresses and port of the API server. Empty if its host name cannot be resolved.
+/// IPv4 addresses and port of the API server with this URL. Empty if its host name cannot be resolved.
 pub(super) async fn ipv4_addresses(server: &str) -> Vec<(Ipv4Addr, u16)> {
     let found = resolve_server(server).await.into_iter();
     let mut addresses: Vec<(Ipv4Addr, u16)> = found
@@ -23,10 +23,12 @@ pub(super) async fn ipv4_addresses(server: &str) -> Vec<(Ipv4Addr, u16)> {
     addresses
 }
 
+/// IP addresses of the API server with this URL. Empty if its host name cannot be resolved.
 pub(crate) async fn server_ip_addresses(server: &str) -> Vec<IpAddr> {
     resolve_server(server).await.iter().map(SocketAddr::ip).collect()
 }
 
+/// Socket addresses of the API server with this URL. Empty if its host name cannot be resolved.
 async fn resolve_server(server: &str) -> Vec<SocketAddr> {
     let uri: Option<Uri> = server.parse().ok();
     let Some(host) = uri.as_ref().and_then(Uri::host) else { return Vec::new() };
@@ -35,9 +37,11 @@ async fn resolve_server(server: &str) -> Vec<SocketAddr> {
     found.into_iter().flatten().collect()
 }
 
-/// Rule: a starting agent first inserts nftables rules that accept connections to the API server. The rules of an
-/// earlier agent may block these connections, and only the data of the API server can correct those rules. The earlier
-/// rules stay until new rules replace them in one transaction.
+/// Inserts nftables rules that accept connections to the API server.
+///
+/// Rule: a starting agent inserts these rules before it connects. The rules of an earlier agent may block the
+/// connections, and only the data of the API server can correct those rules. The earlier rules stay until new rules
+/// replace them in one transaction.
 pub async fn accept_api_server(server: &str) {
     for chain in OUTPUT_CHAINS {
         // Without a table of an earlier agent, nothing blocks the connection.

@@ -9,7 +9,7 @@ use crate::config::Config;
 /// File name of the CNI configuration. The runtime uses the first file in alphabetical order.
 const CONFLIST_FILE: &str = "10-muster.conflist";
 
-/// Writes a CNI configuration with a bridge and the node's pod CIDR, unless the directory has another
+/// Writes a CNI configuration with a bridge and the node's pod CIDR `range`, unless the directory has another
 /// configuration.
 pub(super) async fn write_conflist(config: &Config, range: Range) -> Result<(), NetworkError> {
     let Some(dir) = &config.cni_conf_dir else { return Ok(()) };
@@ -35,6 +35,7 @@ pub(super) async fn write_conflist(config: &Config, range: Range) -> Result<(), 
     tokio::fs::rename(&partial, &path).await.map_err(failed)
 }
 
+/// Content of the CNI configuration.
 fn conflist_json(config: &Config, range: Range) -> String {
     let conf = json!({
         "cniVersion": "1.0.0",

@@ -31,7 +31,8 @@ const NLA_F_NESTED: u16 = 0x8000;
 const IPPROTO_UDP: u8 = 17;
 const AF_INET: u8 = 2;
 
-/// Deletes the entries of flows for which `is_stale` returns `true`. Returns the number of deleted entries.
+/// Deletes the conntrack entries of UDP flows for which `is_stale` returns `true`. Returns the number of deleted
+/// entries.
 pub(super) fn delete_flows(is_stale: impl Fn(UdpFlow) -> bool) -> io::Result<usize> {
     let socket =
         socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::NETFILTER))?;
@@ -61,6 +62,7 @@ pub(super) fn delete_flows(is_stale: impl Fn(UdpFlow) -> bool) -> io::Result<usi
     Ok(stale_flows.len())
 }
 
+/// Sends a netlink request of type `what`.
 fn send_request(socket: &OwnedFd, what: u16, flags: u16, attributes: &[u8]) -> io::Result<()> {
     let length = u32::try_from(20 + attributes.len()).map_err(io::Error::other)?;
     let mut message = Vec::new();
@@ -74,7 +76,7 @@ fn send_request(socket: &OwnedFd, what: u16, flags: u16, attributes: &[u8]) -> i
     Ok(())
 }
 
-/// Calls `handle` with the attributes of each message of a response.
+/// Receives a response, and calls `handle` with the attributes of each of its messages.
 fn for_each_message(socket: &OwnedFd, mut handle: impl FnMut(&[u8])) -> io::Result<()> {
     let mut piece = vec![0; DATAGRAM_BYTES_MAX];
     loop {
@@ -91,7 +93,7 @@ fn for_each_message(socket: &OwnedFd, mut handle: impl FnMut(&[u8])) -> io::Resu
     }
 }
 
-/// Splits off the first message: its payload, its type, and the rest.
+/// Splits off the first netlink message. Returns its payload, its type, and the remaining bytes.
 fn split_message(bytes: &[u8]) -> Option<(&[u8], u16, &[u8])> {
     let length = usize::try_from(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?)).ok()?;
     let what = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
@@ -105,7 +107,8 @@ fn parse_error(message: &[u8]) -> io::Result<()> {
     if number == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-number)) }
 }
 
-/// Parses a UDP flow, and the original tuple by which the kernel identifies it.
+/// Parses a conntrack entry. Returns the UDP flow, and the encoded original tuple by which the kernel identifies the
+/// entry. Returns `None` if the entry is not of UDP over IPv4.
 fn parse_flow(attributes: &[u8]) -> Option<(UdpFlow, &[u8])> {
     let (sent, answered) =
         (find_attribute(attributes, CTA_TUPLE_ORIG)?, find_attribute(attributes, CTA_TUPLE_REPLY)?);
@@ -119,6 +122,7 @@ fn parse_flow(attributes: &[u8]) -> Option<(UdpFlow, &[u8])> {
     Some((UdpFlow { destination: of(sent, 2, 3)?, backend: of(answered, 1, 2)? }, sent))
 }
 
+/// The value of the first attribute of this type.
 fn find_attribute(mut attributes: &[u8], attribute_type: u16) -> Option<&[u8]> {
     loop {
         let length = usize::from(u16::from_ne_bytes(attributes.get(..2)?.try_into().ok()?));
@@ -131,6 +135,7 @@ fn find_attribute(mut attributes: &[u8], attribute_type: u16) -> Option<&[u8]> {
     }
 }
 
+/// Encodes a netlink attribute of type `what`.
 fn encode_attribute(what: u16, value: &[u8]) -> Vec<u8> {
     let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
     let mut attribute = [length.to_ne_bytes(), what.to_ne_bytes()].concat();

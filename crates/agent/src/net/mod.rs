@@ -3,11 +3,15 @@
 //! service_cache -> service_rules, routes, dns. Three watches fill the cache. The engine computes rules, routes and DNS
 //! records from the cache, and this module applies them.
 
+/// Connections to the API server that no Service rule may block.
 mod api_server;
+/// CNI configuration of the pod network.
 mod cni;
 mod command;
+/// Deletion of stale conntrack entries.
 mod conntrack;
 mod dns;
+/// Kernel notifications about routes.
 mod route_changes;
 mod routes;
 mod service_cache;
@@ -24,28 +28,33 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-pub use self::api_server::accept_api_server as reach_server;
-pub(crate) use self::api_server::server_ip_addresses as server_addresses;
+pub use self::api_server::accept_api_server;
+pub(crate) use self::api_server::server_ip_addresses;
 pub use self::service_cache::ServiceCache;
 use crate::config::Config;
 use crate::error_chain::format_error_chain;
 use crate::membership::ClusterMembership;
 pub use muster_engine::service_proxy::Range;
 
-/// Delay after a change of the cache, so that a burst of changes causes one reconciliation.
+/// Delay between a change of the service cache and the reconciliation of the network, so that a burst of changes causes
+/// one reconciliation.
 const BATCH_DELAY: Duration = Duration::from_millis(50);
 
-/// Interval of checks that rules and routes still exist. Other programs may remove them.
+/// Interval of checks that nftables rules and routes still exist, because other programs may remove them.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Delay between a route change and the check that it triggers, so that a burst of changes triggers one check.
+/// Delay between a route change in the kernel and the check that it triggers, so that a burst of changes triggers one
+/// check.
 const ROUTE_CHECK_DELAY: Duration = Duration::from_secs(1);
-/// Minimum interval between two checks that route changes trigger.
+/// Minimum interval between two checks that route changes in the kernel trigger.
 const ROUTE_CHECK_INTERVAL_MIN: Duration = Duration::from_secs(5);
 
+/// Initial backoff after a failed reconciliation of the network. The backoff doubles up to [`RETRY_BACKOFF_MAX`].
 const RETRY_BACKOFF_MIN: Duration = Duration::from_secs(1);
+/// Maximum backoff after a failed reconciliation of the network.
 const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(30);
 
+/// An error of setting up the node's network.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NetworkError {
     #[error("run {program}: is it installed?")]
@@ -67,8 +76,8 @@ pub(crate) enum NetworkError {
     Write { path: String, source: std::io::Error },
 }
 
-/// Reconciles the node's network until `stop` is cancelled. Rules and routes are not removed then, so that pods keep
-/// their network while no agent runs.
+/// Reconciles the node's network until `stop` is cancelled. Rules and routes stay after that, so that pods keep their
+/// network while no agent runs.
 pub async fn run(
     config: Arc<Config>,
     client: Client,
@@ -89,7 +98,8 @@ pub async fn run(
     }
 }
 
-/// Applies rules and routes whenever the cache changes, and restores those that other programs removed.
+/// Applies nftables rules and routes whenever the service cache changes, and restores those that other programs
+/// removed.
 async fn reconcile_loop(config: &Config, client: &Client, cache: &ServiceCache) {
     let mut services = service_rules::ServiceRules::new();
     let mut routes = routes::PodRoutes::new(config.address);
@@ -137,6 +147,8 @@ async fn reconcile_loop(config: &Config, client: &Client, cache: &ServiceCache) 
     }
 }
 
+/// Applies the nftables rules and routes that follow from the service cache. `server` has the addresses of the API
+/// server.
 async fn reconcile(
     config: &Config,
     client: &Client,
@@ -177,7 +189,8 @@ async fn reconcile(
     results.into_iter().collect()
 }
 
-/// Patches the Node. A patch makes the API server assign a pod CIDR to a Node without one.
+/// Requests a pod CIDR for the Node by a patch of the Node, because a patch makes the API server assign a pod CIDR to a
+/// Node without one.
 async fn request_pod_cidr(config: &Config, client: &Client) -> Result<(), NetworkError> {
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
     let spec = match &config.pod_cidr {

@@ -9,11 +9,11 @@ use tokio::net::UdpSocket;
 
 /// Netlink multicast group for changes of IPv4 addresses, from `rtnetlink.h`.
 const RTMGRP_IPV4_IFADDR: u32 = 0x10;
-/// Netlink multicast group for changes of IPv4 routes. A link that comes up adds a route, so the group for links is not
-/// needed.
+/// Netlink multicast group for changes of IPv4 routes, from `rtnetlink.h`. A link that comes up adds a route, so the
+/// group for links is not needed.
 const RTMGRP_IPV4_ROUTE: u32 = 0x40;
 
-/// Size of the receive buffer. Longer messages are truncated, because only their arrival matters.
+/// Size of the receive buffer. Longer messages are truncated, because only the arrival of a message matters.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
 /// Subscription to changes of IPv4 routes and addresses. It has no socket if the kernel refused the subscription.
@@ -30,7 +30,7 @@ impl RouteChanges {
         Self(opened.ok())
     }
 
-    /// Waits until there was a change since the last call.
+    /// Waits until a route or address has changed since the last call.
     pub(super) async fn wait_for_change(&self) {
         let Some(socket) = &self.0 else { return std::future::pending().await };
         let mut piece = [0; MESSAGE_BYTES_MAX];
@@ -40,6 +40,7 @@ impl RouteChanges {
     }
 }
 
+/// Opens a netlink socket that receives the notifications.
 fn open_socket() -> io::Result<UdpSocket> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     // The default netlink protocol is that of routes.

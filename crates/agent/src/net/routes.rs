@@ -12,19 +12,25 @@ use super::{NetworkError, command};
 /// Protocol number that marks the agent's routes in the kernel. No routing daemon uses this number.
 const ROUTE_PROTOCOL: &str = "77";
 
+/// Kernel setting that allows IPv4 forwarding.
 const IP_FORWARD_PATH: &str = "/proc/sys/net/ipv4/ip_forward";
+/// Kernel setting that makes bridged packets pass nftables.
 const BRIDGE_NF_PATH: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
 
 /// The applied routes to the pods of other nodes, and the host state that they depend on.
 #[derive(Debug)]
 pub(super) struct PodRoutes {
+    /// The node's InternalIP.
     address: IpAddr,
     /// The network of the interface that has the node's address.
     network: Option<Range>,
     /// The node's IPv4 addresses.
     node_addresses: Vec<Ipv4Addr>,
+    /// Whether bridged packets between the node's pods pass nftables.
     is_bridge_filtered: bool,
+    /// Whether the DNS address and the kernel settings are set up.
     is_prepared: bool,
+    /// The routes that the agent applied, as far as they still exist.
     applied: Routes,
 }
 
@@ -34,10 +40,12 @@ impl PodRoutes {
         Self { address, network, node_addresses: own, is_bridge_filtered: false, is_prepared: false, applied }
     }
 
+    /// The network of the interface that has the node's address.
     pub(super) fn network(&self) -> Option<Range> {
         self.network
     }
 
+    /// The machine's IPv4 addresses.
     pub(super) fn node_addresses(&self) -> &[Ipv4Addr] {
         &self.node_addresses
     }
@@ -73,8 +81,9 @@ impl PodRoutes {
         Ok(())
     }
 
-    /// Compares the applied routes with the kernel's. The next `prepare_host` and `apply_routes` restore missing or
-    /// changed routes, the DNS address, and IP forwarding.
+    /// Compares the applied routes with the kernel's routes, and logs a difference. The next
+    /// [`PodRoutes::prepare_host`] and [`PodRoutes::apply_routes`] restore missing or changed routes, the DNS address
+    /// and IP forwarding.
     pub(super) async fn check_routes(&mut self) {
         if !self.is_prepared {
             return;
@@ -94,6 +103,7 @@ impl PodRoutes {
         self.is_prepared = false;
     }
 
+    /// Adds, changes and removes routes in the kernel, so that the agent's routes are `desired`.
     pub(super) async fn apply_routes(&mut self, desired: Routes) -> Result<(), NetworkError> {
         let mut commands = String::new();
         for range in self.applied.keys().filter(|it| !desired.contains_key(it)) {
@@ -115,10 +125,12 @@ impl PodRoutes {
     }
 }
 
+/// Sets a kernel setting to 1.
 fn enable_sysctl(path: &str) -> std::io::Result<()> {
     if std::fs::read_to_string(path)?.trim() == "1" { Ok(()) } else { std::fs::write(path, "1") }
 }
 
+/// A network interface in the output of `ip -json addr show`.
 #[derive(Deserialize)]
 struct Interface {
     #[serde(default)]
@@ -127,17 +139,20 @@ struct Interface {
     addr_info: Vec<InterfaceAddress>,
 }
 
+/// An address of a network interface in the output of `ip -json addr show`.
 #[derive(Deserialize)]
 struct InterfaceAddress {
     local: Option<IpAddr>,
     prefixlen: u8,
 }
 
+/// Reads the network interfaces and their IPv4 addresses.
 async fn read_interfaces() -> Result<Vec<Interface>, NetworkError> {
     let output = command::run_program("ip", &["-json", "-4", "addr", "show"], "").await?;
     serde_json::from_slice(&output).map_err(|source| NetworkError::ParseOutput { program: "ip", source })
 }
 
+/// The network of the interface that has this address.
 fn network_of_address(links: &[Interface], address: IpAddr) -> Option<Range> {
     let own = links.iter().flat_map(|it| &it.addr_info).find(|it| it.local == Some(address))?;
     match address {
@@ -161,6 +176,7 @@ fn machine_addresses(links: &[Interface]) -> Vec<Ipv4Addr> {
 
 /// Reads the agent's routes from the kernel.
 async fn read_routes() -> Result<Routes, NetworkError> {
+    /// A route in the output of `ip -json route show`.
     #[derive(Deserialize)]
     struct Route {
         dst: String,

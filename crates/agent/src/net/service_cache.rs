@@ -27,6 +27,7 @@ pub struct ServiceCache {
     state: Mutex<ProxyState>,
     /// Number of kinds that have been listed at least once.
     kinds_listed: AtomicUsize,
+    /// Notified after each change of the cache.
     changed: Notify,
 }
 
@@ -81,6 +82,7 @@ enum WatchedKind {
 }
 
 impl WatchedKind {
+    /// The API resource to list and watch.
     fn api_resource(self) -> ApiResource {
         let (group, kind, plural) = match self {
             Self::Services => ("", "Service", "services"),
@@ -97,6 +99,7 @@ impl WatchedKind {
         }
     }
 
+    /// Adds or updates an object in the proxy state. Returns whether this changed the proxy state.
     fn apply(
         self,
         proxy_state: &mut ProxyState,
@@ -110,6 +113,7 @@ impl WatchedKind {
         })
     }
 
+    /// Removes an object from the proxy state. Returns whether this changed the proxy state.
     fn remove(self, proxy_state: &mut ProxyState, key: &ObjectKey) -> bool {
         match self {
             Self::Services => proxy_state.remove_service(key),
@@ -118,6 +122,7 @@ impl WatchedKind {
         }
     }
 
+    /// Removes the objects that are not in a complete list. Returns whether this changed the proxy state.
     fn retain_listed(self, proxy_state: &mut ProxyState, listed: &BTreeSet<ObjectKey>) -> bool {
         match self {
             Self::Services => proxy_state.retain_services(listed),
@@ -127,7 +132,8 @@ impl WatchedKind {
     }
 }
 
-/// Watches one kind while the API server is confirmed to belong to the node's cluster.
+/// Watches one kind while the API server is confirmed to belong to the node's cluster. `was_listed` is set when the
+/// kind was listed.
 async fn watch_kind(
     client: &Client,
     cache: &ServiceCache,
@@ -188,6 +194,7 @@ async fn watch_kind(
     }
 }
 
+/// Applies an added or changed object to the cache. Returns whether this changed the cache.
 fn apply_object(cache: &ServiceCache, kind: WatchedKind, object: &DynamicObject) -> bool {
     let put = kind.apply(&mut cache.lock_state(), object_key(object), object);
     put.unwrap_or_else(|error| {

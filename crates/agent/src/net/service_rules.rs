@@ -6,7 +6,7 @@ use muster_engine::service_proxy::NftTable;
 
 use super::{NetworkError, command, conntrack};
 
-/// Applies the nftables table of Services.
+/// The nftables table of Services, as it was last applied to the kernel.
 #[derive(Debug)]
 pub(super) struct ServiceRules {
     /// The table that was last applied. `None` if the kernel's state is unknown.
@@ -18,6 +18,7 @@ impl ServiceRules {
         Self { applied: None }
     }
 
+    /// Applies the table if it differs from the applied table, and deletes stale conntrack entries.
     pub(super) async fn apply_table(&mut self, table: NftTable) -> Result<(), NetworkError> {
         // If this fails, the kernel's state is unknown.
         let before = self.applied.take();

@@ -25,7 +25,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout for a response of the API server.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Waits for the admission decision. Returns the rejection, or `None` if the pod is admitted.
+/// Waits until the pod is admitted or rejected. Returns the rejection, or `None` if the pod is admitted.
 pub(super) async fn admit_pod<R: Runtime>(
     node: &Arc<Node<R>>,
     entry: &Arc<PodEntry>,
@@ -79,8 +79,8 @@ pub(super) async fn admit_pod<R: Runtime>(
     }
 }
 
-/// The name of the pod's RuntimeClass, if the RuntimeClass exists. Whether the runtime supports its handler is known
-/// only when the sandbox is run.
+/// The name of the pod's RuntimeClass, if the pod has one and the RuntimeClass exists. Only the start of the sandbox
+/// shows whether the runtime supports its handler.
 async fn runtime_classes<R: Runtime>(node: &Node<R>, spec: &PodSpec) -> BTreeSet<Text> {
     let Some(name) = spec.runtime_class_name.as_deref().filter(|it| !it.is_empty()) else {
         return BTreeSet::new();
@@ -94,7 +94,7 @@ async fn runtime_classes<R: Runtime>(node: &Node<R>, spec: &PodSpec) -> BTreeSet
     }
 }
 
-/// Whether the pod tolerates the memory-pressure taint.
+/// Whether the pod tolerates the taint `node.kubernetes.io/memory-pressure`.
 fn tolerates_memory_pressure(spec: &PodSpec) -> bool {
     let taint = Taint {
         key: TAINT_NODE_MEMORY_PRESSURE.into(),

@@ -15,12 +15,16 @@ use muster_api::resources::{self, ResourceQuantities};
 
 use crate::runtime::v1::{HugepageLimit, LinuxContainerResources};
 
+/// Mount point of the cgroup hierarchies.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
-/// CFS period in microseconds.
+/// Period of the CFS CPU quota, in microseconds.
 const CPU_PERIOD_US: i64 = 100_000;
+/// Minimum CFS CPU quota that the kernel accepts, in microseconds per period.
 const CPU_QUOTA_US_MIN: i64 = 1_000;
+/// Minimum of `cpu.shares` in the kernel.
 const CPU_SHARES_MIN: i64 = 2;
+/// Maximum of `cpu.shares` in the kernel.
 const CPU_SHARES_MAX: i64 = 262_144;
 
 /// The QoS class of a pod.
@@ -39,6 +43,7 @@ pub(crate) fn qos_class(spec: &PodSpec) -> QosClass {
     )
 }
 
+/// Parses quantities by resource name. Malformed quantities are omitted.
 fn parse_quantities(of: Option<&BTreeMap<String, resource::Quantity>>) -> ResourceQuantities {
     let parsed =
         |(name, it): (&String, &resource::Quantity)| Some((name.clone(), Quantity::parse(&it.0).ok()?));
@@ -67,14 +72,15 @@ pub(crate) fn pod_cgroup_path(parent: &str, qos: QosClass, uid: &str) -> String 
     }
 }
 
-/// All possible paths of a pod's cgroup, one for each QoS class. The QoS class is unknown once the pod object is
-/// deleted.
+/// All possible paths of a pod's cgroup, one for each QoS class, because the QoS class is unknown after the pod object
+/// was deleted.
 fn possible_cgroup_paths(parent: &str, uid: &str) -> [String; 3] {
     [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort]
         .map(|qos| pod_cgroup_path(parent, qos, uid))
 }
 
-/// CRI resources of a container: CPU shares and quota, memory limit, OOM score, huge pages.
+/// CRI resources of a container: CPU shares and quota, memory limit, `oom_score_adj`, huge pages. `node_memory` is the
+/// memory capacity of the node in bytes.
 pub(crate) fn container_resources(
     spec: &PodSpec,
     container: &Container,
@@ -94,16 +100,19 @@ pub(crate) fn container_resources(
     }
 }
 
+/// The CRI limit of a resource such as `hugepages-2Mi`. Returns `None` for other resources.
 fn hugepage_limit((name, amount): (&String, &Quantity)) -> Option<HugepageLimit> {
     let size = name.strip_prefix("hugepages-")?.strip_suffix('i')?;
     let limit = u64::try_from(whole_units(*amount)).ok()?;
     Some(HugepageLimit { page_size: format!("{size}B"), limit })
 }
 
+/// The quantity in whole units, limited to the range of `i64`.
 fn whole_units(amount: Quantity) -> i64 {
     i64::try_from(amount.units()).unwrap_or(i64::MAX)
 }
 
+/// The quantity in thousandths, limited to the range of `i64`.
 fn milli_units(amount: Quantity) -> i64 {
     i64::try_from(amount.millis()).unwrap_or(i64::MAX)
 }
@@ -114,7 +123,7 @@ fn cpu_shares(request: Option<Quantity>) -> i64 {
     (millis.saturating_mul(1024) / 1000).clamp(CPU_SHARES_MIN, CPU_SHARES_MAX)
 }
 
-/// CFS quota of a CPU limit. Zero means no quota. Upstream: `MilliCPUToQuota`.
+/// CFS quota of a CPU limit, in microseconds per period. Zero means no quota. Upstream: `MilliCPUToQuota`.
 fn cpu_quota(limit: Quantity) -> i64 {
     match milli_units(limit) {
         0 => 0,
@@ -122,8 +131,10 @@ fn cpu_quota(limit: Quantity) -> i64 {
     }
 }
 
-/// Rule: when the node runs out of memory, containers are killed in the order of their OOM scores: the smaller the
-/// memory request, the higher the score.
+/// The `oom_score_adj` of a container.
+///
+/// Rule: when the node runs out of memory, the kernel kills containers with a high `oom_score_adj` first. The smaller
+/// the memory request, the higher the value.
 /// Upstream: `GetContainerOOMScoreAdjust`.
 fn oom_score_adjust(spec: &PodSpec, container: &Container, is_sidecar: bool, node_memory: i64) -> i64 {
     const GUARANTEED_SCORE: i64 = -997;
@@ -150,12 +161,16 @@ fn oom_score_adjust(spec: &PodSpec, container: &Container, is_sidecar: bool, nod
 /// Limits of a pod's cgroup. They apply to all its containers together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PodCgroupLimits {
+    /// CPU shares in the scale of cgroup v1.
     pub shares: i64,
+    /// CPU quota in microseconds per period. `None` means no limit.
     pub quota_us: Option<i64>,
     pub memory_bytes: Option<i64>,
 }
 
 impl PodCgroupLimits {
+    /// The limits of the pod's cgroup.
+    ///
     /// Rule: a pod's cgroup has a limit if all of its containers have a limit, or if the pod has a limit at pod level.
     /// Upstream: `ResourceConfigForPod`.
     pub(crate) fn from_spec(spec: &PodSpec) -> Self {
@@ -192,7 +207,8 @@ impl PodCgroupLimits {
     }
 }
 
-/// Creates the pod's cgroup or updates its limits, and returns its path.
+/// Creates the pod's cgroup or updates its limits. Returns the path of the cgroup relative to the root of each cgroup
+/// hierarchy.
 pub(crate) fn ensure_pod_cgroup(parent: &str, uid: &str, spec: &PodSpec) -> io::Result<String> {
     let path = pod_cgroup_path(parent, qos_class(spec), uid);
     let limits = PodCgroupLimits::from_spec(spec);
@@ -204,6 +220,8 @@ pub(crate) fn ensure_pod_cgroup(parent: &str, uid: &str, spec: &PodSpec) -> io::
     Ok(path)
 }
 
+/// Sets the CPU shares of the cgroups of the QoS classes.
+///
 /// Rule: the CPU shares of the Burstable cgroup are the sum of its pods' shares. The BestEffort cgroup always has the
 /// minimum. Upstream: `qosContainerManager`.
 pub(crate) fn set_qos_cpu_shares<'a>(
@@ -228,6 +246,7 @@ pub(crate) fn set_qos_cpu_shares<'a>(
     Ok(())
 }
 
+/// The CPU shares of the cgroups of the QoS classes, by the name of the cgroup.
 fn qos_cpu_shares<'a>(pods: impl Iterator<Item = &'a PodSpec>) -> [(&'static str, i64); 2] {
     let burstable: i64 = pods
         .filter(|it| qos_class(it) == QosClass::Burstable)
@@ -241,14 +260,17 @@ fn shares_to_weight(shares: i64) -> i64 {
     1 + (shares - CPU_SHARES_MIN) * 9999 / (CPU_SHARES_MAX - CPU_SHARES_MIN)
 }
 
+/// Whether the machine uses only cgroup v2.
 fn is_cgroup_v2() -> bool {
     Path::new(CGROUP_ROOT).join("cgroup.controllers").exists()
 }
 
+/// Directory of a cgroup in a hierarchy.
 fn cgroup_dir(hierarchy: &Path, path: &str) -> PathBuf {
     hierarchy.join(path.trim_start_matches('/'))
 }
 
+/// Creates a cgroup in the hierarchies of cgroup v1 and writes its limits.
 fn write_v1_limits(path: &str, limits: &PodCgroupLimits) -> io::Result<()> {
     let cpu = cgroup_dir(&Path::new(CGROUP_ROOT).join("cpu"), path);
     let memory = cgroup_dir(&Path::new(CGROUP_ROOT).join("memory"), path);
@@ -260,6 +282,7 @@ fn write_v1_limits(path: &str, limits: &PodCgroupLimits) -> io::Result<()> {
     write_cgroup_file(&memory, "memory.limit_in_bytes", limits.memory_bytes.unwrap_or(-1))
 }
 
+/// Creates a cgroup in the hierarchy of cgroup v2 and writes its limits.
 fn write_v2_limits(path: &str, limits: &PodCgroupLimits) -> io::Result<()> {
     // Every parent must enable the controllers for its children.
     let mut dir = PathBuf::from(CGROUP_ROOT);
@@ -282,6 +305,7 @@ fn write_v2_limits(path: &str, limits: &PodCgroupLimits) -> io::Result<()> {
     write_cgroup_file(&dir, "memory.max", limits.memory_bytes.map_or("max".to_owned(), |it| it.to_string()))
 }
 
+/// Writes a value to a file of a cgroup.
 fn write_cgroup_file(dir: &Path, file: &str, value: impl ToString) -> io::Result<()> {
     let path = dir.join(file);
     std::fs::write(&path, value.to_string()).map_err(error_with_path(&path))

@@ -13,9 +13,10 @@ use super::{Config, cgroup, sandbox};
 use crate::parsed_pod::{ParsedPod, PodContainer};
 use crate::runtime::{annotation, label, v1};
 
-/// Annotation with the hash of the container's spec.
+/// Annotation of a CRI container with the hash of its spec.
 pub(crate) const HASH_ANNOTATION: &str = "io.kubernetes.container.hash";
 
+/// Paths that containers with the default `procMount` cannot read.
 const MASKED_PATHS: [&str; 10] = [
     "/proc/asound",
     "/proc/acpi",
@@ -28,6 +29,7 @@ const MASKED_PATHS: [&str; 10] = [
     "/proc/sched_debug",
     "/sys/firmware",
 ];
+/// Paths that containers with the default `procMount` cannot write.
 const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// Maximum length of a termination message. Upstream: `MaxContainerTerminationMessageLength`.
@@ -39,23 +41,28 @@ const LOG_FALLBACK_BYTES_MAX: usize = 2048;
 /// `MaxContainerTerminationMessageLogLines`.
 const LOG_FALLBACK_LINES_MAX: usize = 80;
 
-/// The inputs of a container's configuration.
+/// Builds the CRI configuration of a container from these inputs.
 pub(crate) struct ContainerConfigBuilder<'a> {
     pub config: &'a Config,
     pub pod: &'a Pod,
     pub pod_container: &'a PodContainer,
+    /// Number of earlier instances of the container.
     pub attempt: u32,
+    /// Hash of the container's spec.
     pub hash: &'a str,
     pub image: &'a v1::Image,
+    /// The resolved environment variables.
     pub variables: &'a BTreeMap<String, String>,
     /// Volume mounts of the container. `build` adds the mounts of `/etc/hosts` and of the termination message file.
     pub mounts: Vec<v1::Mount>,
+    /// Memory capacity of the node in bytes.
     pub node_memory: i64,
-    /// ID of the target container, if the container is an ephemeral container with a target.
+    /// ID of the container whose namespaces an ephemeral container shares (`targetContainerName`).
     pub target_id: Option<String>,
 }
 
 impl ContainerConfigBuilder<'_> {
+    /// Builds the CRI configuration. The error is a message for the pod's status.
     pub(crate) fn build(self) -> Result<v1::ContainerConfig, String> {
         let container = &self.pod_container.container;
         let spec = self.pod.spec.as_ref().ok_or("the pod has no spec")?;
@@ -121,6 +128,7 @@ impl ContainerConfigBuilder<'_> {
         })
     }
 
+    /// The CRI security context of the container.
     fn security_context(&self, spec: &PodSpec) -> Result<v1::LinuxContainerSecurityContext, String> {
         let of_pod = spec.security_context.clone().unwrap_or_default();
         let own = self.pod_container.container.security_context.clone().unwrap_or_default();
@@ -172,7 +180,9 @@ impl ContainerConfigBuilder<'_> {
         })
     }
 
-    /// Rule: a container with runAsNonRoot is started only if its user is known not to be root. Upstream:
+    /// Checks the user of a container with `runAsNonRoot`.
+    ///
+    /// Rule: a container with `runAsNonRoot` is started only if its user is known not to be root. Upstream:
     /// `verifyRunAsNonRoot`.
     fn verify_run_as_non_root(&self, run_as_user: Option<i64>, non_root: Option<bool>) -> Result<(), String> {
         if non_root != Some(true) {
@@ -197,6 +207,8 @@ impl ContainerConfigBuilder<'_> {
     }
 }
 
+/// The seccomp profile of a container.
+///
 /// Rule: a container without a seccomp profile is unconfined, unless the node runs such containers with
 /// `RuntimeDefault`. Upstream: `--seccomp-default`.
 fn seccomp_profile(
@@ -228,6 +240,7 @@ fn seccomp_profile(
     })
 }
 
+/// The AppArmor profile as a CRI value.
 fn apparmor_profile(profile: Option<AppArmorProfile>) -> Result<Option<v1::SecurityProfile>, String> {
     use v1::security_profile::ProfileType::{Localhost, RuntimeDefault, Unconfined};
     let Some(profile) = profile else { return Ok(None) };
@@ -244,6 +257,7 @@ fn apparmor_profile(profile: Option<AppArmorProfile>) -> Result<Option<v1::Secur
     }))
 }
 
+/// A mount of a file of the node at a path in the container.
 fn file_mount(container_path: &str, host_path: &Path) -> v1::Mount {
     v1::Mount {
         container_path: container_path.to_owned(),
@@ -258,10 +272,12 @@ pub(crate) fn log_path(container: &str, attempt: u32) -> String {
     format!("{container}/{attempt}.log")
 }
 
+/// Path on the node of the pod's `/etc/hosts`.
 pub(crate) fn hosts_file(config: &Config, uid: &str) -> PathBuf {
     config.pod_dir(uid).join("etc-hosts")
 }
 
+/// Path on the node of the file in which a container writes its termination message.
 fn termination_message_file(config: &Config, uid: &str, container: &str, attempt: u32) -> PathBuf {
     config.pod_dir(uid).join("containers").join(container).join(attempt.to_string())
 }
@@ -275,7 +291,8 @@ fn create_termination_message_file(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o666))
 }
 
-/// Reads the termination message of a container. Upstream: `getTerminationMessage`.
+/// Reads the termination message of a container. `has_failed` is whether the container exited with an error. Upstream:
+/// `getTerminationMessage`.
 pub(crate) fn termination_message(
     config: &Config,
     pod: &ParsedPod,
@@ -314,7 +331,7 @@ fn read_tail(path: &Path, bytes_max: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The last lines of a CRI log, without timestamps, streams and tags.
+/// The last lines of a CRI log as a termination message, without timestamps, streams and tags.
 fn message_from_log(text: &str) -> String {
     let mut message = String::new();
     for line in text.lines().rev().take(LOG_FALLBACK_LINES_MAX) {

@@ -11,13 +11,14 @@ use super::{container, sandbox};
 use crate::config::Config;
 
 /// The logs of one pod. Log shippers expect links to all container logs in `/var/log/containers`. The links are
-/// relative, so that they work wherever `/var/log` is mounted.
+/// relative, so that they do not depend on where `/var/log` is mounted.
 pub(super) struct ContainerLogs<'a> {
     pub config: &'a Config,
     pub pod: &'a Pod,
 }
 
 impl ContainerLogs<'_> {
+    /// Creates the link to the log of one container instance. `id` is the container ID.
     pub(super) fn link_log(&self, container: &str, attempt: u32, id: &str) {
         let (name, namespace, uid) = sandbox::pod_ids(self.pod);
         let target = format!("../pods/{namespace}_{name}_{uid}/{}", container::log_path(container, attempt));
@@ -37,7 +38,7 @@ impl ContainerLogs<'_> {
         }
     }
 
-    /// Removes the log of one container, its rotated files and its link.
+    /// Removes the log of one container instance, its rotated files and its link. `id` is the container ID.
     pub(super) fn remove_log(&self, container: &str, attempt: u32, id: &str) {
         fs::remove_file(self.link_path(container, id)).ok();
         let log = self.log_dir().join(container::log_path(container, attempt));
@@ -62,15 +63,18 @@ impl ContainerLogs<'_> {
         Ok(())
     }
 
+    /// Directory of the pod's logs.
     fn log_dir(&self) -> PathBuf {
         let (name, namespace, uid) = sandbox::pod_ids(self.pod);
         self.config.log_dir(namespace, name, uid)
     }
 
+    /// Directory of the links to container logs.
     fn link_dir(&self) -> PathBuf {
         self.config.var_log.join("containers")
     }
 
+    /// Path of the link to a container's log. `id` is the container ID.
     fn link_path(&self, container: &str, id: &str) -> PathBuf {
         let (name, namespace, _) = sandbox::pod_ids(self.pod);
         self.link_dir().join(format!("{name}_{namespace}_{container}-{id}.log"))

@@ -9,17 +9,21 @@ use serde_json::Value;
 
 use crate::references::{ReferenceError, References};
 
-/// The sources of a container's environment variables, in addition to the container's spec.
+/// The inputs, besides the container's spec, from which its environment variables are resolved.
 pub(crate) struct EnvironmentSource<'a> {
     pub references: &'a References,
     pub pod: &'a Pod,
     /// The pod object with its current addresses.
     pub pod_json: &'a Value,
+    /// Allocatable resources of the node, which replace missing limits in `resourceFieldRef`.
     pub allocatable: &'a ResourceQuantities,
+    /// Environment variables for Services.
     pub services: &'a BTreeMap<String, String>,
 }
 
 impl EnvironmentSource<'_> {
+    /// Resolves the environment variables of a container.
+    ///
     /// Rule: a container gets the variables of `envFrom`, then those of `env`, which may refer to earlier variables,
     /// then those of Services whose names are not set yet. Upstream: `makeEnvironmentVariables`.
     pub(crate) async fn resolve_variables(
@@ -85,6 +89,7 @@ impl EnvironmentReader<'_> {
         self.source.pod.metadata.namespace.as_deref().unwrap_or("default")
     }
 
+    /// The ConfigMap with this name. Returns `None` if it is missing and optional.
     async fn config_map(&mut self, name: &str, is_optional: bool) -> Result<Option<&ConfigMap>, String> {
         if !self.config_maps.contains_key(name) {
             let found = self.source.references.config_map(self.namespace(), name).await;
@@ -94,6 +99,7 @@ impl EnvironmentReader<'_> {
         Ok(self.config_maps.get(name))
     }
 
+    /// The Secret with this name. Returns `None` if it is missing and optional.
     async fn secret(&mut self, name: &str, is_optional: bool) -> Result<Option<&Secret>, String> {
         if !self.secrets.contains_key(name) {
             let found = self.source.references.secret(self.namespace(), name).await;
@@ -150,6 +156,7 @@ impl EnvironmentReader<'_> {
     }
 }
 
+/// Turns the error of a missing object into `None` if the reference is optional.
 fn none_if_optional<T>(found: Result<T, ReferenceError>, is_optional: bool) -> Result<Option<T>, String> {
     match found {
         Err(error) if is_optional && error.is_not_found() => Ok(None),

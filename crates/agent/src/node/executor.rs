@@ -31,7 +31,7 @@ use super::{Node, cgroup, environment, image, naming, sandbox};
 use crate::parsed_pod::{ParsedPod, PodContainer};
 use crate::runtime::{Runtime, RuntimeError};
 
-/// Timeout for a response of the API server, and for the service cache to be synced.
+/// Timeout for a response of the API server, and for the sync of the service cache.
 const API_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Poll interval while waiting for the service cache, which syncs soon after the agent's start.
@@ -44,19 +44,24 @@ const GRACE_PERIOD_MIN: Duration = Duration::from_secs(2);
 /// Maximum number of attempts to remove a pod's cgroup. The last processes of a pod may exit shortly after its sandbox
 /// has stopped.
 const CGROUP_REMOVAL_ATTEMPTS_MAX: u32 = 20;
+/// Delay between two attempts to remove a pod's cgroup.
 const CGROUP_REMOVAL_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Executes the actions of one pod, with the pod object and the runtime state from which the actions were decided.
+/// Executes the actions of one pod. It has the pod object and the runtime state from which the actions were decided.
 pub(super) struct Executor<R> {
     pub node: Arc<Node<R>>,
     pub entry: Arc<PodEntry>,
     pub pod: Arc<ParsedPod>,
+    /// IP addresses of the pod.
     pub addresses: Vec<String>,
+    /// The pod's containers in the runtime.
     pub containers: Vec<Container>,
+    /// Measures how long the start of the pod takes.
     pub start_timing: Arc<StartTiming>,
 }
 
 impl<R: Runtime> Executor<R> {
+    /// Executes one action and returns its outcome.
     pub(super) async fn execute(&self, action: Action) -> ActionOutcome {
         let runtime = &self.node.runtime;
         let is_last = matches!(action, Action::Report(_) | Action::Delete | Action::CleanUp { .. });
@@ -101,6 +106,7 @@ impl<R: Runtime> Executor<R> {
         }
     }
 
+    /// Creates the pod's directory, cgroup and volumes, before its sandbox is run.
     async fn prepare_pod(&self) -> ActionOutcome {
         let Some(spec) = &self.pod.spec else { return failed_outcome("InvalidPod", "the pod has no spec") };
         let (_, _, uid) = sandbox::pod_ids(&self.pod);
@@ -120,6 +126,7 @@ impl<R: Runtime> Executor<R> {
         }
     }
 
+    /// Mounts the pod's volumes, or updates their content.
     pub(super) async fn prepare_volumes(&self) -> Result<(), String> {
         let tree = self.pod_json_with_addresses();
         let prepared = self.node.volumes.prepare_volumes(&self.pod, &tree, &self.node.allocatable()).await;
@@ -139,6 +146,7 @@ impl<R: Runtime> Executor<R> {
         tree
     }
 
+    /// Runs a new sandbox. `attempt` is the number of earlier sandboxes of the pod.
     async fn run_sandbox(&self, attempt: u32) -> ActionOutcome {
         let node = &self.node;
         let spec = self.pod.spec.as_ref();
@@ -185,7 +193,7 @@ impl<R: Runtime> Executor<R> {
         }
     }
 
-    /// The handler of a RuntimeClass.
+    /// The runtime handler of the RuntimeClass with this name.
     async fn runtime_handler(&self, class: &str) -> Result<String, String> {
         let classes: Api<RuntimeClass> = Api::all(self.node.client.clone());
         match tokio::time::timeout(API_TIMEOUT, classes.get(class)).await {
@@ -195,6 +203,7 @@ impl<R: Runtime> Executor<R> {
         }
     }
 
+    /// Checks whether the runtime has an image.
     async fn find_image(&self, name: &str) -> ActionOutcome {
         if let Err(why) = image::normalize_image_name(name) {
             return failed_outcome(
@@ -213,6 +222,7 @@ impl<R: Runtime> Executor<R> {
         }
     }
 
+    /// Pulls an image with the pod's credentials, after waiting for a pull permit.
     async fn pull_image(&self, name: &str) -> ActionOutcome {
         let Ok(_permit) = self.node.pull_permits.acquire().await else {
             return failed_outcome("ErrImagePull", "the node agent is stopping");
@@ -234,6 +244,7 @@ impl<R: Runtime> Executor<R> {
         last
     }
 
+    /// Creates and starts a container, and returns its ID. `hash` is the hash of the container's spec.
     async fn start_container(
         &self,
         role: &PodContainer,
@@ -294,7 +305,7 @@ impl<R: Runtime> Executor<R> {
         Ok(id)
     }
 
-    /// ID of the target container of an ephemeral container.
+    /// ID of the container that an ephemeral container names as `targetContainerName`.
     fn target_container_id(&self, role: &PodContainer) -> Result<Option<String>, String> {
         let Some(name) = role.target.as_deref().filter(|it| !it.is_empty()) else { return Ok(None) };
         let running = self.containers.iter().filter(|it| matches!(it.state, ContainerState::Running { .. }));
@@ -321,6 +332,7 @@ impl<R: Runtime> Executor<R> {
         Ok(service_proxy::service_env_vars(&cache.lock_state(), namespace, wants_all))
     }
 
+    /// Writes the pod's `/etc/hosts`.
     fn write_hosts_file(&self) -> io::Result<()> {
         let Some(spec) = &self.pod.spec else { return Ok(()) };
         let names = PodHostname::from_pod(&self.pod, spec, &self.node.config.cluster_domain);
@@ -334,6 +346,7 @@ impl<R: Runtime> Executor<R> {
         fs::write(path, text)
     }
 
+    /// The prober of the container with this ID.
     fn container_prober<'a>(&'a self, role: &'a PodContainer, id: &'a str) -> ContainerProber<'a, R> {
         let address = self.addresses.first().map_or("", |it| it.as_str());
         ContainerProber { runtime: &self.node.runtime, container: &role.container, id, address }
@@ -361,6 +374,8 @@ impl<R: Runtime> Executor<R> {
         }
     }
 
+    /// Runs the preStop hook of a container, if `pre_stop` is true, and stops the container with the remaining grace
+    /// period.
     async fn stop_container(&self, name: &str, id: &str, grace: Duration, pre_stop: bool) -> ActionOutcome {
         let began = Instant::now();
         if pre_stop && let Some(role) = self.pod.container(name) {
@@ -398,11 +413,13 @@ impl<R: Runtime> Executor<R> {
         StatusWriter { client: &self.node.client, entry: &self.entry, pod: &self.pod }
     }
 
+    /// Name, namespace and UID of the pod for messages, in the kubelet's format.
     fn pod_display_name(&self) -> String {
         let (name, namespace, uid) = sandbox::pod_ids(&self.pod);
         format!("{name}_{namespace}({uid})")
     }
 
+    /// Records a Kubernetes Event of type Warning about the pod.
     fn record_warning(&self, reason: &'static str, message: String) {
         let (name, namespace, uid) = sandbox::pod_ids(&self.pod);
         let about = ObjectReference {
@@ -415,6 +432,7 @@ impl<R: Runtime> Executor<R> {
         self.node.recorder.record(EventRecord { about, event: KubeEvent::warning(reason, message) });
     }
 
+    /// Removes the cgroup and the volumes of a terminated pod, and its logs if `with_logs` is true.
     async fn clean_up(&self, with_logs: bool) -> ActionOutcome {
         let uid = sandbox::pod_ids(&self.pod).2;
         let mut tries = 0;
@@ -435,6 +453,7 @@ impl<R: Runtime> Executor<R> {
     }
 }
 
+/// The outcome of a failed action, with a reason and a message for the pod's status.
 pub(super) fn failed_outcome(reason: &str, message: impl Into<String>) -> ActionOutcome {
     ActionOutcome::Failed { reason: reason.into(), message: message.into().into() }
 }
@@ -448,16 +467,19 @@ fn removal_outcome(outcome: Result<(), RuntimeError>) -> ActionOutcome {
     }
 }
 
-/// Measures the start of a pod, in total and within the runtime.
+/// Measures how long the start of a pod takes, in total and in the runtime.
 #[derive(Debug, Default)]
 pub(super) struct StartTiming {
+    /// Time spent in calls to the runtime, in microseconds.
     in_runtime_us: AtomicU64,
+    /// Whether this agent started a container of the pod.
     has_started: AtomicBool,
+    /// Whether the durations were returned.
     is_recorded: AtomicBool,
 }
 
 impl StartTiming {
-    /// Awaits a call to the runtime and adds its duration.
+    /// Awaits a call to the runtime, and adds its duration to the time in the runtime.
     pub(super) async fn measure_call<T>(&self, call: impl Future<Output = T>) -> T {
         let began = Instant::now();
         let outcome = call.await;
@@ -466,8 +488,9 @@ impl StartTiming {
         outcome
     }
 
-    /// Returns the durations once, when the first container runs. The first duration is the time since `begun`, and the
-    /// second is the part of it that was not spent in the runtime.
+    /// Returns two durations once, when the first container of the pod runs. The first duration is the time since
+    /// `begun`. The second is the part of it that was not spent in the runtime. Returns `None` before that and in later
+    /// calls.
     pub(super) fn record_pod_start(
         &self,
         state: &RuntimeState,

@@ -14,8 +14,8 @@ pub(crate) fn normalize_image_name(image: &str) -> Result<String, String> {
     normalize_reference(image).map_err(|why| format!("couldn't parse image name {image:?}: {why}"))
 }
 
-/// The credentials of a pod's imagePullSecrets for an image, best match first. Missing Secrets are skipped, because the
-/// registry may allow anonymous pulls.
+/// The credentials of the pod's imagePullSecrets that apply to an image, best match first. A missing Secret is skipped,
+/// because the registry may allow anonymous pulls.
 pub(crate) async fn pull_credentials(references: &References, pod: &Pod, image: &str) -> Vec<AuthConfig> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
     let names = pod.spec.iter().flat_map(|it| it.image_pull_secrets.iter().flatten());
@@ -32,21 +32,24 @@ pub(crate) async fn pull_credentials(references: &References, pod: &Pod, image: 
     matching_credentials(logins, image)
 }
 
-/// A registry, as it is written in the Secret, and its credentials.
+/// The name of a registry as the Secret spells it, and the credentials for it.
 type RegistryLogin = (String, RegistryCredentials);
 
+/// Content of a Secret of type `kubernetes.io/dockerconfigjson`.
 #[derive(Debug, Clone, Default, Deserialize)]
 struct DockerConfigFile {
     #[serde(default)]
     auths: BTreeMap<String, RegistryCredentials>,
 }
 
+/// Credentials for one registry in a Docker configuration.
 #[derive(Clone, Default, Deserialize)]
 struct RegistryCredentials {
     #[serde(default)]
     username: String,
     #[serde(default)]
     password: String,
+    /// `USERNAME:PASSWORD` in base64.
     #[serde(default)]
     auth: String,
     #[serde(default, rename = "identitytoken")]
@@ -62,6 +65,7 @@ impl std::fmt::Debug for RegistryCredentials {
     }
 }
 
+/// The logins in a Secret of type `kubernetes.io/dockerconfigjson` or `kubernetes.io/dockercfg`.
 fn logins_from_secret(secret: &Secret) -> Vec<RegistryLogin> {
     let data = secret.data.as_ref();
     let bytes = |key: &str| data.and_then(|it| it.get(key)).map(|it| it.0.as_slice());
@@ -78,6 +82,8 @@ fn logins_from_secret(secret: &Secret) -> Vec<RegistryLogin> {
     auths.into_iter().collect()
 }
 
+/// The credentials that apply to an image, best match first.
+///
 /// Rule: a pull secret applies to the registry that it names, or to the repositories below the path that it names. The
 /// longest match comes first. Upstream: `BasicDockerKeyring.Lookup`.
 fn matching_credentials(logins: Vec<RegistryLogin>, image: &str) -> Vec<AuthConfig> {
@@ -132,8 +138,8 @@ fn registry_matches(registry: &str, image: &str) -> bool {
                 .is_some_and(|it| it.is_empty() || it.starts_with(['/', ':', '@'])))
 }
 
-/// Matches one label of a host name against a pattern with `*`. Each piece between two stars is matched at its
-/// first occurrence, so there is no backtracking.
+/// Whether one label of a host name matches a pattern with `*`. Each piece between two stars is matched at its first
+/// occurrence, so that no backtracking is needed.
 fn glob_matches(pattern: &str, part: &str) -> bool {
     let mut pieces = pattern.split('*');
     let Some(mut rest) = pieces.next().and_then(|head| part.strip_prefix(head)) else { return false };

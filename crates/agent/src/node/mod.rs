@@ -11,11 +11,17 @@ mod cgroup;
 mod container;
 mod container_logs;
 mod environment;
+/// Execution of the actions that the engine decides on.
 mod executor;
+/// The Node object and the machine.
 pub mod host;
+/// Image names and pull credentials.
 mod image;
+/// Hostname, `/etc/hosts` and DNS configuration of a pod.
 mod naming;
+/// Directories and logs of pods that no longer exist.
 mod orphans;
+/// Pod lifecycle event generator: wakes workers when containers change.
 mod pleg;
 mod pod_manager;
 mod probe;
@@ -23,6 +29,7 @@ mod runtime_status;
 mod sandbox;
 mod static_pods;
 mod status_writer;
+/// The task that runs one pod.
 mod worker;
 
 use std::sync::{Arc, OnceLock};
@@ -49,7 +56,7 @@ use crate::volumes::Volumes;
 /// Maximum number of concurrent image pulls. Upstream: `maxParallelImagePulls`, which is unlimited by default.
 const PARALLEL_PULLS_MAX: usize = 5;
 
-/// Source component of the agent's Events. It is the kubelet's, because tools search for it.
+/// Source component of the agent's Events. It is the kubelet's name, because tools search for it.
 const EVENT_COMPONENT: &str = "kubelet";
 
 /// Returns the recorder of a node's Events, and the future that writes the Events.
@@ -69,7 +76,7 @@ pub struct Node<R> {
     pub recorder: EventRecorder,
     pub metrics: Arc<AgentMetrics>,
     pub pods: PodManager,
-    /// The node's registration, pressure conditions and shutdown state.
+    /// The Node object, its pressure conditions, and whether the node stops.
     pub state: NodeState,
     /// The cluster that the node has joined.
     pub membership: Arc<ClusterMembership>,
@@ -81,6 +88,7 @@ pub struct Node<R> {
     stopping: CancellationToken,
     /// Name of the container runtime, read once at the start.
     runtime_name: OnceLock<String>,
+    /// Permits for concurrent image pulls.
     pull_permits: Semaphore,
     /// Allocatable resources of the node.
     allocatable: Arc<ResourceQuantities>,
@@ -135,6 +143,7 @@ impl<R: Runtime> Node<R> {
         self.stopping.cancel();
     }
 
+    /// Allocatable resources of the node.
     pub fn allocatable(&self) -> Arc<ResourceQuantities> {
         self.allocatable.clone()
     }

@@ -7,14 +7,16 @@ use k8s_openapi::api::core::v1::{Pod, PodDNSConfig, PodSpec};
 use super::Config;
 use crate::runtime::v1::DnsConfig;
 
-/// Limits on the number of nameservers, the number of search paths, and the total length of search paths. Upstream:
-/// `MaxDNSNameservers`, `MaxDNSSearchPaths`, `MaxDNSSearchListChars`.
+/// Maximum number of nameservers of a pod. Upstream: `MaxDNSNameservers`.
 const NAMESERVERS_MAX: usize = 3;
+/// Maximum number of DNS search paths of a pod. Upstream: `MaxDNSSearchPaths`.
 const SEARCH_PATHS_MAX: usize = 32;
+/// Maximum total length of the DNS search paths of a pod. Upstream: `MaxDNSSearchListChars`.
 const SEARCH_PATHS_CHARS_MAX: usize = 2048;
 
-/// Maximum length of a DNS label, and of a hostname in the Linux kernel.
+/// Maximum length of a DNS label.
 const DNS_LABEL_CHARS_MAX: usize = 63;
+/// Maximum length of a hostname in the Linux kernel.
 const KERNEL_HOSTNAME_CHARS_MAX: usize = 64;
 
 /// Hostname of a pod, and the DNS domain if the pod has a subdomain.
@@ -37,7 +39,7 @@ impl PodHostname {
         Self { host, domain: subdomain.map(|it| format!("{it}.{namespace}.svc.{cluster_domain}")) }
     }
 
-    /// The hostname that is set in the pod's UTS namespace: the FQDN if `setHostnameAsFQDN` is true.
+    /// The hostname in the pod's UTS namespace. It is the FQDN if `setHostnameAsFQDN` is true.
     pub(crate) fn kernel_hostname(&self, spec: &PodSpec) -> Result<String, String> {
         let Some(domain) = self.domain.as_ref().filter(|_| spec.set_hostname_as_fqdn == Some(true)) else {
             return Ok(self.host.clone());
@@ -80,6 +82,7 @@ impl PodHostname {
     }
 }
 
+/// Truncates a pod's name to a valid hostname.
 fn truncate_hostname(name: &str) -> String {
     match name.get(..DNS_LABEL_CHARS_MAX) {
         Some(head) if DNS_LABEL_CHARS_MAX < name.len() => head.trim_end_matches(['-', '.']).to_owned(),
@@ -94,8 +97,10 @@ pub(crate) fn pod_dns(config: &Config, pod: &Pod, spec: &PodSpec) -> DnsConfig {
     combine_dns(config, namespace, spec, of_node)
 }
 
-/// Rule: a pod uses the cluster DNS, unless it is a hostNetwork pod or its dnsPolicy differs. Its `dnsConfig` is then
-/// added.
+/// Combines the DNS configuration of the node, of the cluster and of the pod. `of_node` reads the node's `resolv.conf`.
+///
+/// Rule: a pod uses the cluster DNS, unless it is a hostNetwork pod or its dnsPolicy says otherwise. The pod's
+/// `dnsConfig` is added to the result.
 /// Upstream: `GetPodDNS`.
 fn combine_dns(
     config: &Config,
@@ -135,6 +140,7 @@ fn combine_dns(
     dns
 }
 
+/// Adds the pod's `dnsConfig`.
 fn add_dns_config(dns: &mut DnsConfig, own: &PodDNSConfig) {
     dns.servers.extend(own.nameservers.iter().flatten().cloned());
     dns.searches.extend(own.searches.iter().flatten().cloned());

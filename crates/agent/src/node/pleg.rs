@@ -15,12 +15,13 @@ use super::pod_manager::PodEntry;
 use super::{Node, orphans};
 use crate::runtime::{Runtime, RuntimeError, label};
 
-/// Interval of relists. A relist finds changes that caused no event, and orphans.
+/// Interval at which the containers of the runtime are listed. A list finds orphans, and changes that caused no event.
 const RELIST_INTERVAL: Duration = Duration::from_secs(20);
-/// Delay before a broken event stream is reopened.
+/// Delay before a broken stream of runtime events is opened again.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
-/// Wakes the worker of a pod as soon as one of its containers or its sandbox exits.
+/// Watches the runtime's exit events, and wakes the worker of a pod when one of its containers or its sandbox exits.
+/// Never returns.
 pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
     let mut is_healthy = true;
     loop {
@@ -55,7 +56,7 @@ pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
     }
 }
 
-/// The pod that has the container or sandbox with this ID.
+/// The pod that owns the container or sandbox with this ID.
 fn find_owner<R: Runtime>(node: &Node<R>, id: &str) -> Option<Arc<PodEntry>> {
     let all = node.pods.all_pods();
     all.into_iter().find(|it| {
@@ -71,8 +72,8 @@ fn resync_all_pods<R: Runtime>(node: &Node<R>) {
     }
 }
 
-/// Relists the runtime periodically, even without an API server. `listed` is notified once the pods of the API server
-/// are known.
+/// Lists the containers of the runtime periodically, even without an API server. `listed` is notified when the pods of
+/// the API server are known. Never returns.
 pub(super) async fn relist<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     // Before the first list, an unknown pod may be one of the API server's.
     let mut pods_are_listed = false;
@@ -87,7 +88,8 @@ pub(super) async fn relist<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     }
 }
 
-/// Wakes workers whose runtime state is out of date. Removes orphans once the pods of the API server are known.
+/// Lists the containers of the runtime once. Wakes the workers whose runtime state is out of date, and removes orphans
+/// if the pods of the API server are known (`pods_are_listed`).
 async fn relist_once<R: Runtime>(node: &Arc<Node<R>>, pods_are_listed: bool) -> Result<(), RuntimeError> {
     let mut found: BTreeMap<String, (ObjectKey, BTreeSet<(String, bool)>)> = BTreeMap::new();
     for it in node.runtime.list_sandboxes(None).await? {

@@ -23,39 +23,46 @@ use super::{Node, pleg, sandbox};
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError};
 
-/// Maximum number of remembered exits. Fewer exits occur between two reads of the runtime state of a new pod.
+/// Maximum number of remembered exits of containers and sandboxes. Fewer exits occur between two reads of the runtime
+/// state of a new pod.
 const EXITS_REMEMBERED_MAX: usize = 256;
 /// Delay before a worker that panicked is restarted. It may panic again.
 const WORKER_RESTART_DELAY: Duration = Duration::from_secs(10);
 /// Delay before a runtime that did not respond is called again.
 const RUNTIME_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The source from which the agent knows a pod.
+/// Where the agent got a pod from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodSource {
     /// The pod is from the API server.
     Api,
     /// The pod is from a manifest on the node's disk.
     Static,
-    /// The pod is known only from the runtime or the disk. It no longer exists and is cleaned up.
+    /// The pod is known only from the runtime or the disk. It no longer exists on the API server or as a manifest, and
+    /// is cleaned up.
     Orphan,
 }
 
-/// The pods of a node.
+/// The pods of a node, each with its worker.
 #[derive(Debug, Default)]
 pub struct PodManager {
+    /// The pods by UID.
     entries: Mutex<BTreeMap<String, Arc<PodEntry>>>,
     /// IDs of the containers and sandboxes that exited most recently. The runtime reports an exit a moment before it
     /// shows the new state. It may also report an exit before the agent knows the pod.
     exited_ids: Mutex<VecDeque<String>>,
+    /// Notified when a pod is added, removed or changed.
     changed: Notify,
+    /// The mirror pods on the API server.
     mirrors: Mutex<MirrorPods>,
+    /// Notified when a mirror pod changes.
     mirrors_changed: Notify,
 }
 
 /// The mirror pods of static pods.
 #[derive(Debug, Default)]
 struct MirrorPods {
+    /// The mirror pods, by namespace and name.
     all: BTreeMap<ObjectKey, Arc<ParsedPod>>,
     /// Whether the API server's pods were listed. After that, a mirror pod that is not in the map does not exist.
     is_listed: bool,
@@ -65,14 +72,17 @@ struct MirrorPods {
 #[derive(Debug)]
 pub struct PodEntry {
     pub source: PodSource,
+    /// Input that the worker has not taken yet.
     update: Mutex<WorkerUpdate>,
+    /// Notified when `update` changes.
     update_notify: Notify,
     snapshot: Mutex<PodSnapshot>,
     /// The pod as pod admission reads it. `None` for an orphan.
     pub(super) candidate: Option<AdmissionCandidate>,
+    /// Whether pod admission has admitted the pod.
     is_admitted: AtomicBool,
-    /// For an orphan, the pod with the same UID that was added in the meantime. Its worker starts when the orphan is
-    /// cleaned up, because two workers would undo each other's actions.
+    /// For an orphan: the pod with the same UID that was added during the cleanup. Its worker starts after the cleanup,
+    /// because two workers would undo each other's actions.
     successor: Mutex<Option<(PodSource, Arc<ParsedPod>)>>,
 }
 
@@ -128,6 +138,7 @@ impl PodEntry {
         self.is_admitted.store(true, Ordering::Relaxed);
     }
 
+    /// Whether pod admission has admitted the pod.
     pub(super) fn is_admitted(&self) -> bool {
         self.is_admitted.load(Ordering::Relaxed)
     }
@@ -144,6 +155,7 @@ impl PodEntry {
         lock(&self.snapshot).clone()
     }
 
+    /// Changes the snapshot of the pod's state.
     pub(super) fn update_snapshot(&self, change: impl FnOnce(&mut PodSnapshot)) {
         change(&mut lock(&self.snapshot));
     }
@@ -170,22 +182,26 @@ impl PodEntry {
         }
     }
 
+    /// Changes the pending input of the pod's worker with `write`, and wakes the worker.
     pub(super) fn notify_worker(&self, write: impl FnOnce(&mut WorkerUpdate)) {
         write(&mut lock(&self.update));
         self.update_notify.notify_one();
     }
 
+    /// Waits for the next input of the worker, and takes it.
     pub(super) async fn next_update(&self) -> WorkerUpdate {
         self.update_notify.notified().await;
         std::mem::take(&mut lock(&self.update))
     }
 }
 
+/// Locks a mutex, even if a thread panicked while it held the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl PodManager {
+    /// The pod with this UID.
     pub fn get(&self, uid: &str) -> Option<Arc<PodEntry>> {
         lock(&self.entries).get(uid).cloned()
     }
@@ -223,10 +239,12 @@ impl PodManager {
         mirrors.is_listed.then(|| mirrors.all.clone())
     }
 
+    /// Waits until a mirror pod changes.
     pub(super) async fn wait_for_mirror_change(&self) {
         self.mirrors_changed.notified().await;
     }
 
+    /// Changes the mirror pods with `change`, and notifies the tasks that wait for a change.
     fn update_mirrors(&self, change: impl FnOnce(&mut MirrorPods)) {
         change(&mut lock(&self.mirrors));
         self.mirrors_changed.notify_one();
@@ -271,14 +289,16 @@ impl PodManager {
         self.changed.notify_waiters();
     }
 
-    /// Whether the runtime reported the exit of this container or sandbox.
+    /// Whether the runtime reported the exit of the container or sandbox with this ID.
     pub(super) fn has_exited(&self, id: &str) -> bool {
         lock(&self.exited_ids).iter().any(|it| it == id)
     }
 
-    pub(super) fn record_exit(&self, id: String) {
+    /// Records that the runtime reported the exit of the container or sandbox with this ID. Only the last
+    /// [`EXITS_REMEMBERED_MAX`] exits are kept.
+    pub(super) fn record_exit(&self, container_or_sandbox_id: String) {
         let mut ended = lock(&self.exited_ids);
-        ended.push_back(id);
+        ended.push_back(container_or_sandbox_id);
         let excess = ended.len().saturating_sub(EXITS_REMEMBERED_MAX);
         ended.drain(..excess);
     }
@@ -291,7 +311,7 @@ impl PodManager {
         }
     }
 
-    /// Removes the entry of a worker that has ended, and starts the worker of an orphan's successor.
+    /// Removes the entry of a pod whose worker has ended, and starts the worker of its successor, if it has one.
     fn finish_worker<R: Runtime>(&self, node: &Arc<Node<R>>, uid: &str, entry: &Arc<PodEntry>) {
         lock(&self.entries).remove(uid);
         let next = lock(&entry.successor).take();
@@ -301,7 +321,7 @@ impl PodManager {
         self.notify_change();
     }
 
-    /// Removes the pods from the API server whose UIDs are not in `listed`.
+    /// Removes the pods with source [`PodSource::Api`] whose UIDs are not in `listed`.
     fn retain_listed(&self, listed: &BTreeSet<String>) {
         for (uid, entry) in lock(&self.entries).iter() {
             if listed.contains(uid) {
@@ -330,6 +350,7 @@ impl PodManager {
     }
 }
 
+/// Runs the worker of a pod as a task. A worker that panics is started again after [`WORKER_RESTART_DELAY`].
 fn spawn_worker<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<PodEntry>, worker: Worker<R>) {
     let node = node.clone();
     tokio::spawn(async move {
@@ -350,7 +371,7 @@ fn spawn_worker<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<PodEntr
     });
 }
 
-/// Watches the API server and the runtime and never returns.
+/// Watches the pods on the API server and the containers of the runtime. Never returns.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     // No pod can be synced before the runtime responds.
     while let Err(error) = read_runtime_name(node).await {
@@ -361,13 +382,15 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     tokio::join!(watch_pods(node, &listed), pleg::watch_exits(node), pleg::relist(node, &listed));
 }
 
+/// Reads the name of the container runtime.
 async fn read_runtime_name<R: Runtime>(node: &Node<R>) -> Result<(), RuntimeError> {
     let version = node.runtime.version().await?;
     node.runtime_name.get_or_init(|| version.runtime_name);
     Ok(())
 }
 
-/// Watches the node's pods on the API server. Pods keep running while the API server is unreachable.
+/// Watches the node's pods on the API server, and notifies `listed` after the first list. Pods keep running while the
+/// API server is unreachable.
 async fn watch_pods<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     let pods: Api<ParsedPod> = Api::all(node.client.clone());
     // Admission needs the Node object.
@@ -427,11 +450,14 @@ fn apply_list<R: Runtime>(node: &Arc<Node<R>>, pods: Vec<ParsedPod>) {
     });
 }
 
+/// Whether the pod has the annotation `kubernetes.io/config.mirror`.
 fn is_mirror_pod(pod: &ParsedPod) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
     annotations.is_some_and(|it| it.contains_key(static_pod::MIRROR_ANNOTATION))
 }
 
+/// Applies an added or changed pod from the API server. A mirror pod is recorded, and every other pod is passed to its
+/// worker.
 fn apply_pod<R: Runtime>(node: &Arc<Node<R>>, pod: ParsedPod) {
     if !is_mirror_pod(&pod) {
         node.pods.upsert_pod(node, PodSource::Api, Arc::new(pod));

@@ -23,19 +23,22 @@ use tonic::transport::Endpoint;
 
 use crate::runtime::{Runtime, RuntimeErrorKind};
 
+/// Messages of the gRPC health checking protocol.
 #[allow(unreachable_pub, missing_debug_implementations)]
 mod health {
     tonic::include_proto!("grpc.health.v1");
 }
 
-/// Maximum number of bytes that are read of a response or output. Upstream: `maxRespBodyLength`.
+/// Maximum number of bytes that are read of an HTTP response or of the output of a command. Upstream:
+/// `maxRespBodyLength`.
 const RESPONSE_BYTES_MAX: usize = 10 << 10;
+/// Maximum number of redirects that an HTTP probe follows.
 const REDIRECTS_MAX: usize = 10;
-/// Timeout of a hook. Normally a hook ends at the latest when its container ends. The timeout limits a hook that does
-/// not.
+/// Timeout of a lifecycle hook. A hook normally ends when its container ends, so the timeout only limits a hook that
+/// hangs.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// Result of a probe that was run. A probe that could not be run is an error.
+/// Result of a probe that was run. A probe that could not be run has an error instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProbeResult {
     pub passed: bool,
@@ -58,12 +61,14 @@ impl ProbeResult {
 pub(crate) struct ContainerProber<'a, R> {
     pub runtime: &'a R,
     pub container: &'a Container,
+    /// ID of the container in the runtime.
     pub id: &'a str,
     /// The pod's IP address. Empty while the address is unknown.
     pub address: &'a str,
 }
 
 impl<R: Runtime> ContainerProber<'_, R> {
+    /// Runs a probe with its timeout.
     pub(crate) async fn run_probe(&self, probe: &Probe) -> Result<ProbeResult, String> {
         let limit =
             Duration::from_secs(u64::try_from(probe.timeout_seconds.unwrap_or(1)).unwrap_or(1).max(1));
@@ -99,6 +104,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
         }
     }
 
+    /// The message of a probe that timed out, as the kubelet words it.
     fn timeout_message(&self, probe: &Probe, limit: Duration) -> String {
         let seconds = limit.as_secs();
         if let Some(get) = &probe.http_get {
@@ -116,7 +122,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
         format!("dial tcp {}: i/o timeout", self.address)
     }
 
-    /// Runs a lifecycle hook. Upstream: `HandlerRunner.Run`.
+    /// Runs a lifecycle hook. `title` names the pod in error messages. Upstream: `HandlerRunner.Run`.
     pub(crate) async fn run_hook(&self, hook: &LifecycleHandler, title: &str) -> Result<(), String> {
         let name = &self.container.name;
         if let Some(exec) = &hook.exec {
@@ -156,6 +162,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
         Err("Cannot run handler: invalid handler".to_owned())
     }
 
+    /// Runs an exec probe.
     async fn probe_command(&self, command: &[String], limit: Duration) -> Result<ProbeResult, String> {
         // Expands variables with literal values only: values from other sources are not stored.
         let lookup = |name: &str| {
@@ -178,6 +185,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
         }
     }
 
+    /// Runs an HTTP probe.
     async fn probe_http(&self, get: &HTTPGetAction) -> Result<ProbeResult, String> {
         self.http_url(get)?;
         Ok(match self.get_following_redirects(get).await {
@@ -196,6 +204,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
         })
     }
 
+    /// The URL of an HTTP probe or hook.
     fn http_url(&self, get: &HTTPGetAction) -> Result<String, String> {
         let host = get.host.as_deref().filter(|it| !it.is_empty()).unwrap_or(self.address);
         let scheme = get.scheme.as_deref().unwrap_or("HTTP").to_lowercase();
@@ -204,7 +213,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
         Ok(format!("{scheme}://{}{slash}{path}", host_and_port(host, self.resolve_port(&get.port)?)))
     }
 
-    /// Sends the request of an HTTP probe and returns the final response, after redirects within the same host.
+    /// Sends the request of an HTTP probe and follows redirects within the same host. Returns the final response.
     async fn get_following_redirects(&self, get: &HTTPGetAction) -> Result<HttpResponse, String> {
         let first = self.http_url(get)?;
         let failure_message = |url: &str, error: &dyn std::fmt::Display| format!("Get {url:?}: {error}");
@@ -224,6 +233,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
         Err(failure_message(&first, &"stopped after 10 redirects"))
     }
 
+    /// Runs a gRPC health check.
     async fn probe_grpc(&self, port: u16, service: &str) -> ProbeResult {
         let place = host_and_port(self.address, port);
         let endpoint = match Endpoint::from_shared(format!("http://{place}")) {
@@ -264,6 +274,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
         }
     }
 
+    /// The number of a port that is given by number or by the name of a container port.
     fn resolve_port(&self, port: &IntOrString) -> Result<u16, String> {
         let number = match port {
             IntOrString::Int(number) => *number,
@@ -282,16 +293,18 @@ impl<R: Runtime> ContainerProber<'_, R> {
     }
 }
 
+/// The beginning of a command's output, stdout before stderr.
 fn combined_output(stdout: &[u8], stderr: &[u8]) -> String {
     let all = [stdout, stderr].concat();
     String::from_utf8_lossy(&all[..all.len().min(RESPONSE_BYTES_MAX)]).into_owned()
 }
 
+/// Formats an address, with brackets around an IPv6 address.
 fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Formats a connection error like the kubelet.
+/// Formats a connection error as the kubelet does.
 pub(crate) fn dial_error(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
@@ -302,6 +315,7 @@ pub(crate) fn dial_error(error: &io::Error) -> String {
     }
 }
 
+/// The URL that a `Location` header points to. A location that starts with `/` is relative to the host of `from`.
 fn redirect_target(from: &Uri, location: &str) -> Option<Uri> {
     if location.starts_with('/') {
         return format!("{}://{}{location}", from.scheme_str()?, from.authority()?).parse().ok();
@@ -316,6 +330,7 @@ struct HttpResponse {
     body: Vec<u8>,
 }
 
+/// Sends the GET request of an HTTP probe or hook to this URL.
 async fn send_get(
     get: &HTTPGetAction,
     url: &Uri,
@@ -356,6 +371,7 @@ async fn send_get(
     }
 }
 
+/// Sends a request over a connection, and reads the beginning of the response body.
 async fn send_request(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Empty<Bytes>>,
@@ -396,6 +412,7 @@ pub(crate) fn insecure_tls_config() -> ClientConfig {
         .with_no_client_auth()
 }
 
+/// Accepts every server certificate.
 #[derive(Debug)]
 struct AcceptAnyCertificate(Arc<CryptoProvider>);
 

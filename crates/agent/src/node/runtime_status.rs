@@ -9,14 +9,17 @@ use crate::clock::from_runtime_nanos;
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 
-/// Reads the runtime state of a pod. Values that can no longer change are cached.
+/// Reads the runtime state of one pod. Values that can no longer change are cached.
 #[derive(Debug, Default)]
 pub(super) struct RuntimeStatusReader {
+    /// The containers as they were last read, by ID.
     containers: BTreeMap<String, Container>,
+    /// IP addresses of sandboxes, by ID.
     addresses: BTreeMap<String, Vec<String>>,
 }
 
 impl RuntimeStatusReader {
+    /// Reads the sandboxes and containers of the pod. `change_count` is the pod's change count at the time of the read.
     pub(super) async fn read_state<R: Runtime>(
         &mut self,
         runtime: &R,
@@ -39,6 +42,7 @@ impl RuntimeStatusReader {
         Ok(state)
     }
 
+    /// Reads one sandbox. Returns `None` if it no longer exists.
     async fn read_sandbox<R: Runtime>(
         &mut self,
         runtime: &R,
@@ -67,6 +71,7 @@ impl RuntimeStatusReader {
         }))
     }
 
+    /// Reads one container. Returns `None` if it no longer exists.
     async fn read_container<R: Runtime>(
         &mut self,
         runtime: &R,
@@ -139,6 +144,7 @@ impl RuntimeStatusReader {
     }
 }
 
+/// The IP addresses of a sandbox, the primary address first.
 fn sandbox_addresses(status: v1::PodSandboxStatus) -> Vec<String> {
     let network = status.network.unwrap_or_default();
     let more = network.additional_ips.into_iter().map(|it| it.ip);

@@ -8,7 +8,8 @@ use super::naming::{self, PodHostname};
 use super::{Config, cgroup};
 use crate::runtime::{label, v1};
 
-/// The CRI configuration of a pod's sandbox. It is also passed when each container is created.
+/// The CRI configuration of a pod's sandbox. CRI also needs it for each container that is created in the sandbox.
+/// `attempt` is the number of earlier sandboxes of the pod.
 pub(crate) fn sandbox_config(
     config: &Config,
     pod: &Pod,
@@ -68,10 +69,12 @@ pub(crate) fn pod_labels(pod: &Pod) -> BTreeMap<String, String> {
         .into()
 }
 
+/// The init containers with restartPolicy Always.
 fn sidecar_containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
     spec.init_containers.iter().flatten().filter(|it| it.restart_policy.as_deref() == Some("Always"))
 }
 
+/// The host ports of a container.
 fn port_mappings(container: &Container) -> Vec<v1::PortMapping> {
     let mapped = container.ports.iter().flatten().filter(|it| it.host_port.is_some_and(|it| it != 0));
     mapped
@@ -88,6 +91,7 @@ fn port_mappings(container: &Container) -> Vec<v1::PortMapping> {
         .collect()
 }
 
+/// The Linux part of the sandbox configuration: cgroup, security context and sysctls.
 fn linux_config(config: &Config, spec: &PodSpec, uid: &str) -> v1::LinuxPodSandboxConfig {
     let security = spec.security_context.clone().unwrap_or_default();
     let sysctls = security.sysctls.iter().flatten().map(|it| (it.name.clone(), it.value.clone()));
@@ -114,10 +118,12 @@ fn int64_value(value: i64) -> v1::Int64Value {
     v1::Int64Value { value }
 }
 
+/// A CRI security profile without a file on the node.
 pub(crate) fn security_profile(kind: v1::security_profile::ProfileType) -> v1::SecurityProfile {
     v1::SecurityProfile { profile_type: kind as i32, localhost_ref: String::new() }
 }
 
+/// The main and init containers.
 fn all_containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
     spec.containers.iter().chain(spec.init_containers.iter().flatten())
 }
@@ -153,7 +159,7 @@ pub(crate) fn selinux_options(options: &SELinuxOptions) -> v1::SeLinuxOption {
     }
 }
 
-/// Supplemental groups of every process of the pod.
+/// Supplemental groups of every process of the pod: `supplementalGroups` and `fsGroup`.
 pub(crate) fn supplemental_groups(spec: &PodSpec) -> Vec<i64> {
     let security = spec.security_context.as_ref();
     let fs_group = security.and_then(|it| it.fs_group);
@@ -161,11 +167,13 @@ pub(crate) fn supplemental_groups(spec: &PodSpec) -> Vec<i64> {
     fs_group.into_iter().chain(supplemental).collect()
 }
 
+/// Whether `supplementalGroupsPolicy` is `Strict`.
 pub(crate) fn has_strict_groups_policy(spec: &PodSpec) -> bool {
     let policy = spec.security_context.as_ref().and_then(|it| it.supplemental_groups_policy.as_deref());
     policy == Some("Strict")
 }
 
+/// `supplementalGroupsPolicy` as a CRI value.
 pub(crate) fn supplemental_groups_policy(spec: &PodSpec) -> i32 {
     match has_strict_groups_policy(spec) {
         true => v1::SupplementalGroupsPolicy::Strict as i32,

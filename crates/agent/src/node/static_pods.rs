@@ -24,8 +24,8 @@ use crate::clock::now;
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::Runtime;
 
-/// Interval at which the manifest directory is read even without inotify events, which some filesystems lack. Upstream:
-/// `fileCheckFrequency`.
+/// Interval at which the manifest directory is read even without inotify events, because some filesystems have no
+/// inotify events. Upstream: `fileCheckFrequency`.
 const CHECK_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Delay between an inotify event and the read of the directory, so that several changes cause one read.
@@ -33,11 +33,12 @@ const RELOAD_DELAY: Duration = Duration::from_millis(100);
 
 /// Maximum size of a manifest.
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
-/// Maximum number of manifests that are read.
+/// Maximum number of manifests that are read from the directory.
 const MANIFESTS_MAX: usize = 1000;
 
 /// Interval at which failed writes of mirror pods are retried.
 const MIRROR_RETRY_INTERVAL: Duration = Duration::from_secs(30);
+/// Timeout of an API call for a mirror pod.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The manifest files, and the pod of each file.
@@ -48,12 +49,14 @@ struct ManifestFiles {
 
 /// A manifest file.
 struct ManifestFile {
+    /// Hash of the file's content, path and node, see [`manifest_hash`].
     hash: String,
     /// The pod of the last valid content of the file. The pod stays if the file becomes invalid.
     pod: Option<Arc<ParsedPod>>,
 }
 
-/// Watches the manifest directory and never returns. The directory is read once before the first await.
+/// Runs the static pods and keeps their mirror pods up to date. Never returns, unless the node has no manifest
+/// directory. The directory is read once before the first await.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     let Some(dir) = node.config.static_pod_dir.clone() else { return };
     // Created, so that it can be watched.
@@ -63,6 +66,7 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     tokio::join!(watch_manifests(node, &dir), run_mirrors(node));
 }
 
+/// Reads the manifest directory whenever it changes, and reconciles the static pods. Never returns.
 async fn watch_manifests<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
     let mut files = ManifestFiles::default();
     loop {
@@ -90,8 +94,8 @@ async fn watch_manifests<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
     }
 }
 
-/// Starts the pods of new manifests and removes pods without a manifest. Returns whether a pod must wait for a pod with
-/// the same name, from an older version of the manifest, to terminate.
+/// Starts the pods of new manifests, and removes static pods without a manifest. Returns whether a pod must wait until
+/// a pod of the same name, from an older version of its manifest, has terminated.
 fn reconcile_pods<R: Runtime>(node: &Arc<Node<R>>, files: &ManifestFiles) -> bool {
     let desired: BTreeMap<String, &Arc<ParsedPod>> = files
         .by_path
@@ -123,6 +127,7 @@ fn reconcile_pods<R: Runtime>(node: &Arc<Node<R>>, files: &ManifestFiles) -> boo
     is_waiting
 }
 
+/// All static pods of the node.
 fn static_entries<R: Runtime>(node: &Node<R>) -> Vec<Arc<PodEntry>> {
     node.pods.all_pods().into_iter().filter(|it| it.source == PodSource::Static).collect()
 }
@@ -132,6 +137,7 @@ fn pod_key(pod: &Pod) -> ObjectKey {
 }
 
 impl ManifestFiles {
+    /// Reads the manifests that have changed, and forgets those that were removed.
     fn reload_manifests(&mut self, dir: &Path, node: &str) {
         let paths = match list_manifests(dir) {
             Ok(paths) => paths,
@@ -187,6 +193,7 @@ fn list_manifests(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
+/// Reads a manifest of at most [`MANIFEST_BYTES_MAX`].
 fn read_manifest(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     fs::File::open(path)?.take(MANIFEST_BYTES_MAX + 1).read_to_end(&mut text)?;
@@ -206,6 +213,7 @@ fn manifest_hash(text: &[u8], path: &Path, node: &str) -> String {
     hasher.finish().as_ref()[..16].iter().map(|it| format!("{it:02x}")).collect()
 }
 
+/// Parses a manifest into the static pod of this node.
 fn parse_manifest(text: &[u8], node: &str, hash: &str) -> Result<Arc<ParsedPod>, String> {
     let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8")?;
     let manifest: Value = serde_saphyr::from_str(text).map_err(|it| it.to_string())?;
@@ -213,7 +221,7 @@ fn parse_manifest(text: &[u8], node: &str, hash: &str) -> Result<Arc<ParsedPod>,
     ParsedPod::new(pod).map(Arc::new).map_err(|it| it.to_string())
 }
 
-/// Watches a directory with inotify. The events are read like bytes from a pipe.
+/// Watches a directory with inotify. The returned receiver becomes readable when the directory changes.
 fn watch_dir(dir: &Path) -> io::Result<Receiver> {
     let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
     let what = WatchFlags::CLOSE_WRITE | WatchFlags::MOVE | WatchFlags::DELETE | WatchFlags::CREATE;
@@ -221,7 +229,7 @@ fn watch_dir(dir: &Path) -> io::Result<Receiver> {
     Receiver::from_owned_fd_unchecked(watch)
 }
 
-/// Waits for a change in the watched directory. Which file changed is found by reading the directory again.
+/// Waits for a change in the watched directory. The directory is then read again to find out which file changed.
 async fn wait_for_change(watch: &Receiver) -> io::Result<()> {
     watch.readable().await?;
     let mut buffer = [0; 4096];
@@ -249,6 +257,7 @@ async fn run_mirrors<R: Runtime>(node: &Arc<Node<R>>) {
     }
 }
 
+/// Creates missing mirror pods, and deletes outdated ones. `logged` has the last logged message about each pod.
 async fn reconcile_mirrors<R: Runtime>(
     node: &Arc<Node<R>>,
     mirrors: &BTreeMap<ObjectKey, Arc<ParsedPod>>,
@@ -300,6 +309,7 @@ async fn reconcile_mirrors<R: Runtime>(
     }
 }
 
+/// Whether the API server answered 404 or 409.
 fn is_gone_or_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
 }

@@ -1,4 +1,4 @@
-//! Writes of one pod to the API server: its status, and finally its deletion.
+//! Writes the status of one pod to the API server, and finally deletes the pod there.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::executor::failed_outcome;
 use super::pod_manager::{PodEntry, PodSource};
 use super::sandbox;
 
-/// Timeout for a response of the API server. A write that takes longer has failed and is retried later.
+/// Timeout for a response of the API server. A write without a response has failed and is retried later.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Writes the status of one pod to the API server, and deletes the pod.
@@ -43,6 +43,7 @@ impl StatusWriter<'_> {
         self.send_request(request.body(patch.to_string().into_bytes())).await
     }
 
+    /// Deletes the pod from the API server, after its containers have stopped.
     pub(super) async fn delete_pod(&self) -> ActionOutcome {
         let (name, namespace, uid) = sandbox::pod_ids(self.pod);
         let options = json!({
@@ -55,7 +56,7 @@ impl StatusWriter<'_> {
         self.send_request(request.body(options.to_string().into_bytes())).await
     }
 
-    /// Sends a request. Status 404 for the deletion of a pod counts as success.
+    /// Sends a request. For the deletion of a pod, status 404 and status 409 count as success.
     async fn send_request(&self, request: http::Result<Request<Vec<u8>>>) -> ActionOutcome {
         let request = match request {
             Ok(request) => request,

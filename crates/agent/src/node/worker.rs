@@ -19,31 +19,38 @@ use crate::clock::now;
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::Runtime;
 
-/// Delay before a runtime that did not respond is called again.
+/// Delay before the worker calls a runtime again that did not respond.
 const RUNTIME_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Delays between repeated reads of the runtime state after an exit event. The runtime reports an exit a moment before
-/// it shows the new state.
+/// Delays between the reads of the runtime state after an exit event, in milliseconds. Several reads are needed because
+/// the runtime reports an exit a moment before it shows the new state.
 const EXIT_RECHECK_DELAYS_MS: [u64; 14] =
     [10, 20, 30, 50, 50, 100, 100, 200, 300, 500, 1000, 2000, 4000, 4000];
 
-/// Delay between the preparation of a pod's volumes and their first refresh. Later refreshes follow at twice this
-/// interval.
+/// Delay between the preparation of a pod's volumes and their first refresh. The interval between later refreshes is
+/// twice as long.
 const VOLUME_REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The worker of one pod.
 pub(super) struct Worker<R> {
     node: Arc<Node<R>>,
     entry: Arc<PodEntry>,
+    /// The pod's state machine.
     pod: pod::Pod,
+    /// The pod object that was last applied.
     object: Arc<ParsedPod>,
+    /// Reads the runtime state.
     observer: RuntimeStatusReader,
+    /// The runtime state that was last read.
     runtime_state: RuntimeState,
+    /// The actions in progress.
     actions: JoinSet<ActionOutcome>,
+    /// The action of each task in `actions`.
     in_flight: HashMap<Id, Action>,
-    /// When the volumes are refreshed next. `None` before the volumes are prepared, and when no further refresh is
-    /// needed.
+    /// When the volumes are refreshed next. `None` before the volumes are prepared, and after a refresh showed that
+    /// their content no longer changes.
     refresh_at: Option<Instant>,
+    /// When the agent first saw the pod.
     first_seen: Instant,
     start_timing: Arc<StartTiming>,
 }
@@ -54,12 +61,14 @@ impl<R: Runtime> Worker<R> {
         Self::with_pod(node, entry, pod, object)
     }
 
+    /// The worker that cleans up an orphan.
     pub(super) fn for_orphan(node: Arc<Node<R>>, entry: Arc<PodEntry>, key: ObjectKey, uid: &str) -> Self {
         let pod = pod::Pod::orphan(key, uid.into(), host_info(&node), now());
         let object = entry.snapshot().object;
         Self::with_pod(node, entry, pod, object)
     }
 
+    /// A worker with this state machine.
     fn with_pod(node: Arc<Node<R>>, entry: Arc<PodEntry>, pod: pod::Pod, object: Arc<ParsedPod>) -> Self {
         Self {
             node,
@@ -128,6 +137,7 @@ impl<R: Runtime> Worker<R> {
         tracing::debug!(pod = %self.pod.key(), "the pod is gone from this node");
     }
 
+    /// Reads the runtime state and passes it to the state machine.
     async fn read_runtime_state(&mut self) -> Result<(), crate::runtime::RuntimeError> {
         let Self { node, observer, object, pod, start_timing: figures, .. } = self;
         let reading = observer.read_state(&*node.runtime, &node.config, object, pod.change_count());
@@ -154,6 +164,7 @@ impl<R: Runtime> Worker<R> {
         ids.any(|id| self.node.pods.has_exited(id))
     }
 
+    /// Passes a changed pod object, a deletion or a termination to the state machine.
     fn apply_update(&mut self, update: WorkerUpdate) {
         let now = now();
         if let Some(object) = update.object {
@@ -171,7 +182,7 @@ impl<R: Runtime> Worker<R> {
         }
     }
 
-    /// Starts the pod's next actions and returns when to sync again.
+    /// Starts the pod's next actions. Returns the time of the next sync.
     fn sync_pod(&mut self) -> Option<Instant> {
         let began = now();
         let sync = self.pod.sync(began);
@@ -199,6 +210,7 @@ impl<R: Runtime> Worker<R> {
         sync.wake_at.map(|at| to_instant(at, began))
     }
 
+    /// An executor for the actions of the current sync.
     fn executor(&self) -> Executor<R> {
         let ready = self.runtime_state.sandboxes.iter().filter(|it| it.is_ready).max_by_key(|it| it.attempt);
         let mut addresses: Vec<String> =
@@ -217,6 +229,7 @@ impl<R: Runtime> Worker<R> {
         }
     }
 
+    /// Passes the outcome of a finished action to the state machine.
     fn handle_action_outcome(&mut self, done: Result<(Id, ActionOutcome), JoinError>) {
         let (id, outcome) = match done {
             Ok(done) => done,
@@ -267,11 +280,13 @@ impl<R: Runtime> Worker<R> {
     }
 }
 
+/// Addresses and runtime name of the node, as the kubelet rules need them.
 fn host_info<R: Runtime>(node: &Node<R>) -> Host {
     let runtime = node.runtime_name.get().map_or("containerd", |it| it.as_str());
     Host { addresses: vec![node.config.address.to_string().into()], runtime: runtime.into() }
 }
 
+/// Converts the node's time to an instant, by the difference to `now`.
 fn to_instant(at: Time, now: Time) -> Instant {
     Instant::now() + at.since(now)
 }

@@ -17,14 +17,14 @@ use super::v1::runtime_service_client::RuntimeServiceClient;
 use super::{ExitStream, Runtime, RuntimeError, RuntimeErrorKind, RuntimeStatus, label, v1};
 use crate::metrics::RuntimeCalls;
 
-/// Timeout of an ordinary call. Upstream: `runtimeRequestTimeout`.
+/// Timeout of a CRI call, except calls that start or stop sandboxes or pull images. Upstream: `runtimeRequestTimeout`.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
-/// Timeout for starting or stopping a sandbox, including its network.
+/// Timeout for starting or stopping a sandbox, including the setup of its network.
 const SANDBOX_TIMEOUT: Duration = Duration::from_secs(240);
-/// Timeout of an image pull. Without it, a pull that hangs would block queued pulls.
+/// Timeout of an image pull, so that a pull that hangs does not block queued pulls forever.
 const PULL_TIMEOUT: Duration = Duration::from_secs(3600);
-/// Maximum size of a message. The largest messages are lists of all containers and outputs of probes. Upstream:
-/// `maxMsgSize`.
+/// Maximum size of a received gRPC message. The largest messages are lists of all containers and outputs of probes.
+/// Upstream: `maxMsgSize`.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Client of a CRI runtime. It reconnects when the runtime restarts.
@@ -32,6 +32,7 @@ const MESSAGE_BYTES_MAX: usize = 16 << 20;
 pub struct Cri {
     socket: PathBuf,
     channel: Channel,
+    /// Metrics of the calls.
     calls: RuntimeCalls,
 }
 
@@ -87,8 +88,8 @@ impl Cri {
         answered
     }
 
-    /// The configured sandbox image. Returns `None` if the runtime does not report the image. Only containerd reports
-    /// it.
+    /// The sandbox image that the runtime is configured with. Returns `None` if the runtime does not report it. Only
+    /// containerd does.
     pub async fn sandbox_image(&self) -> Result<Option<String>, RuntimeError> {
         let request = v1::StatusRequest { verbose: true };
         let mut runtime = self.runtime_service();
@@ -453,6 +454,7 @@ impl Runtime for Cri {
 }
 
 impl Cri {
+    /// Streams exits from CRI events.
     async fn watch_cri_exits(&self) -> Result<ExitStream, RuntimeError> {
         const OPERATION: &str = "watch CRI events";
         let events = self.runtime_service().get_container_events(v1::GetEventsRequest {}).await;
@@ -489,10 +491,12 @@ fn ceil_seconds(grace: Duration) -> i64 {
     i64::try_from(grace.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i64::MAX)
 }
 
+/// The image with this name, as CRI messages refer to it.
 fn image_spec(name: &str) -> v1::ImageSpec {
     v1::ImageSpec { image: name.to_owned(), ..Default::default() }
 }
 
+/// Converts a gRPC status. `tried` describes the operation.
 fn runtime_error(tried: &'static str, status: &tonic::Status) -> RuntimeError {
     let sort = match status.code() {
         Code::NotFound => RuntimeErrorKind::NotFound,
@@ -504,6 +508,7 @@ fn runtime_error(tried: &'static str, status: &tonic::Status) -> RuntimeError {
     RuntimeError { operation: tried, kind: sort, message: status.message().to_owned() }
 }
 
+/// The error for a response without the expected content. `tried` describes the operation.
 fn empty_response(tried: &'static str) -> RuntimeError {
     RuntimeError {
         operation: tried,

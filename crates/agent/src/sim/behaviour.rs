@@ -24,13 +24,21 @@ use std::time::Duration;
 use muster_api::time;
 use muster_engine::kubelet::pod::Role;
 
+/// Annotation of a node with the names of its faults.
 pub const FAULTS_ANNOTATION: &str = "sim.muster.dev/fail";
+/// Annotation with the time that containers take to start.
 const START_DELAY_ANNOTATION: &str = "sim.muster.dev/start-delay";
+/// Annotation with the time that containers take to stop.
 const STOP_DELAY_ANNOTATION: &str = "sim.muster.dev/stop-delay";
+/// Annotation with the time after which containers exit on their own.
 const EXIT_AFTER_ANNOTATION: &str = "sim.muster.dev/exit-after";
+/// Annotation with the exit code of containers that exit on their own.
 const EXIT_CODE_ANNOTATION: &str = "sim.muster.dev/exit-code";
+/// Annotation with the exit reason of containers that exit on their own.
 const EXIT_REASON_ANNOTATION: &str = "sim.muster.dev/exit-reason";
+/// Annotation that makes readiness probes fail.
 const NEVER_READY_ANNOTATION: &str = "sim.muster.dev/never-ready";
+/// Annotation that makes image pulls fail.
 const IMAGE_MISSING_ANNOTATION: &str = "sim.muster.dev/image-missing";
 
 /// Label with the name of the fleet that a node belongs to. One process simulates all nodes of a fleet.
@@ -87,6 +95,7 @@ impl NodeFault {
         Self::SlowStart,
     ];
 
+    /// The name of the fault in annotations and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::NotReady => "not-ready",
@@ -132,7 +141,9 @@ impl Default for ContainerTimings {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NodeBehaviour {
     faults: Vec<NodeFault>,
+    /// Time that containers on the node take to start. `None` means the default.
     start: Option<Duration>,
+    /// Time that containers on the node take to stop. `None` means the default.
     stop: Option<Duration>,
 }
 
@@ -160,17 +171,21 @@ impl NodeBehaviour {
         self.faults.contains(&fault)
     }
 
-    /// Rule: a node that is NotReady, silent or deleted starts and stops no containers. Other faults do not prevent
-    /// that.
+    /// Whether the node starts and stops containers.
+    ///
+    /// Rule: a node that is NotReady, silent or deleted starts and stops no containers. Other faults do not prevent it.
     pub(super) fn runs_containers(&self) -> bool {
         ![NodeFault::NotReady, NodeFault::Silent, NodeFault::Vanish].into_iter().any(|it| self.has_fault(it))
     }
 
-    /// Rule: a node that is silent or deleted makes no API calls. Other faults do not prevent API calls.
+    /// Whether the node makes API calls.
+    ///
+    /// Rule: a node that is silent or deleted makes no API calls. Other faults do not prevent them.
     pub(super) fn is_connected(&self) -> bool {
         ![NodeFault::Silent, NodeFault::Vanish].into_iter().any(|it| self.has_fault(it))
     }
 
+    /// Start and stop times of containers on the node.
     pub(super) fn timings(&self, default_timings: ContainerTimings) -> ContainerTimings {
         let slow = self.has_fault(NodeFault::SlowStart).then_some(SLOW_START_DELAY);
         ContainerTimings {
@@ -190,6 +205,7 @@ pub(super) enum StopBehaviour {
 /// When and how a container exits on its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ExitBehaviour {
+    /// Time from the start of the container until its exit.
     pub(super) after: Duration,
     pub(super) code: i32,
     pub(super) reason: Box<str>,
@@ -198,8 +214,11 @@ pub(super) struct ExitBehaviour {
 /// Behaviour of a container, from the pod's annotations and the image name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ContainerBehaviour {
+    /// Time that the container takes to start. `None` means the default of the node.
     pub(super) start: Option<Duration>,
+    /// Time that the container takes to stop. `None` means the default of the node.
     pub(super) stop: Option<StopBehaviour>,
+    /// How the container exits on its own, if an annotation or the image name says so.
     pub(super) exit: Option<ExitBehaviour>,
     pub(super) never_ready: bool,
     pub(super) image_missing: bool,
@@ -243,7 +262,7 @@ impl ContainerBehaviour {
         }
     }
 
-    /// The behaviour of one container, from the pod's annotations and from words in the container's image name.
+    /// The behaviour of one container: the behaviour of the pod, changed by words in the container's image name.
     pub(super) fn for_container(&self, role: Role, image: &str) -> Self {
         let own = match role {
             Role::Main => self.clone(),
@@ -255,12 +274,13 @@ impl ContainerBehaviour {
         own.with_behaviour_of_image(image)
     }
 
-    /// How the container exits on its own. By default an init container completes, and other containers keep running.
+    /// How the container exits on its own. By default, an init container completes, and other containers keep running.
     pub(super) fn exit_behaviour(self, role: Role, timings: ContainerTimings) -> Option<ExitBehaviour> {
         let complete = || ExitBehaviour { after: timings.start, code: 0, reason: exit_reason(0).into() };
         self.exit.or_else(|| (role == Role::Init).then(complete))
     }
 
+    /// Adds the effects of the words in the image name, see [`IMAGE_NAME_BEHAVIOURS`].
     fn with_behaviour_of_image(mut self, image: &str) -> Self {
         let has = |word: &str| image.contains(word);
         let exit = |code, reason: &str| ExitBehaviour { after: CRASH_DELAY, code, reason: reason.into() };
@@ -287,12 +307,14 @@ pub(super) fn exit_reason(code: i32) -> &'static str {
     if code == 0 { "Completed" } else { "Error" }
 }
 
+/// Parses annotations, and passes the errors of invalid annotations to `on_invalid`.
 struct AnnotationReader<'a> {
     annotations: &'a BTreeMap<String, String>,
     on_invalid: &'a mut dyn FnMut(String),
 }
 
 impl AnnotationReader<'_> {
+    /// The parsed value of an annotation. `None` if it is absent or invalid.
     fn parse_annotation<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
         let text = self.annotations.get(key)?;
         parse(text).map_err(|error| (self.on_invalid)(format!("{key}: {error}"))).ok()

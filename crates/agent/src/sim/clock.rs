@@ -13,6 +13,7 @@ const CLOCK_STEP_MIN: SignedDuration = SignedDuration::from_secs(1);
 /// The wall clock. Changes of the wall clock are detected by comparison with the monotonic clock.
 #[derive(Clone)]
 pub(super) struct FleetClock {
+    /// Reads the wall clock.
     wall: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     /// Wall clock and monotonic clock at the last reading.
     read: (Timestamp, Instant),

@@ -27,10 +27,11 @@ use super::pod::{PodCall, SimulatedHost, SimulatedPod};
 use super::wire;
 use crate::error_chain::format_error_chain;
 
-/// Interval of heartbeats. Like the kubelet, a node may miss four heartbeats before its lease expires.
+/// Interval of node heartbeats. As with the kubelet, the Lease of a node expires after four missed heartbeats.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
+/// `leaseDurationSeconds` of node Leases.
 const LEASE_DURATION_S: u64 = 40;
-/// Interval of node status reports while the status does not change.
+/// Interval at which a node reports its status while the status does not change.
 const REPORT_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Delay before the retry of a call that failed temporarily, for example because the connection was lost.
@@ -52,7 +53,9 @@ pub struct FleetOptions {
     pub fleet: String,
     /// Minimum number of nodes, named `PREFIX-1`, `PREFIX-2`, …
     pub count: u16,
+    /// Prefix of the node names.
     pub prefix: String,
+    /// Default start and stop times of containers.
     pub timings: ContainerTimings,
     /// Number of zones over which the nodes are spread. With 0, nodes have no zone.
     pub zones: u16,
@@ -116,6 +119,7 @@ impl Fleet {
 }
 
 impl FleetOptions {
+    /// The node with this number, in a zone that follows from the number.
     fn new_node(&self, name: String, number: u16) -> NewNode {
         let zone = (self.zones != 0)
             .then(|| (LABEL_TOPOLOGY_ZONE.to_owned(), format!("zone-{}", (number - 1) % self.zones + 1)));
@@ -129,12 +133,13 @@ impl FleetOptions {
     }
 }
 
-/// Registers an additional node, which the process of the node's fleet then simulates.
-pub async fn add_node(client: &Client, new: &NewNode) -> kube::Result<()> {
+/// Creates the Node object of one more simulated node, in the fleet that [`NewNode::fleet`] names. The process that
+/// runs this fleet then simulates the node.
+pub async fn register_node(client: &Client, new: &NewNode) -> kube::Result<()> {
     send_request(client, create_node_request(new, Timestamp::now())).await.map(drop)
 }
 
-/// Node numbers that no fleet uses, in ascending order.
+/// The node numbers that no node of any fleet uses, in ascending order.
 pub async fn free_node_numbers(client: &Client) -> kube::Result<impl Iterator<Item = u16>> {
     let nodes: Api<wire::Node> = Api::all(client.clone());
     let nodes = nodes.list(&ListParams::default().labels(FLEET_LABEL)).await?;
@@ -151,12 +156,13 @@ pub async fn remove_fleet(client: &Client, fleet: &str) -> kube::Result<()> {
     send_all(client, calls).await
 }
 
+/// The nodes with the label of this fleet.
 async fn list_nodes(client: &Client, fleet: &str) -> kube::Result<Vec<wire::Node>> {
     let nodes: Api<wire::Node> = Api::all(client.clone());
     Ok(nodes.list(&ListParams::default().labels(&format!("{FLEET_LABEL}={fleet}"))).await?.items)
 }
 
-/// Sends requests concurrently and stops when a request fails.
+/// Sends requests concurrently. Stops and returns the error when a request fails.
 async fn send_all(client: &Client, calls: Vec<Request<Vec<u8>>>) -> kube::Result<()> {
     let mut in_flight = JoinSet::new();
     for call in calls {
@@ -189,6 +195,7 @@ fn create_node_request(new: &NewNode, now: Timestamp) -> Request<Vec<u8>> {
     api_request(Method::POST, NODES_PATH.to_owned(), JSON_MEDIA_TYPE, &new.to_object(now))
 }
 
+/// The request that patches the status of a node.
 fn status_request(node: &str, status: &Value) -> Request<Vec<u8>> {
     api_request(
         Method::PATCH,
@@ -203,16 +210,20 @@ pub(super) struct FleetRunner {
     client: Client,
     options: FleetOptions,
     clock: FleetClock,
+    /// The nodes of the fleet, by name.
     nodes: HashMap<Arc<str>, SimulatedNode>,
+    /// The pods on nodes of the fleet, by UID.
     pods: HashMap<Arc<str>, SimulatedPodEntry>,
-    /// Timers in chronological order, at most one for each subject.
-    timers: BTreeSet<(Timestamp, TimerSubject)>,
+    /// Timers in chronological order, at most one for each key.
+    timers: BTreeSet<(Timestamp, TimerKey)>,
     /// Queue of heartbeats and node status reports. Calls are taken alternately from this queue and from `call_queue`,
     /// so that neither starves on a slow server.
     heartbeat_queue: VecDeque<QueuedCall>,
     /// Queue of all other calls.
     call_queue: VecDeque<QueuedCall>,
+    /// Whether the next call is taken from `heartbeat_queue`.
     is_heartbeat_turn: bool,
+    /// API calls in flight.
     calls: JoinSet<CompletedCall>,
     /// Names of the nodes that a list in progress has returned so far.
     listed_nodes: HashSet<Arc<str>>,
@@ -223,19 +234,25 @@ pub(super) struct FleetRunner {
 /// A node of the fleet.
 struct SimulatedNode {
     uid: Box<str>,
+    /// Number of the node, from which its addresses are derived.
     number: u16,
     behaviour: NodeBehaviour,
+    /// The node's conditions on the API server.
     conditions: Vec<wire::WireCondition>,
+    /// Whether the node's Lease was created.
     has_lease: bool,
-    /// Time at which the last status report was sent.
+    /// Time at which the node's status was last reported.
     reported: Option<Timestamp>,
+    /// UIDs of the node's pods.
     pods: BTreeSet<Arc<str>>,
+    /// Pod addresses of the node.
     addresses: PodAddressPool,
-    /// Due times of the heartbeat timer and of the report timer.
+    /// Due times of the heartbeat timer ([`HEARTBEAT_TIMER`]) and of the report timer ([`REPORT_TIMER`]).
     timers: [Option<Timestamp>; 2],
 }
 
 impl SimulatedNode {
+    /// Address and container timings of the node.
     fn simulated_host(&self, default_timings: ContainerTimings) -> SimulatedHost {
         SimulatedHost {
             address: node::host_address(self.number),
@@ -249,12 +266,13 @@ struct SimulatedPodEntry {
     pod: SimulatedPod,
     /// Whether an API call for the pod is in flight. The pod is stepped again when the call completes.
     is_call_in_flight: bool,
+    /// Time of the pod's next step.
     timer: Option<Timestamp>,
 }
 
-/// The kind of a timer, with the UID of its pod or the name of its node.
+/// What a timer is for, with the UID of the pod or the name of the node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum TimerSubject {
+enum TimerKey {
     /// The next step of a pod.
     Pod(Arc<str>),
     /// The next heartbeat of a node.
@@ -263,23 +281,26 @@ enum TimerSubject {
     Report(Arc<str>),
 }
 
-/// A queued API call and its subject.
+/// A queued API call.
 struct QueuedCall {
-    subject: CallSubject,
+    key: CallKey,
     request: Request<Vec<u8>>,
 }
 
-/// The kind of an API call, with the UID of its pod or the name of its node.
+/// What an API call is for, with the UID of the pod or the name of the node.
 #[derive(Debug, Clone)]
-enum CallSubject {
+enum CallKey {
     /// Report the status of a pod, or delete the pod.
     Pod(Arc<str>),
+    /// Renew the Lease of a node.
     LeaseRenewal(Arc<str>),
+    /// Create the Lease of a node.
     LeaseCreation(Arc<str>),
     /// Report the status of a node.
     NodeReport(Arc<str>),
-    /// Assign a number and addresses to a node that another client created.
+    /// Set the pod CIDR and addresses of a node that another client created.
     NodeAdoption(Arc<str>),
+    /// Delete the Node object of a node with the fault `vanish`.
     NodeDeletion(Arc<str>),
     /// List the pods of a node.
     PodList(Arc<str>),
@@ -287,7 +308,7 @@ enum CallSubject {
 
 /// A completed API call.
 struct CompletedCall {
-    subject: CallSubject,
+    key: CallKey,
     result: kube::Result<CallResponse>,
 }
 
@@ -295,6 +316,7 @@ struct CompletedCall {
 enum CallResponse {
     /// The resourceVersion of the written object.
     Written(u64),
+    /// The listed pods of a node.
     Pods(Vec<wire::Pod>),
 }
 
@@ -316,6 +338,7 @@ impl FleetRunner {
         }
     }
 
+    /// Runs the watches, timers and calls of the fleet. Never returns.
     pub(super) async fn run(&mut self) {
         let fleet = format!("{FLEET_LABEL}={}", self.options.fleet);
         let nodes = Api::<wire::Node>::all(self.client.clone());
@@ -369,29 +392,31 @@ impl FleetRunner {
         }
     }
 
+    /// Starts queued calls, at most [`CONCURRENT_CALLS_MAX`] at a time.
     fn start_calls(&mut self) {
         while self.calls.len() < CONCURRENT_CALLS_MAX {
             let Some(task) = self.next_call() else { return };
             let client = self.client.clone();
             self.calls.spawn(async move {
-                let QueuedCall { subject, request } = task;
-                let result = match subject {
-                    CallSubject::PodList(_) => {
+                let QueuedCall { key, request } = task;
+                let result = match key {
+                    CallKey::PodList(_) => {
                         let list: kube::Result<kube::core::ObjectList<wire::Pod>> =
                             client.request(request).await;
                         list.map(|it| CallResponse::Pods(it.items))
                     }
                     // The response to a delete is the object or a Status.
-                    CallSubject::NodeDeletion(_) => {
+                    CallKey::NodeDeletion(_) => {
                         client.request::<IgnoredAny>(request).await.map(|_| CallResponse::Written(0))
                     }
                     _ => send_request(&client, request).await.map(CallResponse::Written),
                 };
-                CompletedCall { subject, result }
+                CompletedCall { key, result }
             });
         }
     }
 
+    /// Takes the next call, alternately from the two queues.
     fn next_call(&mut self) -> Option<QueuedCall> {
         self.is_heartbeat_turn = !self.is_heartbeat_turn;
         let (mut one, mut other) = (&mut self.heartbeat_queue, &mut self.call_queue);
@@ -414,11 +439,13 @@ impl FleetRunner {
         now
     }
 
+    /// Shifts all timers by a change of the wall clock.
+    ///
     /// Rule: a change of the wall clock neither delays nor advances heartbeats, reports or pods, because waits follow
     /// the monotonic clock.
     fn shift_timers(&mut self, by: SignedDuration) {
         let timers = std::mem::take(&mut self.timers);
-        self.timers = timers.into_iter().map(|(at, subject)| (shift_timestamp(at, by), subject)).collect();
+        self.timers = timers.into_iter().map(|(at, key)| (shift_timestamp(at, by), key)).collect();
         for node in self.nodes.values_mut() {
             let times = node.timers.iter_mut().chain([&mut node.reported]);
             times.flatten().for_each(|it| *it = shift_timestamp(*it, by));
@@ -429,20 +456,21 @@ impl FleetRunner {
         }
     }
 
+    /// Handles all timers that are due.
     fn fire_timers(&mut self) {
         let now = self.now();
         while let Some((at, _)) = self.timers.first()
             && *at <= now
-            && let Some((_, subject)) = self.timers.pop_first()
+            && let Some((_, key)) = self.timers.pop_first()
         {
-            match subject {
-                TimerSubject::Pod(uid) => {
+            match key {
+                TimerKey::Pod(uid) => {
                     if let Some(entry) = self.pods.get_mut(&uid) {
                         entry.timer = None;
                     }
                     self.step_pod(&uid, now);
                 }
-                TimerSubject::Heartbeat(name) => {
+                TimerKey::Heartbeat(name) => {
                     if let Some(node) = self.nodes.get_mut(&name) {
                         node.timers[HEARTBEAT_TIMER] = None;
                         if node.behaviour.is_connected() {
@@ -456,7 +484,7 @@ impl FleetRunner {
                         }
                     }
                 }
-                TimerSubject::Report(name) => {
+                TimerKey::Report(name) => {
                     if let Some(node) = self.nodes.get_mut(&name) {
                         node.timers[REPORT_TIMER] = None;
                         self.report_node(&name, now);
@@ -466,17 +494,20 @@ impl FleetRunner {
         }
     }
 
+    /// Sets a timer of a node. `which` is [`HEARTBEAT_TIMER`] or [`REPORT_TIMER`].
     fn set_node_timer(&mut self, name: &Arc<str>, which: usize, at: Timestamp) {
         let Some(node) = self.nodes.get_mut(name) else { return };
-        let subject = |it: Arc<str>| {
-            if which == HEARTBEAT_TIMER { TimerSubject::Heartbeat(it) } else { TimerSubject::Report(it) }
+        let key = |it: Arc<str>| {
+            if which == HEARTBEAT_TIMER { TimerKey::Heartbeat(it) } else { TimerKey::Report(it) }
         };
         if let Some(before) = node.timers[which].replace(at) {
-            self.timers.remove(&(before, subject(name.clone())));
+            self.timers.remove(&(before, key(name.clone())));
         }
-        self.timers.insert((at, subject(name.clone())));
+        self.timers.insert((at, key(name.clone())));
     }
 
+    /// Handles an event of the node watch. `is_late` is whether the pods were already listed, so that the pods of a new
+    /// node must be listed separately.
     fn handle_node_event(&mut self, event: watcher::Event<wire::Node>, is_late: bool) {
         match event {
             watcher::Event::Init => self.listed_nodes.clear(),
@@ -494,6 +525,8 @@ impl FleetRunner {
         }
     }
 
+    /// Adds a node to the fleet, or applies its changes. `is_late` is whether the pods were already listed, so that the
+    /// pods of a new node must be listed separately.
     fn apply_node(&mut self, object: &wire::Node, is_late: bool) {
         let now = self.now();
         let name: Arc<str> = object.name_any().into();
@@ -560,10 +593,11 @@ impl FleetRunner {
         });
         let request =
             api_request(Method::PATCH, format!("{NODES_PATH}/{name}"), MERGE_PATCH_MEDIA_TYPE, &patch);
-        self.call_queue.push_back(QueuedCall { subject: CallSubject::NodeAdoption(name.clone()), request });
+        self.call_queue.push_back(QueuedCall { key: CallKey::NodeAdoption(name.clone()), request });
         number
     }
 
+    /// Applies the behaviour of a new node, unless it is the default.
     fn apply_initial_behaviour(&mut self, name: &Arc<str>, now: Timestamp) {
         if self.nodes.get(name).is_some_and(|it| it.behaviour != NodeBehaviour::default()) {
             self.apply_behaviour(name, now);
@@ -576,8 +610,7 @@ impl FleetRunner {
         if node.behaviour.has_fault(NodeFault::Vanish) {
             let request =
                 api_request(Method::DELETE, format!("{NODES_PATH}/{name}"), JSON_MEDIA_TYPE, &json!({}));
-            self.call_queue
-                .push_back(QueuedCall { subject: CallSubject::NodeDeletion(name.clone()), request });
+            self.call_queue.push_back(QueuedCall { key: CallKey::NodeDeletion(name.clone()), request });
             return;
         }
         if node.behaviour.is_connected() {
@@ -603,25 +636,26 @@ impl FleetRunner {
             node.reported = Some(now);
             let status = node::node_status(name, node.number, &node.behaviour, &node.conditions, now);
             let request = status_request(name, &status);
-            self.heartbeat_queue
-                .push_back(QueuedCall { subject: CallSubject::NodeReport(name.clone()), request });
+            self.heartbeat_queue.push_back(QueuedCall { key: CallKey::NodeReport(name.clone()), request });
         }
         self.set_node_timer(name, REPORT_TIMER, add_duration(now, REPORT_INTERVAL));
     }
 
+    /// Removes a node and its pods from the simulation.
     fn remove_node(&mut self, name: &str) {
         let Some((name, node)) = self.nodes.remove_entry(name) else { return };
         for uid in node.pods {
             self.remove_pod_entry(&uid);
         }
         let [heartbeat, report] = node.timers;
-        let heartbeat = heartbeat.map(|at| (at, TimerSubject::Heartbeat(name.clone())));
-        let report = report.map(|at| (at, TimerSubject::Report(name.clone())));
+        let heartbeat = heartbeat.map(|at| (at, TimerKey::Heartbeat(name.clone())));
+        let report = report.map(|at| (at, TimerKey::Report(name.clone())));
         heartbeat.into_iter().chain(report).for_each(|it| {
             self.timers.remove(&it);
         });
     }
 
+    /// Handles an event of the pod watch.
     fn handle_pod_event(&mut self, event: watcher::Event<wire::Pod>) {
         match event {
             watcher::Event::Init => self.listed_pods.clear(),
@@ -639,6 +673,7 @@ impl FleetRunner {
         }
     }
 
+    /// Adds a pod to its node, or applies its changes.
     fn apply_pod(&mut self, object: wire::Pod) {
         let now = self.now();
         let uid: Arc<str> = match object.metadata.uid.as_deref() {
@@ -667,6 +702,7 @@ impl FleetRunner {
         self.step_pod(&uid, now);
     }
 
+    /// Steps a pod, queues the resulting API call, and sets the timer of the next step.
     fn step_pod(&mut self, uid: &Arc<str>, now: Timestamp) {
         let Some(entry) = self.pods.get_mut(uid) else { return };
         let Some(node) = self.nodes.get(&entry.pod.node) else { return };
@@ -675,19 +711,20 @@ impl FleetRunner {
         }
         let step = entry.pod.step(node.simulated_host(self.options.timings), now);
         if let Some(before) = entry.timer.take() {
-            self.timers.remove(&(before, TimerSubject::Pod(uid.clone())));
+            self.timers.remove(&(before, TimerKey::Pod(uid.clone())));
         }
         if let Some(at) = step.wake_at {
             entry.timer = Some(at);
-            self.timers.insert((at, TimerSubject::Pod(uid.clone())));
+            self.timers.insert((at, TimerKey::Pod(uid.clone())));
         }
         if let Some(call) = step.call {
             entry.is_call_in_flight = true;
             let request = pod_call_request(&entry.pod, call);
-            self.call_queue.push_back(QueuedCall { subject: CallSubject::Pod(uid.clone()), request });
+            self.call_queue.push_back(QueuedCall { key: CallKey::Pod(uid.clone()), request });
         }
     }
 
+    /// Removes a deleted pod and releases its address.
     fn remove_pod(&mut self, uid: &str) {
         let Some(entry) = self.remove_pod_entry(uid) else { return };
         if let Some(node) = self.nodes.get_mut(&entry.pod.node) {
@@ -696,16 +733,17 @@ impl FleetRunner {
         }
     }
 
+    /// Removes a pod and its timer, and returns the pod.
     fn remove_pod_entry(&mut self, uid: &str) -> Option<SimulatedPodEntry> {
         let entry = self.pods.remove(uid)?;
         if let Some(at) = entry.timer {
-            self.timers.remove(&(at, TimerSubject::Pod(entry.pod.uid.clone())));
+            self.timers.remove(&(at, TimerKey::Pod(entry.pod.uid.clone())));
         }
         Some(entry)
     }
 
-    /// Starts the renewal of a lease that was created. Nodes renew their leases at different offsets within the
-    /// interval.
+    /// Starts the periodic renewal of a Lease that was created. Nodes renew their Leases at different offsets within
+    /// [`HEARTBEAT_INTERVAL`].
     fn start_lease_renewal(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.has_lease = true;
@@ -713,19 +751,20 @@ impl FleetRunner {
         self.set_node_timer(name, HEARTBEAT_TIMER, due);
     }
 
+    /// Handles the response to an API call, or its failure.
     fn handle_call_completion(&mut self, done: CompletedCall) {
         let now = self.now();
-        let CompletedCall { subject, result } = done;
+        let CompletedCall { key, result } = done;
         let failed = match &result {
             Ok(_) => None,
             Err(kube::Error::Api(refused)) if refused.code < 500 && refused.code != 429 => Some(refused.code),
             Err(_) => Some(0),
         };
-        match (&subject, result) {
-            (CallSubject::PodList(_), Ok(CallResponse::Pods(pods))) => {
+        match (&key, result) {
+            (CallKey::PodList(_), Ok(CallResponse::Pods(pods))) => {
                 pods.into_iter().for_each(|it| self.apply_pod(it))
             }
-            (CallSubject::Pod(uid), Ok(CallResponse::Written(version))) => {
+            (CallKey::Pod(uid), Ok(CallResponse::Written(version))) => {
                 if let Some(entry) = self.pods.get_mut(uid)
                     && let Some(node) = self.nodes.get(&entry.pod.node)
                 {
@@ -734,28 +773,28 @@ impl FleetRunner {
                 }
                 self.step_pod(uid, now);
             }
-            (CallSubject::LeaseCreation(name), Ok(_)) => self.start_lease_renewal(name, now),
-            (CallSubject::LeaseRenewal(name), Ok(_)) => {
+            (CallKey::LeaseCreation(name), Ok(_)) => self.start_lease_renewal(name, now),
+            (CallKey::LeaseRenewal(name), Ok(_)) => {
                 self.set_node_timer(name, HEARTBEAT_TIMER, add_duration(now, HEARTBEAT_INTERVAL))
             }
             (_, Ok(_)) => {}
-            (_, Err(error)) => self.handle_call_failure(subject, failed.unwrap_or_default(), &error, now),
+            (_, Err(error)) => self.handle_call_failure(key, failed.unwrap_or_default(), &error, now),
         }
     }
 
-    /// Handles a failed call. `code` is the HTTP status code, or 0 for a temporary failure.
-    fn handle_call_failure(&mut self, subject: CallSubject, code: u16, error: &kube::Error, now: Timestamp) {
+    /// Handles a failed API call. `code` is the HTTP status code, or 0 for a temporary failure.
+    fn handle_call_failure(&mut self, key: CallKey, code: u16, error: &kube::Error, now: Timestamp) {
         let error = format_error_chain(error);
-        match (subject, code) {
+        match (key, code) {
             // The object is gone or was replaced; the watch will show it.
             (
-                CallSubject::Pod(_)
-                | CallSubject::NodeReport(_)
-                | CallSubject::NodeDeletion(_)
-                | CallSubject::NodeAdoption(_),
+                CallKey::Pod(_)
+                | CallKey::NodeReport(_)
+                | CallKey::NodeDeletion(_)
+                | CallKey::NodeAdoption(_),
                 404 | 409,
             ) => {}
-            (CallSubject::Pod(uid), code) => {
+            (CallKey::Pod(uid), code) => {
                 tracing::warn!(uid = &*uid, %error, "cannot write the status of a pod, retrying");
                 let Some(entry) = self.pods.get_mut(&uid) else { return };
                 let Some(node) = self.nodes.get(&entry.pod.node) else { return };
@@ -764,31 +803,31 @@ impl FleetRunner {
                 let wait = if code == 0 { RETRY_DELAY } else { REPORT_INTERVAL };
                 let at = add_duration(now, wait);
                 if let Some(before) = entry.timer.replace(at) {
-                    self.timers.remove(&(before, TimerSubject::Pod(uid.clone())));
+                    self.timers.remove(&(before, TimerKey::Pod(uid.clone())));
                 }
-                self.timers.insert((at, TimerSubject::Pod(uid)));
+                self.timers.insert((at, TimerKey::Pod(uid)));
             }
             // The lease of an earlier process exists.
-            (CallSubject::LeaseCreation(name), 409) => self.start_lease_renewal(&name, now),
-            (CallSubject::LeaseRenewal(name), 404) => {
+            (CallKey::LeaseCreation(name), 409) => self.start_lease_renewal(&name, now),
+            (CallKey::LeaseRenewal(name), 404) => {
                 if let Some(node) = self.nodes.get_mut(&name) {
                     node.has_lease = false;
                 }
                 self.set_node_timer(&name, HEARTBEAT_TIMER, now);
             }
-            (CallSubject::LeaseRenewal(name) | CallSubject::LeaseCreation(name), _) => {
+            (CallKey::LeaseRenewal(name) | CallKey::LeaseCreation(name), _) => {
                 tracing::warn!(node = &*name, %error, "a heartbeat failed, retrying");
                 self.set_node_timer(&name, HEARTBEAT_TIMER, add_duration(now, RETRY_DELAY));
             }
-            (CallSubject::NodeReport(name), _) => {
+            (CallKey::NodeReport(name), _) => {
                 tracing::warn!(node = &*name, %error, "cannot write the status of a node, retrying");
                 self.set_node_timer(&name, REPORT_TIMER, add_duration(now, RETRY_DELAY));
             }
-            (CallSubject::PodList(name), _) => {
+            (CallKey::PodList(name), _) => {
                 tracing::warn!(node = &*name, %error, "cannot list the pods of a node, retrying");
                 self.call_queue.push_back(pod_list_call(&name));
             }
-            (CallSubject::NodeDeletion(name) | CallSubject::NodeAdoption(name), _) => {
+            (CallKey::NodeDeletion(name) | CallKey::NodeAdoption(name), _) => {
                 tracing::warn!(node = &*name, %error, "cannot update or delete a node");
             }
         }
@@ -800,19 +839,20 @@ const HEARTBEAT_TIMER: usize = 0;
 /// Index of the report timer in `SimulatedNode::timers`.
 const REPORT_TIMER: usize = 1;
 
-/// Offset of a node within an interval, from 0 to 1. Multiples of the golden ratio are evenly spread for any number of
-/// nodes.
+/// Offset within an interval, from 0 to 1, of the node with this number. The offsets are multiples of the golden ratio,
+/// which are evenly spread for any number of nodes.
 fn interval_offset(number: u16) -> f64 {
     (f64::from(number) * 0.618_033_988_749_895).fract()
 }
 
+/// The call that creates or renews the Lease of a node.
 fn heartbeat_call(name: &Arc<str>, node: &SimulatedNode, now: Timestamp) -> QueuedCall {
     let at = now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
     if node.has_lease {
         let patch = json!({"spec": {"renewTime": at}});
         let request =
             api_request(Method::PATCH, format!("{LEASES_PATH}/{name}"), MERGE_PATCH_MEDIA_TYPE, &patch);
-        return QueuedCall { subject: CallSubject::LeaseRenewal(name.clone()), request };
+        return QueuedCall { key: CallKey::LeaseRenewal(name.clone()), request };
     }
     // The lease is garbage collected with its node.
     let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.uid});
@@ -823,7 +863,7 @@ fn heartbeat_call(name: &Arc<str>, node: &SimulatedNode, now: Timestamp) -> Queu
         "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": at},
     });
     let request = api_request(Method::POST, LEASES_PATH.to_owned(), JSON_MEDIA_TYPE, &lease);
-    QueuedCall { subject: CallSubject::LeaseCreation(name.clone()), request }
+    QueuedCall { key: CallKey::LeaseCreation(name.clone()), request }
 }
 
 /// Adds a duration to a timestamp. The sum saturates at the maximum timestamp.
@@ -832,12 +872,14 @@ fn add_duration(at: Timestamp, span: Duration) -> Timestamp {
     at.checked_add(span).unwrap_or(Timestamp::MAX)
 }
 
+/// The call that lists the pods of a node.
 fn pod_list_call(node: &Arc<str>) -> QueuedCall {
     let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}");
     let request = Request::get(path).body(Vec::new()).expect("node names are valid in a path");
-    QueuedCall { subject: CallSubject::PodList(node.clone()), request }
+    QueuedCall { key: CallKey::PodList(node.clone()), request }
 }
 
+/// The request of a call that a pod needs.
 fn pod_call_request(pod: &SimulatedPod, call: PodCall) -> Request<Vec<u8>> {
     let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
     match call {

@@ -12,7 +12,9 @@ mod clock;
 mod fleet;
 mod node;
 mod pod;
+/// The fake container runtime.
 mod runtime;
+/// Decoding of watch events.
 mod wire;
 
 #[cfg(test)]
@@ -23,5 +25,5 @@ mod tests;
 pub use behaviour::{
     ContainerTimings, FAULTS_ANNOTATION, FLEET_LABEL, IMAGE_NAME_BEHAVIOURS, NodeFault, parse_duration,
 };
-pub use fleet::{Fleet, FleetOptions, add_node, free_node_numbers, remove_fleet};
+pub use fleet::{Fleet, FleetOptions, free_node_numbers, register_node, remove_fleet};
 pub use node::{NODES_MAX, NewNode};

@@ -15,8 +15,8 @@ use super::behaviour::{FLEET_LABEL, NodeBehaviour, NodeFault};
 use super::wire;
 use crate::architecture;
 
-/// Maximum number of simulated nodes. Two bytes of an address identify a node, and some ranges are used for other
-/// purposes.
+/// Maximum number of simulated nodes. Two bytes of an address identify a node, and some address ranges are used for
+/// other purposes.
 pub const NODES_MAX: u16 = 40_000;
 
 /// A node to register.
@@ -25,6 +25,7 @@ pub struct NewNode {
     pub name: String,
     /// Number of the node, from which its addresses are derived.
     pub number: u16,
+    /// Name of the fleet that the node belongs to.
     pub fleet: String,
     /// Labels in addition to those that the kubelet sets.
     pub labels: BTreeMap<String, String>,
@@ -56,7 +57,7 @@ impl NewNode {
     }
 }
 
-/// The number of a node, from its pod CIDR.
+/// The number of a node, from its pod CIDR. Returns `None` if the pod CIDR is not one of a simulated node.
 pub(super) fn node_number(node: &wire::Node) -> Option<u16> {
     let (range, _) = node.spec.pod_cidr.as_deref()?.split_once('/')?;
     let range: Ipv4Addr = range.parse().ok()?;
@@ -69,6 +70,7 @@ pub(super) fn node_number(node: &wire::Node) -> Option<u16> {
 #[derive(Debug)]
 pub(super) struct PodAddressPool {
     number: u16,
+    /// One bit for each address, set if the address is allocated.
     allocated: [u128; 2],
 }
 
@@ -91,6 +93,7 @@ impl PodAddressPool {
         requested.unwrap_or_else(|| pod_address(self.number, last))
     }
 
+    /// Makes an address free again.
     pub(super) fn release_address(&mut self, address: Option<Ipv4Addr>) {
         if let Some([.., last @ 1..=254]) = address.map(|it| it.octets()) {
             self.allocated[usize::from(last >> 7)] &= !(1 << (last & 127));
@@ -98,12 +101,14 @@ impl PodAddressPool {
     }
 }
 
+/// The InternalIP of the node with this number.
 pub(super) fn host_address(number: u16) -> Ipv4Addr {
     let [high, low] = number.to_be_bytes();
     Ipv4Addr::new(10, 200, high, low)
 }
 
-/// The complete Node status as a strategic merge patch. Conditions that other clients set are kept.
+/// The complete status of a node as a strategic merge patch. `shown` are the node's conditions on the API server.
+/// Conditions that other clients set are kept.
 pub(super) fn node_status(
     name: &str,
     number: u16,
@@ -148,11 +153,12 @@ pub(super) fn node_status(
     })
 }
 
+/// Formats a timestamp with whole seconds, as Kubernetes does.
 pub(super) fn format_seconds(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The `number`-th address of a node's pod CIDR.
+/// The address with this number in the pod CIDR of the node with the number `node`.
 pub(super) fn pod_address(node: u16, number: u8) -> Ipv4Addr {
     let [high, low] = node.to_be_bytes();
     // 10.96.0.0/16 is the range of Services.
@@ -160,7 +166,7 @@ pub(super) fn pod_address(node: u16, number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, high, low, number)
 }
 
-/// Whether the conditions in the API server, `shown`, are the node's current conditions.
+/// Whether the node's conditions on the API server, `shown`, are those that follow from its behaviour.
 pub(super) fn is_status_current(behaviour: &NodeBehaviour, shown: &[wire::WireCondition]) -> bool {
     let current = current_conditions(behaviour, shown);
     current
@@ -170,6 +176,7 @@ pub(super) fn is_status_current(behaviour: &NodeBehaviour, shown: &[wire::WireCo
 
 /// A condition of a simulated node.
 struct SimulatedCondition {
+    /// Type of the condition.
     kind: &'static str,
     is_true: bool,
     reason: &'static str,
@@ -182,6 +189,8 @@ impl SimulatedCondition {
     }
 }
 
+/// The conditions that follow from the behaviour. `shown` are the conditions on the API server, which decide whether
+/// NetworkUnavailable is included.
 fn current_conditions(behaviour: &NodeBehaviour, shown: &[wire::WireCondition]) -> Vec<SimulatedCondition> {
     let condition =
         |kind, holds, reason, message| SimulatedCondition { kind, is_true: holds, reason, message };

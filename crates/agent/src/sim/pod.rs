@@ -27,8 +27,10 @@ pub(super) struct SimulatedPod {
     pub(super) namespace: Box<str>,
     pub(super) name: Box<str>,
     pub(super) uid: Arc<str>,
+    /// Name of the pod's node.
     pub(super) node: Arc<str>,
     pub(super) on_host_network: bool,
+    /// The pod's IP address, if one is allocated.
     pub(super) address: Option<Ipv4Addr>,
     behaviour: ContainerBehaviour,
     runtime: FakeRuntime,
@@ -40,7 +42,7 @@ pub(super) struct SimulatedPod {
     last_change: ChangeMarker,
 }
 
-/// Metadata that changes when another client changes the spec or deletes the pod.
+/// Metadata of a pod that changes when another client changes its spec or deletes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ChangeMarker {
     generation: Option<i64>,
@@ -66,13 +68,14 @@ struct ActivePod {
     object: Arc<Object>,
     /// Actions in progress, with the time at which each completes. `None` means that the action never completes.
     in_flight: Vec<(Option<Time>, Action)>,
-    /// Probes that have passed, by container ID. They are not run again.
+    /// Probes that have passed, by container ID. A passed probe is not run again.
     passed: BTreeSet<(Text, ProbeKind)>,
     /// The status report or deletion that is in flight.
     call_in_flight: Option<Action>,
     /// The last watch event that arrived while a call was in flight.
     deferred_event: Option<wire::Pod>,
-    /// Total change of the wall clock since the pod became active. The pod's own time does not include this change.
+    /// Total change of the wall clock since the pod became active. The pod's own time is the wall-clock time without
+    /// this change.
     skew: SignedDuration,
 }
 
@@ -100,7 +103,8 @@ pub(super) enum PodCall {
 }
 
 impl SimulatedPod {
-    /// Restores the pod from its status, because the containers of a restarted node are still running.
+    /// A pod from its first watch event. Its containers are restored from its status, because the containers of a
+    /// restarted node are still running. Returns `None` if the pod cannot be parsed.
     pub(super) fn new(
         event: &wire::Pod,
         host: SimulatedHost,
@@ -159,6 +163,7 @@ impl SimulatedPod {
         }
     }
 
+    /// Passes a changed pod to its state machine, which is created if the pod was idle.
     fn apply_object(&mut self, mut object: Object, host: SimulatedHost, now: Timestamp) {
         for container in object.spec.init.iter_mut().chain(&mut object.spec.main) {
             let never_ready = self.behaviour.for_container(container.role, &container.image).never_ready;
@@ -214,6 +219,7 @@ impl SimulatedPod {
         self.handle_call_outcome(failed, host, now);
     }
 
+    /// Passes the outcome of the call in flight to the state machine, then applies the deferred event.
     fn handle_call_outcome(&mut self, outcome: ActionOutcome, host: SimulatedHost, now: Timestamp) {
         let Some(active) = &mut self.active else { return };
         let at = active.pod_time(now);
@@ -225,7 +231,8 @@ impl SimulatedPod {
         }
     }
 
-    /// Executes all actions that take no time, then returns one status report with all their effects.
+    /// Executes all actions that take no time. Returns at most one API call, whose status report has the effects of all
+    /// these actions.
     pub(super) fn step(&mut self, SimulatedHost { timings, .. }: SimulatedHost, now: Timestamp) -> PodStep {
         let Self { active: active_pod, runtime, behaviour, address, .. } = self;
         let Some(active) = active_pod else { return PodStep { call: None, wake_at: None } };
@@ -288,10 +295,12 @@ impl ActivePod {
         has_ended && self.object.deletion_grace.is_none()
     }
 
+    /// Converts a wall-clock time to the pod's own time.
     fn pod_time(&self, now: Timestamp) -> Time {
         to_time(shift_timestamp(now, -self.skew))
     }
 
+    /// Converts the pod's own time to a wall-clock time.
     fn wall_time(&self, at: Time) -> Timestamp {
         shift_timestamp(Timestamp::from_microsecond(at.as_micros()).unwrap_or(Timestamp::MAX), self.skew)
     }

@@ -1,4 +1,4 @@
-//! A fake container runtime. Containers start, exit and stop as the simulation schedules.
+//! A fake container runtime. Its containers start, exit and stop when the simulated pod schedules it.
 
 use std::net::Ipv4Addr;
 
@@ -39,6 +39,7 @@ impl FakeRuntime {
         runtime
     }
 
+    /// Restores one container from its container status.
     fn restore_container(&mut self, uid: &str, status: &Value, now: Time) {
         let count = status["restartCount"].as_u64().and_then(|it| u32::try_from(it).ok()).unwrap_or(0);
         let text = |it: &Value| Text::from(it.as_str().unwrap_or_default());
@@ -80,11 +81,12 @@ impl FakeRuntime {
         self.containers.push(container(current_id, count, current));
     }
 
+    /// The sandboxes and containers. `change_count` is the pod's change count at the time of the read.
     pub(super) fn runtime_state(&self, change_count: u64) -> RuntimeState {
         RuntimeState { change_count, sandboxes: self.sandboxes.clone(), containers: self.containers.clone() }
     }
 
-    /// Executes an action that takes no time.
+    /// Executes an action that takes no time. `address` is the pod's IP address.
     pub(super) fn execute_instant_action(&mut self, action: &Action, address: Option<Ipv4Addr>, now: Time) {
         match action {
             Action::RunSandbox { attempt } => {
@@ -134,22 +136,26 @@ impl FakeRuntime {
         id
     }
 
+    /// Schedules the exit of a container that exits on its own. `since` is the start of the container.
     pub(super) fn schedule_exit(&mut self, id: &Text, exit: Option<ExitBehaviour>, since: Time) {
         if let Some(exit) = exit {
             self.exits.push((since + exit.after, id.clone(), exit));
         }
     }
 
+    /// Time of the next scheduled exit.
     pub(super) fn next_exit(&self) -> Option<Time> {
         self.exits.iter().map(|(at, ..)| *at).min()
     }
 
+    /// Ends the containers whose scheduled exit is due.
     pub(super) fn exit_due_containers(&mut self, now: Time) {
         let due: Vec<(Time, Text, ExitBehaviour)> =
             self.exits.extract_if(.., |(at, ..)| *at <= now).collect();
         due.into_iter().for_each(|(_, id, exit)| self.exit_container(&id, exit.code, &exit.reason, now));
     }
 
+    /// Ends a container that was asked to stop, with the exit code of SIGKILL if `is_killed` is true.
     pub(super) fn stop_container(&mut self, id: &Text, is_killed: bool, now: Time) {
         let code = if is_killed { EXIT_CODE_SIGKILL } else { 0 };
         self.exit_container(id, code, exit_reason(code), now);
@@ -159,6 +165,7 @@ impl FakeRuntime {
         self.containers.iter().any(|it| it.id == *id && matches!(it.state, ContainerState::Running { .. }))
     }
 
+    /// The running containers, each with its start time.
     pub(super) fn running_containers(&self) -> impl Iterator<Item = (&Container, Time)> {
         self.containers.iter().filter_map(|it| match it.state {
             ContainerState::Running { since } => Some((it, since)),
@@ -166,6 +173,7 @@ impl FakeRuntime {
         })
     }
 
+    /// Sets the state of a running container to exited.
     fn exit_container(&mut self, id: &Text, code: i32, reason: &str, now: Time) {
         self.exits.retain(|(_, it, _)| it != id);
         for container in self.containers.iter_mut().filter(|it| it.id == *id) {
@@ -178,11 +186,12 @@ impl FakeRuntime {
     }
 }
 
+/// A container ID that a restarted process derives again from the pod's status.
 fn container_id(uid: &str, name: &str, attempt: u32) -> Text {
     format!("{uid}/{name}/{attempt}").into()
 }
 
-/// A sandbox ID that is unique within the pod. The state machine needs no more.
+/// A sandbox ID that is unique within the pod. The kubelet rules need no more.
 fn sandbox_id(attempt: u32) -> Text {
     format!("sandbox-{attempt}").into()
 }

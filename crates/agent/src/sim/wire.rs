@@ -26,6 +26,7 @@ impl Pod {
         resource_version(&self.metadata)
     }
 
+    /// Parses the whole pod for the kubelet rules.
     pub(super) fn parse(&self) -> Result<Object, Malformed> {
         Object::parse(self.json.get().as_bytes())
     }
@@ -71,6 +72,7 @@ pub(super) struct Node {
     pub(super) status: NodeStatus,
 }
 
+/// The fields of a node's spec that simulated nodes need.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct NodeSpec {
@@ -78,6 +80,7 @@ pub(super) struct NodeSpec {
     pub(super) pod_cidr: Option<Box<str>>,
 }
 
+/// The fields of a node's status that simulated nodes need.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct NodeStatus {
@@ -119,7 +122,7 @@ fn deserialize_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ob
     })
 }
 
-/// The resourceVersion as a number. On one server, it only increases.
+/// The resourceVersion as a number. The numbers of one API server only increase.
 pub(super) fn resource_version(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|it| it.parse().ok()).unwrap_or_default()
 }

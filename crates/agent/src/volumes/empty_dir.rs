@@ -15,6 +15,7 @@ use super::mount_table;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EmptyDir {
     pub(super) medium: EmptyDirMedium,
+    /// The pod's fsGroup.
     pub(super) group: Option<u32>,
     /// Whether a container mounts the volume with Bidirectional propagation, so that it must be a shared mount.
     pub(super) is_shared: bool,
@@ -24,12 +25,15 @@ pub(super) struct EmptyDir {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EmptyDirMedium {
     Disk,
-    Memory { bytes_max: Option<u64> },
+    /// A tmpfs of at most this size.
+    Memory {
+        bytes_max: Option<u64>,
+    },
 }
 
 impl EmptyDir {
-    /// Creates the directory of the volume, unless the marker file `ready` shows that it was created before and its
-    /// mount still exists. Later changes of the directory belong to the pod.
+    /// Creates the directory of the volume. Does nothing if the marker file `ready` exists and the volume is still
+    /// mounted, because later changes of the directory belong to the pod.
     pub(super) fn create(&self, dir: &Path, ready: &Path) -> io::Result<()> {
         let mounts = mount_table::read_mounts()?;
         let is_mounted = mounts.iter().any(|it| it.mount_point == dir);
@@ -64,7 +68,7 @@ impl EmptyDir {
     }
 }
 
-/// Mounts a tmpfs. Swap is disabled for it if the kernel supports that.
+/// Mounts a tmpfs. Its pages are excluded from swap if the kernel supports that.
 fn mount_tmpfs(dir: &Path, bytes_max: Option<u64>) -> io::Result<()> {
     let size = bytes_max.map(|it| format!("size={it}"));
     let options = |is_noswap: bool| {

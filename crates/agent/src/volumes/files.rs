@@ -1,4 +1,4 @@
-//! Writes the files of a volume atomically.
+//! Writes the files of a ConfigMap, Secret, projected or downward API volume atomically.
 //!
 //! The layout is the kubelet's: `..data` links to a directory with the current files, and each visible name links into
 //! `..data`. A container that reads through the links sees either all old files or all new files, never a mixture.
@@ -13,7 +13,9 @@ use jiff::Timestamp;
 
 use super::payload::VolumeFile;
 
+/// Link to the directory with the current files.
 const DATA_LINK: &str = "..data";
+/// Temporary name of the new link, which then replaces [`DATA_LINK`].
 const DATA_LINK_NEXT: &str = "..data_tmp";
 
 /// Mode bits that are set on the files of a read-only volume with an fsGroup.
@@ -21,6 +23,8 @@ const FS_GROUP_FILE_MODE: u32 = 0o440;
 /// Mode bits that are set on the directories of a read-only volume with an fsGroup.
 const FS_GROUP_DIR_MODE: u32 = 0o2550;
 
+/// Writes the files of a volume. `group` is the pod's fsGroup.
+///
 /// Rule: the files of a volume are replaced together, and only if a file has changed. Upstream: `AtomicWriter.Write`.
 pub(super) fn write_files(
     volume: &Path,
@@ -58,7 +62,7 @@ pub(super) fn write_files(
     Ok(())
 }
 
-/// Writes all files into a new directory and points `..data` to it.
+/// Writes all files into a new directory and points `..data` to it. Returns the new directory.
 fn replace_data_dir(
     volume: &Path,
     files: &BTreeMap<String, VolumeFile>,
@@ -150,10 +154,12 @@ fn link_file(volume: &Path, name: &str, group: Option<u32>) -> io::Result<()> {
     std::os::unix::fs::lchown(&link, None, group)
 }
 
+/// The mode of a file. A volume with an fsGroup is readable for the group.
 fn file_mode(file: &VolumeFile, group: Option<u32>) -> u32 {
     if group.is_some() { file.mode | FS_GROUP_FILE_MODE } else { file.mode }
 }
 
+/// Sets the group and the mode of a directory in the volume.
 fn set_dir_owner(dir: &Path, group: Option<u32>) -> io::Result<()> {
     std::os::unix::fs::chown(dir, None, group)?;
     let mode = if group.is_some() { 0o755 | FS_GROUP_DIR_MODE } else { 0o755 };

@@ -12,13 +12,16 @@ use tokio::time::timeout;
 
 use super::{VolumeError, lock, run_blocking};
 
-/// Runs checks of host paths with a timeout. A path may be on a disk or file server that does not respond.
+/// Runs checks of host paths with a timeout, because a path may be on a disk or file server that does not respond.
 #[derive(Debug, Default)]
 pub(super) struct HostPathChecks {
+    /// One lock for each path with a check in progress.
     path_locks: Mutex<BTreeMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl HostPathChecks {
+    /// Runs `check` for a path, at most for the time `within`.
+    ///
     /// Rule: a host path that does not respond is reported and does not block other paths. At most one check of a path
     /// runs at a time, even if the check is retried.
     pub(super) async fn run<T: Send + 'static>(
@@ -47,10 +50,11 @@ impl HostPathChecks {
     }
 }
 
+/// Checks the `type` of a hostPath volume. Without a type nothing is checked, and the runtime creates a missing
+/// directory.
+///
 /// Rule: a hostPath must have its declared type, or the pod waits. The two `OrCreate` types create a missing file or
 /// directory. Upstream: `hostpath.checkType`.
-///
-/// Without a type nothing is checked, and the runtime creates a missing directory.
 pub(super) fn check_type(path: &Path, kind: &str) -> Result<(), VolumeError> {
     if kind.is_empty() {
         return Ok(());
@@ -76,6 +80,8 @@ pub(super) fn check_type(path: &Path, kind: &str) -> Result<(), VolumeError> {
     }
 }
 
+/// Parses and validates the path of a hostPath volume.
+///
 /// Rule: a hostPath is absolute and has no `..`.
 pub(super) fn parse_host_path(path: &str) -> Result<&Path, VolumeError> {
     let refuse = |why| Err(VolumeError::Path { path: path.into(), why });

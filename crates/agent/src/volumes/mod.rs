@@ -5,10 +5,14 @@
 //! host_path, sub_path, mount_table, removal.
 
 mod empty_dir;
+/// Atomic writes of a volume's files.
 mod files;
 mod host_path;
+/// The mounts of this mount namespace.
 pub(crate) mod mount_table;
+/// The files of a volume before they are written.
 mod payload;
+/// Deletion of a pod's directory.
 mod removal;
 mod sub_path;
 #[cfg(test)]
@@ -85,14 +89,17 @@ pub enum VolumeError {
 }
 
 impl VolumeError {
+    /// An error of the file operation `what` on a path.
     fn from_io(what: &'static str, path: &Path, cause: io::Error) -> Self {
         Self::Io { what, path: path.to_owned(), cause }
     }
 
+    /// Adds the name of the volume that was set up.
     fn with_volume(self, volume: &str) -> Self {
         Self::SetUp { volume: volume.to_owned(), why: Box::new(self) }
     }
 
+    /// Adds the names of the volume and the container of the mount.
     fn with_mount(self, volume: &str, container: &str) -> Self {
         Self::Mount { volume: volume.to_owned(), container: container.to_owned(), why: Box::new(self) }
     }
@@ -123,10 +130,10 @@ impl Volumes {
         let _turn = turn.lock().await;
         create_private_dir(&dir).map_err(|why| VolumeError::from_io("create", &dir, why))?;
 
-        let subject = PodContext { pod, pod_json: tree, allocatable };
+        let context = PodContext { pod, pod_json: tree, allocatable };
         let mut may_change = false;
         for volume in pod.spec.iter().flat_map(|it| it.volumes.iter().flatten()) {
-            let made = self.prepare_volume(&dir, volume, &subject).await;
+            let made = self.prepare_volume(&dir, volume, &context).await;
             may_change |= made.map_err(|why| why.with_volume(&volume.name))?;
         }
         if !may_change {
@@ -135,8 +142,8 @@ impl Volumes {
         Ok(())
     }
 
-    /// Whether the volumes of the pod are set up and need no refresh: only the pod's own containers can change their
-    /// content.
+    /// Whether the volumes of the pod with this UID are set up and need no refresh, because only the pod's own
+    /// containers can change their content.
     pub fn are_volumes_final(&self, uid: &str) -> bool {
         lock(&self.pods_with_final_volumes).contains(uid)
     }
@@ -151,7 +158,7 @@ impl Volumes {
         &self,
         pod_dir: &Path,
         volume: &Volume,
-        subject: &PodContext<'_>,
+        context: &PodContext<'_>,
     ) -> Result<bool, VolumeError> {
         let dir = match self.volume_location(pod_dir, volume)? {
             VolumeLocation::Host { path, kind } => {
@@ -163,19 +170,19 @@ impl Volumes {
             }
             VolumeLocation::PodDir(dir) => dir,
         };
-        let group = payload::fs_group(subject.pod);
-        let payload = VolumePayload::collect_files(volume, subject, &self.references).await?;
+        let group = payload::fs_group(context.pod);
+        let payload = VolumePayload::collect_files(volume, context, &self.references).await?;
         let medium = match (&volume.empty_dir, &payload) {
-            (Some(source), _) => empty_dir_medium(source, subject)?,
+            (Some(source), _) => empty_dir_medium(source, context)?,
             // As with the kubelet, files of ConfigMaps are on disk; files that may hold secrets are in memory
             // only.
             (None, Some(_)) if volume.config_map.is_some() => EmptyDirMedium::Disk,
             (None, _) => EmptyDirMedium::Memory { bytes_max: None },
         };
-        let is_shared = volume.empty_dir.is_some() && is_bidirectional(subject.pod, &volume.name);
+        let is_shared = volume.empty_dir.is_some() && is_bidirectional(context.pod, &volume.name);
         let empty = EmptyDir { medium, group, is_shared };
         let ready = pod_dir.join("plugins/kubernetes.io~empty-dir").join(&volume.name).join("ready");
-        let nested = nested_mount_points(subject.pod, &volume.name);
+        let nested = nested_mount_points(context.pod, &volume.name);
         let may_change = payload.as_ref().is_some_and(|it| it.may_change);
         run_blocking(move || {
             empty.create(&dir, &ready).map_err(|why| VolumeError::from_io("create", &dir, why))?;
@@ -225,6 +232,7 @@ impl Volumes {
         Ok(made)
     }
 
+    /// Resolves one volume mount to CRI mounts. `target` is the path at which a subPath is mounted on the machine.
     async fn resolve_mount(
         &self,
         pod_dir: &Path,
@@ -309,6 +317,7 @@ impl Volumes {
         Ok(())
     }
 
+    /// Directory of the pod with this UID. Fails if the UID cannot safely be part of a path.
     fn pod_dir(&self, uid: &str) -> Result<PathBuf, VolumeError> {
         let pods = self.config.root_dir.join("pods");
         // Canonical, as in the mount table: a symbolic link in the path would hide the mounts.
@@ -316,6 +325,7 @@ impl Volumes {
         Ok(pods.join(validate_path_component(uid)?))
     }
 
+    /// The lock of the pod with this UID.
     fn pod_lock(&self, uid: &str) -> Arc<tokio::sync::Mutex<()>> {
         lock(&self.pod_locks).entry(uid.to_owned()).or_default().clone()
     }
@@ -358,13 +368,16 @@ pub(crate) fn is_empty_dir_path(path: &Path) -> bool {
     path.parent().is_some_and(|it| it.ends_with("volumes/kubernetes.io~empty-dir"))
 }
 
+/// Directory of a volume in the pod's directory. `kind` is the plugin name without `kubernetes.io/`.
 fn pod_volume_dir(pod_dir: &Path, kind: &str, name: &str) -> PathBuf {
     pod_dir.join("volumes").join(format!("kubernetes.io~{kind}")).join(name)
 }
 
 /// Where the content of a volume is on the machine.
 enum VolumeLocation<'a> {
+    /// A hostPath with its declared type.
     Host { path: PathBuf, kind: &'a str },
+    /// A directory in the pod's directory.
     PodDir(PathBuf),
 }
 
@@ -376,7 +389,7 @@ struct ResolvedMount {
     mapped_below: Vec<(PathBuf, PathBuf)>,
 }
 
-/// A volume mount of a container, and the inputs to resolve it.
+/// A volume mount of a container, and the inputs from which it is resolved.
 struct MountRequest<'a> {
     volume: &'a Volume,
     mount: &'a VolumeMount,
@@ -384,8 +397,9 @@ struct MountRequest<'a> {
     recursive_read_only: bool,
 }
 
-/// Rule: a name from the spec that becomes a file name must be a single path component. It has no separator, is not `.`
-/// or `..`, and has at most 253 bytes.
+/// Checks a name from the spec that becomes a file name.
+///
+/// Rule: such a name is a single path component. It has no separator, is not `.` or `..`, and has at most 253 bytes.
 fn validate_path_component(text: &str) -> Result<&str, VolumeError> {
     let mut parts = Path::new(text).components();
     let is_one = matches!((parts.next(), parts.next()), (Some(Component::Normal(it)), None) if it == text);
@@ -405,7 +419,8 @@ fn mount_sub_path(volume: &Path, sub_path: &Path, target: PathBuf) -> Result<Pat
     Ok(target)
 }
 
-/// The mapped host paths below a mount, each with the node's own directory that must be mounted over it.
+/// The host paths below the path `place` that `host_path_mappings` maps (`own_paths`), each with the node's own
+/// directory that must be mounted over it.
 fn mapped_paths_below(own_paths: &[(PathBuf, PathBuf)], place: &Path) -> Vec<(PathBuf, PathBuf)> {
     let hidden = own_paths.iter().filter_map(|(from, to)| {
         let rest = from.strip_prefix(place).ok().filter(|it| !it.as_os_str().is_empty())?;
@@ -422,6 +437,7 @@ fn create_private_dir(dir: &Path) -> io::Result<()> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o750))
 }
 
+/// The error for a volume type that the agent does not support.
 fn unsupported_volume(volume: &Volume) -> VolumeError {
     let value = serde_json::to_value(volume).unwrap_or_default();
     let kind = value.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).find(|it| *it != "name");
@@ -437,17 +453,19 @@ fn is_file_volume(volume: &Volume) -> bool {
     volume.host_path.is_none() && volume.empty_dir.is_none()
 }
 
-/// Rule: the size of an emptyDir in memory is limited by its sizeLimit, and by the pod's memory limit or the
-/// node's allocatable memory.
+/// The medium of an emptyDir volume, with its size limit.
+///
+/// Rule: the size of an emptyDir in memory is limited by its sizeLimit, and by the pod's memory limit or the node's
+/// allocatable memory.
 /// Upstream: `calculateEmptyDirMemorySize`.
 fn empty_dir_medium(
     source: &EmptyDirVolumeSource,
-    subject: &PodContext<'_>,
+    context: &PodContext<'_>,
 ) -> Result<EmptyDirMedium, VolumeError> {
     match source.medium.as_deref().unwrap_or_default() {
         "" => Ok(EmptyDirMedium::Disk),
         "Memory" => {
-            let spec = &subject.pod_json["spec"];
+            let spec = &context.pod_json["spec"];
             let limits = |of: &Value| {
                 let amount = of["resources"]["limits"].get("memory").map(Quantity::from_json);
                 amount.map(|it| ("memory".to_owned(), it)).into_iter().collect::<ResourceQuantities>()
@@ -457,7 +475,7 @@ fn empty_dir_medium(
             let inits = inits.map(|it| (it["restartPolicy"] == "Always", limits(it)));
             let of_pod = limits(spec).remove("memory");
             let of_pod = of_pod.or_else(|| resources::pod_total(containers, inits).remove("memory"));
-            let of_node = subject.allocatable.get("memory").copied();
+            let of_node = context.allocatable.get("memory").copied();
             let stated = source.size_limit.as_ref().and_then(|it| Quantity::parse(&it.0).ok());
             let some = |it: Option<Quantity>| it.filter(|it| !it.is_zero() && !it.is_negative());
             let most = [some(stated), some(of_pod).or(some(of_node))].into_iter().flatten().min();
@@ -469,7 +487,8 @@ fn empty_dir_medium(
     }
 }
 
-/// Whether a mount is recursively read-only. Upstream: `resolveRecursiveReadOnly`.
+/// Whether a mount is recursively read-only. `is_able` is whether the runtime supports recursive read-only mounts.
+/// Upstream: `resolveRecursiveReadOnly`.
 fn resolve_recursive_read_only(mount: &VolumeMount, is_able: bool) -> Result<bool, VolumeError> {
     let refuse = |why: String| {
         Err(VolumeError::Unsupported(format!("requested recursive read-only mode, but it is {why}")))
@@ -493,11 +512,11 @@ fn resolve_recursive_read_only(mount: &VolumeMount, is_able: bool) -> Result<boo
     }
 }
 
+/// Returns the mount propagation for the CRI mode, and the path for the runtime. Symbolic links in the path are
+/// resolved, because the runtime checks the mount of the literal path, and a link may lead to another mount.
+///
 /// Rule: Bidirectional propagation needs a shared mount on the machine. HostToContainer propagation needs a shared or
 /// slave mount. A container with HostToContainer is started even on a private mount, but then nothing propagates.
-///
-/// Also returns the path for the runtime. Symbolic links in the path are resolved, because the runtime checks the mount
-/// of the literal path, and a link may lead to another mount.
 fn resolve_propagation(
     mode: Option<&str>,
     path: PathBuf,
@@ -529,6 +548,7 @@ fn resolve_propagation(
     }
 }
 
+/// Whether a container mounts the volume with Bidirectional propagation.
 fn is_bidirectional(pod: &Pod, volume: &str) -> bool {
     all_mounts(pod).any(|of_one| {
         of_one.iter().any(|it| it.name == volume && it.mount_propagation.as_deref() == Some("Bidirectional"))
@@ -566,6 +586,7 @@ fn all_mounts(pod: &Pod) -> impl Iterator<Item = &[VolumeMount]> {
     })
 }
 
+/// Expands the variables of a `subPathExpr`.
 fn expand_sub_path(text: &str, env: &BTreeMap<String, String>) -> Result<String, VolumeError> {
     let mut missing = Vec::new();
     let lookup = |name: &str| env.get(name).filter(|it| !it.is_empty()).cloned();
@@ -575,15 +596,18 @@ fn expand_sub_path(text: &str, env: &BTreeMap<String, String>) -> Result<String,
     if missing.is_empty() { Ok(expanded) } else { Err(VolumeError::MissingVariable(missing.join(", "))) }
 }
 
+/// Makes the mount path of a container absolute.
 fn absolute_path(path: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
 }
 
+/// The path as UTF-8 text, which CRI requires.
 fn path_to_string(path: &Path) -> Result<String, VolumeError> {
     let named = path.to_str().map(str::to_owned);
     named.ok_or_else(|| VolumeError::Path { path: path.display().to_string(), why: "must be UTF-8" })
 }
 
+/// Locks a mutex, even if a thread panicked while it held the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

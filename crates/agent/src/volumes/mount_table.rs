@@ -1,4 +1,4 @@
-//! Reads the mount table and unmounts mounts.
+//! Reads the mount table of this mount namespace, and unmounts mounts.
 
 use std::ffi::OsString;
 use std::fs;
@@ -25,7 +25,8 @@ pub(super) fn read_mounts() -> io::Result<Vec<MountInfo>> {
     Ok(parse_mountinfo(&fs::read_to_string("/proc/self/mountinfo")?))
 }
 
-/// Parses lines such as `36 35 98:0 / /mnt rw,noatime shared:1 - ext4 /dev/root rw`.
+/// Parses the content of `/proc/self/mountinfo`, with lines such as `36 35 98:0 / /mnt rw,noatime shared:1 - ext4
+/// /dev/root rw`.
 fn parse_mountinfo(text: &str) -> Vec<MountInfo> {
     let of_line = |line: &str| {
         let mut words = line.split(' ');
@@ -55,7 +56,8 @@ fn unescape_octal(text: &str) -> PathBuf {
     OsString::from_vec(plain).into()
 }
 
-/// The mount that contains a path. If two mounts have the same mount point, the later one is on top.
+/// The mount that contains a path. If two mounts have the same mount point, the later one is returned, because it is on
+/// top.
 pub(super) fn mount_of_path<'a>(mounts: &'a [MountInfo], path: &Path) -> Option<&'a MountInfo> {
     let above = mounts.iter().filter(|it| path.starts_with(&it.mount_point));
     above.max_by_key(|it| it.mount_point.components().count())
@@ -66,9 +68,10 @@ pub(crate) fn is_mounted(path: &Path) -> io::Result<bool> {
     Ok(read_mounts()?.iter().any(|it| it.mount_point == path))
 }
 
-/// Rule: before files in a directory of the agent are deleted, all mounts below the directory are unmounted, deepest
-/// first. Each mount is made private first, because an unmount in a shared mount propagates to its peers. If one
-/// unmount fails, the other mounts are still unmounted.
+/// Unmounts all mounts below a directory of the agent, before its files are deleted.
+///
+/// Rule: the deepest mounts are unmounted first. Each mount is made private before, because an unmount in a shared
+/// mount propagates to its peers. If one unmount fails, the other mounts are still unmounted.
 pub(crate) fn unmount_below(dir: &Path) -> io::Result<()> {
     let mut last_error = None;
     // Twice: a mount below another one shows when the upper one is gone.

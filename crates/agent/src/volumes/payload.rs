@@ -1,4 +1,4 @@
-//! Collects the files of a volume before they are written.
+//! Collects the files of a ConfigMap, Secret, projected or downward API volume before they are written.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use serde_json::Value;
 use super::VolumeError;
 use crate::references::{ReferenceError, References};
 
-/// Maximum total size of a volume's files, which is the size of sixteen full ConfigMaps. The agent holds the files in
-/// memory that no container is charged for.
+/// Maximum total size of a volume's files: the size of sixteen full ConfigMaps. The limit is needed because the agent
+/// holds the files in its own memory.
 const VOLUME_BYTES_MAX: usize = 16 << 20;
 
 /// Maximum length of a file name in the kernel, in bytes.
@@ -22,6 +22,7 @@ const NAME_BYTES_MAX: usize = 255;
 /// Maximum length of a path in the kernel, in bytes.
 const PATH_BYTES_MAX: usize = 4096;
 
+/// Mode of files if the volume does not set `defaultMode`.
 const DEFAULT_FILE_MODE: i32 = 0o644;
 
 /// The files of one volume, by their paths relative to the volume.
@@ -30,9 +31,11 @@ pub(super) struct VolumePayload {
     pub(super) files: BTreeMap<String, VolumeFile>,
     /// Whether the files may be different at the next refresh.
     pub(super) may_change: bool,
+    /// Total size of the files.
     bytes: usize,
 }
 
+/// Content, mode and owner of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct VolumeFile {
     pub(super) data: Vec<u8>,
@@ -52,19 +55,19 @@ impl VolumePayload {
     /// Collects the files of a volume. Returns `None` for a volume that does not consist of files.
     pub(super) async fn collect_files(
         volume: &Volume,
-        subject: &PodContext<'_>,
+        context: &PodContext<'_>,
         references: &References,
     ) -> Result<Option<Self>, VolumeError> {
         let mut payload = Self::default();
         if let Some(source) = &volume.config_map {
-            payload.add_config_map(source, source.default_mode, subject, references).await?;
+            payload.add_config_map(source, source.default_mode, context, references).await?;
         } else if let Some(source) = &volume.secret {
-            payload.add_secret(source, source.default_mode, subject, references).await?;
+            payload.add_secret(source, source.default_mode, context, references).await?;
         } else if let Some(source) = &volume.downward_api {
-            payload.add_downward_api(source.items.iter().flatten(), source.default_mode, subject)?;
+            payload.add_downward_api(source.items.iter().flatten(), source.default_mode, context)?;
         } else if let Some(source) = &volume.projected {
             for part in source.sources.iter().flatten() {
-                payload.add_projection(part, source.default_mode, subject, references).await?;
+                payload.add_projection(part, source.default_mode, context, references).await?;
             }
         } else {
             return Ok(None);
@@ -72,17 +75,18 @@ impl VolumePayload {
         Ok(Some(payload))
     }
 
+    /// Adds the files of one source of a projected volume. `mode` is the volume's `defaultMode`.
     async fn add_projection(
         &mut self,
         part: &VolumeProjection,
         mode: Option<i32>,
-        subject: &PodContext<'_>,
+        context: &PodContext<'_>,
         references: &References,
     ) -> Result<(), VolumeError> {
         if let Some(it) = &part.config_map {
             let (items, optional) = (it.items.clone(), it.optional);
             let source = ConfigMapVolumeSource { name: it.name.clone(), items, optional, default_mode: None };
-            self.add_config_map(&source, mode, subject, references).await
+            self.add_config_map(&source, mode, context, references).await
         } else if let Some(it) = &part.secret {
             let (items, optional) = (it.items.clone(), it.optional);
             let source = SecretVolumeSource {
@@ -91,14 +95,14 @@ impl VolumePayload {
                 optional,
                 default_mode: None,
             };
-            self.add_secret(&source, mode, subject, references).await
+            self.add_secret(&source, mode, context, references).await
         } else if let Some(it) = &part.downward_api {
-            self.add_downward_api(it.items.iter().flatten(), mode, subject)
+            self.add_downward_api(it.items.iter().flatten(), mode, context)
         } else if let Some(it) = &part.service_account_token {
             let audience = it.audience.as_deref().filter(|it| !it.is_empty());
             let token =
-                references.service_account_token(subject.pod, audience, it.expiration_seconds).await?;
-            let (user, group) = (common_user(subject.pod), fs_group(subject.pod));
+                references.service_account_token(context.pod, audience, it.expiration_seconds).await?;
+            let (user, group) = (common_user(context.pod), fs_group(context.pod));
             // Only its user may read a token; a group gets access by ownership.
             let mode = if user.is_some() || group.is_some() { Some(0o600) } else { mode };
             self.may_change = true;
@@ -115,15 +119,16 @@ impl VolumePayload {
         }
     }
 
+    /// Adds the files of a ConfigMap. `mode` is the volume's `defaultMode`.
     async fn add_config_map(
         &mut self,
         source: &ConfigMapVolumeSource,
         mode: Option<i32>,
-        subject: &PodContext<'_>,
+        context: &PodContext<'_>,
         references: &References,
     ) -> Result<(), VolumeError> {
         let is_optional = source.optional.unwrap_or(false);
-        let found = references.config_map(pod_namespace(subject.pod), &source.name).await;
+        let found = references.config_map(pod_namespace(context.pod), &source.name).await;
         let Some(ConfigMap { data, binary_data, immutable, .. }) = none_if_optional(found, is_optional)?
         else {
             self.may_change = true;
@@ -136,16 +141,17 @@ impl VolumePayload {
         self.add_keys("configmap", &source.name, data, source.items.as_deref(), mode, is_optional)
     }
 
+    /// Adds the files of a Secret. `mode` is the volume's `defaultMode`.
     async fn add_secret(
         &mut self,
         source: &SecretVolumeSource,
         mode: Option<i32>,
-        subject: &PodContext<'_>,
+        context: &PodContext<'_>,
         references: &References,
     ) -> Result<(), VolumeError> {
         let is_optional = source.optional.unwrap_or(false);
         let name = source.secret_name.as_deref().unwrap_or_default();
-        let found = references.secret(pod_namespace(subject.pod), name).await;
+        let found = references.secret(pod_namespace(context.pod), name).await;
         let Some(Secret { data, immutable, .. }) = none_if_optional(found, is_optional)? else {
             self.may_change = true;
             return Ok(());
@@ -155,6 +161,8 @@ impl VolumePayload {
         self.add_keys("secret", name, data, source.items.as_deref(), mode, is_optional)
     }
 
+    /// Adds the keys of a ConfigMap or Secret as files: those that `items` lists, or all of them. `mode` is the
+    /// volume's `defaultMode`.
     fn add_keys(
         &mut self,
         kind: &'static str,
@@ -185,25 +193,26 @@ impl VolumePayload {
         Ok(())
     }
 
+    /// Adds the files of a downward API volume. `mode` is the volume's `defaultMode`.
     fn add_downward_api<'a>(
         &mut self,
         items: impl Iterator<Item = &'a DownwardAPIVolumeFile>,
         mode: Option<i32>,
-        subject: &PodContext<'_>,
+        context: &PodContext<'_>,
     ) -> Result<(), VolumeError> {
         for item in items {
             let resolved = if let Some(it) = &item.field_ref {
                 self.may_change = true;
-                downward_api::field(subject.pod_json, &it.field_path)
+                downward_api::field(context.pod_json, &it.field_path)
             } else if let Some(it) = &item.resource_field_ref {
                 let container = it.container_name.as_deref().unwrap_or_default();
                 let divisor = it.divisor.as_ref().map_or("", |it| it.0.as_str());
                 downward_api::resource(
-                    subject.pod_json,
+                    context.pod_json,
                     container,
                     &it.resource,
                     divisor,
-                    subject.allocatable,
+                    context.allocatable,
                 )
             } else {
                 Ok(String::new())
@@ -213,6 +222,7 @@ impl VolumePayload {
         Ok(())
     }
 
+    /// Adds one file, and checks its path and the total size.
     fn add_file(
         &mut self,
         path: &str,
@@ -231,6 +241,8 @@ impl VolumePayload {
     }
 }
 
+/// Checks and normalizes the path of a file in a volume.
+///
 /// Rule: a file stays within its volume. Its path is relative, has no component `..`, and does not start with `..`,
 /// which is reserved for the volume's own links. Upstream: `validatePath` of the atomic writer.
 fn validate_file_path(path: &str) -> Result<String, VolumeError> {
@@ -264,7 +276,8 @@ pub(super) fn fs_group(pod: &Pod) -> Option<u32> {
     u32::try_from(group).ok()
 }
 
-/// The user as which all containers run, if all run as the same user. Upstream: `FsUserFrom`.
+/// The UID as which all containers of the pod run. Returns `None` if they run as different users. Upstream:
+/// `FsUserFrom`.
 fn common_user(pod: &Pod) -> Option<u32> {
     let spec = pod.spec.as_ref()?;
     let of_pod = spec.security_context.as_ref().and_then(|it| it.run_as_user);
@@ -280,6 +293,7 @@ fn pod_namespace(pod: &Pod) -> &str {
     pod.metadata.namespace.as_deref().unwrap_or("default")
 }
 
+/// Turns the error of a missing object into `None` if the reference is optional.
 fn none_if_optional<T>(
     found: Result<T, ReferenceError>,
     is_optional: bool,

@@ -7,12 +7,13 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2, renameat, unlinkat};
 use rustix::io::Errno;
 
-/// Maximum number of directories that are open simultaneously. Deeper directories are first moved up, so that trees of
-/// any depth can be deleted.
+/// Maximum depth of directories that are open simultaneously. A deeper directory is first moved to the top directory,
+/// so that trees of any depth can be deleted.
 const OPEN_DEPTH_MAX: u32 = 32;
 
-/// Rule: when a pod's directory is deleted, no symbolic link is followed and no mount is entered. A missing
-/// directory counts as deleted.
+/// Deletes the directory of a pod. A missing directory counts as deleted.
+///
+/// Rule: no symbolic link is followed, and no mount is entered.
 pub(super) fn remove_pod_dir(dir: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
         return Err(io::Error::other("the root directory cannot be deleted"));
@@ -32,8 +33,8 @@ pub(super) fn remove_pod_dir(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Deletes the content of a directory. Returns whether an entry was moved to the top directory, so that the top
-/// directory is not empty yet.
+/// Deletes the content of a directory. Returns whether an entry was moved to the directory `top`, which is therefore
+/// not empty yet. `moved` counts the moved entries.
 fn remove_children(dir: &OwnedFd, top: &OwnedFd, depth: u32, moved: &mut u64) -> io::Result<bool> {
     let mut has_moved = false;
     for entry in Dir::read_from(dir)? {
@@ -59,6 +60,7 @@ fn remove_children(dir: &OwnedFd, top: &OwnedFd, depth: u32, moved: &mut u64) ->
     Ok(has_moved)
 }
 
+/// Moves an entry to the directory `top`, under a new name.
 fn move_to_top_dir(dir: &OwnedFd, name: &std::ffi::CStr, top: &OwnedFd, moved: &mut u64) -> io::Result<()> {
     loop {
         *moved += 1;
@@ -70,6 +72,7 @@ fn move_to_top_dir(dir: &OwnedFd, name: &std::ffi::CStr, top: &OwnedFd, moved: &
     }
 }
 
+/// Opens a directory entry without following links or entering mounts.
 fn open_child(dir: impl AsFd, name: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let within = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;

@@ -17,9 +17,11 @@ use rustix::mount::mount_bind;
 
 use super::{VolumeError, mount_table};
 
-/// Maximum number of attempts to resolve a path. The kernel gives up when directories are moved during the resolution.
+/// Maximum number of attempts to resolve a path. An attempt fails when directories are moved during the resolution.
 const RESOLVE_ATTEMPTS_MAX: u32 = 16;
 
+/// Parses and validates a subPath.
+///
 /// Rule: a subPath is relative and has no `..`. Upstream: `makeMounts`.
 pub(super) fn parse_sub_path(sub_path: &str) -> Result<PathBuf, VolumeError> {
     let refuse = |why| Err(VolumeError::Path { path: sub_path.into(), why });
@@ -33,8 +35,10 @@ pub(super) fn parse_sub_path(sub_path: &str) -> Result<PathBuf, VolumeError> {
     Ok(path.components().filter(|it| *it != Component::CurDir).collect())
 }
 
-/// Rule: a subPath stays in its volume, even if a container creates symbolic links. Missing directories are created
-/// with the mode of the volume's directory. Upstream: `PrepareSafeSubpath`, `SafeMakeDir`.
+/// Opens a subPath of a volume, and creates missing directories with the mode of the volume's directory.
+///
+/// Rule: a subPath stays in its volume, even if a container creates symbolic links. Upstream: `PrepareSafeSubpath`,
+/// `SafeMakeDir`.
 pub(super) fn open_sub_path(volume: &Path, sub_path: &Path) -> io::Result<OwnedFd> {
     let base = openat(CWD, volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     if sub_path.as_os_str().is_empty() {
@@ -58,6 +62,7 @@ pub(super) fn create_dir_in_volume(volume: &Path, path: &Path, mode: u32) -> io:
     }
 }
 
+/// Creates a directory and its parents beneath `base`.
 fn create_dirs(base: &OwnedFd, path: &Path, mode: Mode) -> io::Result<()> {
     let mut parent = open_beneath(base, Path::new("."), OFlags::PATH)?;
     let mut done = PathBuf::new();
@@ -82,6 +87,7 @@ fn create_dirs(base: &OwnedFd, path: &Path, mode: Mode) -> io::Result<()> {
     Ok(())
 }
 
+/// Opens a path beneath `base`. The kernel refuses a path that leads out of it.
 fn open_beneath(base: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let mut tries = 0;

@@ -69,15 +69,17 @@ pub struct NodeSelectorRequirement<'a> {
 }
 
 impl NodeSelectorRequirement<'_> {
+    /// The key. Empty if it is absent.
     pub fn key(&self) -> &str {
         self.key.as_deref().unwrap_or_default()
     }
 
+    /// The operator. Empty if it is absent.
     pub fn operator(&self) -> &str {
         self.operator.as_deref().unwrap_or_default()
     }
 
-    /// Parses this requirement as a requirement on a label of the node. The error is a message.
+    /// Parses this requirement as a requirement on a label of the node. The error is a message for the user.
     pub fn to_label_requirement(&self) -> Result<LabelRequirement, String> {
         let values = self.values.iter().flatten().map(|it| Text::from(&**it)).collect();
         LabelRequirement::parse_for_node(self.key(), self.operator(), values)

@@ -4,6 +4,7 @@
 //! absent field.
 
 mod affinity;
+/// Condition statuses and pod phases.
 mod enums;
 mod node;
 mod pod;

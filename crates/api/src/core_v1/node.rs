@@ -70,6 +70,7 @@ pub struct NodeStatus<'a> {
 }
 
 impl<'a> NodeStatus<'a> {
+    /// The condition of this type.
     pub fn condition(&self, type_: &str) -> Option<&NodeCondition<'a>> {
         self.conditions.iter().flatten().find(|it| it.type_.as_deref() == Some(type_))
     }
@@ -90,6 +91,7 @@ pub struct NodeCondition<'a> {
 }
 
 impl NodeCondition<'_> {
+    /// The status of the condition. `Unknown` if it is absent or invalid.
     pub fn status(&self) -> ConditionStatus {
         ConditionStatus::parse(self.status.as_deref().unwrap_or_default())
     }

@@ -11,10 +11,11 @@ use serde_json::Value;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     pub verb: Verb,
+    /// URL path of the request, with its query.
     pub path: String,
     /// Body of the request; `None` for a read.
     pub body: Option<Value>,
-    /// Whether only the metadata of objects is requested (`PartialObjectMetadata`).
+    /// Whether the response is to contain only the metadata of the object (`PartialObjectMetadata`).
     pub metadata_only: bool,
 }
 
@@ -22,6 +23,7 @@ pub struct Request {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EncodedRequest {
     pub verb: Verb,
+    /// URL path of the request, with its query.
     pub path: String,
     /// Body of the request; empty for a read.
     pub body: String,
@@ -40,6 +42,7 @@ impl From<Request> for EncodedRequest {
 /// The representation that the response is to have (header `Accept`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accept {
+    /// The response is the whole object.
     Object,
     /// The response is a `PartialObjectMetadata`.
     Metadata,
@@ -83,6 +86,7 @@ impl Verb {
 /// The type of a patch. Upstream: `types.PatchType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Patch {
+    /// A JSON merge patch (RFC 7386).
     Merge,
     /// A strategic merge patch. Lists are merged by key, so that one of several owner references can be added or
     /// removed.
@@ -92,6 +96,7 @@ pub enum Patch {
 }
 
 impl Patch {
+    /// The media type of the patch.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Merge => "application/merge-patch+json",
@@ -115,24 +120,25 @@ pub enum Outcome {
 pub enum CallError {
     NotFound,
     AlreadyExists,
-    /// Status 409: the object has changed since it was read, or another object has its name.
+    /// Status 409: the object has changed since it was read, or another object has the same name.
     Conflict,
-    /// Status 403: the call is not authorized, or a quota is exceeded.
+    /// Status 401 or 403: the call is not authorized, or a quota is exceeded. Holds the message.
     Forbidden(String),
-    /// Status 422: the object in the request is invalid.
+    /// Another error status, such as 400 or 422: the request or its object is invalid. Holds the message.
     Invalid(String),
     /// Status 429: the client has sent too many requests.
     TooManyRequests {
         retry_after: Option<Duration>,
     },
-    /// Status 5xx. A write may or may not have been applied.
+    /// Status 5xx, with this message. A write may or may not have been applied.
     Server(String),
     /// No response was received. A write may or may not have been applied.
     NoAnswer,
+    /// Status 403 with the cause `NamespaceTerminating`: nothing can be created in a terminating namespace.
     NamespaceTerminating,
 }
 
-/// Maximum delay that the client waits because of a `Retry-After` header.
+/// Maximum delay for which the client follows a `Retry-After` header. A longer delay is shortened to this one.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 impl CallError {

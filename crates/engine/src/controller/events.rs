@@ -13,11 +13,14 @@ use serde_json::{Value, json};
 
 use crate::controller::{EventRecord, KubeEvent, ObjectReference, Patch, Verb};
 
-/// An Event to write. It is created if `count` is one. Otherwise the existing Event is patched with the new count.
+/// An Event to write. If `count` is one, the Event is created. Otherwise the existing Event is patched with the new
+/// count.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EmittedEvent {
+    /// Name of the Event object.
     name: String,
     message: String,
+    /// Number of times that the event occurred.
     count: u32,
     /// The `firstTimestamp`.
     first: Time,
@@ -78,9 +81,11 @@ impl EmittedEvent {
 /// The write of one Event: the request to send, and whether to retry after a failure.
 #[derive(Debug)]
 pub struct EventWrite<'a> {
+    /// The Event to write.
     emitted: &'a EmittedEvent,
+    /// The event from which the Event was made.
     record: &'a EventRecord,
-    /// Whether the Event exists and is patched. Otherwise it is created.
+    /// Whether the Event exists, so that it is patched. Otherwise it is created.
     is_patch: bool,
     /// Number of failed attempts.
     tries: u32,
@@ -135,8 +140,9 @@ fn event_namespace(about: &ObjectReference) -> &str {
 /// Decides which events are written, aggregated or dropped. Upstream: `EventCorrelator`.
 #[derive(Debug, Default)]
 pub struct EventCorrelator {
+    /// The remembered events about each object, by UID.
     objects: BTreeMap<Text, ObjectEvents>,
-    /// The timestamp in the name of the last Event. Each Event gets a later timestamp, so that names are unique.
+    /// The timestamp in the name of the last Event. Each new Event gets a later timestamp, so that names are unique.
     last_name: Time,
 }
 
@@ -146,41 +152,42 @@ const REMEMBERED_OBJECTS_MAX: usize = 4096;
 /// Maximum number of remembered events per object. Above this number, the oldest event is forgotten.
 const REMEMBERED_EVENTS_MAX: usize = 64;
 
-/// Number of different messages with the same reason at which the events with that reason are aggregated into one
-/// Event.
-/// Upstream: `defaultAggregateMaxEvents`.
+/// Number of different messages with the same reason, about one object, at which further events with that reason are
+/// aggregated into one Event. Upstream: `defaultAggregateMaxEvents`.
 const SIMILAR_EVENTS_MAX: usize = 10;
-/// Time without an event of one reason after which the aggregation of that reason ends.
-/// Upstream: `defaultAggregateIntervalInSeconds`.
+/// Time without an event about an object with one reason, after which the aggregation of that reason ends. Upstream:
+/// `defaultAggregateIntervalInSeconds`.
 const SIMILAR_EVENTS_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Size of the token bucket that limits the events about one object. Warnings and normal events have separate buckets.
-/// Upstream: `defaultSpamBurst`.
+/// Size of the token bucket that limits the Events about one object. Each object has one bucket for warnings and one
+/// for normal events. Upstream: `defaultSpamBurst`.
 const EVENT_BURST: u32 = 25;
-/// Time after which the token bucket of an object gains one token. This is the inverse of upstream's rate
-/// `defaultSpamQPS`.
+/// Time in which a token bucket gains one token. It is the inverse of upstream's rate `defaultSpamQPS`.
 const EVENT_TOKEN_INTERVAL: Duration = Duration::from_secs(300);
 
 /// The remembered events about one object.
 #[derive(Debug, Default)]
 struct ObjectEvents {
-    /// Time of the last event.
+    /// Time of the last event about the object.
     last: Time,
-    /// Recent messages by type (warning or normal) and reason.
+    /// Recent events, by type (whether it is a warning) and reason.
     similar: BTreeMap<(bool, &'static str), SimilarEvents>,
+    /// The Events that were written for the object.
     emitted: BTreeMap<EventKey, EmittedEvent>,
     /// The times at which the token buckets for normal events and for warnings will be full again.
     full_at: [Time; 2],
 }
 
-/// Identifies events that are counted as one Event: type (warning or normal), reason and message. The message is `None`
-/// once the events are aggregated.
+/// Identifies the events that are counted as one Event: whether they are warnings, their reason and their message. The
+/// message is `None` once the events with this reason are aggregated.
 type EventKey = (bool, &'static str, Option<String>);
 
 /// The recent events about one object with the same type and reason.
 #[derive(Debug, Default)]
 struct SimilarEvents {
+    /// The different messages, at most [`SIMILAR_EVENTS_MAX`].
     messages: Vec<String>,
+    /// Time of the last of these events.
     last: Time,
 }
 
@@ -251,6 +258,7 @@ impl ObjectEvents {
         many
     }
 
+    /// Remembers an emitted Event. If the object has too many, the oldest is forgotten.
     fn remember_event(&mut self, key: EventKey, emitted: EmittedEvent) {
         if REMEMBERED_EVENTS_MAX <= self.emitted.len() {
             let oldest = self.emitted.iter().min_by_key(|(_, it)| it.last).map(|(key, _)| key.clone());

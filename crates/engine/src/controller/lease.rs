@@ -12,7 +12,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use serde_json::{Map, Value};
 
-/// Settings of leader election. The defaults are upstream's (`LeaderElectionConfig`).
+/// Durations of leader election. The defaults are upstream's (`LeaderElectionConfig`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaderElectionConfig {
     /// Time without a renewal after which another replica may acquire the lease. Upstream: `LeaseDuration`.
@@ -32,7 +32,7 @@ impl Default for LeaderElectionConfig {
 }
 
 impl LeaderElectionConfig {
-    /// Returns an error message if the settings are invalid.
+    /// Returns an error message if the durations are inconsistent.
     pub fn validation_error(&self) -> Option<String> {
         let Self { duration, renew_deadline, retry_period } = self;
         if duration.subsec_nanos() != 0 || duration.is_zero() {
@@ -52,6 +52,8 @@ impl LeaderElectionConfig {
         None
     }
 
+    /// The timeout of a write that this replica makes as the leader.
+    ///
     /// Rule: a write that begins just before the renew deadline must end before another replica can acquire the lease.
     /// The write may take four fifths of the time between the two. The last fifth is reserved for clocks that run at
     /// different speeds.
@@ -76,7 +78,7 @@ pub struct LeaseRecord {
 }
 
 impl LeaseRecord {
-    /// Reads the record from the `spec` of a Lease. Missing and malformed fields are empty.
+    /// Reads the record from the `spec` of a Lease. A missing or malformed field is empty or zero.
     pub fn read(spec: &Value) -> Self {
         let time = |name: &str| spec[name].as_str().and_then(Time::parse);
         Self {
@@ -103,6 +105,7 @@ impl LeaseRecord {
         }
     }
 
+    /// The lease duration that the holder wrote.
     fn duration(&self) -> Duration {
         Duration::from_secs(self.duration_s.into())
     }
@@ -113,7 +116,7 @@ impl LeaseRecord {
 pub enum LeaseAction {
     /// Acquire or renew the lease: write this record, with the `resourceVersion` that was read as precondition.
     Write(LeaseRecord),
-    /// Another replica leads. Decide again at this time, or when the lease changes.
+    /// Another replica is the leader. Decide again at this time (since the process started), or when the Lease changes.
     Wait { until: Duration },
     /// This replica was the leader and lost the lease. It must exit.
     Exit(LostLease),
@@ -122,8 +125,11 @@ pub enum LeaseAction {
 /// The reason why a leader lost its lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LostLease {
+    /// The Lease has this other `holderIdentity` now. Empty if the Lease has no holder.
     HeldBy(Text),
+    /// The Lease object was deleted.
     Deleted,
+    /// The lease was not renewed within [`LeaderElectionConfig::renew_deadline`].
     RenewDeadlineExceeded,
 }
 
@@ -143,11 +149,13 @@ impl fmt::Display for LostLease {
 /// The state of one replica in leader election: the lease record that it last read, and the time of its last renewal.
 #[derive(Clone, Debug)]
 pub struct Election {
+    /// Identity of this replica, written as `holderIdentity`.
     identity: Text,
     config: LeaderElectionConfig,
-    /// The lease record that was last read, and the time since which it has not changed.
+    /// The lease record that was last read, and the time (since the process started) at which it was first read.
     observed: Option<(LeaseRecord, Duration)>,
-    /// Start time of this replica's last successful renewal. `None` if this replica has never been the leader.
+    /// Start time of this replica's last successful write of the Lease. `None` if this replica has never been the
+    /// leader.
     renewed: Option<Duration>,
 }
 
@@ -156,8 +164,8 @@ impl Election {
         Self { identity: identity.into(), config, observed: None, renewed: None }
     }
 
-    /// Decides what to do after the lease was read. `found` is `None` if the lease does not exist. `clock` is
-    /// wall-clock time, which is only written into the record.
+    /// Decides what to do after the Lease was read. `found` is `None` if the Lease does not exist. `now` is the time
+    /// since the process started. `clock` is wall-clock time, which is only written into the record.
     ///
     /// Rule: a lease may be acquired if it does not exist, has no holder, or has not changed for its duration since
     /// this replica first read it. A leader exits if it is past the renew deadline, or if the lease was deleted, has
@@ -198,7 +206,8 @@ impl Election {
         }
     }
 
-    /// Records that this replica has written the lease. `began` is the time at which the call began.
+    /// Records that this replica has written the Lease, so that it is the leader. `began` is the time at which the call
+    /// began.
     pub fn record_write(&mut self, began: Duration) {
         self.renewed = Some(began);
     }
@@ -210,9 +219,8 @@ impl Election {
         self.renewed.map(|it| it.saturating_add(self.config.renew_deadline))
     }
 
-    /// The lease record that a leader writes when it stops, so that the next leader need not wait for the lease to
-    /// expire.
-    /// Upstream: `release`.
+    /// The lease record that a leader writes when it stops. The record has no holder, so that the next leader need not
+    /// wait for the lease to expire. Upstream: `release`.
     pub fn release_record(&self, found: &LeaseRecord, clock: Time) -> LeaseRecord {
         LeaseRecord {
             holder: "".into(),
@@ -223,7 +231,7 @@ impl Election {
         }
     }
 
-    /// The lease record with which this replica acquires the lease.
+    /// The lease record with which this replica acquires the lease. `from` is the record that it replaces.
     fn acquire(&self, from: Option<&LeaseRecord>, clock: Time) -> LeaseRecord {
         LeaseRecord {
             holder: self.identity.clone(),
@@ -234,6 +242,7 @@ impl Election {
         }
     }
 
+    /// The configured lease duration in seconds.
     fn duration_s(&self) -> u32 {
         self.config.duration.as_secs().try_into().unwrap_or(u32::MAX)
     }

@@ -10,12 +10,18 @@
 //!    after each event, and at `wake_at`.
 
 mod call;
+/// Event correlation, before Kubernetes Events are written.
 pub mod events;
+/// Decisions of leader election.
 pub mod lease;
+/// Retries of the calls about one object.
 pub(crate) mod retry;
+/// An in-memory API server for tests of controllers.
 #[cfg(test)]
 pub(crate) mod test_cluster;
+/// Decodes the lines of a watch.
 mod watch_event;
+/// The work queue of a controller.
 mod work_queue;
 
 use alloc::format;
@@ -46,10 +52,12 @@ pub trait Controller {
     /// The kinds to list and watch.
     fn watches(&self) -> Vec<Watch>;
 
-    /// Decodes one object of a watched kind.
+    /// Decodes one object of a watched kind. `object` is its JSON. `shared` holds strings that several facts have in
+    /// common.
     fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Self::Fact, Malformed>;
 
-    /// Decodes the last state of a deleted object of a watched kind.
+    /// Decodes the last state of a deleted object. By default it is decoded like any other object. A controller can
+    /// override this to decode fewer fields.
     fn decode_deleted(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Self::Fact, Malformed> {
         Self::decode(watch, object, shared)
     }
@@ -57,8 +65,8 @@ pub trait Controller {
     /// Updates the facts and returns the keys to reconcile. Nothing is reconciled before every watched kind was listed.
     fn apply(&mut self, event: Event<Self::Fact>, now: Time) -> Vec<Self::Key>;
 
-    /// Applies a bookmark, which shows that the watch of a kind has delivered all events up to this resource version.
-    /// Returns the keys to reconcile.
+    /// Applies a bookmark, which shows that a watch has delivered all events up to this resource version. `_kind` is an
+    /// index in [`Controller::watches`]. Returns the keys to reconcile.
     fn bookmark(&mut self, _kind: usize, _resource_version: u64) -> Vec<Self::Key> {
         Vec::new()
     }
@@ -68,7 +76,7 @@ pub trait Controller {
         true
     }
 
-    /// Whether calls of an earlier reconcile of the key are still to be made. These calls are made before the key is
+    /// Whether calls of an earlier reconcile of this key have not been made yet. They are made before the key is
     /// reconciled again.
     fn is_executing(&self, _key: &Self::Key) -> bool {
         false
@@ -89,13 +97,14 @@ pub trait Controller {
     /// Applies the outcome of a call and returns the keys to reconcile.
     fn done(&mut self, call: &Self::Call, outcome: Outcome, now: Time) -> Requeue<Self::Key>;
 
-    /// The key whose reconcile returned a call. `None` if the controller cannot recover from a panic.
+    /// The key whose reconcile returned this call. `None` if the controller cannot recover from a panic while it
+    /// applies the outcome of the call.
     fn key_of(_call: &Self::Call) -> Option<Self::Key> {
         None
     }
 
-    /// Recovers from a panic while a key was reconciled, or while the outcome of one of its calls was applied. Returns
-    /// the time at which to reconcile the key again. `None` if the controller cannot recover.
+    /// Recovers from a panic while this key was reconciled, or while the outcome of a call of this key was applied.
+    /// Returns the time at which to reconcile the key again. `None` if the controller cannot recover.
     fn recover(&mut self, _key: &Self::Key, _now: Time) -> Option<Time> {
         None
     }
@@ -119,8 +128,11 @@ pub struct Resource {
     /// The API group; empty for the core group.
     pub group: Text,
     pub version: Text,
+    /// Name of the kind, such as `DaemonSet`.
     pub kind: Text,
+    /// Plural name in URL paths, such as `daemonsets`.
     pub plural: Text,
+    /// Whether objects are in a namespace. Otherwise the kind is cluster-scoped.
     pub namespaced: bool,
 }
 
@@ -133,7 +145,7 @@ impl Resource {
         }
     }
 
-    /// Whether `api_version` of an owner reference is the group and version of this resource.
+    /// Whether `api_version`, as in an owner reference, is the group and version of this resource.
     pub(crate) fn has_api_version(&self, api_version: &str) -> bool {
         match api_version.split_once('/') {
             Some((group, version)) => *self.group == *group && *self.version == *version,
@@ -158,8 +170,7 @@ impl Resource {
     }
 }
 
-/// Percent-encodes a name as a segment of a URL path. This is needed because the name in an owner reference may be any
-/// text.
+/// Percent-encodes a name as a segment of a URL path, because the name in an owner reference may be any text.
 fn encode_path_segment(name: &str) -> String {
     let mut text = String::new();
     for byte in name.bytes() {
@@ -173,11 +184,11 @@ fn encode_path_segment(name: &str) -> String {
     text
 }
 
-/// A kind that a controller lists and watches in all namespaces.
+/// A kind that a controller lists and watches, and whether it needs whole objects. Upstream: an informer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Watch {
     pub resource: Arc<Resource>,
-    /// Whether only the metadata of objects is requested (`PartialObjectMetadata`).
+    /// Whether the watch delivers only the metadata of objects (`PartialObjectMetadata`).
     pub metadata_only: bool,
 }
 
@@ -200,7 +211,7 @@ impl Watch {
     }
 }
 
-/// A decoded result of a list or watch. `kind` is an index into [`Controller::watches`].
+/// A decoded result of a list or watch. `kind` is an index in [`Controller::watches`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event<F> {
     /// All objects of a kind were listed. An object that is not in the list does not exist.
@@ -234,6 +245,7 @@ impl<C> Default for Reconcile<C> {
 /// The keys to reconcile after a call, and the events to record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Requeue<K> {
+    /// Keys to reconcile.
     pub keys: Vec<K>,
     pub events: Vec<EventRecord>,
 }
@@ -250,9 +262,10 @@ impl<K> From<Vec<K>> for Requeue<K> {
     }
 }
 
-/// A Kubernetes Event to record, and the object it is about.
+/// A Kubernetes Event that is to be recorded, with the object that it is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EventRecord {
+    /// The `involvedObject`.
     pub about: ObjectReference,
     pub event: KubeEvent,
 }
@@ -260,16 +273,19 @@ pub struct EventRecord {
 /// Type, reason and message of a Kubernetes Event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KubeEvent {
+    /// Whether the type is `Warning`. Otherwise it is `Normal`.
     pub warning: bool,
     pub reason: &'static str,
     pub message: String,
 }
 
 impl KubeEvent {
+    /// An event of type `Normal`.
     pub fn normal(reason: &'static str, message: String) -> Self {
         Self { warning: false, reason, message }
     }
 
+    /// An event of type `Warning`.
     pub fn warning(reason: &'static str, message: String) -> Self {
         Self { warning: true, reason, message }
     }

@@ -20,20 +20,16 @@ const BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// The state of the last call about an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Attempt {
+    /// No call about the object is in flight or has failed, and no write waits for the watch.
     #[default]
     None,
-    InFlight {
-        failures: u32,
-    },
-    /// The call succeeded and wrote resource version `version`, which the watch may not have delivered yet.
-    Done {
-        version: u64,
-        retry_at: Time,
-    },
-    Failed {
-        failures: u32,
-        retry_at: Time,
-    },
+    /// A call was made, and its outcome is not known yet. `failures` counts the failed calls before.
+    InFlight { failures: u32 },
+    /// The call succeeded and wrote resource version `version`, which the watch may not have delivered yet. If the
+    /// watch does not deliver it, the call may be made again at `retry_at`.
+    Done { version: u64, retry_at: Time },
+    /// The last call failed. `failures` counts the failed calls in a row. The next call may be made at `retry_at`.
+    Failed { failures: u32, retry_at: Time },
 }
 
 /// When the next call about an object may be made.
@@ -61,14 +57,14 @@ impl Attempt {
         }
     }
 
-    /// Records that a call is made.
+    /// Records that a call is in flight from now on.
     pub(crate) fn begin(&mut self) {
         let failures = if let Self::Failed { failures, .. } = self { *failures } else { 0 };
         *self = Self::InFlight { failures };
     }
 
-    /// Applies the outcome of a write to resource version `version` of an object. After a success, or NotFound, no
-    /// further call is made until the watch has delivered a newer version.
+    /// Applies the outcome of a write to resource version `version` of an object. After a success, or after NotFound,
+    /// the next call waits until the watch has delivered a newer version, at most [`WATCH_DELAY_MAX`].
     pub(crate) fn apply_outcome(&mut self, version: u64, outcome: &Outcome, now: Time) {
         match outcome {
             Outcome::Done(answer) => {
@@ -86,7 +82,8 @@ impl Attempt {
 
     /// Records that a call failed.
     ///
-    /// Rule: a failed call is retried after a backoff that doubles with each failure.
+    /// Rule: a failed call is retried after a backoff that doubles with each failure, or after the `Retry-After` of the
+    /// response if that is longer.
     pub(crate) fn record_failure(&mut self, refusal: &CallError, now: Time) {
         let before = match self {
             Self::InFlight { failures } | Self::Failed { failures, .. } => *failures,

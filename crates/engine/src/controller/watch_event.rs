@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 /// malformed object that is received nevertheless is logged and skipped.
 #[derive(Debug)]
 pub struct Malformed {
+    /// Plural name of the resource, such as `pods`.
     kind: Text,
     source: serde_json::Error,
 }
@@ -38,13 +39,14 @@ pub enum WatchEvent<F> {
     /// The object was added or modified.
     Applied(F),
     Deleted(F),
+    /// The watch has delivered all changes up to this resource version.
     Bookmark {
         resource_version: u64,
         /// Whether all objects that existed when the watch began have been sent (`k8s.io/initial-events-end`).
         ends_list: bool,
     },
-    /// The server ended the watch with an error. Code 410 means that the history was compacted and a new list is
-    /// needed.
+    /// The server ended the watch with an error. Code 410 means that the history since the requested resource version
+    /// was compacted, so that a new list is needed.
     Error {
         code: i64,
         message: String,
@@ -61,8 +63,8 @@ impl<F> WatchEvent<F> {
     }
 }
 
-/// Decodes one line of a watch, `{"type":…,"object":…}`. `decode` gets the JSON of the object and whether the object was
-/// deleted.
+/// Decodes one line of a watch, `{"type":…,"object":…}`. `kind` is the plural name of the resource, for errors.
+/// `decode` is called with whether the object was deleted, and with the JSON of the object.
 pub(crate) fn decode_watch_line<F>(
     kind: &str,
     line: &[u8],
@@ -84,8 +86,8 @@ pub(crate) fn decode_watch_line<F>(
     decode_event(kind, line.event.as_ref(), line.object.get().as_bytes(), &mut decode)
 }
 
-/// Splits a line of a watch into event type and object without parsing JSON, if the line has the exact form that API
-/// servers write. `None` for any other form. Such a line is parsed as JSON, which is slower.
+/// Splits a line of a watch into event type and JSON of the object without parsing JSON. Returns `None` unless the line
+/// has the exact form that API servers write. A line of another form is parsed as JSON, which is slower.
 fn split_line(line: &[u8]) -> Option<(&str, &[u8])> {
     let rest = line.strip_prefix(br#"{"type":""#)?;
     let (event, rest) = rest.split_at_checked(rest.iter().position(|it| *it == b'"')?)?;
@@ -93,8 +95,8 @@ fn split_line(line: &[u8]) -> Option<(&str, &[u8])> {
     Some((core::str::from_utf8(event).ok()?, object.trim_ascii_end().strip_suffix(b"}")?))
 }
 
-/// Parses the type of a watch event. The resource version of a bookmark, and the message of an error, are read from the
-/// object.
+/// Decodes a watch event from its type, such as `ADDED`, and the JSON of its object. `decode` decodes the object,
+/// except in a bookmark, which has only a resource version, and in an error, which has a `Status`.
 fn decode_event<F>(
     kind: &str,
     event: &str,
@@ -141,9 +143,10 @@ fn decode_event<F>(
     })
 }
 
-/// Annotation of the bookmark that ends a streaming list.
+/// Annotation `k8s.io/initial-events-end` of the bookmark that ends a streaming list.
 const LIST_END_ANNOTATION: &str = ANNOTATION_INITIAL_EVENTS_END;
 
+/// Parses JSON. `kind` is the plural name of the resource, for the error.
 fn parse_json<'a, T: Deserialize<'a>>(kind: &str, json: &'a [u8]) -> Result<T, Malformed> {
     serde_json::from_slice(json).map_err(|source| Malformed::new(kind, source))
 }

@@ -11,28 +11,29 @@ use super::{Controller, Event, EventRecord, Outcome, Reconcile};
 #[derive(Debug)]
 pub struct WorkQueue<C: Controller> {
     controller: C,
-    /// Watched kinds whose objects have not been listed yet.
+    /// Indexes in [`Controller::watches`] of the kinds that have not been listed yet.
     missing: BTreeSet<usize>,
-    /// Keys to reconcile, each with the time at which it was queued.
+    /// Keys to reconcile now, each with the time at which it was queued.
     queue: BTreeMap<C::Key, Time>,
-    /// Keys that the controller may not reconcile yet, oldest first.
+    /// Keys that are to be reconciled now, but that [`Controller::may_reconcile`] does not allow yet, oldest first.
     deferred: VecDeque<C::Key>,
     /// The times at which the deferred keys were queued.
     deferred_since: BTreeMap<C::Key, Time>,
-    /// The times at which keys are reconciled even without an event, by key.
+    /// The keys to reconcile later, each with the time at which it is reconciled even without an event.
     wakes: BTreeMap<C::Key, Time>,
-    /// The entries of `wakes`, the earliest time first.
+    /// The entries of `wakes` sorted by time, the earliest first.
     due: BTreeSet<(Time, C::Key)>,
     /// The time of the last call of `enqueue_due`.
     last_now: Time,
-    /// Calls to make as soon as fewer are in flight.
+    /// Calls to make as soon as fewer than `calls_max` calls are in flight.
     ready: VecDeque<C::Call>,
+    /// Number of calls in flight.
     in_flight: usize,
     /// Maximum number of calls in flight.
     calls_max: usize,
     /// Events to record.
     events: Vec<EventRecord>,
-    /// Whether to list every kind again.
+    /// Whether the next [`WorkQueue::take_step`] asks the runner to list every kind again.
     relist: bool,
 }
 
@@ -57,6 +58,7 @@ impl<C: Controller> WorkQueue<C> {
         }
     }
 
+    /// The controller of this work queue.
     pub fn controller(&self) -> &C {
         &self.controller
     }
@@ -75,7 +77,7 @@ impl<C: Controller> WorkQueue<C> {
         self.len() == 0
     }
 
-    /// Whether a key is to be reconciled now.
+    /// Whether a key is to be reconciled now, including keys that the controller may not reconcile yet.
     pub fn is_queued(&self, key: &C::Key) -> bool {
         self.queue.contains_key(key) || self.deferred_since.contains_key(key)
     }
@@ -99,7 +101,8 @@ impl<C: Controller> WorkQueue<C> {
         self.enqueue(keys, now);
     }
 
-    /// Passes a bookmark of a watch to the controller, and enqueues the keys to reconcile.
+    /// Passes a bookmark of a watch to the controller, and enqueues the keys to reconcile. `kind` is an index in
+    /// [`Controller::watches`].
     pub fn bookmark(&mut self, kind: usize, resource_version: u64, now: Time) {
         let keys = self.controller.bookmark(kind, resource_version);
         self.enqueue(keys, now);
@@ -115,7 +118,7 @@ impl<C: Controller> WorkQueue<C> {
         self.take_step()
     }
 
-    /// Enqueues the keys whose time to be reconciled has come.
+    /// Enqueues the keys whose wake time has come.
     ///
     /// Rule: after the clock was set back, every waiting key is reconciled, so that no wait becomes longer.
     pub fn enqueue_due(&mut self, now: Time) {
@@ -191,6 +194,7 @@ impl<C: Controller> WorkQueue<C> {
         true
     }
 
+    /// Adds keys to the queue, unless they are queued already.
     fn enqueue(&mut self, keys: Vec<C::Key>, now: Time) {
         for key in keys {
             if !self.deferred_since.contains_key(&key) {
@@ -199,7 +203,8 @@ impl<C: Controller> WorkQueue<C> {
         }
     }
 
-    /// Sets the time at which a key is reconciled even without an event.
+    /// Sets the time at which a key is reconciled even without an event. It replaces the previous time. `None` removes
+    /// it.
     fn wake(&mut self, key: C::Key, at: Option<Time>) {
         if let Some(before) = self.wakes.remove(&key) {
             self.due.remove(&(before, key.clone()));

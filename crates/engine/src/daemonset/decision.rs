@@ -252,9 +252,11 @@ fn add_roster_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Sett
     }
 }
 
-/// Rule: outdated pods that are up are replaced only within the rollout budget. Nodes that are already unavailable are
-/// charged to the budget first. With surge, pods on nodes that are no longer eligible are deleted only while more pods
-/// are available than desired. Returns the budget as a number of nodes.
+/// Rule: an outdated pod that is up (see [`is_pod_up`](super::status::is_pod_up)) is replaced only within the rollout
+/// budget. Nodes that already count against the budget are subtracted from it first. With surge, a pod on a node that
+/// is no longer eligible is deleted only while more pods are available than desired.
+///
+/// Returns the budget as a number of nodes.
 fn advance_rollout(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settings) -> usize {
     let (set, set_state) = (input.set, input.set_state);
     let desired = set_state.totals.counts().desired;
@@ -297,10 +299,12 @@ fn advance_rollout(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settin
     allowed
 }
 
-/// Rule: pods with the hash label of a byte-equal duplicate revision are relabelled. A duplicate without pods is
-/// deleted. Revisions beyond `revisionHistoryLimit` are deleted, lowest number first, but never a revision whose hash
-/// label a pod still has, not even a failed or succeeded pod that only a finalizer holds. Of several equivalent
-/// revisions with the same hash label, pods protect only the current revision.
+/// Rule: pods of a revision that is a byte-equal duplicate of the current one get the hash label of the current
+/// revision. A duplicate without pods is deleted.
+///
+/// Revisions beyond `revisionHistoryLimit` are deleted, lowest number first. A revision is kept while any pod has its
+/// hash label, even a finished pod that only a finalizer holds. One exception: an older revision with the hash label of
+/// the current revision and an equivalent template may be deleted, because the pods belong to the current revision.
 fn dedup_and_prune_revisions(plan: &mut Plan, input: &DecisionInput<'_>) {
     let history = &input.set_state.history;
     let is_carried = |hash: Option<&Text>| hash.is_some_and(|it| input.pods_by_hash.contains_key(it));

@@ -52,7 +52,7 @@ pub mod why;
 
 pub use controller::{DaemonSetController, SetCall, event_about};
 pub(crate) use decision::*;
-pub use node_state::{NodeExplanation, NodeState, RolloutState, SetMemory};
+pub use node_state::{NodeExplanation, NodeState, RolloutSummary, SetMemory};
 pub use rollout::RolloutDeletion;
 pub(crate) use rollout::rollout_budget;
 pub use roster::FailedPodBackoff;

@@ -113,9 +113,9 @@ impl NodeState {
     }
 }
 
-/// State of a DaemonSet's rollout.
+/// The rollout of one DaemonSet over all nodes, for `muster explain`: counts, budget, and the nodes that are next.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RolloutState {
+pub struct RolloutSummary {
     pub counts: StatusCounts,
     /// The rollout budget (`maxUnavailable` or `maxSurge`) as a number of nodes.
     pub budget: usize,
@@ -159,10 +159,10 @@ impl Planner {
         lines
     }
 
-    pub fn rollout_state(&self, key: &ObjectKey) -> Option<RolloutState> {
+    pub fn rollout_state(&self, key: &ObjectKey) -> Option<RolloutSummary> {
         let entry = self.index.entries.get(key)?;
         let (set_state, totals) = (&entry.set_state, &entry.set_state.totals);
-        Some(RolloutState {
+        Some(RolloutSummary {
             counts: totals.counts(),
             budget: daemonset::rollout_budget(&entry.set, totals.counts().desired),
             charged: usize::try_from(totals.charged).unwrap_or(0),

@@ -11,34 +11,29 @@ use muster_api::time::Time;
 use muster_api::well_known::DISRUPTION_TARGET;
 use serde_json::{Map, Value, json};
 
-use super::Subject;
+use super::DisruptionKey;
 use super::decode::{BudgetStatus, Pod, PodDisruptionBudget};
 use crate::controller::{Patch, Request, Verb};
 
 /// A call of the disruption controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
-    WriteStatus {
-        budget: Arc<PodDisruptionBudget>,
-        status: BudgetStatus,
-    },
+    /// Writes the status of a budget.
+    WriteStatus { budget: Arc<PodDisruptionBudget>, status: BudgetStatus },
     /// Sets the condition `DisruptionTarget` of a pod to False.
-    ClearDisruptionTarget {
-        pod: Arc<Pod>,
-        at: Time,
-    },
+    ClearDisruptionTarget { pod: Arc<Pod>, at: Time },
 }
 
 impl Call {
     /// The work queue key of the object that the call writes.
-    pub(super) fn subject(&self) -> Subject {
+    pub(super) fn queue_key(&self) -> DisruptionKey {
         match self {
-            Self::WriteStatus { budget, .. } => Subject::Budget(budget.key.clone()),
-            Self::ClearDisruptionTarget { pod, .. } => Subject::Pod(pod.key.clone()),
+            Self::WriteStatus { budget, .. } => DisruptionKey::Budget(budget.key.clone()),
+            Self::ClearDisruptionTarget { pod, .. } => DisruptionKey::Pod(pod.key.clone()),
         }
     }
 
-    /// The resource version of the object from which the call was computed.
+    /// The resource version of the budget or pod that the call was computed from, and that it has as precondition.
     pub(super) fn base_version(&self) -> u64 {
         match self {
             Self::WriteStatus { budget, .. } => budget.resource_version,

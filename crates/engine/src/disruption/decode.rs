@@ -54,6 +54,7 @@ pub struct PodDisruptionBudget {
     pub generation: i64,
 
     pub selector: Selector,
+    /// The `minAvailable` or `maxUnavailable`.
     pub target: AvailabilityTarget,
     pub status: BudgetStatus,
 }
@@ -87,15 +88,17 @@ pub struct BudgetStatus {
     pub expected: i64,
     /// The `disruptedPods`: names of pods that an eviction is about to delete, with the time of the eviction.
     pub disrupted: BTreeMap<Text, Time>,
-    /// All conditions as JSON, so that those of other writers are preserved.
+    /// All conditions as JSON, so that the conditions of other writers are preserved.
     pub conditions: Vec<Value>,
 }
 
 impl PodDisruptionBudget {
+    /// Whether the budget's selector matches the pod. Both must be in the same namespace.
     pub(super) fn selects(&self, pod: &Pod) -> bool {
         self.selector.matches(&pod.labels)
     }
 
+    /// A reference to the budget, for events about it.
     pub(super) fn object_reference(&self) -> ObjectReference {
         object_reference("policy/v1", "PodDisruptionBudget", &self.key, &self.uid, self.resource_version)
     }
@@ -108,10 +111,14 @@ pub struct Pod {
     pub uid: Text,
     pub resource_version: u64,
     pub labels: Labels,
+    /// The owner with `controller: true`.
     pub controller: Option<PodController>,
+    /// Whether the pod has a `deletionTimestamp`.
     pub deleting: bool,
+    /// Whether the pod's condition `Ready` is True.
     pub ready: bool,
-    /// Transition time of the condition `DisruptionTarget`. `None` if the pod is terminated or being deleted.
+    /// Transition time of the condition `DisruptionTarget`. `None` if the pod has no such condition, the kubelet set
+    /// it, or the pod has terminated or is being deleted.
     pub disrupted_since: Option<Time>,
 }
 
@@ -123,6 +130,7 @@ pub struct PodController {
 }
 
 impl Pod {
+    /// Whether the pod is Ready and not being deleted.
     pub(super) fn is_healthy(&self) -> bool {
         self.ready && !self.deleting
     }
@@ -136,11 +144,13 @@ impl Pod {
             && self.ready == other.ready
     }
 
+    /// A reference to the pod, for events about it.
     pub(super) fn object_reference(&self) -> ObjectReference {
         object_reference("v1", "Pod", &self.key, &self.uid, self.resource_version)
     }
 }
 
+/// A reference to an object, for events about it.
 fn object_reference(
     api_version: &str,
     kind: &str,
@@ -169,6 +179,7 @@ pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Resul
     Ok(Fact::Budget(Arc::new(budget_fact(budget, shared))))
 }
 
+/// Reduces a PodDisruptionBudget to its fact.
 fn budget_fact(budget: policy_v1::PodDisruptionBudget<'_>, shared: &mut Interner) -> PodDisruptionBudget {
     let meta = budget.metadata;
     let spec = budget.spec.unwrap_or_default();
@@ -199,6 +210,7 @@ fn budget_fact(budget: policy_v1::PodDisruptionBudget<'_>, shared: &mut Interner
     }
 }
 
+/// Parses `maxUnavailable`, or else `minAvailable`.
 fn availability_target(spec: &PodDisruptionBudgetSpec<'_>) -> AvailabilityTarget {
     let invalid = |field: &str, value: &IntOrString<'_>| {
         AvailabilityTarget::Malformed(format!("{field}: {value} is neither a number nor a percentage").into())
@@ -215,6 +227,7 @@ fn availability_target(spec: &PodDisruptionBudgetSpec<'_>) -> AvailabilityTarget
     }
 }
 
+/// Reduces a pod to its fact.
 fn pod_fact(pod: PodWithoutContainers<'_>, shared: &mut Interner) -> Pod {
     let meta = pod.metadata;
     let status = pod.status.unwrap_or_default();

@@ -30,8 +30,9 @@ mod call;
 mod decode;
 mod status;
 
-/// Time after which an evicted pod that still exists counts as healthy again, and the condition `DisruptionTarget` of a
-/// pod that is not being deleted is stale. Upstream: `DeletionTimeout`, `stalePodDisruptionTimeout`.
+/// Time after which an evicted pod that still exists counts as healthy again. It is also the time after which the
+/// condition `DisruptionTarget` of a pod that is not being deleted is stale. Upstream: `DeletionTimeout`,
+/// `stalePodDisruptionTimeout`.
 const DISRUPTION_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Minimum time between two writes of a budget's status. A status that allows fewer disruptions is written at once.
@@ -42,14 +43,16 @@ const STATUS_WRITE_INTERVAL_MIN: Duration = Duration::from_millis(250);
 pub struct DisruptionController {
     budgets: BTreeMap<ObjectKey, BudgetState>,
     pods: BTreeMap<ObjectKey, Arc<Pod>>,
-    attempts: BTreeMap<Subject, Attempt>,
+    /// The last call about each budget or pod.
+    attempts: BTreeMap<DisruptionKey, Attempt>,
 }
 
 /// The key of an entry in the work queue: a PodDisruptionBudget or a pod.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Subject {
+pub enum DisruptionKey {
+    /// A PodDisruptionBudget.
     Budget(ObjectKey),
-    /// A pod that has the condition `DisruptionTarget`, or that more than one budget selects.
+    /// A pod that has the condition `DisruptionTarget`, or that more than one PodDisruptionBudget selects.
     Pod(ObjectKey),
 }
 
@@ -57,15 +60,18 @@ pub enum Subject {
 #[derive(Debug)]
 struct BudgetState {
     budget: Arc<PodDisruptionBudget>,
+    /// The pods that the budget selects.
     selected: SelectedPods,
-    /// Time of the last write of the status.
+    /// Time at which the controller last wrote the status of the budget.
     written_at: Option<Time>,
 }
 
 /// Counts and names of the pods that a budget selects.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SelectedPods {
+    /// Number of all selected pods.
     pub(crate) pods: i64,
+    /// Number of selected pods that are Ready and not being deleted.
     pub(crate) healthy: i64,
     /// Names of the pods with a controller.
     pub(crate) controlled: BTreeSet<Text>,
@@ -74,19 +80,21 @@ pub(crate) struct SelectedPods {
 }
 
 impl SelectedPods {
+    /// Adds a pod to the totals.
     fn add(&mut self, pod: &Pod) {
         self.pods += 1;
         self.healthy += i64::from(pod.is_healthy());
         self.names_of_same_kind(pod).insert(pod.key.name.clone());
     }
 
+    /// Subtracts a pod from the totals.
     fn remove(&mut self, pod: &Pod) {
         self.pods -= 1;
         self.healthy -= i64::from(pod.is_healthy());
         self.names_of_same_kind(pod).remove(&pod.key.name);
     }
 
-    /// The names of the pods that, like `pod`, have or do not have a controller.
+    /// [`Self::controlled`] if the pod has a controller, otherwise [`Self::unmanaged`].
     fn names_of_same_kind(&mut self, pod: &Pod) -> &mut BTreeSet<Text> {
         if pod.controller.is_some() { &mut self.controlled } else { &mut self.unmanaged }
     }
@@ -94,7 +102,7 @@ impl SelectedPods {
 
 impl Controller for DisruptionController {
     type Fact = Fact;
-    type Key = Subject;
+    type Key = DisruptionKey;
     type Call = Call;
 
     fn watches(&self) -> Vec<Watch> {
@@ -109,25 +117,25 @@ impl Controller for DisruptionController {
         decode::fact(watch, object, shared)
     }
 
-    fn apply(&mut self, event: Event<Fact>, _: Time) -> Vec<Subject> {
-        let mut subjects = BTreeSet::new();
+    fn apply(&mut self, event: Event<Fact>, _: Time) -> Vec<DisruptionKey> {
+        let mut keys = BTreeSet::new();
         match event {
-            Event::Applied { fact, .. } => self.put(fact, &mut subjects),
-            Event::Deleted { fact, .. } => self.remove(&fact, &mut subjects),
+            Event::Applied { fact, .. } => self.put(fact, &mut keys),
+            Event::Deleted { fact, .. } => self.remove(&fact, &mut keys),
             Event::Listed { kind, facts, .. } => {
                 for gone in self.known_facts_not_listed(kind, &facts) {
-                    self.remove(&gone, &mut subjects);
+                    self.remove(&gone, &mut keys);
                 }
-                facts.into_iter().for_each(|it| self.put(it, &mut subjects));
+                facts.into_iter().for_each(|it| self.put(it, &mut keys));
             }
         }
-        subjects.into_iter().collect()
+        keys.into_iter().collect()
     }
 
-    fn reconcile(&mut self, subject: &Subject, now: Time) -> Reconcile<Call> {
-        match subject {
-            Subject::Budget(key) => self.reconcile_budget(subject, key, now),
-            Subject::Pod(key) => self.reconcile_pod(subject, key, now),
+    fn reconcile(&mut self, queue_key: &DisruptionKey, now: Time) -> Reconcile<Call> {
+        match queue_key {
+            DisruptionKey::Budget(key) => self.reconcile_budget(queue_key, key, now),
+            DisruptionKey::Pod(key) => self.reconcile_pod(queue_key, key, now),
         }
     }
 
@@ -135,18 +143,18 @@ impl Controller for DisruptionController {
         call::request(call)
     }
 
-    fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<Subject> {
-        let subject = call.subject();
+    fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<DisruptionKey> {
+        let queue_key = call.queue_key();
         // There is no attempt if the object was deleted meanwhile.
-        if let Some(attempt) = self.attempts.get_mut(&subject) {
+        if let Some(attempt) = self.attempts.get_mut(&queue_key) {
             attempt.apply_outcome(call.base_version(), &outcome, now);
         }
-        Vec::from([subject]).into()
+        Vec::from([queue_key]).into()
     }
 }
 
 impl DisruptionController {
-    /// The known objects of a kind that a new list does not contain.
+    /// The stored objects of a kind that a new list does not contain. `kind` is an index in [`Controller::watches`].
     fn known_facts_not_listed(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
         let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
         match kind {
@@ -161,14 +169,15 @@ impl DisruptionController {
         }
     }
 
-    fn put(&mut self, fact: Fact, subjects: &mut BTreeSet<Subject>) {
+    /// Adds or updates an object, and adds the keys to reconcile to `keys`.
+    fn put(&mut self, fact: Fact, keys: &mut BTreeSet<DisruptionKey>) {
         match fact {
             Fact::Pod(pod) => {
                 let before = self.pods.insert(pod.key.clone(), pod.clone());
-                self.update_pod(before.as_deref(), Some(&pod), subjects);
+                self.update_pod(before.as_deref(), Some(&pod), keys);
             }
             Fact::Budget(budget) => {
-                subjects.insert(Subject::Budget(budget.key.clone()));
+                keys.insert(DisruptionKey::Budget(budget.key.clone()));
                 if let Some(state) = self.budgets.get_mut(&budget.key)
                     && state.budget.selector == budget.selector
                 {
@@ -184,22 +193,24 @@ impl DisruptionController {
         }
     }
 
-    fn remove(&mut self, fact: &Fact, subjects: &mut BTreeSet<Subject>) {
+    /// Removes a deleted object, and adds the keys to reconcile to `keys`.
+    fn remove(&mut self, fact: &Fact, keys: &mut BTreeSet<DisruptionKey>) {
         match fact {
             Fact::Pod(pod) => {
                 let before = self.pods.remove(&pod.key);
-                self.attempts.remove(&Subject::Pod(pod.key.clone()));
-                self.update_pod(before.as_deref(), None, subjects);
+                self.attempts.remove(&DisruptionKey::Pod(pod.key.clone()));
+                self.update_pod(before.as_deref(), None, keys);
             }
             Fact::Budget(budget) => {
                 self.budgets.remove(&budget.key);
-                self.attempts.remove(&Subject::Budget(budget.key.clone()));
+                self.attempts.remove(&DisruptionKey::Budget(budget.key.clone()));
             }
         }
     }
 
-    /// Updates the totals of the budgets after a pod was added, changed or deleted.
-    fn update_pod(&mut self, before: Option<&Pod>, now: Option<&Pod>, subjects: &mut BTreeSet<Subject>) {
+    /// Updates the totals of the budgets after a pod was added, changed or deleted, and adds the keys to reconcile to
+    /// `keys`.
+    fn update_pod(&mut self, before: Option<&Pod>, now: Option<&Pod>, keys: &mut BTreeSet<DisruptionKey>) {
         let Some(key) = now.or(before).map(|it| &it.key) else { return };
         let is_same = before.zip(now).is_some_and(|(before, now)| before.is_equivalent(now));
         let mut selecting = 0;
@@ -210,21 +221,22 @@ impl DisruptionController {
             is.into_iter().for_each(|it| state.selected.add(it));
             selecting += usize::from(is.is_some());
             if !is_same && (was.is_some() || is.is_some()) {
-                subjects.insert(Subject::Budget(name.clone()));
+                keys.insert(DisruptionKey::Budget(name.clone()));
             }
         }
         let has_new_labels = now.is_some_and(|now| before.is_none_or(|it| it.labels != now.labels));
         let is_marked = now.is_some_and(|it| it.disrupted_since.is_some());
         let was_marked = before.is_some_and(|it| it.disrupted_since.is_some());
         if (1 < selecting && has_new_labels) || is_marked || was_marked {
-            subjects.insert(Subject::Pod(key.clone()));
+            keys.insert(DisruptionKey::Pod(key.clone()));
         }
     }
 
-    fn reconcile_budget(&mut self, subject: &Subject, key: &ObjectKey, now: Time) -> Reconcile<Call> {
+    /// Writes the status of a budget if it has changed.
+    fn reconcile_budget(&mut self, queue_key: &DisruptionKey, key: &ObjectKey, now: Time) -> Reconcile<Call> {
         let Some(state) = self.budgets.get_mut(key) else { return Reconcile::default() };
         let budget = state.budget.clone();
-        let attempt = self.attempts.entry(subject.clone()).or_default();
+        let attempt = self.attempts.entry(queue_key.clone()).or_default();
         match attempt.next(budget.resource_version, now) {
             NextAttempt::Now => {}
             NextAttempt::AfterOutcome => return Reconcile::default(),
@@ -234,7 +246,7 @@ impl DisruptionController {
         let status = evaluation.status(&budget, now);
         let wake_at = evaluation.next_change_at();
         if status == budget.status {
-            self.attempts.remove(subject);
+            self.attempts.remove(queue_key);
             return Reconcile { wake_at, ..Reconcile::default() };
         }
         // Fewer disruptions allowed protects pods, and a status of an older generation allows no eviction at all.
@@ -252,20 +264,22 @@ impl DisruptionController {
         Reconcile { calls, events, wake_at, ..Reconcile::default() }
     }
 
+    /// Clears a stale condition `DisruptionTarget` of a pod, and reports a pod that more than one budget selects.
+    ///
     /// Rule: the condition `DisruptionTarget` of a pod that is not being deleted is reset to False after two minutes,
     /// unless the kubelet set the condition. Upstream: `syncStalePodDisruption`.
-    fn reconcile_pod(&mut self, subject: &Subject, key: &ObjectKey, now: Time) -> Reconcile<Call> {
+    fn reconcile_pod(&mut self, queue_key: &DisruptionKey, key: &ObjectKey, now: Time) -> Reconcile<Call> {
         let Some(pod) = self.pods.get(key).cloned() else { return Reconcile::default() };
         let events: Vec<EventRecord> = self.multiple_budgets_event(&pod).into_iter().collect();
         let Some(since) = pod.disrupted_since else {
-            self.attempts.remove(subject);
+            self.attempts.remove(queue_key);
             return Reconcile { events, ..Reconcile::default() };
         };
         let stale_at = since + DISRUPTION_TIMEOUT;
         if now < stale_at {
             return Reconcile { events, wake_at: Some(stale_at), ..Reconcile::default() };
         }
-        let attempt = self.attempts.entry(subject.clone()).or_default();
+        let attempt = self.attempts.entry(queue_key.clone()).or_default();
         match attempt.next(pod.resource_version, now) {
             NextAttempt::AfterOutcome => Reconcile { events, ..Reconcile::default() },
             NextAttempt::At(at) => Reconcile { events, wake_at: Some(at), ..Reconcile::default() },
@@ -300,6 +314,7 @@ impl DisruptionController {
     }
 }
 
+/// The entries of a map whose keys are in a namespace.
 fn in_namespace<'a, T>(
     all: &'a BTreeMap<ObjectKey, T>,
     namespace: &'a Text,
@@ -308,6 +323,7 @@ fn in_namespace<'a, T>(
     all.range(first..).take_while(move |(key, _)| key.namespace == *namespace)
 }
 
+/// The entries of a map whose keys are in a namespace, with mutable values.
 fn in_namespace_mut<'a, T>(
     all: &'a mut BTreeMap<ObjectKey, T>,
     namespace: &'a Text,

@@ -17,20 +17,26 @@ use crate::controller::{EventRecord, KubeEvent};
 
 /// The result of evaluating a PodDisruptionBudget.
 pub(super) struct Evaluation {
-    /// The pod counts, or the error why the expected number of pods cannot be computed.
+    /// The pod counts, or the error message if the expected number of pods cannot be computed.
     counts: Result<PodCounts, String>,
-    /// The evicted pods that still exist after the timeout.
+    /// Pods that were evicted [`DISRUPTION_TIMEOUT`] ago and still exist.
     not_deleted: Vec<Arc<Pod>>,
 }
 
 /// The numbers of pods in the status of a PodDisruptionBudget, and its `disruptedPods`.
 struct PodCounts {
+    /// The `currentHealthy`.
     healthy: i64,
+    /// The `desiredHealthy`.
     desired: i64,
+    /// The `expectedPods`.
     expected: i64,
+    /// The `disruptedPods`: names of pods that an eviction is about to delete, with the time of the eviction.
     disrupted: BTreeMap<Text, Time>,
 }
 
+/// Computes the status of a budget from the pods that it selects. `pods` are all pods.
+///
 /// Rule: a budget allows as many disruptions as it has healthy pods above the desired number. A pod is healthy if it is
 /// Ready, is not being deleted, and was not evicted in the last two minutes. Upstream: `trySync`.
 pub(super) fn evaluate(
@@ -59,11 +65,11 @@ pub(super) fn evaluate(
     }
 }
 
-/// The desired and the expected number of pods.
+/// Returns `desiredHealthy` and `expectedPods`, or an error message.
 ///
-/// Rule: `minAvailable` as a number is the desired number itself. A percentage, or `maxUnavailable`, refers to the
-/// `scale` subresource of the pods' controllers, which a DaemonSet does not have. Pods without a controller do not
-/// count.
+/// Rule: if `minAvailable` is a number, it is `desiredHealthy`, and all selected pods are expected. A percentage in
+/// `minAvailable`, and `maxUnavailable`, refer to the `scale` subresource of the controllers of the pods. No controller
+/// here has that subresource, so a pod with a controller is an error. Pods without a controller are not expected.
 /// Upstream: `getExpectedPodCount`.
 fn expected_pod_count(
     budget: &PodDisruptionBudget,
@@ -102,13 +108,14 @@ fn no_scale_error(controller: &PodController) -> String {
 }
 
 impl Evaluation {
-    /// Time at which the next evicted pod counts as healthy again, because it still exists.
+    /// Time at which the next evicted pod, if it still exists, counts as healthy again.
     pub(super) fn next_change_at(&self) -> Option<Time> {
         let disrupted = self.counts.as_ref().ok().map(|it| &it.disrupted);
         let times = disrupted.into_iter().flatten().map(|(_, at)| Some(*at + DISRUPTION_TIMEOUT));
         times.fold(None, earliest)
     }
 
+    /// The status to write. If the evaluation failed, it is the previous status with no disruption allowed.
     pub(super) fn status(&self, budget: &PodDisruptionBudget, now: Time) -> BudgetStatus {
         match &self.counts {
             Ok(counts) => {
@@ -137,6 +144,7 @@ impl Evaluation {
         }
     }
 
+    /// The events to record when the status is written.
     pub(super) fn events(&self, budget: &PodDisruptionBudget, selected: &SelectedPods) -> Vec<EventRecord> {
         let mut events = Vec::new();
         let mut record = |warning, reason, message| {
@@ -179,7 +187,8 @@ impl Evaluation {
     }
 }
 
-/// Sets the condition `DisruptionAllowed`. The transition time changes only with the status of the condition.
+/// Sets the condition `DisruptionAllowed` in a status. `lastTransitionTime` changes only when the status of the
+/// condition changes.
 fn with_condition(
     mut status: BudgetStatus,
     condition_status: &str,

@@ -20,11 +20,12 @@ use crate::controller::{Patch, Request, Verb};
 /// A write of the Endpoints or of an EndpointSlice of one Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Call {
+    /// Namespace and name of the Service.
     pub service: ObjectKey,
     pub write: EndpointsWrite,
 }
 
-/// A write of an Endpoints object or of an EndpointSlice. An update has the existing object and its desired content.
+/// A write of an Endpoints object or of an EndpointSlice. An update holds the existing object and the desired content.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EndpointsWrite {
     CreateEndpoints(Arc<EndpointsDraft>),
@@ -55,7 +56,7 @@ pub struct SliceDraft {
     pub endpoints: Vec<Endpoint>,
 }
 
-/// Maximum length of an EndpointSlice's name.
+/// Maximum length of an EndpointSlice's name in bytes.
 const SLICE_NAME_MAX: usize = 253;
 
 /// The API request of a call. Updates and deletes have the `resourceVersion` as precondition.
@@ -86,6 +87,7 @@ pub(super) fn request(call: &Call) -> Request {
     Request { verb, path, body: Some(body), metadata_only: true }
 }
 
+/// The `DeleteOptions` with UID and `resourceVersion` as preconditions.
 fn delete_options(uid: &Text, resource_version: u64) -> Value {
     json!({
         "apiVersion": "v1",
@@ -94,6 +96,7 @@ fn delete_options(uid: &Text, resource_version: u64) -> Value {
     })
 }
 
+/// The Endpoints object to create.
 fn create_endpoints_body(draft: &EndpointsDraft) -> Value {
     json!({
         "apiVersion": "v1",
@@ -107,6 +110,7 @@ fn create_endpoints_body(draft: &EndpointsDraft) -> Value {
     })
 }
 
+/// The merge patch of existing Endpoints.
 fn update_endpoints_body(of: &Endpoints, draft: &EndpointsDraft) -> Value {
     // An empty list is stored as an absent one.
     let subsets = if draft.subsets.is_empty() { Value::Null } else { subsets_json(&draft.subsets) };
@@ -121,6 +125,7 @@ fn update_endpoints_body(of: &Endpoints, draft: &EndpointsDraft) -> Value {
     })
 }
 
+/// The EndpointSlice to create. The API server generates its name.
 fn create_slice_body(draft: &SliceDraft) -> Value {
     let name = &draft.owner.name;
     let prefix = if name.len() < SLICE_NAME_MAX { format!("{name}-") } else { name.to_string() };
@@ -139,6 +144,7 @@ fn create_slice_body(draft: &SliceDraft) -> Value {
     })
 }
 
+/// The merge patch of an existing EndpointSlice.
 fn update_slice_body(of: &Slice, draft: &SliceDraft) -> Value {
     let mut body = json!({
         "metadata": {
@@ -158,12 +164,14 @@ fn update_slice_body(of: &Slice, draft: &SliceDraft) -> Value {
     body
 }
 
+/// The annotations that have a value, as JSON.
 fn annotations_json(annotations: &BTreeMap<Text, Option<Text>>) -> Value {
     let present =
         annotations.iter().filter_map(|(key, value)| Some((key.to_string(), json!(value.as_ref()?))));
     Value::Object(present.collect())
 }
 
+/// The merge patch that changes the labels from `before` to `now`.
 fn label_patch(before: &Labels, now: &BTreeMap<Text, Text>) -> Value {
     let gone = before.iter().filter(|(key, _)| !now.contains_key(*key));
     let mut labels: Map<String, Value> = gone.map(|(key, _)| (key.into(), Value::Null)).collect();
@@ -171,6 +179,7 @@ fn label_patch(before: &Labels, now: &BTreeMap<Text, Text>) -> Value {
     Value::Object(labels)
 }
 
+/// The JSON of an owner reference.
 fn owner_json(owner: &SliceOwner) -> Value {
     json!({
         "apiVersion": "v1",
@@ -194,12 +203,14 @@ fn port_json(port: &EndpointPort, is_of_slice: bool) -> Value {
     Value::Object(it)
 }
 
+/// Sets a field if it has a value.
 fn put_field<T: serde::Serialize>(object: &mut Map<String, Value>, field: &str, value: Option<&T>) {
     if let Some(value) = value {
         object.insert(field.into(), json!(value));
     }
 }
 
+/// The JSON of the `subsets` of Endpoints.
 fn subsets_json(subsets: &[Subset]) -> Value {
     let all = subsets.iter().map(|it| {
         let mut subset = Map::new();
@@ -216,6 +227,7 @@ fn subsets_json(subsets: &[Subset]) -> Value {
     all.collect()
 }
 
+/// The JSON of an address of Endpoints.
 fn address_json(address: &Address) -> Value {
     let mut it = Map::new();
     put_field(&mut it, "ip", Some(&address.ip));
@@ -225,6 +237,7 @@ fn address_json(address: &Address) -> Value {
     Value::Object(it)
 }
 
+/// The JSON of a `targetRef`.
 fn target_ref_json(target: &TargetRef) -> Value {
     let mut it = Map::new();
     put_field(&mut it, "apiVersion", target.api_version.as_ref());
@@ -236,6 +249,7 @@ fn target_ref_json(target: &TargetRef) -> Value {
     Value::Object(it)
 }
 
+/// The JSON of an endpoint of an EndpointSlice.
 fn endpoint_json(endpoint: &Endpoint) -> Value {
     let mut conditions = Map::new();
     put_field(&mut conditions, "ready", endpoint.condition.ready.as_ref());
@@ -274,9 +288,10 @@ impl fmt::Display for Call {
     }
 }
 
-/// Maximum number of endpoints that `Display` prints. It prints only the number of further endpoints.
+/// Maximum number of endpoints that `Display` prints. If there are more, it prints the total number.
 const DISPLAYED_ENDPOINTS_MAX: usize = 5;
 
+/// Formats the desired content for logs and tests.
 impl fmt::Display for EndpointsDraft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for subset in &self.subsets {
@@ -293,6 +308,7 @@ impl fmt::Display for EndpointsDraft {
     }
 }
 
+/// Formats the desired content for logs and tests.
 impl fmt::Display for SliceDraft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, " {}", self.family.as_str())?;
@@ -305,11 +321,12 @@ impl fmt::Display for SliceDraft {
     }
 }
 
-/// Writes the number of endpoints that are not printed.
+/// Writes the total number of endpoints if not all are printed.
 fn write_rest_count(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
     if DISPLAYED_ENDPOINTS_MAX < count { write!(f, " … {count} in all") } else { Ok(()) }
 }
 
+/// Writes ports as `NAME:PORT/PROTOCOL`.
 fn write_ports(f: &mut fmt::Formatter<'_>, ports: &[EndpointPort]) -> fmt::Result {
     for it in ports {
         write!(f, " {}:{}/{}", it.name, it.port.unwrap_or_default(), it.protocol)?;
@@ -320,6 +337,7 @@ fn write_ports(f: &mut fmt::Formatter<'_>, ports: &[EndpointPort]) -> fmt::Resul
     Ok(())
 }
 
+/// Writes labels as `KEY=VALUE` and annotations as `@KEY=VALUE`.
 fn write_metadata(
     f: &mut fmt::Formatter<'_>,
     labels: &BTreeMap<Text, Text>,
@@ -335,6 +353,7 @@ fn write_metadata(
     Ok(())
 }
 
+/// Formats the endpoint on one line, for logs and tests.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.addresses.join(","))?;

@@ -64,6 +64,7 @@ fn annotations(meta: &ObjectMeta<'_>, shared: &mut Interner) -> BTreeMap<Text, T
     all.map(|(key, value)| (shared.intern_text(key), shared.intern_text(value))).collect()
 }
 
+/// Reduces the metadata of a node to its fact.
 fn node_fact(node: &PartialObjectMetadata<'_>, shared: &mut Interner) -> Node {
     let meta = &node.metadata;
     Node {
@@ -74,6 +75,7 @@ fn node_fact(node: &PartialObjectMetadata<'_>, shared: &mut Interner) -> Node {
     }
 }
 
+/// Reduces a Service to its fact.
 fn service_fact(service: core_v1::Service<'_>, shared: &mut Interner) -> Service {
     let meta = service.metadata;
     let spec = service.spec.unwrap_or_default();
@@ -121,9 +123,10 @@ fn service_fact(service: core_v1::Service<'_>, shared: &mut Interner) -> Service
     }
 }
 
-/// A pod without container statuses, which the endpoints controllers do not read.
+/// A pod as the endpoints controllers decode it. Container statuses are ignored.
 type EndpointPod<'a> = core_v1::Pod<'a, core_v1::Container<'a>, IgnoredAny>;
 
+/// Reduces a pod to its fact.
 fn pod_fact(pod: EndpointPod<'_>, shared: &mut Interner) -> Pod {
     let meta = pod.metadata;
     let (spec, status) = (pod.spec.unwrap_or_default(), pod.status.unwrap_or_default());
@@ -153,6 +156,7 @@ fn pod_fact(pod: EndpointPod<'_>, shared: &mut Interner) -> Pod {
     }
 }
 
+/// Decodes a `targetRef`.
 fn decode_target_ref(reference: core_v1::ObjectReference<'_>, shared: &mut Interner) -> TargetRef {
     TargetRef {
         api_version: intern_non_empty(reference.api_version.as_deref(), shared),
@@ -164,6 +168,7 @@ fn decode_target_ref(reference: core_v1::ObjectReference<'_>, shared: &mut Inter
     }
 }
 
+/// Decodes the ports of Endpoints or of an EndpointSlice, and sorts them.
 fn decode_ports(ports: Option<Vec<core_v1::EndpointPort<'_>>>, shared: &mut Interner) -> Vec<EndpointPort> {
     let ports = ports.into_iter().flatten().map(|it| EndpointPort {
         name: shared.intern_text(it.name.as_deref().unwrap_or_default()),
@@ -176,6 +181,7 @@ fn decode_ports(ports: Option<Vec<core_v1::EndpointPort<'_>>>, shared: &mut Inte
     ports
 }
 
+/// Decodes the addresses of a subset.
 fn decode_addresses(addresses: Option<Vec<EndpointAddress<'_>>>, shared: &mut Interner) -> Vec<Address> {
     let addresses = addresses.into_iter().flatten().map(|it| Address {
         ip: it.ip.as_deref().unwrap_or_default().into(),
@@ -186,6 +192,7 @@ fn decode_addresses(addresses: Option<Vec<EndpointAddress<'_>>>, shared: &mut In
     addresses.collect()
 }
 
+/// Reduces Endpoints to their fact.
 fn endpoints_fact(endpoints: core_v1::Endpoints<'_>, shared: &mut Interner) -> Endpoints {
     let meta = endpoints.metadata;
     let subsets = endpoints.subsets.into_iter().flatten().map(|it| Subset {
@@ -205,6 +212,7 @@ fn endpoints_fact(endpoints: core_v1::Endpoints<'_>, shared: &mut Interner) -> E
     }
 }
 
+/// Decodes an endpoint of an EndpointSlice.
 fn decode_endpoint(endpoint: discovery_v1::Endpoint<'_>, shared: &mut Interner) -> Endpoint {
     let mut addresses: Vec<Text> = endpoint.addresses.iter().flatten().map(|it| Text::from(&**it)).collect();
     addresses.sort();
@@ -225,6 +233,7 @@ fn decode_endpoint(endpoint: discovery_v1::Endpoint<'_>, shared: &mut Interner) 
     }
 }
 
+/// Reduces an EndpointSlice to its fact.
 fn slice_fact(slice: EndpointSlice<'_>, shared: &mut Interner) -> Slice {
     let meta = slice.metadata;
     let owners = meta.owner_references.iter().flatten().map(|it| SliceOwner {

@@ -52,21 +52,24 @@ pub struct Service {
     pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
+    /// The `creationTimestamp`.
     pub created: Time,
     pub deleting: bool,
     pub labels: Labels,
     /// Whether the Service has the type `ExternalName`.
     pub is_external: bool,
+    /// Whether the Service has `clusterIP: None`.
     pub is_headless: bool,
-    /// The Service's cluster IP (`clusterIP`).
+    /// The `clusterIP`. `None` for a headless Service, or before an address is allocated.
     pub address: Option<IpAddr>,
-    /// The Service's IP families (`ipFamilies`), the primary one first.
+    /// The `ipFamilies`, the primary one first. May be empty, see [`Self::families`].
     pub families: Vec<Family>,
     /// The Service's selector. `None` if users or other controllers write the Service's endpoints.
     pub selector: Option<Labels>,
     pub ports: Vec<ServicePort>,
     /// Whether pods that are not ready count as ready endpoints (`publishNotReadyAddresses`).
     pub publishes_unready: bool,
+    /// The `trafficDistribution`.
     pub traffic: TrafficDistribution,
 }
 
@@ -78,6 +81,7 @@ pub enum Family {
 }
 
 impl Family {
+    /// The family of an address.
     pub(super) fn of(address: IpAddr) -> Self {
         if address.is_ipv6() { Self::V6 } else { Self::V4 }
     }
@@ -96,6 +100,7 @@ pub struct ServicePort {
     pub name: Text,
     pub protocol: Text,
     pub app_protocol: Option<Text>,
+    /// The `targetPort`.
     pub target: TargetPort,
 }
 
@@ -118,12 +123,14 @@ pub enum TrafficDistribution {
 }
 
 impl Service {
+    /// Whether the Service selects the pod. Both must be in the same namespace.
     pub(super) fn selects(&self, pod: &Pod) -> bool {
         let Some(selector) = &self.selector else { return false };
         selector.iter().all(|(key, value)| pod.labels.get(key).is_some_and(|it| **it == *value))
     }
 
-    /// The IP families of the Service, the primary one first.
+    /// The IP families of the Service, the primary one first. If `ipFamilies` is empty, the family of the cluster IP,
+    /// or both families.
     pub(super) fn families(&self) -> Vec<Family> {
         match (&self.families[..], self.address) {
             ([], Some(address)) => [Family::of(address)].into(),
@@ -132,11 +139,13 @@ impl Service {
         }
     }
 
+    /// A reference to the Service, for events about it.
     pub(super) fn object_reference(&self) -> ObjectReference {
         object_reference("Service", &self.key, &self.uid, self.resource_version)
     }
 }
 
+/// A reference to an object of the core group, for events about it.
 pub(super) fn object_reference(
     kind: &str,
     key: &ObjectKey,
@@ -159,12 +168,16 @@ pub struct Pod {
     pub uid: Text,
     pub resource_version: u64,
     pub labels: Labels,
+    /// Name of the pod's node. `None` until the pod is bound.
     pub node: Option<Text>,
     pub hostname: Option<Text>,
+    /// The `spec.subdomain`.
     pub subdomain: Option<Text>,
+    /// The `podIPs`.
     pub addresses: Vec<IpAddr>,
     /// Name, protocol and number of each container port that has a name.
     pub named_ports: Arc<[(Text, Text, i64)]>,
+    /// Whether the pod's condition `Ready` is True.
     pub ready: bool,
     /// Transition time of the pod's condition `Ready`.
     pub ready_changed_at: Option<Time>,
@@ -210,6 +223,7 @@ impl Pod {
 pub struct Node {
     pub name: Text,
     pub resource_version: u64,
+    /// Value of the label `topology.kubernetes.io/zone`.
     pub zone: Option<Text>,
 }
 
@@ -222,10 +236,11 @@ pub struct Endpoints {
     pub deleting: bool,
     pub labels: Labels,
     pub annotations: BTreeMap<Text, Text>,
+    /// The addresses, grouped by their ports.
     pub subsets: Vec<Subset>,
 }
 
-/// Addresses that share the same ports. Upstream: `v1.EndpointSubset`.
+/// Addresses that have the same ports. Upstream: `v1.EndpointSubset`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Subset {
     /// The `addresses`.
@@ -241,6 +256,7 @@ pub struct Address {
     pub ip: Text,
     pub hostname: Option<Text>,
     pub node: Option<Text>,
+    /// The `targetRef`.
     pub target: Option<TargetRef>,
 }
 
@@ -253,7 +269,8 @@ pub struct EndpointPort {
     pub app_protocol: Option<Text>,
 }
 
-/// The `targetRef` of an endpoint: the object that has the address, usually a pod. The `resourceVersion` is left out.
+/// The `targetRef` of an endpoint: the object that has the address, usually a pod. Its `resourceVersion` is ignored, so
+/// that a change of the pod alone changes no endpoint.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct TargetRef {
     pub api_version: Option<Text>,
@@ -307,6 +324,7 @@ impl Slice {
         self.owners.iter().any(|it| *it.kind == *kind && it.uid == *uid)
     }
 
+    /// The value of a label. Empty if the slice does not have the label.
     pub(super) fn label(&self, key: &str) -> &str {
         self.labels.get(key).map_or("", |it| it)
     }
@@ -319,17 +337,22 @@ pub struct Endpoint {
     pub addresses: Vec<Text>,
     pub hostname: Option<Text>,
     pub node: Option<Text>,
+    /// Zone of the endpoint's node.
     pub zone: Option<Text>,
+    /// Whether the endpoint is ready, serving and terminating.
     pub condition: EndpointConditions,
+    /// The `targetRef`.
     pub target: Option<TargetRef>,
+    /// Zones and nodes whose clients should use the endpoint.
     pub hints: EndpointHints,
 }
 
-/// The fields that identify an endpoint while its conditions change: its addresses, its hostname, and namespace and
-/// name of its target.
+/// The fields that identify an endpoint while its conditions change: its addresses, its hostname, and the namespace and
+/// name of its `targetRef`.
 pub(super) type EndpointIdentity = (Vec<Text>, Option<Text>, Option<Text>, Option<Text>);
 
 impl Endpoint {
+    /// The identity of the endpoint in its Service.
     pub(super) fn endpoint_identity(&self) -> EndpointIdentity {
         let target = self.target.as_ref();
         let (namespace, name) =

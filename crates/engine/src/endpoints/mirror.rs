@@ -26,9 +26,11 @@ pub(super) const MANAGED_BY_VALUE: &str = "endpointslicemirroring-controller.k8s
 /// Maximum number of addresses per subset that are mirrored. Upstream: `mirroring-max-endpoints-per-subset`.
 const ENDPOINTS_PER_SUBSET_MAX: usize = 1000;
 
-/// Annotation of Endpoints that are a leader election record.
+/// Annotation of Endpoints with a leader election record. Old clients used Endpoints instead of a Lease.
 const LEADER_ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
 
+/// Whether the Endpoints of a Service without a selector are mirrored into EndpointSlices.
+///
 /// Rule: the Endpoints of a Service without a selector are mirrored, unless they have the label `skip-mirror` or are
 /// only a leader election record. Upstream: `shouldMirror`.
 pub(super) fn is_mirrored(endpoints: &Endpoints) -> bool {
@@ -36,6 +38,7 @@ pub(super) fn is_mirrored(endpoints: &Endpoints) -> bool {
     !skips && !is_leader_election_record(endpoints)
 }
 
+/// Whether the Endpoints hold no addresses but a leader election record, in the annotation [`LEADER_ANNOTATION`].
 pub(super) fn is_leader_election_record(endpoints: &Endpoints) -> bool {
     endpoints.annotations.contains_key(LEADER_ANNOTATION)
 }
@@ -83,6 +86,7 @@ pub(super) fn writes(
 /// The endpoints of each desired slice, by IP family and list of ports.
 type DesiredSlices = BTreeMap<(Family, Vec<EndpointPort>), Vec<Endpoint>>;
 
+/// The slices that the Endpoints should have, and the events about addresses that cannot be mirrored.
 fn desired_slices(endpoints: &Endpoints) -> (DesiredSlices, Vec<EventRecord>) {
     let mut desired = DesiredSlices::new();
     let (mut invalid, mut skipped) = (0, 0);
@@ -126,6 +130,7 @@ fn desired_slices(endpoints: &Endpoints) -> (DesiredSlices, Vec<EventRecord>) {
     (desired, events)
 }
 
+/// The endpoint for an address. `None` if the address is invalid.
 fn mirrored_endpoint(it: &Address, ready: bool) -> Option<(Family, Endpoint)> {
     let ip = parse_address(&it.ip)?;
     let endpoint = Endpoint {
@@ -140,6 +145,7 @@ fn mirrored_endpoint(it: &Address, ready: bool) -> Option<(Family, Endpoint)> {
     Some((Family::of(ip), endpoint))
 }
 
+/// The desired content of a slice with these ports and endpoints.
 fn slice_draft(
     endpoints: &Endpoints,
     family: Family,

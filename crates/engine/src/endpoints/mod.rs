@@ -36,8 +36,11 @@ use crate::controller::{
 mod call;
 mod decode;
 mod facts;
+/// EndpointSlices that mirror the Endpoints of a Service without a selector.
 mod mirror;
+/// EndpointSlices of a Service with a selector.
 mod slices;
+/// Endpoints of a Service with a selector.
 mod subsets;
 
 /// Minimum time between two reconciles that write for a Service. Changes in between are batched. Upstream:
@@ -48,15 +51,16 @@ const BATCH_PERIOD: Duration = Duration::from_secs(1);
 /// may be created again under the same name.
 const NAMESPACE_TERMINATING_RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// Label of the Endpoints and EndpointSlices of a headless Service.
+/// Label `service.kubernetes.io/headless` of the Endpoints and EndpointSlices of a headless Service.
 const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
-/// Label of an EndpointSlice with the name of its Service.
+/// Label `kubernetes.io/service-name` of an EndpointSlice. Its value is the name of the Service.
 const SERVICE_NAME_LABEL: &str = LABEL_SERVICE_NAME;
-/// Label of an EndpointSlice with the controller that manages it.
+/// Label `endpointslice.kubernetes.io/managed-by` of an EndpointSlice. Its value is the name of the controller that
+/// manages the slice.
 const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
-/// Annotation with the time of the first change that the last write contains.
+/// Annotation of Endpoints and EndpointSlices with the time of the first change that the last write contains.
 const TRIGGER_TIME_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
-/// Annotation of Endpoints from which addresses were left out.
+/// Annotation of Endpoints from which addresses were left out because there were more than 1000.
 const OVER_CAPACITY_ANNOTATION: &str = "endpoints.kubernetes.io/over-capacity";
 
 /// The endpoints controllers: all Services with their pods, Endpoints and EndpointSlices.
@@ -66,11 +70,13 @@ pub struct EndpointsController {
     /// EndpointSlices have that name in the label `kubernetes.io/service-name`.
     services: BTreeMap<ObjectKey, ServiceState>,
     pods: BTreeMap<ObjectKey, Arc<Pod>>,
-    /// Keys of the pods by node.
+    /// Keys of the pods on each node, by node name.
     by_node: BTreeMap<Text, BTreeSet<ObjectKey>>,
+    /// The zone of each node.
     zones: NodeZones,
-    /// The key of the Service of each EndpointSlice.
+    /// The key of the Service of each EndpointSlice, by the key of the slice.
     slices: BTreeMap<ObjectKey, ObjectKey>,
+    /// Whether all Endpoints have been listed, so that Endpoints without a Service are orphaned.
     endpoints_were_listed: bool,
 }
 
@@ -83,17 +89,21 @@ struct ServiceState {
     endpoints: Option<Arc<Endpoints>>,
     /// The EndpointSlices of the Service that these controllers manage, by name.
     slices: BTreeMap<Text, Arc<Slice>>,
-    /// Whether the Endpoints are deleted if the Service does not exist, because the Service was deleted since, or
-    /// before this controller started.
+    /// Whether the Endpoints are to be deleted when no Service has their name. It is true if the Service was deleted,
+    /// now or before this controller started.
     endpoints_are_orphaned: bool,
+    /// The time of the first change that is not written yet.
     trigger: WriteTrigger,
+    /// Number of calls for the Service whose outcome is not known yet.
     calls_in_flight: usize,
-    /// Writes of this controller that the watches have not delivered yet.
+    /// Writes of this controller that the watches have not delivered yet, by kind and name of the written object.
     expected: BTreeMap<(WrittenKind, Text), ExpectedState>,
-    /// Time until which the Service waits for the watches to deliver these writes.
+    /// Time until which the Service waits for the watches to deliver the writes in `expected`.
     expected_until: Time,
+    /// The last writes for the Service, which are retried together after a failure.
     attempt: Attempt,
-    /// Time before which nothing is written for the Service.
+    /// Time before which nothing is written for the Service: the end of the batch period, or of the delay after the
+    /// namespace was found terminating.
     not_before: Option<Time>,
 }
 
@@ -124,6 +134,7 @@ enum WriteTrigger {
 }
 
 impl WriteTrigger {
+    /// Records a change of a pod's readiness.
     fn add(&mut self, ready_changed_at: Option<Time>) {
         if let Self::Pod(first) = self {
             *first = muster_api::time::earliest(*first, ready_changed_at);
@@ -132,6 +143,7 @@ impl WriteTrigger {
 }
 
 impl ServiceState {
+    /// Whether nothing is stored about the Service, so that its state can be dropped.
     fn is_empty(&self) -> bool {
         self.service.is_none()
             && self.endpoints.is_none()
@@ -139,7 +151,7 @@ impl ServiceState {
             && self.calls_in_flight == 0
     }
 
-    /// The slices that this controller manages (label `managed-by`) and that are not being deleted.
+    /// The slices whose label `managed-by` has this value and that are not being deleted.
     fn slices_of(&self, controller: &str) -> Vec<&Arc<Slice>> {
         self.slices.values().filter(|it| it.label(MANAGED_BY_LABEL) == controller && !it.deleting).collect()
     }
@@ -299,7 +311,7 @@ impl Controller for EndpointsController {
 const ENDPOINTS_WATCH: usize = 3;
 
 impl EndpointsController {
-    /// The known objects of a kind that a new list does not contain.
+    /// The stored objects of a kind that a new list does not contain. `kind` is an index in [`Controller::watches`].
     fn known_facts_not_listed(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
         let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
         let mut known: Vec<Fact> = match kind {
@@ -323,6 +335,7 @@ impl EndpointsController {
         known
     }
 
+    /// Adds or updates an object, and adds the keys of the Services to reconcile to `keys`.
     fn put(&mut self, fact: Fact, keys: &mut BTreeSet<ObjectKey>) {
         match fact {
             Fact::Service(service) => self.put_service(service, keys),
@@ -345,6 +358,7 @@ impl EndpointsController {
         }
     }
 
+    /// Removes a deleted object, and adds the keys of the Services to reconcile to `keys`.
     fn remove(&mut self, fact: &Fact, keys: &mut BTreeSet<ObjectKey>) {
         match fact {
             Fact::Service(service) => {
@@ -381,6 +395,7 @@ impl EndpointsController {
         }
     }
 
+    /// Adds or updates a Service. If its selector is new, the pods that it selects are determined again.
     fn put_service(&mut self, service: Arc<Service>, keys: &mut BTreeSet<ObjectKey>) {
         keys.insert(service.key.clone());
         let state = self.services.entry(service.key.clone()).or_default();
@@ -400,6 +415,7 @@ impl EndpointsController {
         state.service = Some(service);
     }
 
+    /// Adds or updates an EndpointSlice. A slice that other controllers manage is ignored.
     fn put_slice(&mut self, slice: Arc<Slice>, keys: &mut BTreeSet<ObjectKey>) {
         let is_ours =
             [slices::MANAGED_BY_VALUE, mirror::MANAGED_BY_VALUE].contains(&slice.label(MANAGED_BY_LABEL));
@@ -417,7 +433,8 @@ impl EndpointsController {
         }
     }
 
-    /// Updates the states of Services after a pod was added, changed or deleted.
+    /// Updates the pods of Services after a pod was added, changed or deleted, and adds the keys of the Services to
+    /// reconcile to `keys`.
     fn update_pod(&mut self, before: Option<&Pod>, now: Option<&Pod>, keys: &mut BTreeSet<ObjectKey>) {
         let Some(key) = now.or(before).map(|it| it.key.clone()) else { return };
         let (was_on, is_on) = (before.and_then(|it| it.node.as_ref()), now.and_then(|it| it.node.as_ref()));
@@ -456,7 +473,7 @@ impl EndpointsController {
         }
     }
 
-    /// Adds the keys of the Services that select a pod on a node.
+    /// Adds the keys of the Services that select a pod on this node, because its zone has changed.
     fn enqueue_services_of_node(&mut self, node: &Text, keys: &mut BTreeSet<ObjectKey>) {
         for key in self.by_node.get(node).into_iter().flatten() {
             let services = in_namespace(&mut self.services, &key.namespace);
@@ -467,6 +484,7 @@ impl EndpointsController {
     }
 }
 
+/// The Services of a namespace.
 fn in_namespace<'a>(
     services: &'a mut BTreeMap<ObjectKey, ServiceState>,
     namespace: &'a Text,
@@ -531,7 +549,8 @@ fn writes_for_service(
     (writes, Vec::new())
 }
 
-/// The state of the written object that its watch must deliver before the Service is reconciled again.
+/// The state that the watch must deliver for a written object before the Service is reconciled again. `body` is the
+/// response to the write.
 fn expected_watch_state(write: &EndpointsWrite, body: &[u8]) -> Option<((WrittenKind, Text), ExpectedState)> {
     #[derive(Deserialize)]
     struct WrittenObject {
@@ -558,6 +577,7 @@ fn expected_watch_state(write: &EndpointsWrite, body: &[u8]) -> Option<((Written
     Some(((kind, written.metadata.name.as_str().into()), ExpectedState::Version(version)))
 }
 
+/// The event about a failed write, with upstream's reason and message.
 fn write_failure_event(service: &Service, write: &EndpointsWrite, refusal: &CallError) -> EventRecord {
     let key = &service.key;
     let slices = |what: &str| {

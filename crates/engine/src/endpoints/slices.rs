@@ -24,10 +24,11 @@ pub(super) const MANAGED_BY_VALUE: &str = "endpointslice-controller.k8s.io";
 /// whole slice. Upstream: `max-endpoints-per-slice`.
 const ENDPOINTS_PER_SLICE_MAX: usize = 100;
 
-/// The zone of each node. `None` for a node without a zone.
+/// The zone of each node, by node name. `None` for a node without a zone.
 pub(super) type NodeZones = BTreeMap<Text, Option<Text>>;
 
-/// Returns the writes after which a Service's EndpointSlices contain exactly its pods.
+/// Returns the writes after which a Service's EndpointSlices contain exactly its pods. `slices` are the existing
+/// slices. `trigger` is the value of the annotation `last-change-trigger-time`.
 pub(super) fn writes<'a>(
     service: &Service,
     pods: impl Iterator<Item = &'a Arc<Pod>> + Clone,
@@ -50,9 +51,11 @@ pub(super) fn writes<'a>(
     writes
 }
 
-/// Endpoints with the same ports, which can be in one EndpointSlice.
+/// Endpoints with the same ports, which can be in one EndpointSlice, by their identity.
 type EndpointGroup = BTreeMap<EndpointIdentity, Endpoint>;
 
+/// The endpoints of a Service in one IP family, by their ports.
+///
 /// Rule: every pod that a Service selects is an endpoint while the pod has an address and is not terminal. The
 /// conditions of the endpoint show the readiness of the pod. A pod whose node does not exist is left out, unless the
 /// Service has `publishNotReadyAddresses`. Upstream: `reconcileByAddressType`.
@@ -77,6 +80,7 @@ fn desired_endpoints<'a>(
     groups
 }
 
+/// The ports of a pod that are the target ports of a Service, sorted.
 fn endpoint_ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
     let found = service.ports.iter().filter_map(|it| {
         Some(EndpointPort {
@@ -91,6 +95,8 @@ fn endpoint_ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
     ports
 }
 
+/// The endpoint of a pod. `zone` is the zone of the pod's node.
+///
 /// Rule: an endpoint is `ready` if its pod is ready and not being deleted, or if the Service has
 /// `publishNotReadyAddresses`. An endpoint is `serving` while its pod is ready, even if the pod is being deleted.
 /// Upstream: `podToEndpoint`.
@@ -118,11 +124,11 @@ fn pod_endpoint(service: &Service, pod: &Pod, zone: Option<Text>, family: Family
     }
 }
 
-/// An existing EndpointSlice with its desired endpoints.
+/// An existing EndpointSlice, and the endpoints that it should have.
 struct SlicePlan<'a> {
     slice: &'a Arc<Slice>,
     endpoints: Vec<Endpoint>,
-    /// Whether the slice must be written.
+    /// Whether the slice differs from its desired content, so that it must be written.
     changed: bool,
 }
 
@@ -130,10 +136,12 @@ struct SlicePlan<'a> {
 struct SliceReconciler<'a> {
     service: &'a Service,
     family: Family,
+    /// Value of the annotation `last-change-trigger-time`.
     trigger: Option<Time>,
 }
 
 impl SliceReconciler<'_> {
+    /// Returns the writes for the desired endpoints. `slices` are the existing slices of the IP family.
     fn writes(
         &self,
         desired: BTreeMap<Vec<EndpointPort>, EndpointGroup>,
@@ -240,6 +248,7 @@ impl SliceReconciler<'_> {
         (created, plans)
     }
 
+    /// The desired content of a slice with these ports and endpoints.
     fn slice_draft(&self, ports: Vec<EndpointPort>, endpoints: Vec<Endpoint>) -> SliceDraft {
         let service = self.service;
         let mut labels: BTreeMap<Text, Text> = copied_labels(&service.labels).collect();
@@ -264,7 +273,7 @@ impl SliceReconciler<'_> {
     }
 }
 
-/// Whether the labels that an EndpointSlice copies from its Service are outdated.
+/// Whether a slice lacks labels that it should copy from its Service, or has others.
 fn labels_differ(service: &Service, slice: &Slice) -> bool {
     !copied_labels(&service.labels).eq(copied_labels(&slice.labels))
 }

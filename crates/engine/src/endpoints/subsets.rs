@@ -14,15 +14,17 @@ use super::call::{EndpointsDraft, EndpointsWrite};
 use super::facts::{Address, EndpointPort, Endpoints, Family, Pod, Service, Subset, TargetRef};
 use super::{HEADLESS_LABEL, OVER_CAPACITY_ANNOTATION, TRIGGER_TIME_ANNOTATION};
 
-/// Label of Endpoints that the endpoints controller manages.
+/// Label `endpoints.kubernetes.io/managed-by` of Endpoints. EndpointSlices have another label,
+/// [`super::MANAGED_BY_LABEL`].
 const MANAGED_BY_LABEL: &str = "endpoints.kubernetes.io/managed-by";
-/// Value of the label [`MANAGED_BY_LABEL`].
+/// Value of the label [`MANAGED_BY_LABEL`] of the Endpoints that this module writes.
 const MANAGED_BY_VALUE: &str = "endpoint-controller";
 
 /// Maximum number of addresses in one Endpoints object. Further addresses are left out. Upstream: `maxCapacity`.
 const ADDRESSES_MAX: usize = 1000;
 
 /// Returns the write after which the Endpoints of a Service contain its pods. `None` if they contain the pods already.
+/// `trigger` is the value of the annotation `last-change-trigger-time`.
 pub(super) fn endpoints_write<'a>(
     service: &Service,
     pods: impl Iterator<Item = &'a Arc<Pod>>,
@@ -69,9 +71,11 @@ fn copied_labels(labels: &Labels) -> impl Iterator<Item = (Text, Text)> + '_ {
     own.map(|(key, value)| (key.into(), value.into()))
 }
 
-/// An address, one of its ports if it has any, and whether the address is ready.
+/// An address, one of its ports, and whether the address is ready. The port is `None` if the address has no ports.
 type AddressPort = (Address, Option<EndpointPort>, bool);
 
+/// Each combination of a pod's address and a port of the Service.
+///
 /// Rule: the Endpoints contain the address of each pod in the Service's first IP family, as ready or not ready. A
 /// terminal pod is left out. A pod that is being deleted is left out too, unless the Service has
 /// `publishNotReadyAddresses`. Upstream: `syncService` of the endpoints controller.
@@ -107,7 +111,7 @@ fn address_ports<'a>(
     })
 }
 
-/// Returns each combination of an address and a port of its subset.
+/// The inverse of [`repack`]: each combination of an address and a port of its subset.
 pub(super) fn flatten(subsets: &[Subset]) -> impl Iterator<Item = AddressPort> + '_ {
     subsets.iter().flat_map(|subset| {
         let ready = subset.ready.iter().map(|it| (it, true));
@@ -148,8 +152,10 @@ pub(super) fn repack(address_ports: impl Iterator<Item = AddressPort>) -> Vec<Su
     subsets
 }
 
+/// Removes addresses above [`ADDRESSES_MAX`]. Returns whether any address was left out.
+///
 /// Rule: of more than 1,000 addresses, ready addresses are kept first, and each subset keeps a proportional number.
-/// Returns whether any address was left out. Upstream: `truncateEndpoints`.
+/// Upstream: `truncateEndpoints`.
 fn truncate_addresses(subsets: &mut [Subset]) -> bool {
     let count = |of: fn(&Subset) -> usize| subsets.iter().map(of).sum::<usize>();
     let (ready, unready) = (count(|it| it.ready.len()), count(|it| it.unready.len()));

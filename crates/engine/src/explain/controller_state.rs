@@ -1,4 +1,4 @@
-//! The in-memory state of the running controller, as `/debug/explain` sends it.
+//! [`ControllerState`]: what the running controller remembers about one DaemonSet, as `/debug/explain` sends it.
 
 use alloc::string::{String, ToString as _};
 
@@ -13,23 +13,24 @@ use crate::daemonset::{FailedPodBackoff, RolloutDeletion};
 /// The answer of the running controller to an explain query.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ControllerAnswer {
-    /// The state of the controller.
+    /// The controller answered with its state.
     Known(ControllerState),
-    /// The controller could not be queried. Holds the reason.
+    /// The controller could not be queried, for this reason.
     Unavailable(String),
 }
 
 /// In-memory state of the running controller about one DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ControllerState {
+    /// What the controller remembers between reconciles of the DaemonSet.
     pub memory: SetMemory,
     /// Whether a plan of the DaemonSet is being executed.
     pub is_executing: bool,
-    /// Whether the DaemonSet is in the work queue.
+    /// Whether the DaemonSet is in the work queue and is reconciled next.
     pub queued: bool,
     /// The time at which the controller reconciles the DaemonSet again even without an event.
     pub wakes_at: Option<Time>,
-    /// The end of the backoff of a DaemonSet whose reconcile panicked.
+    /// Time before which the DaemonSet is not reconciled, because its last reconcile panicked.
     pub panic_backoff_until: Option<Time>,
 }
 

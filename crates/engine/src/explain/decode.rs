@@ -9,9 +9,10 @@ use muster_api::json;
 use muster_api::well_known::POD_SCHEDULED;
 use serde::de::IgnoredAny;
 
+/// Why a pod is not ready. `json` is the pod object. `None` if there is no problem, or if the object cannot be parsed.
+///
 /// Rule: the problem of a pod is the first of these that exists: the reason why a container waits, with its last
-/// termination; the scheduler's message; the failure of the pod; the container that runs and is not ready. `None` if
-/// there is no problem, or if the object cannot be parsed.
+/// termination; the scheduler's message; the failure of the pod; the container that runs and is not ready.
 pub(super) fn pod_problem(json: &[u8]) -> Option<String> {
     let pod: Pod<'_, IgnoredAny> = json::from_slice(json).ok()?;
     let status = pod.status?;
@@ -49,6 +50,7 @@ pub(super) fn pod_problem(json: &[u8]) -> Option<String> {
     ))
 }
 
+/// The number of restarts as `, 2 restarts`. Empty without restarts.
 fn restart_count_text(container: &ContainerStatus<'_>) -> String {
     match container.restart_count.unwrap_or(0) {
         0 => String::new(),
@@ -57,7 +59,7 @@ fn restart_count_text(container: &ContainerStatus<'_>) -> String {
     }
 }
 
-/// Describes how a container last terminated.
+/// How a container last terminated. `None` if it has not terminated.
 fn last_termination(container: &ContainerStatus<'_>) -> Option<String> {
     let end = container.last_state.as_ref()?.terminated.as_ref()?;
     let reason = end.reason.as_deref().filter(|it| !it.is_empty()).unwrap_or("Error");
@@ -65,6 +67,7 @@ fn last_termination(container: &ContainerStatus<'_>) -> Option<String> {
     Some(with_message(&format!("it last ended with {reason}, exit code {code}"), end.message.as_deref()))
 }
 
+/// Appends a shortened message after a colon, if there is one.
 fn with_message(what: &str, message: Option<&str>) -> String {
     match message.map(str::trim).filter(|it| !it.is_empty()) {
         Some(message) => format!("{what}: {}", shorten_message(message)),

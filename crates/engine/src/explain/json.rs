@@ -10,7 +10,7 @@ use super::{ControllerAnswer, Explanation, NodeReport, NodeState};
 use crate::daemonset::facts::UpdateStrategy;
 
 impl Explanation {
-    /// The explanation as JSON, with all nodes or only the node `only`.
+    /// The explanation as JSON, with all nodes or only the node with the name `only`.
     pub fn to_json(&self, only: Option<&str>) -> Value {
         let shown = self.nodes.iter().filter(|it| only.is_none_or(|only| it.explained.node.as_ref() == only));
         let (set, rollout) = (&self.set, &self.rollout);
@@ -53,6 +53,7 @@ impl Explanation {
     }
 }
 
+/// The JSON of the field `controller`.
 fn controller_json(answer: &ControllerAnswer) -> Value {
     match answer {
         ControllerAnswer::Unavailable(why) => json!({"known": false, "why": why}),
@@ -64,6 +65,7 @@ fn controller_json(answer: &ControllerAnswer) -> Value {
     }
 }
 
+/// The JSON of one element of `nodes`.
 pub(crate) fn node_json(node: &NodeReport) -> Value {
     json!({
         "node": node.explained.node,
@@ -78,8 +80,7 @@ pub(crate) fn node_json(node: &NodeReport) -> Value {
     })
 }
 
-/// The name of the field that limits the rollout (`maxUnavailable` or `maxSurge`) or `OnDelete`, and the value of that
-/// field.
+/// Returns `maxUnavailable` or `maxSurge` and its value, or `OnDelete` without a value.
 pub(crate) fn strategy_name_and_limit(rollout: UpdateStrategy) -> (&'static str, Option<String>) {
     match rollout {
         UpdateStrategy::OnDelete => ("OnDelete", None),
@@ -88,7 +89,7 @@ pub(crate) fn strategy_name_and_limit(rollout: UpdateStrategy) -> (&'static str,
     }
 }
 
-/// Formats a state in camel case: `upToDate`.
+/// The name of a state in camel case, such as `upToDate`.
 pub(crate) fn camel_case(state: NodeState) -> String {
     let mut words = state.as_str().split(' ');
     let first = words.next().unwrap_or_default().to_string();

@@ -4,9 +4,12 @@
 //! an [`Explanation`], which is printed as text or JSON. This module has no rules of its own: every reason is a [`Why`]
 //! of the controller's rules.
 
+/// The controller's in-memory state about a DaemonSet.
 mod controller_state;
+/// Why a pod is not ready, from its status.
 mod decode;
 mod json;
+/// The objects from which the state is explained.
 mod snapshot;
 mod text;
 
@@ -20,7 +23,7 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-pub use crate::daemonset::{NodeExplanation, NodeState, RolloutState};
+pub use crate::daemonset::{NodeExplanation, NodeState, RolloutSummary};
 pub use controller_state::{ControllerAnswer, ControllerState};
 pub(crate) use json::{node_json, strategy_name_and_limit};
 pub use snapshot::{Snapshot, SnapshotError};
@@ -33,25 +36,30 @@ use crate::daemonset::why::Why;
 #[derive(Clone, PartialEq, Debug)]
 pub struct Explanation {
     pub key: ObjectKey,
+    /// Time at which the state was read.
     pub now: Time,
+    /// The DaemonSet.
     pub set: Arc<Set>,
     /// Number of the current revision. `None` until a revision records the template.
     pub revision: Option<i64>,
     /// The states of all nodes, sorted by node name. Deleted nodes that still have pods are last.
     pub nodes: Vec<NodeReport>,
-    pub rollout: RolloutState,
+    /// Progress and budget of the rollout.
+    pub rollout: RolloutSummary,
+    /// What the running controller answered about the DaemonSet.
     pub controller: ControllerAnswer,
-    /// Messages for the user that concern no single node.
+    /// Messages for the user that are not about a single node.
     pub notes: Vec<String>,
 }
 
-/// The state of one DaemonSet on one node, with the reason of this state as text.
+/// The state of one DaemonSet on one node, with the reason in words.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeReport {
+    /// The state and its reason, as the controller's rules return them.
     pub explained: NodeExplanation,
-    /// The reason of the state. The message is the same for all nodes with that reason.
+    /// The reason in words. It contains no pod names and times, so that it is the same for all nodes with that reason.
     pub message: String,
-    /// Further messages about this node.
+    /// Further messages about this node, such as pod names, times and unmet requirements.
     pub details: Vec<String>,
 }
 
@@ -59,11 +67,14 @@ pub struct NodeReport {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeGroup<'a> {
     pub state: NodeState,
+    /// The reason in words, see [`NodeReport::message`].
     pub message: &'a str,
     pub nodes: Vec<&'a NodeReport>,
 }
 
 impl Explanation {
+    /// The nodes grouped by state and reason.
+    ///
     /// Rule: nodes with the same state and reason are one group. Groups of nodes that should run the DaemonSet are
     /// first. Within a state, larger groups are first.
     pub fn groups(&self) -> Vec<NodeGroup<'_>> {
@@ -83,10 +94,13 @@ impl Explanation {
         self.nodes.iter().filter(|it| it.explained.state == state).count()
     }
 
+    /// Number of nodes that exist.
     pub fn node_count(&self) -> usize {
         self.nodes.len() - self.count(NodeState::Gone)
     }
 
+    /// The reasons why the rollout waits, each with the names of the nodes.
+    ///
     /// Rule: a rollout waits for the nodes that count against its budget. They are listed by reason, the largest group
     /// first.
     pub fn waits_for(&self) -> Vec<(&str, Vec<&Text>)> {

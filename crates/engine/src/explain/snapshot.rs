@@ -22,34 +22,37 @@ use crate::daemonset::placement::{self, Verdict};
 use crate::daemonset::plan::Settings;
 use crate::daemonset::planner::Planner;
 use crate::daemonset::why::Why;
-use crate::daemonset::{NodeExplanation, NodeState, RolloutState};
+use crate::daemonset::{NodeExplanation, NodeState, RolloutSummary};
 use crate::scheduler::{self, FitCheck, Scheduler};
 
-/// The facts (the fields of API objects that rules read, decoded) that concern one DaemonSet. Objects of other owners
-/// are not stored.
+/// The decoded objects of a cluster that concern one DaemonSet. Pods and revisions of other owners are not stored.
 #[derive(Debug)]
 pub struct Snapshot {
+    /// Namespace and name of the DaemonSet.
     pub(crate) key: ObjectKey,
+    /// Strings that several facts have in common.
     shared: Interner,
     /// The versions of the DaemonSet in the order in which they were added: the live object, then the changed object.
     pub(crate) sets: Vec<Arc<Set>>,
+    /// The decoded objects, by kind.
     pub(crate) facts: BTreeMap<Kind, Vec<Fact>>,
-    /// Problems of the DaemonSet's pods, by pod name.
+    /// Why the DaemonSet's pods that are not ready are not, by pod name.
     pub(crate) pod_problems: BTreeMap<Text, String>,
+    /// The ControllerRevisions of the DaemonSet, and those without an owner.
     pub(crate) revisions: Vec<Arc<Revision>>,
-    /// Messages for the user that concern no single node.
+    /// Messages for the user that are not about a single node.
     pub(crate) notes: Vec<String>,
-    /// Allocatable resources of nodes, and the pods that use these resources, as far as they were read.
+    /// Allocatable resources of the nodes, and the pods that use these resources, as far as they were added.
     pub(crate) capacity: Scheduler,
 }
 
-/// The DaemonSet's pods by node.
+/// The pods of the DaemonSet by node name.
 pub(crate) type OwnPods = BTreeMap<Text, Vec<Arc<Pod>>>;
 
 /// Why the state of a DaemonSet cannot be explained from a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SnapshotError {
-    /// The snapshot does not contain the DaemonSet.
+    /// No DaemonSet was added to the snapshot.
     NoSuchSet,
 }
 
@@ -67,7 +70,8 @@ impl Snapshot {
         }
     }
 
-    /// Adds one object. The DaemonSet must be added first.
+    /// Adds one object of this kind. `object` is its JSON. The DaemonSet must be added first, so that objects of other
+    /// owners can be skipped.
     pub fn add_object(&mut self, kind: Kind, object: &[u8]) -> Result<(), Malformed> {
         let fact = facts::decode_fact(kind, object, &mut self.shared)?;
         let set = self.sets.last();
@@ -117,7 +121,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Adds a message for the user that concerns no single node.
+    /// Adds a message for the user that is not about a single node.
     pub fn add_note(&mut self, note: String) {
         self.notes.push(note);
     }
@@ -138,7 +142,7 @@ impl Snapshot {
         self.explanation(&planner, controller, notes, now).ok_or(SnapshotError::NoSuchSet)
     }
 
-    /// Creates a planner with the facts of the snapshot and this version of the DaemonSet.
+    /// Creates a planner that has all facts of the snapshot, with `set` as the DaemonSet.
     pub(crate) fn planner(&self, set: &Arc<Set>, settings: Settings) -> Planner {
         let mut planner = Planner::new(settings);
         for kind in Kind::ALL {
@@ -151,7 +155,8 @@ impl Snapshot {
         planner
     }
 
-    /// The explanation of the DaemonSet's state after the planner's last reconcile.
+    /// Explains the state of the DaemonSet after the last reconcile of `planner`. `None` if the planner has no such
+    /// DaemonSet.
     pub(crate) fn explanation(
         &self,
         planner: &Planner,
@@ -178,6 +183,7 @@ impl Snapshot {
         Some(Explanation { key: self.key.clone(), now, set, revision, nodes, rollout, controller, notes })
     }
 
+    /// The verdict for each node, without the pods, sorted by node name.
     fn verdicts(&self, set: &Set) -> Vec<NodeExplanation> {
         let nodes = self.facts.get(&Kind::Nodes).into_iter().flatten().filter_map(|it| match it {
             Fact::Node(node) => Some(node),
@@ -205,7 +211,7 @@ impl Snapshot {
         explained
     }
 
-    /// The DaemonSet's pods by node, as they were read.
+    /// The DaemonSet's pods by node name, as they were added to the snapshot.
     pub(crate) fn own_pods(&self, set: &Set) -> OwnPods {
         let mut own: OwnPods = BTreeMap::new();
         for item in self.facts.get(&Kind::Pods).into_iter().flatten() {
@@ -218,7 +224,8 @@ impl Snapshot {
         own
     }
 
-    /// A pod of the DaemonSet, as the scheduler decodes it.
+    /// The pod that the DaemonSet would create, as the scheduler decodes it, without a node. `None` if the template is
+    /// invalid.
     pub(crate) fn pod_of(&self, set: &Set) -> Option<scheduler::Pod> {
         let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
         let template = serde_json::from_str(&set.template.raw).ok()?;
@@ -231,10 +238,11 @@ impl Snapshot {
         Some(pod)
     }
 
+    /// Adds the reason in words, and details about the node, to the state of a DaemonSet on a node.
     fn node_report(
         &self,
         planner: &Planner,
-        (set, rollout): (&Set, &RolloutState),
+        (set, rollout): (&Set, &RolloutSummary),
         explained: NodeExplanation,
         fit_check: Option<(&FitCheck<'_>, &OwnPods)>,
         now: Time,
@@ -312,6 +320,7 @@ impl Snapshot {
         NodeReport { explained, message, details }
     }
 
+    /// The notes of the snapshot, and notes about the DaemonSet object itself.
     fn all_notes(&self, set: &Set) -> Vec<String> {
         let mut notes = self.notes.clone();
         if set.deleting {
@@ -335,6 +344,7 @@ impl Snapshot {
         notes
     }
 
+    /// Names of the pods without an owner that the DaemonSet will adopt.
     fn adoptable_pods<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a str> {
         self.facts.get(&Kind::Pods).into_iter().flatten().filter_map(|it| match it {
             Fact::Pod(pod) if pod.owner.is_none() && !pod.deleting && set.selector.matches(&pod.labels) => {

@@ -16,12 +16,12 @@ use crate::daemonset::facts::{ConditionType, IntOrPercent, UpdateStrategy};
 /// Maximum width of a line.
 const LINE_WIDTH: usize = 80;
 
-/// Maximum number of node names that are printed for a group of nodes.
+/// Maximum number of node names that are printed for one group of nodes.
 const NAMES_MAX: usize = 5;
 
-/// Column at which the reason of a group of nodes begins.
+/// Column at which the reason of a group of nodes starts.
 const REASON_COLUMN: usize = 22;
-/// Column at which the text of the rollout and controller lines begins, after the label.
+/// Column at which the text after a label, such as `rollout`, starts.
 const LABEL_COLUMN: usize = 12;
 
 /// Prints the summary, the groups of nodes, the rollout and the controller.
@@ -32,14 +32,14 @@ impl fmt::Display for Explanation {
         for group in self.groups() {
             write_group(f, group.nodes.len(), &group)?;
             let named = format_names(group.nodes.iter().map(|it| it.explained.node.as_ref()), NAMES_MAX);
-            write_indented(f, REASON_COLUMN, &named)?;
+            write_wrapped(f, REASON_COLUMN, &named)?;
             // Details of one node are enough: most nodes of a group have the same problem.
             if let Some(first) = group.nodes.iter().find(|it| !it.details.is_empty()) {
                 let which =
                     if 1 < group.nodes.len() { format!("{}: ", first.explained.node) } else { String::new() };
                 let more = if has_no_details(&group) { &[] } else { first.details.as_slice() };
                 for detail in more {
-                    write_indented(f, REASON_COLUMN, &format!("{which}{detail}"))?;
+                    write_wrapped(f, REASON_COLUMN, &format!("{which}{detail}"))?;
                 }
             }
         }
@@ -80,6 +80,7 @@ impl Explanation {
         Some(out)
     }
 
+    /// Writes one line per node.
     fn write_wide(&self, f: &mut String) -> fmt::Result {
         self.write_summary(f)?;
         let name = |it: &super::NodeReport| it.explained.node.chars().count();
@@ -96,6 +97,7 @@ impl Explanation {
         self.write_rollout_and_controller(f)
     }
 
+    /// Writes the revision, and how many nodes are in each state.
     fn write_summary(&self, f: &mut impl fmt::Write) -> fmt::Result {
         let generation = format!("generation {}", self.set.generation);
         let revision = self.revision.map_or("not recorded yet".to_string(), |it| format!("revision {it}"));
@@ -124,6 +126,7 @@ impl Explanation {
         Ok(())
     }
 
+    /// Writes the lines about the rollout, the lines about the controller, and the notes.
     fn write_rollout_and_controller(&self, f: &mut impl fmt::Write) -> fmt::Result {
         f.write_char('\n')?;
         write_labelled(f, "rollout", &self.rollout_lines())?;
@@ -176,6 +179,7 @@ impl Explanation {
         words
     }
 
+    /// The line about the rollout budget.
     fn budget_text(&self) -> String {
         let (charged, budget) = (self.rollout.charged, self.rollout.budget);
         let left = match budget.saturating_sub(charged) {
@@ -198,6 +202,7 @@ impl Explanation {
         }
     }
 
+    /// Lines about the running controller.
     fn controller_lines(&self) -> Vec<String> {
         match &self.controller {
             ControllerAnswer::Unavailable(why) => Vec::from([format!("not known from outside: {why}")]),
@@ -240,15 +245,13 @@ impl ControllerState {
     }
 }
 
+/// Writes the number of nodes in a group, their state and the reason.
 fn write_group(f: &mut fmt::Formatter<'_>, count: usize, group: &NodeGroup<'_>) -> fmt::Result {
     let lead = format!("{count:7}  {:11}", group.state.as_str());
     write_hanging(f, &lead, REASON_COLUMN, group.message)
 }
 
-fn write_indented(f: &mut impl fmt::Write, at: usize, words: &str) -> fmt::Result {
-    write_hanging(f, "", at, words)
-}
-
+/// Writes lines after a label, which is printed only before the first line.
 pub(crate) fn write_labelled(f: &mut impl fmt::Write, label: &str, lines: &[String]) -> fmt::Result {
     for (at, line) in lines.iter().enumerate() {
         write_hanging(f, if at == 0 { label } else { "" }, LABEL_COLUMN, line)?;
@@ -256,11 +259,12 @@ pub(crate) fn write_labelled(f: &mut impl fmt::Write, label: &str, lines: &[Stri
     Ok(())
 }
 
+/// Writes words from column `at`, wrapped at [`LINE_WIDTH`].
 pub(crate) fn write_wrapped(f: &mut impl fmt::Write, at: usize, words: &str) -> fmt::Result {
     write_hanging(f, "", at, words)
 }
 
-/// Writes `lead`, then the words from column `at`, wrapped with a hanging indent.
+/// Writes `lead`, then the words from column `at`, wrapped at [`LINE_WIDTH`]. Further lines start at column `at` too.
 fn write_hanging(f: &mut impl fmt::Write, lead: &str, at: usize, words: &str) -> fmt::Result {
     let mut line = format!("{lead:at$}");
     let mut used = line.chars().count();
@@ -282,7 +286,7 @@ fn write_hanging(f: &mut impl fmt::Write, lead: &str, at: usize, words: &str) ->
     writeln!(f, "{}", line.trim_end())
 }
 
-/// Formats a list of names: `n1, n2, n3 and 7 more`.
+/// Formats a list of names, of which at most `most` are printed: `n1, n2, n3 and 7 more`.
 pub(crate) fn format_names<'a>(all: impl IntoIterator<Item = &'a str>, most: usize) -> String {
     let all: Vec<&str> = all.into_iter().collect();
     // One more name is not longer than "and 1 more".
@@ -293,6 +297,7 @@ pub(crate) fn format_names<'a>(all: impl IntoIterator<Item = &'a str>, most: usi
     format!("{} and {} more", shown.join(", "), all.len() - most)
 }
 
+/// Formats a number and a noun: `1 node`, `2 nodes`.
 pub(crate) fn pluralize(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
@@ -323,7 +328,8 @@ pub(crate) fn format_duration(span: Duration) -> String {
     }
 }
 
-/// Formats `maxUnavailable` or `maxSurge`: `3`, or `10% (200 nodes)`.
+/// Formats `maxUnavailable` or `maxSurge`: `3`, or `10% (200 nodes)`. `budget` is the number of nodes that a percentage
+/// amounts to.
 pub(crate) fn format_share_of_nodes(share: IntOrPercent, budget: usize) -> String {
     match share {
         IntOrPercent::Count(_) => format_int_or_percent(share),
@@ -333,6 +339,7 @@ pub(crate) fn format_share_of_nodes(share: IntOrPercent, budget: usize) -> Strin
     }
 }
 
+/// Formats a number or percentage: `3` or `10%`.
 pub(crate) fn format_int_or_percent(share: IntOrPercent) -> String {
     match share {
         IntOrPercent::Count(count) => format!("{count}"),

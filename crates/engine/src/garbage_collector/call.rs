@@ -20,43 +20,28 @@ use crate::daemonset::why::Why;
 pub enum Call {
     /// Reads an object, to learn whether it exists and whether it is being deleted.
     Read(ObjectIdentity),
-    Delete {
-        object: Arc<TrackedObject>,
-        propagation: Propagation,
-        why: Why,
-    },
-    /// Removes the owner references with these UIDs from an object.
-    RemoveOwners {
-        object: Arc<TrackedObject>,
-        owners: Vec<Text>,
-        why: Why,
-    },
+    /// Deletes an object, with its `resourceVersion` as precondition.
+    Delete { object: Arc<TrackedObject>, propagation: Propagation, why: Why },
+    /// Removes the owner references with these UIDs from an object. Its other owner references stay.
+    RemoveOwners { object: Arc<TrackedObject>, owners: Vec<Text>, why: Why },
     /// Sets `blockOwnerDeletion: false` in all owner references of an object.
-    UnblockOwners {
-        object: Arc<TrackedObject>,
-    },
-    RemoveFinalizer {
-        object: Arc<TrackedObject>,
-        finalizer: &'static str,
-    },
+    UnblockOwners { object: Arc<TrackedObject> },
+    /// Removes a finalizer of the garbage collector from an object.
+    RemoveFinalizer { object: Arc<TrackedObject>, finalizer: &'static str },
     /// Sets the phase of a pod to Failed, before the pod is deleted.
-    MarkPodFailed {
-        object: Arc<TrackedObject>,
-        why: Why,
-        at: Time,
-    },
+    MarkPodFailed { object: Arc<TrackedObject>, why: Why, at: Time },
     /// Deletes a pod with grace period 0, because no kubelet will confirm its termination.
-    ForceDeletePod {
-        object: Arc<TrackedObject>,
-        why: Why,
-    },
+    ForceDeletePod { object: Arc<TrackedObject>, why: Why },
 }
 
 /// The `propagationPolicy` of a delete: what happens to the dependents of the object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Propagation {
+    /// The dependents are deleted after the object.
     Background,
+    /// The dependents are deleted before the object.
     Foreground,
+    /// The dependents stay, without the owner reference.
     Orphan,
 }
 
@@ -70,6 +55,7 @@ impl Propagation {
     }
 }
 
+/// The API request of a call.
 pub fn request(call: &Call) -> Request {
     match call {
         Call::Read(it) => {
@@ -132,6 +118,7 @@ pub fn request(call: &Call) -> Request {
     }
 }
 
+/// A request that writes an object. Its response is only the metadata of the object.
 fn write_request(object: &TrackedObject, verb: Verb, body: Value) -> Request {
     Request { verb, path: object.resource.path(&object.key), body: Some(body), metadata_only: true }
 }
@@ -160,12 +147,14 @@ impl fmt::Display for Call {
     }
 }
 
+/// Formats kind, namespace and name of the object.
 impl fmt::Display for TrackedObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.resource.kind, display_key(&self.key))
     }
 }
 
+/// Formats `NAMESPACE/NAME`, or only the name of a cluster-scoped object.
 fn display_key(key: &ObjectKey) -> String {
     if key.namespace.is_empty() { key.name.to_string() } else { key.to_string() }
 }

@@ -30,8 +30,10 @@ use crate::controller::{CallError, Reconcile};
 use crate::daemonset::why::Why;
 
 mod call;
+/// Implements the trait `Controller`.
 mod controller;
 mod decode;
+/// Which pods the pod garbage collector deletes.
 mod pod_gc;
 
 /// Finalizer of an object that is deleted in the foreground. The object stays until its dependents are deleted.
@@ -48,11 +50,12 @@ pub struct TrackedObject {
     pub uid: Text,
     pub resource_version: u64,
     pub owners: Vec<OwnerReference>,
+    /// Whether the object has a `deletionTimestamp`.
     pub deleting: bool,
     pub finalizers: Vec<Text>,
-    /// Fields of a pod. `None` for other kinds.
+    /// The fields of a pod that pod garbage collection needs. `None` for other kinds.
     pub pod: Option<Arc<Pod>>,
-    /// Whether a node has the taint `out-of-service` and is not ready. `None` for other kinds.
+    /// For a node, whether it has the taint `out-of-service` and is not ready. `None` for other kinds.
     pub out_of_service: Option<bool>,
 }
 
@@ -68,6 +71,7 @@ pub struct OwnerReference {
 }
 
 impl TrackedObject {
+    /// Whether the object has the finalizer.
     fn has_finalizer(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|it| **it == *finalizer)
     }
@@ -83,13 +87,14 @@ impl TrackedObject {
         }
     }
 
+    /// Whether this object has an owner reference with this UID and `blockOwnerDeletion`.
     fn blocks_deletion_of(&self, owner: &str) -> bool {
         self.owners.iter().any(|it| *it.uid == *owner && it.block_owner_deletion)
     }
 }
 
-/// Kind, name and UID of an object. The UID alone is not sufficient, because an owner reference may have a wrong kind
-/// or name for its UID.
+/// Kind, name and UID of an object. All three are needed, because an owner reference may have a wrong kind or name for
+/// its UID.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ObjectIdentity {
     pub resource: Arc<Resource>,
@@ -114,7 +119,8 @@ enum OwnerState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct OwnerLookup {
     state: OwnerState,
-    /// Time at which a state that was read from the API server expires. `None` for a state from the graph.
+    /// Time at which the cached state of an owner expires. `None` if the state is from the graph, which does not
+    /// expire.
     until: Option<Time>,
 }
 
@@ -122,22 +128,21 @@ struct OwnerLookup {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GraphEvent {
     /// All objects of a kind were listed.
-    Listed {
-        resource: Arc<Resource>,
-        objects: Vec<TrackedObject>,
-    },
+    Listed { resource: Arc<Resource>, objects: Vec<TrackedObject> },
+    /// The object was added or modified.
     Applied(TrackedObject),
-    Deleted {
-        uid: Text,
-    },
+    /// The object with this UID was deleted.
+    Deleted { uid: Text },
 }
 
 /// The outcome of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CallOutcome {
+    /// The call succeeded.
     Done,
-    /// The call read this object.
+    /// A [`Call::Read`] succeeded and read this object.
     Found(TrackedObject),
+    /// The call failed.
     Refused(CallError),
 }
 
@@ -145,12 +150,14 @@ pub enum CallOutcome {
 /// one read. Upstream: `absentOwnerCache`.
 const OWNER_CACHE_TTL: Duration = Duration::from_secs(10);
 
-/// Maximum number of owners in the owner cache. A full cache is cleared, and owners are read again.
+/// Maximum number of owners in the owner cache. A full cache is cleared. Then owners are read from the API server
+/// again.
 const OWNER_CACHE_MAX: usize = 1000;
 
-/// Maximum delay between the watches of two kinds. The orphan finalizer of an owner is removed only after this delay,
-/// because the watch may deliver late a dependent that was created just before. Otherwise that dependent would be
-/// deleted instead of orphaned.
+/// Maximum delay between the watches of two kinds.
+///
+/// The orphan finalizer of an owner is removed only after this delay, because the watch may deliver late a dependent
+/// that was created just before. Otherwise that dependent would be deleted instead of orphaned.
 const WATCH_SKEW_MAX: Duration = Duration::from_millis(250);
 
 /// The graph of owner references over all kinds. Upstream: `GraphBuilder`, `GarbageCollector`.
@@ -160,26 +167,35 @@ pub struct GarbageCollector {
     watched: Vec<Arc<Resource>>,
     /// The kinds that an owner may have: all kinds that the API server serves.
     resources: Vec<Arc<Resource>>,
-    /// Watched kinds that have not been listed yet. No object is deleted before all kinds have been listed.
+    /// Watched kinds that have not been listed yet. No object is deleted before all watched kinds have been listed.
     missing: BTreeSet<Arc<Resource>>,
+    /// All watched objects, by UID.
     objects: BTreeMap<Text, Arc<TrackedObject>>,
     /// UIDs of the dependents of each owner, by the UID of the owner. The owner may not exist.
     dependents: BTreeMap<Text, BTreeSet<Text>>,
-    /// States of owners that were read from the API server, by UID, each with the time at which it expires.
+    /// States of owners that were read from the API server, by the UID in the owner reference. Each entry has the time
+    /// at which it expires.
     owner_cache: BTreeMap<Text, Vec<(ObjectIdentity, OwnerState, Time)>>,
-    /// Owners that are being read, each with the UIDs of the objects to reconcile afterwards.
+    /// Owners that are being read from the API server, each with the UIDs of the objects to reconcile afterwards.
     pending_reads: BTreeMap<ObjectIdentity, BTreeSet<Text>>,
+    /// The last call about each object, by UID.
     attempts: BTreeMap<Text, Attempt>,
-    /// For each orphaning owner, the time at which the watches have delivered all its dependents.
+    /// For each owner that orphans its dependents, by UID: the time at which the watches have delivered all its
+    /// dependents.
     dependents_visible_at: BTreeMap<Text, Time>,
+    /// State of the pod garbage collector.
     pod_gc: PodGc,
 }
 
-/// The decision about one object.
+/// The next step for one object.
 enum GcDecision {
+    /// The object stays as it is.
     Nothing,
+    /// Decide again at this time.
     Wait { until: Time },
+    /// Read these objects from the API server, and then decide again.
     Read(Vec<ObjectIdentity>),
+    /// Make this call.
     Call(Call),
 }
 
@@ -223,6 +239,7 @@ impl GarbageCollector {
         if self.missing.is_empty() { keys } else { BTreeSet::new() }
     }
 
+    /// Adds or updates an object, and adds the UIDs to reconcile to `keys`.
     fn put(&mut self, object: TrackedObject, keys: &mut BTreeSet<Text>) {
         if object.uid.is_empty() {
             return;
@@ -255,6 +272,7 @@ impl GarbageCollector {
         self.objects.insert(uid, Arc::new(object));
     }
 
+    /// Removes a deleted object, and adds the UIDs to reconcile to `keys`.
     fn remove(&mut self, uid: &Text, keys: &mut BTreeSet<Text>) {
         let Some(object) = self.objects.remove(uid) else { return };
         self.owner_cache.remove(uid);
@@ -318,6 +336,7 @@ impl GarbageCollector {
         }
     }
 
+    /// Decides about an object by pod garbage collection first, and then by its owners.
     fn decide(&mut self, object: &Arc<TrackedObject>, now: Time) -> GcDecision {
         let until = match self.decide_pod_gc(object, now) {
             None => return self.decide_by_owners(object, now),
@@ -390,8 +409,9 @@ impl GarbageCollector {
         GcDecision::Call(self.delete_call(object, !waiting.is_empty()))
     }
 
-    /// Decides about a pod whose termination no kubelet will finish. The pod is marked Failed before it is deleted, so
-    /// that its controller notices.
+    /// Decides about a pod by pod garbage collection. `None` if the pod stays.
+    ///
+    /// The pod is marked Failed before it is deleted, so that its controller notices.
     fn decide_pod_gc(&mut self, object: &Arc<TrackedObject>, now: Time) -> Option<GcDecision> {
         let pod = object.pod.as_ref()?;
         let why = match self.pod_gc.decide(object, pod, now) {
@@ -416,10 +436,13 @@ impl GarbageCollector {
         }))
     }
 
-    /// Rule: an object is deleted when none of its owners is left. An object with dependents, whose owner waits for it
-    /// in a foreground deletion, is deleted in the foreground as well. For any other object, its own finalizers decide
-    /// about its dependents. In a cycle of objects that wait for each other, `blockOwnerDeletion` is cleared, because
-    /// otherwise none of them would ever be deleted. Upstream: `attemptToDeleteItem`.
+    /// The call that deletes an object, or that clears `blockOwnerDeletion` first.
+    ///
+    /// Rule: an object is deleted when none of its owners is left. If an owner waits for the object in a foreground
+    /// deletion, and the object has dependents, then the object is deleted in the foreground as well. For any other
+    /// object, its finalizers decide about its dependents. In a cycle of objects that wait for each other,
+    /// `blockOwnerDeletion` is cleared, because otherwise none of them would ever be deleted. Upstream:
+    /// `attemptToDeleteItem`.
     fn delete_call(&self, object: &Arc<TrackedObject>, owner_waits: bool) -> Call {
         let mut dependents = self.dependents_of(&object.uid).peekable();
         let object = object.clone();
@@ -441,6 +464,8 @@ impl GarbageCollector {
         Call::Delete { object, propagation, why }
     }
 
+    /// Decides about the `foregroundDeletion` or `orphan` finalizer of an object that is being deleted.
+    ///
     /// Rule: the finalizer of an owner that is deleted in the foreground is removed when no blocking dependent is left.
     /// The finalizer of an owner that orphans its dependents is removed when no dependent refers to the owner.
     /// Upstream: `processDeletingDependentsItem`, `attemptToOrphanWorker`.
@@ -473,6 +498,7 @@ impl GarbageCollector {
         }
     }
 
+    /// The objects that have an owner reference with this UID.
     fn dependents_of(&self, uid: &Text) -> impl Iterator<Item = &Arc<TrackedObject>> {
         self.dependents.get(uid).into_iter().flatten().filter_map(|it| self.objects.get(it))
     }
@@ -496,6 +522,7 @@ impl GarbageCollector {
         }
     }
 
+    /// The state of an owner that was read from the API server and has not expired.
     fn cached_owner(
         &self,
         identity: &ObjectIdentity,
@@ -551,6 +578,7 @@ impl GarbageCollector {
         }
     }
 
+    /// Stores the outcome of [`Call::Read`] in the owner cache, and returns the UIDs of the objects that waited for it.
     fn owner_was_read(
         &mut self,
         identity: &ObjectIdentity,

@@ -17,7 +17,9 @@ pub struct Pod {
     pub node: Text,
     /// Whether the pod's phase is Succeeded or Failed.
     pub terminated: bool,
+    /// Whether the pod's status is Failed with the reason `Evicted`.
     pub evicted: bool,
+    /// The `creationTimestamp`.
     pub created: Time,
     /// Whether the pod is being deleted with `deletionGracePeriodSeconds: 0`.
     pub has_zero_grace_period: bool,
@@ -36,26 +38,29 @@ pub(super) const TERMINATED_PODS_MAX: usize = 12_500;
 pub(super) struct PodGc {
     /// UIDs of the pods by node name.
     by_node: BTreeMap<Text, BTreeSet<Text>>,
-    /// All nodes by name, and whether each is out of service.
+    /// All nodes by name. The value is whether the node is out of service: it has the taint `out-of-service` and is not
+    /// ready.
     nodes: BTreeMap<Text, bool>,
-    /// Time at which the quarantine of each missing node ends.
+    /// Nodes that have pods but no Node object, by name. The value is the end of the node's quarantine, see
+    /// [`QUARANTINE_PERIOD`].
     missing_nodes: BTreeMap<Text, Time>,
-    /// UIDs of the terminated pods, in the order in which they are deleted.
+    /// The terminated pods, by UID, in the order in which they are deleted.
     terminated: BTreeSet<(TerminatedOrder, Text)>,
-    /// Maximum number of terminated pods.
+    /// Maximum number of terminated pods. It is [`TERMINATED_PODS_MAX`] except in tests.
     pub(super) terminated_max: usize,
 }
 
-/// The order in which terminated pods are deleted: evicted pods before others, then the oldest first.
+/// The order in which terminated pods are deleted: evicted pods before others, then by creation time, then by name. The
+/// first value is false for an evicted pod.
 type TerminatedOrder = (bool, Time, Text);
 
-/// The decision whether the pod garbage collector deletes a pod.
+/// Whether the pod garbage collector deletes a pod.
 pub(super) enum PodGcDecision {
+    /// The pod stays.
     Keep,
-    /// The pod's node is missing. Decide again at the end of its quarantine.
-    Wait {
-        until: Time,
-    },
+    /// The pod's node does not exist. Decide again at the end of its quarantine.
+    Wait { until: Time },
+    /// The pod is deleted for this reason.
     Delete(Why),
 }
 
@@ -116,13 +121,15 @@ impl PodGc {
         }
     }
 
-    /// The terminated pods above the maximum number.
+    /// The terminated pods that are deleted because there are more than `terminated_max`.
     fn surplus_pods(&self) -> impl Iterator<Item = &(TerminatedOrder, Text)> {
         self.terminated.iter().take(self.terminated.len().saturating_sub(self.terminated_max))
     }
 
-    /// Rule: a pod is force-deleted if its node has been missing for 40 seconds, if the pod is being deleted and was
-    /// never bound, if the pod is being deleted on a node that is out of service, or if the pod is terminated and
+    /// Decides whether the pod garbage collector deletes a pod.
+    ///
+    /// Rule: a pod is force-deleted in four cases. Its node has been missing for 40 seconds. The pod is being deleted
+    /// and was never bound. The pod is being deleted on a node that is out of service. Or the pod is terminated, and
     /// 12,500 other terminated pods come after it in the order of deletion. Upstream: `gcOrphaned`,
     /// `gcUnscheduledTerminating`, `gcTerminating`, `gcTerminated`.
     pub(super) fn decide(&mut self, object: &TrackedObject, pod: &Pod, now: Time) -> PodGcDecision {
@@ -157,6 +164,7 @@ impl PodGc {
     }
 }
 
+/// The position of a pod in the order in which terminated pods are deleted.
 fn terminated_order(object: &TrackedObject, pod: &Pod) -> TerminatedOrder {
     (!pod.evicted, pod.created, object.key.name.clone())
 }

@@ -10,18 +10,18 @@ use alloc::string::String;
 
 use muster_api::text::Text;
 
-/// The namespace whose UID identifies a cluster. Every cluster has this namespace, it cannot be deleted, and a backup
-/// contains it.
+/// The namespace whose UID is the UID of the cluster. Every cluster has this namespace, it cannot be deleted, and a
+/// backup contains it.
 pub const NAMESPACE: &str = "kube-system";
 
-/// The record, on the node's disk, of the cluster that the node joined.
+/// Which cluster the node has joined, as recorded in a file on the node's disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClusterRecord {
     /// The node has joined no cluster yet.
     Nothing,
     /// The node joined the cluster with this UID.
     Cluster(Text),
-    /// The record cannot be read. It is never replaced automatically.
+    /// The file cannot be read. It is never replaced automatically.
     Unreadable,
 }
 
@@ -40,9 +40,11 @@ pub enum ServerIdentity {
 /// The node's membership in a cluster: its record of the cluster, and whether the API server belongs to that cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Membership {
+    /// The cluster that the node has joined.
     recorded: ClusterRecord,
+    /// Whether the API server belongs to that cluster.
     identity: ServerIdentity,
-    /// Whether the verified server has returned a complete list of the node's pods since the agent started.
+    /// Whether the node has received a complete list of its pods from the verified server since the agent started.
     is_listed: bool,
 }
 
@@ -51,8 +53,9 @@ impl Membership {
         Self { recorded, identity: ServerIdentity::Unverified(None), is_listed: false }
     }
 
-    /// Records that the server's cluster UID was read. Returns the UID to write to disk if the node has joined no
-    /// cluster yet. In that case the server is verified once [`Membership::recorded`] was called.
+    /// Compares the cluster UID that was read from the server with the recorded one. If the node has joined no cluster
+    /// yet, returns the UID to write to disk. In that case the server is verified once
+    /// [`Membership::record_joined_cluster`] was called.
     ///
     /// Rule: a node belongs to the first cluster whose UID it reads, and to no other cluster until a user deletes the
     /// record.
@@ -76,37 +79,42 @@ impl Membership {
         self.identity = ServerIdentity::Verified;
     }
 
-    /// Records that the cluster's UID could not be read or written to disk. `why` is `None` if the server did not
-    /// answer.
+    /// Records that the cluster's UID could not be read, or could not be written to disk. `why` is `None` if the server
+    /// did not answer.
     pub fn mark_unverified(&mut self, why: Option<Text>) {
         self.identity = ServerIdentity::Unverified(why);
     }
 
+    /// Whether the API server belongs to the node's cluster, with the details.
     pub fn server_identity(&self) -> &ServerIdentity {
         &self.identity
     }
 
+    /// Whether the API server is known to belong to the node's cluster.
+    ///
     /// Rule: lists and events of pods are applied only while it is verified that the server belongs to the cluster that
     /// the node joined.
     pub fn is_verified(&self) -> bool {
         self.identity == ServerIdentity::Verified
     }
 
-    /// Records that a complete list of pods was received, and that the server's cluster UID was read after the list.
-    /// Returns whether to apply the list.
+    /// Records that a complete list of pods was received, after which the server's cluster UID was read again. Returns
+    /// whether to apply the list.
     pub fn record_list(&mut self) -> bool {
         self.is_listed |= self.is_verified();
         self.is_verified()
     }
 
+    /// Whether containers whose pod does not exist on the API server may be removed.
+    ///
     /// Rule: containers of unknown pods are removed only after the verified server has returned a complete list of pods
     /// to this process, and only while the server is still verified.
     pub fn may_remove_orphans(&self) -> bool {
         self.is_listed && self.is_verified()
     }
 
-    /// The reason why the node is not ready, if the server is not verified. `record` is the path of the file with the
-    /// cluster UID.
+    /// The message why the node is not ready if the server is not verified, else `None`. `record` is the path of the
+    /// file with the cluster UID, for the message.
     pub fn not_ready_reason(&self, record: &str) -> Option<String> {
         let kept = "containers are kept and no pod is started or removed";
         match (&self.identity, &self.recorded) {

@@ -13,13 +13,14 @@ use serde_json::Value;
 /// The error for a `fieldRef` or `resourceFieldRef` that cannot be resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DownwardApiError {
-    /// The field with this path cannot be referenced.
+    /// A `fieldRef` has this `fieldPath`, which cannot be referenced.
     Field(String),
-    /// The field in this path has no subscripts.
+    /// A `fieldRef` has this `fieldPath` with a subscript, such as `spec.nodeSelector['a']`, but only labels and
+    /// annotations have subscripts.
     Subscript(String),
-    /// The resource with this name cannot be referenced.
+    /// A `resourceFieldRef` has this `resource`, which cannot be referenced.
     Resource(String),
-    /// The pod has no container with this name.
+    /// A `resourceFieldRef` has this `containerName`, which the pod does not have.
     Container(String),
 }
 
@@ -36,7 +37,7 @@ impl fmt::Display for DownwardApiError {
 
 impl core::error::Error for DownwardApiError {}
 
-/// The value of a field of a pod.
+/// The value of a `fieldRef` with this `fieldPath`.
 ///
 /// Rule: names, labels, annotations and addresses of a pod can be referenced, and no other field. A field that is not
 /// set is empty. Upstream: `fieldpath.ExtractFieldPathAsString`, `podFieldSelectorRuntimeValue`.
@@ -66,7 +67,8 @@ pub fn field(pod: &Value, path: &str) -> Result<String, DownwardApiError> {
     })
 }
 
-/// The value of a resource of a container. The parameter `resource` is, for example, `limits.cpu`.
+/// The value of a `resourceFieldRef`. `resource` is, for example, `limits.cpu`. `allocatable` are the allocatable
+/// resources of the node.
 ///
 /// Rule: for a container without a limit, the limit of its pod is used, or else the allocatable amount of the node. The
 /// amount is divided by the divisor and rounded up. Upstream: `ExtractResourceValueByContainerName`.
@@ -100,6 +102,7 @@ pub fn resource(
     Ok((amount.max(0) as u128).div_ceil(divisor.max(1) as u128).to_string())
 }
 
+/// Joins the addresses of `podIPs` or `hostIPs` with commas.
 fn address_list(list: &Value) -> String {
     let mut text = String::new();
     for ip in list.as_array().into_iter().flatten().filter_map(|it| it["ip"].as_str()) {
@@ -126,6 +129,7 @@ fn format_map(map: &Value) -> String {
     text
 }
 
+/// Appends a string quoted and escaped as Go's `%q` does.
 fn push_quoted(text: &mut String, value: &str) {
     text.push('"');
     for char in value.chars() {
@@ -156,8 +160,10 @@ fn push_quoted(text: &mut String, value: &str) {
     text.push('"');
 }
 
-/// Expands `$(NAME)` to the value of the variable `NAME`, and `$$` to `$`. A reference to an unknown variable stays as
-/// it is, and the name of the variable is passed to `unknown`. Upstream: `expansion.Expand`.
+/// Expands `$(NAME)` to the value of the variable `NAME`, and `$$` to `$`.
+///
+/// A reference to an unknown variable stays as it is, and `unknown` is called with the name of the variable. Upstream:
+/// `expansion.Expand`.
 pub fn expand(
     text: &str,
     value_of: impl Fn(&str) -> Option<String>,

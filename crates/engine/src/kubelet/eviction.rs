@@ -4,6 +4,7 @@
 //! Upstream: `pkg/kubelet/eviction`. Unlike upstream, daemon pods are evicted last, because they would be created again
 //! at once. The eviction of a pod that exceeds its own ephemeral storage limits is in [`storage_limits`].
 
+/// Pods that exceed their own ephemeral storage limits.
 mod storage_limits;
 
 use alloc::collections::BTreeMap;
@@ -25,14 +26,16 @@ use crate::kubelet::node_status::Pressures;
 /// Reason in the status of an evicted pod.
 pub const EVICTED_REASON: &str = "Evicted";
 
-/// Minimum priority of a critical pod. Critical pods are never evicted. Upstream: `SystemCriticalPriority`.
+/// Minimum priority of a critical pod: that of the priority class `system-cluster-critical`. Critical pods are never
+/// evicted. Upstream: `SystemCriticalPriority`.
 pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
-/// Time for which a pressure condition stays True after the pressure was last observed. Without it, an oscillating node
-/// would get and lose pods all the time. Upstream: `eviction-pressure-transition-period`.
+/// Default time for which a pressure condition stays True after the pressure was last observed. Without it, a node
+/// whose usage oscillates around a threshold would get and lose pods all the time. Upstream:
+/// `eviction-pressure-transition-period`.
 pub const PRESSURE_TRANSITION_PERIOD: Duration = Duration::from_secs(300);
 
-/// An eviction signal. Upstream: `evictionapi.Signal`.
+/// An eviction signal: what the node measures and compares with thresholds. Upstream: `evictionapi.Signal`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Signal {
     /// Available memory. It is the first variant, because memory pressure is the most urgent.
@@ -54,6 +57,7 @@ impl Signal {
         Self::PidAvailable,
     ];
 
+    /// The name of the signal in thresholds.
     pub fn name(self) -> &'static str {
         match self {
             Self::MemoryAvailable => "memory.available",
@@ -65,6 +69,7 @@ impl Signal {
         }
     }
 
+    /// The resource that the signal measures.
     pub fn resource(self) -> EvictionResource {
         match self {
             Self::MemoryAvailable => EvictionResource::Memory,
@@ -75,7 +80,7 @@ impl Signal {
     }
 }
 
-/// The resource of an eviction signal.
+/// The resource that an eviction signal measures.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum EvictionResource {
     Memory,
@@ -85,12 +90,12 @@ pub enum EvictionResource {
 }
 
 impl EvictionResource {
-    /// Whether dead containers and unused images use the resource.
+    /// Whether the resource is on a disk, so that removing dead containers and unused images frees it.
     pub fn is_on_disk(self) -> bool {
         matches!(self, Self::EphemeralStorage | Self::Inodes)
     }
 
-    /// The quantity of an amount of this resource, for messages.
+    /// An amount of this resource as a quantity, for messages.
     fn amount_quantity(self, count: i64) -> Quantity {
         match self {
             Self::Memory | Self::EphemeralStorage => Quantity::from_bytes(count),
@@ -113,13 +118,14 @@ impl fmt::Display for EvictionResource {
 /// The value of an eviction threshold: the amount of a resource that must be available.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ThresholdValue {
+    /// An absolute amount.
     Quantity(Quantity),
-    /// A part of the capacity, in thousandths.
+    /// A part of the capacity of the resource, in thousandths.
     CapacityThousandths(u32),
 }
 
 impl ThresholdValue {
-    /// The amount that must be available, given the capacity.
+    /// The amount that must be available if the resource has this capacity.
     fn of(self, capacity: i64) -> i64 {
         match self {
             Self::Quantity(amount) => i64::try_from(amount.units()).unwrap_or(i64::MAX),
@@ -133,10 +139,12 @@ impl ThresholdValue {
 /// The eviction thresholds of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Thresholds {
+    /// Hard thresholds. When one is crossed, pods are evicted at once.
     hard: BTreeMap<Signal, ThresholdValue>,
-    /// Soft thresholds, with their grace periods.
+    /// Soft thresholds. When one has been crossed for its grace period, pods are evicted.
     soft: BTreeMap<Signal, (ThresholdValue, Duration)>,
-    /// Amount that must be available above the threshold after an eviction. Upstream: `eviction-minimum-reclaim`.
+    /// Amount that must be available in addition to the threshold after an eviction, so that the threshold is not
+    /// crossed again at once. Upstream: `eviction-minimum-reclaim`.
     reclaim: BTreeMap<Signal, ThresholdValue>,
 }
 
@@ -167,7 +175,7 @@ impl Thresholds {
         Ok(self)
     }
 
-    /// Sets the soft thresholds in `text`, with their grace periods.
+    /// Sets the soft thresholds in `text`. `graces` are the grace periods by name of the signal.
     ///
     /// Rule: a soft threshold evicts pods after it has been crossed for its grace period. Each soft threshold must have
     /// a grace period.
@@ -201,12 +209,13 @@ impl Thresholds {
         Ok(self)
     }
 
-    /// The amount of a resource that the hard threshold of its signal reserves. It is not allocatable to pods.
+    /// The amount of a resource that must stay available because of the hard threshold of `signal`. It is not
+    /// allocatable to pods.
     pub fn reserved(&self, signal: Signal, capacity: i64) -> i64 {
         self.hard.get(&signal).map_or(0, |it| it.of(capacity))
     }
 
-    /// All thresholds in order of urgency: hard thresholds first.
+    /// All thresholds in order of urgency: hard thresholds first. The last value is the grace period.
     fn all_thresholds(&self) -> impl Iterator<Item = (ThresholdKey, ThresholdValue, Duration)> {
         let hard = self.hard.iter().map(|(signal, least)| ((false, *signal), *least, Duration::ZERO));
         let soft = self.soft.iter().map(|(signal, (least, grace))| ((true, *signal), *least, *grace));
@@ -217,12 +226,14 @@ impl Thresholds {
 /// Identifies a threshold: whether it is soft, and its signal.
 type ThresholdKey = (bool, Signal);
 
-/// Parses a list of thresholds, for example `memory.available<100Mi,nodefs.available<10%`.
+/// Parses a list of thresholds, for example `memory.available<100Mi,nodefs.available<10%`. `sign` separates signal and
+/// value.
 fn parse_thresholds(text: &str, sign: char) -> Result<Vec<(Signal, ThresholdValue)>, String> {
     let parts = text.split(',').map(str::trim).filter(|it| !it.is_empty());
     parts.map(|it| parse_threshold(it, sign)).collect()
 }
 
+/// Parses one threshold, for example `memory.available<100Mi`. `sign` separates signal and value.
 fn parse_threshold(part: &str, sign: char) -> Result<(Signal, ThresholdValue), String> {
     let (name, least) = part
         .split_once(sign)
@@ -242,6 +253,7 @@ fn parse_threshold(part: &str, sign: char) -> Result<(Signal, ThresholdValue), S
     Ok((signal, read))
 }
 
+/// Parses the name of an eviction signal.
 fn parse_signal(name: &str) -> Result<Signal, String> {
     Signal::ALL.into_iter().find(|it| it.name() == name).ok_or_else(|| {
         let known: Vec<_> = Signal::ALL.iter().map(|it| it.name()).collect();
@@ -249,37 +261,44 @@ fn parse_signal(name: &str) -> Result<Signal, String> {
     })
 }
 
+/// Parses a percentage without the sign `%`.
 fn parse_percentage(percent: &str) -> Option<ThresholdValue> {
     let thousandths = Quantity::parse(percent).ok()?.millis().checked_div(100)?;
     u32::try_from(thousandths).ok().filter(|it| *it <= 1000).map(ThresholdValue::CapacityThousandths)
 }
 
-/// The measured value of an eviction signal: the available amount and the capacity.
+/// The measured value of an eviction signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Measure {
+    /// Amount that is available now.
     pub available: i64,
+    /// Total amount of the resource.
     pub capacity: i64,
 }
 
-/// The measured values of the eviction signals.
+/// The measured value of each eviction signal. A signal that could not be measured is absent.
 pub type Measures = BTreeMap<Signal, Measure>;
 
 /// A threshold that is crossed now: less is available than the threshold requires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CrossedThreshold {
     pub signal: Signal,
+    /// Amount that must be available.
     pub threshold: i64,
+    /// Amount that is available.
     pub available: i64,
-    /// Whether this is a soft threshold. Its grace period is over.
+    /// Whether this is a soft threshold. If so, it has been crossed for its grace period.
     pub is_soft: bool,
 }
 
 impl CrossedThreshold {
+    /// The resource of which too little is available.
     pub fn resource(self) -> EvictionResource {
         self.signal.resource()
     }
 
     /// The grace period of a pod that is evicted for this threshold. `own` is the grace period in the pod's spec.
+    /// `longest` is the node's `eviction-max-pod-grace-period`.
     ///
     /// Rule: for a hard threshold the grace period of the evicted pod is one second. For a soft threshold it is the
     /// pod's own grace period, but at most that of the node (`eviction-max-pod-grace-period`).
@@ -295,13 +314,14 @@ impl CrossedThreshold {
 /// Grace period of a pod that is evicted for a hard threshold. Upstream: `immediateEvictionGracePeriodSeconds`.
 pub const HARD_EVICTION_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
-/// Tracks which thresholds are crossed, and when each pressure was last observed.
+/// Tracks which thresholds are crossed, and when each kind of pressure was last observed.
 #[derive(Clone, Debug)]
 pub struct ThresholdMonitor {
     thresholds: Thresholds,
+    /// Time for which a pressure condition stays True after the pressure was last observed.
     pressure_transition_period: Duration,
-    /// For each crossed threshold, the time since which it is crossed, and whether pods were evicted for it. After an
-    /// eviction the minimum reclaim applies.
+    /// The crossed thresholds. The value is the time since which a threshold is crossed, and whether pods were evicted
+    /// for it, so that the minimum reclaim applies.
     crossed: BTreeMap<ThresholdKey, (Time, bool)>,
     /// Time at which memory pressure was last observed.
     memory: Option<Time>,
@@ -326,10 +346,11 @@ impl ThresholdMonitor {
     /// Applies the measured values. Returns the pressure conditions, and the most urgent crossed threshold.
     ///
     /// Rule: a threshold is crossed while less than its value is available. After an eviction, it stays crossed until
-    /// the minimum reclaim is available too. A pressure condition stays True for five minutes after the pressure was
-    /// last observed. A signal that could not be measured crosses no threshold. Only the most urgent threshold is
-    /// returned, because what is reclaimed for it may resolve the others. A soft threshold causes the pressure
-    /// condition at once, and is returned when its grace period is over.
+    /// the minimum reclaim is available too. A signal that could not be measured crosses no threshold.
+    ///
+    /// A pressure condition stays True for five minutes after the pressure was last observed. A soft threshold causes
+    /// the pressure condition at once, but is returned only when its grace period is over. Only the most urgent
+    /// threshold is returned, because what is reclaimed for it may resolve the others.
     pub fn observe(&mut self, measures: &Measures, now: Time) -> (Pressures, Option<CrossedThreshold>) {
         let mut still_crossed = BTreeMap::new();
         let mut due = None;
@@ -368,7 +389,7 @@ impl ThresholdMonitor {
     }
 }
 
-/// A pod that may be evicted.
+/// A pod that is considered for eviction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EvictionCandidate {
     pub uid: Text,
@@ -379,8 +400,10 @@ pub struct EvictionCandidate {
     pub is_daemon: bool,
     /// The pod's request for the resource under pressure.
     pub request: i64,
-    /// The pod's usage of that resource, including its volumes. A pod with unknown usage (`None`) is evicted first.
+    /// The pod's usage of the resource under pressure, including its volumes. `None` if it is unknown. Such a pod is
+    /// evicted first.
     pub usage: Option<i64>,
+    /// Requests and usage of the containers, for the eviction message.
     pub containers: Vec<ContainerUsage>,
 }
 
@@ -388,10 +411,14 @@ pub struct EvictionCandidate {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContainerUsage {
     pub name: Text,
+    /// The container's request for the resource under pressure.
     pub request: i64,
+    /// The container's usage of that resource. `None` if it is unknown.
     pub usage: Option<i64>,
 }
 
+/// Chooses the pod to evict for a crossed threshold. `None` if no pod may be evicted.
+///
 /// Rule: pods that use more than they request are evicted first. Among these and among the others, pods of lower
 /// priority are evicted first, then pods with more usage above their request. Daemon pods are evicted when no other pod
 /// is left. Static and critical pods are never evicted. For PIDs, which cannot be requested, the priority decides.
@@ -432,6 +459,8 @@ pub fn eviction_message(shortage: CrossedThreshold, pod: &EvictionCandidate) -> 
     message
 }
 
+/// Checks whether a node with these pressure conditions admits a pod. The error is the message of the rejection.
+///
 /// Rule: a node under pressure admits critical pods only. A node under memory pressure alone also admits pods that are
 /// not BestEffort, and pods that tolerate the taint of memory pressure. Upstream: the eviction manager's `Admit`.
 pub fn admit(

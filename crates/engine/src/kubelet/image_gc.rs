@@ -14,21 +14,25 @@ pub struct ImageGcPolicy {
     pub high: u8,
     /// Low threshold: disk usage in percent at which garbage collection stops deleting images.
     pub low: u8,
-    /// Minimum age of an image that may be deleted.
+    /// Minimum time since the node first saw an image before the image may be deleted.
     pub age_min: Duration,
 }
 
 /// Size and usage of the image filesystem, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Disk {
+    /// Size of the filesystem.
     pub bytes: i64,
+    /// Bytes in use.
     pub used: i64,
 }
 
 /// An image on the node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Image {
+    /// ID of the image in the runtime.
     pub id: Text,
+    /// Size of the image.
     pub bytes: i64,
     /// Whether the image was pulled from a registry. An image that a user imported is kept, because it could not be
     /// pulled again.
@@ -40,6 +44,7 @@ pub struct Image {
 /// State of image garbage collection: when each image was first seen, and when it was last used.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ImageGc {
+    /// The records by image ID.
     records: BTreeMap<Text, ImageRecord>,
 }
 
@@ -51,7 +56,8 @@ struct ImageRecord {
 }
 
 impl ImageGc {
-    /// Records the images of the node. `used` are the IDs of the images of its containers, running or not.
+    /// Records the images of the node. `used` are the IDs of the images that a container uses, whether the container
+    /// runs or not.
     pub fn observe(&mut self, images: &[Image], used: &BTreeSet<Text>, now: Time) {
         self.records.retain(|id, _| images.iter().any(|it| it.id == *id));
         for image in images {
@@ -65,10 +71,11 @@ impl ImageGc {
         }
     }
 
+    /// IDs of the images to delete now.
+    ///
     /// Rule: if the disk usage is above the high threshold, the least recently used images are deleted until the usage
     /// is below the low threshold. Images that a container uses are kept, and so are recent, pinned and imported
-    /// images.
-    /// Upstream: `GarbageCollect`.
+    /// images. Upstream: `GarbageCollect`.
     pub fn images_to_delete(
         &self,
         images: &[Image],
@@ -93,8 +100,8 @@ impl ImageGc {
         deleted
     }
 
-    /// IDs and sizes of the images that may be deleted, least recently used first. Under disk pressure the caller
-    /// passes a minimum age of zero.
+    /// IDs and sizes of all images that may be deleted, least recently used first. `age_min` is zero if the node has
+    /// disk pressure.
     pub fn unused_images(
         &self,
         images: &[Image],

@@ -31,28 +31,31 @@ const IMAGES_MAX: usize = 50;
 /// Maximum number of names per image in the node status. Upstream: `MaxNamesPerImageInNodeStatus`.
 const IMAGE_NAMES_MAX: usize = 5;
 
-/// Labels that the agent sets each time the node registers. All other labels belong to users. Upstream:
-/// `updateDefaultLabels`.
+/// Labels that the agent sets each time the node registers ([`KUBELET_LABELS`]). All other labels belong to users.
+/// Upstream: `updateDefaultLabels`.
 const OWN_LABELS: [&str; 11] = KUBELET_LABELS;
 
-/// The node as measured by its agent.
+/// A node as its agent measures it: the input of the Node object.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Node {
     pub name: String,
     /// CPU architecture as Go names it, such as `amd64` or `arm64`.
     pub arch: String,
+    /// IP addresses of the node.
     pub addresses: Vec<String>,
     /// Port of the agent's HTTPS endpoint.
     pub port: u16,
+    /// All resources of the node.
     pub capacity: ResourceQuantities,
     /// Resources that are not allocatable: those reserved for the system, and the hard eviction thresholds.
     pub reserved: ResourceQuantities,
     pub info: NodeSystemInfo,
+    /// Images on the node.
     pub images: Vec<ContainerImage>,
-    /// Runtime handlers that a RuntimeClass may name. The default handler has an empty name.
+    /// Names of the runtime handlers that a RuntimeClass may refer to. The default handler has an empty name.
     pub handlers: Vec<String>,
     pub pressures: Pressures,
-    /// Why the node is not ready. Empty if the node is ready.
+    /// Messages why the node is not ready. Empty if the node is ready.
     pub not_ready_reasons: Vec<String>,
 }
 
@@ -62,10 +65,12 @@ pub struct NodeSystemInfo {
     pub machine_id: String,
     pub system_uuid: String,
     pub boot_id: String,
+    /// Kernel version.
     pub kernel: String,
     pub os_image: String,
     /// Name and version of the runtime, such as `containerd://1.6.20`.
     pub runtime: String,
+    /// Version of the agent, reported as `kubeletVersion`.
     pub version: String,
     pub swap_bytes: i64,
 }
@@ -73,12 +78,12 @@ pub struct NodeSystemInfo {
 /// An image in the node status. Upstream: `v1.ContainerImage`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ContainerImage {
-    /// Names of the image, digests first.
+    /// Names of the image. Names with a digest are first.
     pub names: Vec<String>,
     pub size_bytes: i64,
 }
 
-/// The pressure conditions of a node.
+/// Which pressure conditions of a node are True.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pressures {
     pub memory: bool,
@@ -93,7 +98,8 @@ impl Pressures {
     }
 }
 
-/// The Node object with which the agent registers, and the events to record. Upstream: `initialNode`.
+/// The Node object with which the agent registers, and the events to record. `labels` and `taints` are those that the
+/// node's flags set. Upstream: `initialNode`.
 pub fn initial_node(
     node: &Node,
     labels: &BTreeMap<String, String>,
@@ -124,7 +130,8 @@ pub fn initial_node(
     (object, events)
 }
 
-/// The patch that sets the default labels of a node. `None` if the node has these labels already.
+/// The patch that sets the default labels ([`OWN_LABELS`]) of a node that is already registered. `None` if the node has
+/// these labels already.
 ///
 /// Rule: a node that registers again sets its default labels. Taints and all other labels stay. Upstream:
 /// `tryRegisterWithAPIServer`.
@@ -147,8 +154,8 @@ pub fn schedulable_event(name: &str, before: bool, now: bool) -> Option<KubeEven
     (before != now).then(|| KubeEvent::normal(event, format!("Node {name} status is now: {event}")))
 }
 
-/// The node's status as a strategic merge patch, and the events to record. The patch keeps conditions of other writers.
-/// `current` is the status on the API server.
+/// The node's status as a strategic merge patch, and the events to record. `current` is the status on the API server.
+/// The patch keeps conditions that other components have set.
 pub fn status(node: &Node, current: &Value, now: Time) -> (Value, Vec<KubeEvent>) {
     let mut events = Vec::new();
     let name = &node.name;
@@ -192,6 +199,8 @@ pub fn status(node: &Node, current: &Value, now: Time) -> (Value, Vec<KubeEvent>
     (status, events)
 }
 
+/// Whether the node status must be written because it differs from `current`, the status on the API server.
+///
 /// Rule: the status is written when a field other than the heartbeat time has changed. Upstream:
 /// `nodeStatusHasChanged`.
 pub fn has_changed(status: &Value, current: &Value) -> bool {
@@ -224,6 +233,8 @@ fn is_equal_or_default(ours: &Value, current: &Value) -> bool {
     }
 }
 
+/// The allocatable resources of a node.
+///
 /// Rule: the allocatable amount of a resource is its capacity without the reserved amount. Huge pages are also
 /// subtracted from memory. Upstream: `MachineInfo`.
 pub fn allocatable(capacity: &ResourceQuantities, reserved: &ResourceQuantities) -> ResourceQuantities {
@@ -243,6 +254,7 @@ pub fn allocatable(capacity: &ResourceQuantities, reserved: &ResourceQuantities)
 
 /// A condition that the agent reports about its node.
 struct NodeCondition {
+    /// The type of the condition.
     kind: &'static str,
     /// Whether the status of the condition is True.
     holds: bool,
@@ -253,11 +265,13 @@ struct NodeCondition {
 }
 
 impl NodeCondition {
+    /// The status of the condition: `True` or `False`.
     fn status(&self) -> &'static str {
         if self.holds { "True" } else { "False" }
     }
 }
 
+/// The conditions that the agent reports: memory, disk and PID pressure, and `Ready`.
 fn node_conditions(node: &Node) -> [NodeCondition; 4] {
     let pressure = |kind, holds, if_so: [&'static str; 3], if_not: [&'static str; 3]| {
         let [reason, message, event] = if holds { if_so } else { if_not };
@@ -307,12 +321,13 @@ fn node_conditions(node: &Node) -> [NodeCondition; 4] {
     ]
 }
 
+/// The condition with this type.
 fn find_condition<'a>(conditions: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.as_array()?.iter().find(|it| it["type"] == kind)
 }
 
-/// The resource quantities as a merge patch. The patch removes huge page sizes that the node no longer has. Extended
-/// resources of other writers stay.
+/// The JSON of `capacity` or `allocatable` as a merge patch. The patch removes huge page sizes that the node no longer
+/// has. Extended resources that other components have set stay.
 fn quantities_json(ours: &ResourceQuantities, current: &Value) -> Value {
     let gone = current.as_object().into_iter().flatten().map(|(key, _)| key);
     let gone = gone.filter(|key| key.starts_with("hugepages-") && !ours.contains_key(*key));
@@ -321,6 +336,7 @@ fn quantities_json(ours: &ResourceQuantities, current: &Value) -> Value {
     all.into()
 }
 
+/// The JSON of `nodeInfo`.
 fn node_info_json(node: &Node) -> Value {
     let NodeSystemInfo { machine_id, system_uuid, boot_id, kernel, os_image, runtime, version, swap_bytes } =
         &node.info;
@@ -342,6 +358,7 @@ fn node_info_json(node: &Node) -> Value {
     info
 }
 
+/// The JSON of `images`, the largest first.
 fn images_json(images: &[ContainerImage]) -> Vec<Value> {
     let mut largest: Vec<&ContainerImage> = images.iter().collect();
     largest.sort_by(|a, b| (b.size_bytes, &a.names).cmp(&(a.size_bytes, &b.names)));
@@ -353,7 +370,7 @@ fn images_json(images: &[ContainerImage]) -> Vec<Value> {
     largest.iter().map(image_json).collect()
 }
 
-/// The Lease object that the agent creates for its node.
+/// The Lease object that the agent creates for its node. `node_uid` is the UID of the Node, which owns the Lease.
 pub fn lease(node: &str, node_uid: Option<&Text>, now: Time) -> Value {
     let mut lease = json!({
         "apiVersion": "coordination.k8s.io/v1",

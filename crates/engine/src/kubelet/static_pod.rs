@@ -9,14 +9,14 @@ use alloc::vec::Vec;
 use muster_api::well_known::{ANNOTATION_CONFIG_MIRROR, ANNOTATION_CONFIG_SOURCE, DEFAULT_SCHEDULER_NAME};
 use serde_json::{Map, Value, json};
 
-/// Annotation with the source of a pod on the node: absent or `api` for a pod from the API server, `file` for a static
-/// pod.
+/// Annotation `kubernetes.io/config.source`: where the node got a pod from. It is `file` for a static pod, and `api` or
+/// absent for a pod from the API server.
 pub const SOURCE_ANNOTATION: &str = ANNOTATION_CONFIG_SOURCE;
-/// Annotation with the time at which the manifest of a static pod was read.
+/// Annotation `kubernetes.io/config.seen` of a static pod: the time at which its manifest was read.
 const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
-/// Annotation with the hash of a static pod's manifest.
+/// Annotation `kubernetes.io/config.hash` of a static pod: the hash of its manifest.
 const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
-/// Annotation of a mirror pod, with the hash of its static pod.
+/// Annotation `kubernetes.io/config.mirror` of a mirror pod: the value of [`HASH_ANNOTATION`] of its static pod.
 pub const MIRROR_ANNOTATION: &str = ANNOTATION_CONFIG_MIRROR;
 
 /// Maximum length of a DNS subdomain, such as the name of a pod.
@@ -84,8 +84,8 @@ pub fn parse_manifest(manifest: Value, node: &str, hash: &str, seen: &str) -> Re
     Ok(pod.into())
 }
 
-/// Whether a name is a DNS label, or a DNS subdomain if `with_dots`. Other names are refused, because names become
-/// parts of file paths.
+/// Whether a name is a DNS label, or a DNS subdomain if `with_dots`, of at most `max` bytes. Other names are refused,
+/// because names become parts of file paths.
 fn is_valid_name(name: &str, max: usize, with_dots: bool) -> bool {
     let label = |it: &str| {
         let is_inner = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
@@ -94,7 +94,7 @@ fn is_valid_name(name: &str, max: usize, with_dots: bool) -> bool {
     name.len() <= max && if with_dots { name.split('.').all(label) } else { label(name) }
 }
 
-/// Validates the spec of a static pod. Returns the error message.
+/// Validates the spec of a static pod. The error is the message for the user.
 fn check_spec(spec: &Value) -> Result<(), String> {
     let list = |key: &str| spec[key].as_array().map(Vec::as_slice).unwrap_or_default();
     if list("containers").is_empty() {
@@ -144,7 +144,7 @@ fn check_spec(spec: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Sets the defaults that the API server would set.
+/// Sets the defaults in the spec of a static pod that the API server would set.
 fn set_defaults(spec: &mut Value) {
     let fill = |of: &mut Value, key: &str, value: Value| {
         if let Some(of) = of.as_object_mut() {
@@ -215,7 +215,7 @@ fn has_latest_tag(image: &str) -> bool {
     !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
 }
 
-/// The mirror pod of a static pod.
+/// The mirror pod to create for a static pod. The Node owns it.
 pub fn mirror_pod(pod: &Value, node: &str, node_uid: &str) -> Value {
     let mut mirror = pod.clone();
     mirror["metadata"]["annotations"][MIRROR_ANNOTATION] =
@@ -228,14 +228,17 @@ pub fn mirror_pod(pod: &Value, node: &str, node_uid: &str) -> Value {
     mirror
 }
 
-/// The decision whether a mirror pod is kept.
+/// Whether an existing mirror pod is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MirrorDecision {
+    /// The mirror pod represents the static pod.
     Keep,
-    /// The mirror pod is deleted. A new one is created afterwards if the static pod still exists.
+    /// The mirror pod is deleted. If the static pod still exists, a new mirror pod is created afterwards.
     Delete,
 }
 
+/// Decides whether an existing mirror pod is kept. `pod` is its static pod, `None` if the manifest was removed.
+///
 /// Rule: a mirror pod is deleted and created again if it belongs to another version of the manifest or to a former Node
 /// of that name, or if a user deletes it. The static pod keeps running. When the manifest is removed, the mirror pod is
 /// deleted and not created again.

@@ -22,37 +22,23 @@ pub(super) const DELETION_BY_TAINT_MANAGER: &str = "DeletionByTaintManager";
 /// A call of the node lifecycle controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// Reads the Lease of a node before the node is marked Unknown, because the watch may be delayed.
-    ReadLease {
-        node: Text,
-        last_heartbeat: Time,
-    },
-    /// Sets conditions of a node to Unknown.
-    MarkUnknown {
-        node: Arc<Node>,
-        conditions: Vec<ConditionType>,
-        at: Time,
-    },
-    /// Sets the taints of a node, and the deprecated aliases of its OS and architecture labels.
-    PatchNode {
-        node: Arc<Node>,
-        taints: Option<Vec<Taint>>,
-    },
+    /// Reads the Lease of a node before the node is marked Unknown, because the watch may be delayed. `last_heartbeat`
+    /// is the last heartbeat that the watch has delivered.
+    ReadLease { node: Text, last_heartbeat: Time },
+    /// Sets conditions of a node to Unknown, with `at` as their transition time.
+    MarkUnknown { node: Arc<Node>, conditions: Vec<ConditionType>, at: Time },
+    /// Sets the taints of a node if `taints` is `Some`, and the deprecated aliases of its OS and architecture labels
+    /// ([`Node::alias_labels`]).
+    PatchNode { node: Arc<Node>, taints: Option<Vec<Taint>> },
     /// Sets the condition `Ready` of a pod on an Unknown node to False.
-    MarkPodNotReady {
-        pod: Arc<Pod>,
-        at: Time,
-    },
+    MarkPodNotReady { pod: Arc<Pod>, at: Time },
     /// Sets the condition `DisruptionTarget` of a pod, before the pod is deleted.
-    MarkDisruptionTarget {
-        pod: Arc<Pod>,
-        at: Time,
-    },
-    DeletePod {
-        pod: Arc<Pod>,
-    },
+    MarkDisruptionTarget { pod: Arc<Pod>, at: Time },
+    /// Deletes an evicted pod.
+    DeletePod { pod: Arc<Pod> },
 }
 
+/// The API request of a call.
 pub(super) fn request(call: &Call) -> Request {
     let on_node = |node: &Node| node_watch().resource.path(&ObjectKey::new("", node.name.clone()));
     let on_pod = |pod: &Pod| pod_watch().resource.path(&pod.key);
@@ -119,10 +105,12 @@ pub(super) fn request(call: &Call) -> Request {
     }
 }
 
+/// A patch request whose response is only the metadata of the object.
 fn patch_request(kind: Patch, path: String, body: Value) -> Request {
     Request { verb: Verb::Patch(kind), path, body: Some(body), metadata_only: true }
 }
 
+/// The `metadata` of a patch, with UID and `resourceVersion` of the node as precondition.
 fn resource_version_precondition(node: &Node) -> Value {
     json!({"uid": node.uid, "resourceVersion": node.resource_version.to_string()})
 }
@@ -184,6 +172,7 @@ impl fmt::Display for Call {
     }
 }
 
+/// Formats a taint as `KEY[=VALUE]:EFFECT[@TIME]`, without the prefix `node.kubernetes.io/` of the key.
 impl fmt::Display for Taint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let short = self.key.strip_prefix("node.kubernetes.io/").unwrap_or(&self.key);

@@ -46,16 +46,19 @@ pub struct Node {
     pub zone: Text,
     /// Whether the label `node.kubernetes.io/exclude-disruption` excludes the node from the counts of its zone.
     pub excluded: bool,
+    /// Whether the node is cordoned (`spec.unschedulable`).
     pub unschedulable: bool,
     pub taints: Vec<Taint>,
     pub conditions: Conditions,
     /// The `lastHeartbeatTime` of the condition `Ready`, by the node's clock. It is only compared with earlier values.
     pub heartbeat: Option<Text>,
-    /// Deprecated label aliases (`beta.kubernetes.io/os` …) whose value differs from the stable label.
+    /// The deprecated labels `beta.kubernetes.io/os` and `beta.kubernetes.io/arch` whose value differs from that of the
+    /// stable label, with the value to set.
     pub alias_labels: Vec<(&'static str, Text)>,
 }
 
 impl Node {
+    /// The status of the condition `Ready`. `None` if the node has no such condition.
     pub fn ready(&self) -> Option<ConditionStatus> {
         self.conditions.get(ConditionType::Ready)
     }
@@ -72,6 +75,7 @@ impl Node {
             && self.alias_labels == other.alias_labels
     }
 
+    /// The taints with effect `NoExecute`.
     pub(super) fn no_execute_taints(&self) -> impl Iterator<Item = &Taint> {
         self.taints.iter().filter(|it| *it.effect == *NO_EXECUTE)
     }
@@ -117,10 +121,12 @@ impl ConditionType {
 pub struct Conditions([Option<ConditionStatus>; 5]);
 
 impl Conditions {
+    /// The status of a condition of this type. `None` if the node has no such condition.
     pub(super) fn get(self, condition: ConditionType) -> Option<ConditionStatus> {
         self.0[condition as usize]
     }
 
+    /// Sets the status of a condition.
     pub(super) fn set(&mut self, condition: ConditionType, status: ConditionStatus) {
         self.0[condition as usize] = Some(status);
     }
@@ -147,9 +153,12 @@ pub struct Pod {
     pub node: Text,
     /// Time at which the pod was bound: the transition time of `PodScheduled`, or the creation time.
     pub bound_at: Time,
+    /// Whether the pod has a `deletionTimestamp`.
     pub deleting: bool,
+    /// Whether the pod's condition `Ready` is True.
     pub ready: bool,
-    /// Whether the pod has the condition `DisruptionTarget` because it is being evicted for a taint.
+    /// Whether the pod has the condition `DisruptionTarget` with the reason `DeletionByTaintManager`, which this
+    /// controller sets before it evicts a pod.
     pub is_disruption_target: bool,
     /// The pod's tolerations that may tolerate a `NoExecute` taint.
     pub tolerations: Vec<TimedToleration>,
@@ -181,7 +190,8 @@ impl controller::Fact for Fact {
     }
 }
 
-/// Region and zone of a node. The deprecated labels take precedence. Upstream: `GetZoneKey`.
+/// Region and zone of a node, from its labels. The deprecated `failure-domain.beta.kubernetes.io` labels take
+/// precedence. Upstream: `GetZoneKey`.
 fn region_and_zone<'a>(meta: &'a ObjectMeta<'_>) -> [&'a str; 2] {
     let of = |old, new| meta.label(old).or_else(|| meta.label(new)).unwrap_or_default();
     [
@@ -190,13 +200,15 @@ fn region_and_zone<'a>(meta: &'a ObjectMeta<'_>) -> [&'a str; 2] {
     ]
 }
 
-/// Deprecated labels whose value differs from the stable label, with the value to set. Upstream: `reconcileNodeLabels`.
+/// The deprecated OS and architecture labels whose value differs from that of the stable label, with the value to set.
+/// Upstream: `reconcileNodeLabels`.
 fn outdated_alias_labels<'a>(meta: &'a ObjectMeta<'_>) -> impl Iterator<Item = (&'static str, &'a str)> {
     const ALIASES: [(&str, &str); 2] = [(LABEL_OS, LABEL_BETA_OS), (LABEL_ARCH, LABEL_BETA_ARCH)];
     let wanted = ALIASES.into_iter().filter_map(|(stable, alias)| Some((alias, meta.label(stable)?)));
     wanted.filter(|(alias, value)| meta.label(alias) != Some(*value))
 }
 
+/// Decodes a Node.
 pub(super) fn node(object: &[u8], shared: &mut Interner) -> Result<Node, Malformed> {
     let core_v1::Node { metadata, spec, status } =
         json::from_slice(object).map_err(|it| Malformed::new("nodes", it))?;
@@ -240,6 +252,7 @@ pub(super) fn node(object: &[u8], shared: &mut Interner) -> Result<Node, Malform
     })
 }
 
+/// Decodes a Lease.
 pub(super) fn lease(object: &[u8], shared: &mut Interner) -> Result<Lease, Malformed> {
     let coordination_v1::Lease { metadata, spec } =
         json::from_slice(object).map_err(|it| Malformed::new("leases", it))?;
@@ -253,6 +266,7 @@ pub(super) fn lease(object: &[u8], shared: &mut Interner) -> Result<Lease, Malfo
     })
 }
 
+/// Decodes a pod.
 pub(super) fn pod(object: &[u8], shared: &mut Interner) -> Result<Pod, Malformed> {
     let PodWithoutContainers { metadata, spec, status } =
         json::from_slice(object).map_err(|it| Malformed::new("pods", it))?;

@@ -6,14 +6,15 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-/// The time since which heartbeats have been observed without a gap. A pause of this process, of the watches or of the
-/// API server is a gap.
+/// Decides since when a missing heartbeat counts against a node. A pause of this process, of the watches or of the API
+/// server is a gap: heartbeats may have been missed, so every node gets its grace period again.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct HeartbeatObservation {
+    /// The start of the observation: the end of the last gap.
     since: Time,
-    /// Time at which the controller last ran.
+    /// Time of the last call of [`Self::check_gap`], which the controller makes whenever it runs.
     last_run: Option<Time>,
-    /// Time of the last heartbeat of any node.
+    /// Time at which the controller last received a heartbeat, from any node.
     last_heartbeat: Option<Time>,
     /// Whether the API server failed to execute a write of this controller, and no heartbeat was received since. Such
     /// an API server may refuse heartbeats too.
@@ -23,13 +24,14 @@ pub(super) struct HeartbeatObservation {
 }
 
 impl HeartbeatObservation {
-    /// The time since which heartbeats have been observed without a gap. Heartbeats that are missing before that time
-    /// do not count.
+    /// The end of the last gap in the observation of heartbeats. A grace period is counted from this time, or from the
+    /// last heartbeat of the node if that is later.
     pub(super) fn since(&self) -> Time {
         self.since
     }
 
-    /// Checks for a gap of this process. Returns whether the clock was set back.
+    /// Restarts the observation if this process did not run for a while, or if the clock was set. Returns whether the
+    /// clock was set back.
     ///
     /// Rule: after a gap of this process every node gets its grace period again. There is a gap if the controller did
     /// not run for a fifth of the grace period, because the process was stopped or the clock was set.
@@ -43,7 +45,7 @@ impl HeartbeatObservation {
         was_set_back
     }
 
-    /// Maximum interval between two calls of [`Self::check_gap`].
+    /// Maximum interval between two calls of [`Self::check_gap`]. A longer interval would count as a gap.
     pub(super) fn check_interval(grace: Duration) -> Duration {
         grace / 10
     }
@@ -51,8 +53,9 @@ impl HeartbeatObservation {
     /// Records that a node sent a heartbeat.
     ///
     /// Rule: if no node sent a heartbeat for three fifths of the grace period and then one does, the cause was not the
-    /// nodes, and every node gets its grace period again. The remaining two fifths are longer than a heartbeat
-    /// interval. The rule does not apply if three fifths are not longer than two heartbeat intervals. Otherwise a
+    /// nodes, so every node gets its grace period again. The remaining two fifths are longer than a heartbeat interval.
+    ///
+    /// The rule does not apply if three fifths of the grace period are at most two heartbeat intervals. Otherwise a
     /// single healthy node would pause that long between any two heartbeats, and the failed nodes would never become
     /// Unknown.
     pub(super) fn record_heartbeat(&mut self, grace: Duration, interval: Duration, now: Time) {
@@ -66,10 +69,10 @@ impl HeartbeatObservation {
         }
     }
 
-    /// Records that the API server failed to execute a write.
+    /// Records that the API server failed to execute a write (status 5xx).
     ///
     /// Rule: an API server that cannot write, for example because its disk is full, refuses heartbeats as well. So
-    /// every node gets its grace period again, and once more when a heartbeat is received or a write succeeds.
+    /// every node gets its grace period again, now and once more when a heartbeat is received or a write succeeds.
     pub(super) fn record_write_failure(&mut self, now: Time) {
         self.writes_fail = true;
         self.probe = None;
@@ -84,14 +87,14 @@ impl HeartbeatObservation {
         }
     }
 
-    /// Records that the write that marks a node Unknown failed for a reason that does not concern other writes, such as
-    /// a conflict.
+    /// Records that the API server rejected the write that marks `node` Unknown, for a reason that does not concern
+    /// other writes, such as a conflict. Another node may become the probe.
     pub(super) fn record_write_rejection(&mut self, node: &Text) {
         self.probe.take_if(|it| it == node);
     }
 
-    /// Whether the node may be marked Unknown now. While writes fail, the controller tries to mark only one node at a
-    /// time. As soon as that write succeeds, the other nodes can send heartbeats again.
+    /// Whether the controller may try to mark this node Unknown now. While writes fail, it tries only one node at a
+    /// time, because the other nodes can send heartbeats again as soon as a write succeeds.
     pub(super) fn may_mark_unknown(&mut self, node: &Text) -> bool {
         !self.writes_fail || self.probe.get_or_insert_with(|| node.clone()) == node
     }

@@ -13,9 +13,13 @@
 
 mod call;
 mod decode;
+/// Since when heartbeats have been observed without a gap.
 mod heartbeat_observation;
+/// When `NoExecute` taints evict a pod.
 mod taint_eviction;
+/// The taints of a node for its conditions.
 mod taints;
+/// The rate of `NoExecute` taints in each zone.
 mod zones;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -47,23 +51,24 @@ use crate::controller::{
 /// Configuration of the node lifecycle controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Time without a heartbeat after which a node becomes Unknown. Upstream: `node-monitor-grace-period`.
+    /// Time without a heartbeat after which the conditions of a node are set to Unknown. Upstream:
+    /// `node-monitor-grace-period`.
     pub node_monitor_grace_period: Duration,
-    /// Time without a heartbeat after which a new node, which has no condition `Ready` yet, becomes Unknown. Upstream:
-    /// `node-startup-grace-period`.
+    /// Time without a heartbeat after which a new node, which has no condition `Ready` yet, gets `Ready=Unknown`.
+    /// Upstream: `node-startup-grace-period`.
     pub node_startup_grace_period: Duration,
     /// Interval at which a healthy node sends heartbeats.
     pub heartbeat_interval: Duration,
-    /// Minimum time between two nodes of a zone from which pods are evicted. It is the inverse of upstream's
-    /// `node-eviction-rate`.
+    /// Minimum time between adding the `NoExecute` taint, which evicts pods, to one node of a zone and to the next node
+    /// of that zone. It is the inverse of upstream's `node-eviction-rate`.
     pub eviction_interval: Duration,
-    /// Minimum time between two nodes from which pods are evicted, in a large zone that is partly down. It is the
-    /// inverse of upstream's `secondary-node-eviction-rate`.
+    /// Minimum time between adding the `NoExecute` taint, which evicts pods, to one node and to the next node of a
+    /// large zone that is partly down. It is the inverse of upstream's `secondary-node-eviction-rate`.
     pub secondary_eviction_interval: Duration,
-    /// Minimum percentage of nodes of a zone that are not ready for the zone to count as partly down. Upstream:
-    /// `unhealthy-zone-threshold`.
+    /// Percentage of not ready nodes at which a zone counts as partly down. Upstream: `unhealthy-zone-threshold`.
     pub unhealthy_zone_percent: usize,
-    /// Number of nodes above which a zone is large. In a large zone that is partly down, evictions continue. Upstream:
+    /// Number of nodes above which a zone is large. If a large zone is partly down, its nodes are still tainted
+    /// `NoExecute`, at [`Self::secondary_eviction_interval`]. If a smaller zone is partly down, none are. Upstream:
     /// `large-cluster-size-threshold`.
     pub large_zone_size: usize,
 }
@@ -85,9 +90,11 @@ impl Default for Config {
 /// The key of an entry in the work queue.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Key {
-    /// Checks at intervals whether the controller did not run for a while.
+    /// The periodic check whether the controller did not run for a while, so that it may have missed heartbeats.
     GapCheck,
+    /// Name of a zone. Its reconcile chooses the next node that is tainted `NoExecute`.
     Zone(Text),
+    /// Name of a node.
     Node(Text),
     Pod(ObjectKey),
 }
@@ -97,11 +104,13 @@ pub enum Key {
 pub struct NodeLifecycle {
     config: Config,
     nodes: BTreeMap<Text, NodeState>,
-    /// Renew times of the Leases, by node name. The Node may not exist yet.
+    /// The `renewTime` of each node Lease, by node name. The Node itself may not exist yet.
     renew_times: BTreeMap<Text, Option<Text>>,
     pods: BTreeMap<ObjectKey, PodState>,
+    /// Keys of the pods on each node, by node name.
     pods_by_node: BTreeMap<Text, BTreeSet<ObjectKey>>,
     zones: Zones,
+    /// Since when heartbeats have been observed without a gap.
     observation: HeartbeatObservation,
     /// Whether the clock was set back, so that every waiting key is to be reconciled now.
     clock_was_set_back: bool,
@@ -111,27 +120,30 @@ pub struct NodeLifecycle {
 #[derive(Debug)]
 struct NodeState {
     node: Arc<Node>,
+    /// Time of the last heartbeat, by the clock of this process.
     last_heartbeat: Time,
     /// The value of `last_heartbeat` for which a read of the Lease from the API server found no later heartbeat.
     silence_confirmed_for: Option<Time>,
-    /// Whether the last attempt to read the Lease failed.
+    /// Whether the last [`Call::ReadLease`] for this node failed.
     lease_read_failed: bool,
     /// Time at which each `NoExecute` taint of the node was first seen, by key and value.
     no_execute_since: BTreeMap<(Text, Text), Time>,
     /// UIDs of the pods that were marked not ready since the node became Unknown. Each pod is marked only once, because
     /// the node may still be able to report the pod as ready.
     marked_not_ready: BTreeSet<Text>,
+    /// The last call about the node.
     attempt: Attempt,
 }
 
-/// A pod, and the state of its eviction.
+/// A pod, and the progress of its eviction.
 #[derive(Debug)]
 struct PodState {
     pod: Arc<Pod>,
-    /// Whether the pod will be evicted later.
+    /// Whether a `NoExecute` taint will evict the pod at a later time, when its `tolerationSeconds` have passed.
     eviction_scheduled: bool,
-    /// Whether the event about the pod's eviction was recorded.
+    /// Whether the event "Marking for deletion Pod" was recorded, so that it is recorded only once.
     eviction_started: bool,
+    /// The last call about the pod.
     attempt: Attempt,
 }
 
@@ -142,14 +154,17 @@ const LEASE_KIND: usize = 1;
 /// Index of pods in [`Controller::watches`].
 const POD_KIND: usize = 2;
 
+/// The watch of Nodes.
 fn node_watch() -> Watch {
     Watch::whole_objects("", "v1", "Node", "nodes", false)
 }
 
+/// The watch of Leases.
 fn lease_watch() -> Watch {
     Watch::whole_objects("coordination.k8s.io", "v1", "Lease", "leases", true)
 }
 
+/// The watch of pods.
 fn pod_watch() -> Watch {
     Watch::whole_objects("", "v1", "Pod", "pods", true)
 }
@@ -253,6 +268,9 @@ impl NodeLifecycle {
         Self { config, ..Self::default() }
     }
 
+    /// Checks whether the controller did not run for a while, or the clock was set (see
+    /// [`HeartbeatObservation::check_gap`]).
+    ///
     /// Rule: after the clock was set back, times in the future are replaced by the current time, so that no grace
     /// period and no toleration becomes longer.
     fn check_gap(&mut self, now: Time) {
@@ -266,7 +284,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// Applies the outcome of the write that marks a node Unknown.
+    /// Applies the outcome of [`Call::MarkUnknown`].
     fn node_was_marked_unknown(&mut self, node: &Text, outcome: &Outcome, now: Time) {
         match outcome {
             Outcome::Done(_) => self.observation.record_write_success(now),
@@ -279,6 +297,7 @@ impl NodeLifecycle {
         }
     }
 
+    /// Adds or updates an object, and adds the keys to reconcile to `keys`.
     fn put(&mut self, fact: Fact, now: Time, keys: &mut Vec<Key>) {
         match fact {
             Fact::Node(node) => self.put_node(node, now, keys),
@@ -293,6 +312,7 @@ impl NodeLifecycle {
         }
     }
 
+    /// Removes a deleted object, and adds the keys to reconcile to `keys`.
     fn remove(&mut self, fact: &Fact, now: Time, keys: &mut Vec<Key>) {
         match fact {
             Fact::Node(node) => self.remove_node(&node.name, now, keys),
@@ -305,7 +325,8 @@ impl NodeLifecycle {
         }
     }
 
-    /// Removes the known objects of a kind that a new list does not contain.
+    /// Removes the stored objects of a kind that a new list does not contain. `kind` is an index in
+    /// [`Controller::watches`].
     fn remove_objects_not_listed(&mut self, kind: usize, listed: &[Fact], now: Time, keys: &mut Vec<Key>) {
         let listed: BTreeSet<ObjectKey> = listed.iter().map(crate::controller::Fact::key).collect();
         let is_gone = |key: &ObjectKey| !listed.contains(key);
@@ -326,7 +347,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// Records that a node sent a heartbeat.
+    /// Records that a node sent a heartbeat, as the last heartbeat of that node and of any node.
     fn record_heartbeat(&mut self, name: &Text, now: Time) {
         if let Some(state) = self.nodes.get_mut(name) {
             state.last_heartbeat = now;
@@ -338,6 +359,7 @@ impl NodeLifecycle {
         }
     }
 
+    /// Adds or updates a node. A changed heartbeat time in its status counts as a heartbeat.
     fn put_node(&mut self, node: Node, now: Time, keys: &mut Vec<Key>) {
         let name = node.name.clone();
         if self.nodes.get(&name).is_some_and(|it| it.node.uid != node.uid) {
@@ -393,6 +415,7 @@ impl NodeLifecycle {
         }
     }
 
+    /// Removes a node, and adds its zone and its pods to `keys`.
     fn remove_node(&mut self, name: &Text, now: Time, keys: &mut Vec<Key>) {
         let Some(state) = self.nodes.remove(name) else { return };
         self.zones.update_node(Some(&state.node), None, now);
@@ -400,6 +423,8 @@ impl NodeLifecycle {
         keys.extend(self.pods_by_node.get(name).into_iter().flatten().cloned().map(Key::Pod));
     }
 
+    /// Adds or updates a pod. The pod is reconciled only if its node may evict it, or if a call about it has not
+    /// succeeded yet.
     fn put_pod(&mut self, pod: Pod, keys: &mut Vec<Key>) {
         let key = pod.key.clone();
         if self.pods.get(&key).is_some_and(|it| it.pod.uid != pod.uid || it.pod.node != pod.node) {
@@ -427,6 +452,7 @@ impl NodeLifecycle {
         }
     }
 
+    /// Removes a pod.
     fn remove_pod(&mut self, key: &ObjectKey) {
         let Some(PodState { pod, .. }) = self.pods.remove(key) else { return };
         if let Some(others) = self.pods_by_node.get_mut(&pod.node) {
@@ -440,12 +466,14 @@ impl NodeLifecycle {
         }
     }
 
+    /// Reconciles the next node of a zone that may be tainted `NoExecute` now.
     fn reconcile_zone(&mut self, zone: &Text, now: Time) -> Reconcile<Call> {
         let (node, wake_at) = self.zones.next_turn(zone, &self.config, self.observation.since(), now);
         let reconcile = node.map(|it| self.reconcile_node(&it, now)).unwrap_or_default();
         Reconcile { wake_at, ..reconcile }
     }
 
+    /// Returns the next call about a node: read its Lease, mark it Unknown, or patch its taints and labels.
     fn reconcile_node(&mut self, name: &Text, now: Time) -> Reconcile<Call> {
         let Some(state) = self.nodes.get_mut(name) else { return Reconcile::default() };
         match state.attempt.next(state.node.resource_version, now) {
@@ -485,7 +513,8 @@ impl NodeLifecycle {
         }
     }
 
-    /// Applies the outcome of reading a node's Lease.
+    /// Applies the outcome of [`Call::ReadLease`]. `last_heartbeat` is the last heartbeat of the node when the call was
+    /// made.
     fn lease_was_read(
         &mut self,
         name: &Text,
@@ -520,6 +549,7 @@ impl NodeLifecycle {
         Vec::from([Key::Node(name.clone())]).into()
     }
 
+    /// Returns the next call about a pod: evict it, in two calls, or mark it not ready because its node is Unknown.
     fn reconcile_pod(&mut self, key: &ObjectKey, now: Time) -> Reconcile<Call> {
         let Some(state) = self.pods.get_mut(key) else { return Reconcile::default() };
         let node_state = self.nodes.get(&state.pod.node);
@@ -575,7 +605,7 @@ impl NodeLifecycle {
         reconcile
     }
 
-    /// Applies the outcome of a write about a pod.
+    /// Applies the outcome of a call that marked or deleted a pod.
     fn pod_was_written(&mut self, call: &Call, pod: &Arc<Pod>, outcome: &Outcome, now: Time) -> Requeue<Key> {
         let Some(state) = self.pods.get_mut(&pod.key).filter(|it| it.pod.uid == pod.uid) else {
             return Requeue::default();
@@ -607,6 +637,8 @@ const EVICTION_EVENT_REASON: &str = "TaintManagerEviction";
 /// Reason of the events about a node that became Unknown and about its pods. Upstream: `RecordNodeStatusChange`.
 const NOT_READY_EVENT_REASON: &str = "NodeNotReady";
 
+/// The conditions of a node that are set to Unknown when its grace period has ended.
+///
 /// Rule: a node without a heartbeat for 50 seconds becomes Unknown, and so does a new node without a condition `Ready`
 /// after 60 seconds. All conditions that the kubelet reports are set to Unknown. `NetworkUnavailable` stays, because
 /// the network plugin reports it. Upstream: `tryUpdateNodeHealth`.
@@ -615,6 +647,7 @@ fn conditions_to_mark_unknown(node: &Node) -> Vec<ConditionType> {
     by_kubelet.filter(|it| node.conditions.get(*it) != Some(ConditionStatus::Unknown)).collect()
 }
 
+/// Time without a heartbeat after which the node becomes Unknown.
 fn grace_period(node: &Node, config: &Config) -> Duration {
     if node.ready().is_some() { config.node_monitor_grace_period } else { config.node_startup_grace_period }
 }
@@ -642,6 +675,7 @@ fn no_execute_taints(
     })
 }
 
+/// The event `NodeNotReady` about a node that was marked Unknown.
 fn not_ready_event(node: &Node) -> EventRecord {
     let about = ObjectReference {
         api_version: "v1".into(),
@@ -654,6 +688,7 @@ fn not_ready_event(node: &Node) -> EventRecord {
     EventRecord { about, event: KubeEvent::normal(NOT_READY_EVENT_REASON, message) }
 }
 
+/// An event about a pod.
 fn pod_event(pod: &Pod, event: KubeEvent) -> EventRecord {
     let about = ObjectReference {
         api_version: "v1".into(),

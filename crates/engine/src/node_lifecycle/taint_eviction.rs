@@ -11,10 +11,10 @@ use super::decode::Pod;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct NoExecuteTaint {
     pub taint: Taint,
-    /// Time at which the taint was added.
+    /// Time at which the taint was added. `tolerationSeconds` count from this time.
     pub since: Time,
-    /// Time before which the taint evicts no pod, because heartbeats have not been observed long enough to know whether
-    /// the taint still applies.
+    /// Time before which the taint evicts no pod. It is later than `since` if heartbeats have not been observed long
+    /// enough to know whether the taint still applies.
     pub not_before: Time,
 }
 

@@ -12,7 +12,9 @@ use muster_api::well_known::{
 
 use super::decode::{ConditionType, Node, Taint};
 
+/// Taint effect `NoSchedule`.
 pub(super) const NO_SCHEDULE: &str = "NoSchedule";
+/// Taint effect `NoExecute`.
 pub(super) const NO_EXECUTE: &str = "NoExecute";
 
 /// Types and statuses of unhealthy conditions, each with the key of the taint that it adds. Upstream:
@@ -26,14 +28,15 @@ const TAINT_BY_CONDITION: [(ConditionType, ConditionStatus, &str); 6] = [
     (ConditionType::NetworkUnavailable, ConditionStatus::True, TAINT_NODE_NETWORK_UNAVAILABLE),
 ];
 
-/// Whether an unhealthy node may be tainted `NoExecute`.
+/// Whether an unhealthy node may be tainted `NoExecute`, which evicts its pods. In each zone, the nodes take turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum EvictionTurn {
+    /// The node may be tainted now.
     Now,
-    /// The node may not be tainted yet. If the node already has a `NoExecute` taint, the taint may still change from
-    /// `not-ready` to `unreachable`, or back.
+    /// The turn of the node has not come yet. If the node already has a `NoExecute` taint, the taint may still change
+    /// from `not-ready` to `unreachable`, or back.
     Waiting,
-    /// No node may be tainted, because no node is ready.
+    /// No node of the cluster may be tainted `NoExecute`, because no node is ready.
     Suspended,
 }
 
@@ -78,12 +81,13 @@ pub(super) fn waits_for_eviction(node: &Node) -> bool {
     health_taint_key(node).is_some() && !node.no_execute_taints().any(|it| is_health_taint(&it.key))
 }
 
-/// Whether a taint with this key is added because of the condition `Ready`.
+/// Whether this is the key of a taint that this controller adds for the condition `Ready`: `not-ready` or
+/// `unreachable`.
 pub(super) fn is_health_taint(key: &str) -> bool {
     matches!(key, TAINT_NODE_NOT_READY | TAINT_NODE_UNREACHABLE)
 }
 
-/// Whether an existing taint of a node stays.
+/// Whether an existing taint of a node is one of the taints that the node should have.
 fn is_retained(node: &Node, taint: &Taint, turn: EvictionTurn) -> bool {
     match &*taint.effect {
         NO_SCHEDULE => !is_managed(&taint.key) || no_schedule_taint_keys(node).any(|it| *it == *taint.key),
@@ -109,7 +113,8 @@ fn is_managed(key: &str) -> bool {
     key == TAINT_NODE_UNSCHEDULABLE || TAINT_BY_CONDITION.iter().any(|(_, _, it)| *it == key)
 }
 
-/// The key of the `NoExecute` taint that a node gets for its condition `Ready`.
+/// The key of the `NoExecute` taint that a node gets for its condition `Ready`. `None` if the node is ready, or has no
+/// condition `Ready`.
 fn health_taint_key(node: &Node) -> Option<&'static str> {
     match node.ready()? {
         ConditionStatus::True => None,
@@ -118,6 +123,7 @@ fn health_taint_key(node: &Node) -> Option<&'static str> {
     }
 }
 
+/// A taint without a value. `added` is its `timeAdded`.
 fn new_taint(key: &str, effect: &str, added: Option<Text>) -> Taint {
     Taint { key: key.into(), value: "".into(), effect: effect.into(), added }
 }

@@ -16,19 +16,23 @@ use super::taints::{self, EvictionTurn};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Zones {
     zones: BTreeMap<Text, Zone>,
+    /// Number of zones with at least one ready node.
     zones_with_ready_nodes: usize,
 }
 
-/// The nodes of one zone that are counted or that wait for a `NoExecute` taint.
+/// One zone: the number of its nodes, and its unhealthy nodes that have no `NoExecute` taint yet.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Zone {
+    /// Number of nodes with `Ready=True`, without excluded nodes.
     ready: usize,
+    /// Number of all other nodes, without excluded nodes.
     not_ready: usize,
-    /// Unhealthy nodes without a `NoExecute` taint, each with the time since which it is unhealthy.
+    /// Unhealthy nodes without a `NoExecute` taint, by name, each with the time at which the controller first saw it
+    /// unhealthy.
     waiting: BTreeMap<Text, Time>,
-    /// The nodes of `waiting` that may not be tainted yet. The node that has waited longest is first.
+    /// The nodes of `waiting` whose turn to be tainted has not come yet. The node that has waited longest is first.
     queue: BTreeSet<(Time, Text)>,
-    /// Time at which the last node left the queue.
+    /// Time at which the last node was removed from `queue`, so that it could be tainted.
     last_turn_at: Option<Time>,
 }
 
@@ -83,6 +87,8 @@ impl Zones {
             self.zones_with_ready_nodes + usize::from(0 < zone.ready) - had_ready_nodes;
     }
 
+    /// Whether no node of any zone is ready, although there are nodes.
+    ///
     /// Rule: while no node of any zone is ready, no pod is evicted, and `NoExecute` taints of unhealthy nodes are
     /// removed, because the pods could not run elsewhere. Upstream: `FullDisruption` of all zones.
     pub(super) fn are_all_down(&self) -> bool {
@@ -97,7 +103,7 @@ impl Zones {
         alloc::format!("{} {zones:#?}", self.zones_with_ready_nodes)
     }
 
-    /// Puts all waiting nodes back into the queue.
+    /// Puts all nodes without a `NoExecute` taint back into the queue, so that each waits for its turn again.
     pub(super) fn requeue_all(&mut self) {
         for zone in self.zones.values_mut() {
             zone.queue = zone.waiting.iter().map(|(name, since)| (*since, name.clone())).collect();
@@ -119,9 +125,10 @@ impl Zones {
         }
     }
 
-    /// Removes the next node of a zone from the queue, if one may be tainted now. Returns the name of that node, and
-    /// the time at which to call [`Self::next_turn`] again. A node that has been unhealthy since before
-    /// `observed_since` first gets its grace period to send a heartbeat.
+    /// Removes the next node of a zone from the queue, if a node may be tainted now. Returns the name of that node, and
+    /// the time at which to call [`Self::next_turn`] again.
+    ///
+    /// A node that has been unhealthy since before `observed_since` first gets its grace period to send a heartbeat.
     pub(super) fn next_turn(
         &mut self,
         zone: &Text,
@@ -157,12 +164,13 @@ impl Zones {
     }
 }
 
-/// The time between two nodes of a zone that are tainted `NoExecute`. `None` if no node of the zone may be tainted.
+/// The minimum time between adding the `NoExecute` taint to one node of a zone and to the next. `None` if no node of
+/// the zone may be tainted.
 ///
-/// Rule: in each zone one node is tainted `NoExecute` every ten seconds. If more than two nodes and at least 55 % of a
-/// zone are not ready, the interval is a hundred seconds, and in a zone of up to fifty nodes no node is tainted. A zone
-/// without any ready node has the usual interval, because its pods can run in other zones. Upstream:
-/// `setLimiterInZone`.
+/// Rule: in each zone one node is tainted `NoExecute` every ten seconds. A zone is partly down if more than two nodes
+/// and at least 55 % of its nodes are not ready. Then the interval is a hundred seconds in a zone of more than fifty
+/// nodes, and no node is tainted in a smaller zone. A zone without any ready node has the usual interval, because its
+/// pods can run in other zones. Upstream: `setLimiterInZone`.
 fn eviction_interval(zone: &Zone, config: &Config) -> Option<Duration> {
     let size = zone.ready + zone.not_ready;
     let is_partly_down = 0 < zone.ready

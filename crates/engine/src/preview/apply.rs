@@ -11,7 +11,8 @@ use alloc::vec::Vec;
 use muster_api::well_known::ANNOTATION_LAST_APPLIED;
 use serde_json::{Map, Value};
 
-/// Annotation with the configuration that `kubectl apply` last applied.
+/// Annotation `kubectl.kubernetes.io/last-applied-configuration`, with the configuration that `kubectl apply` last
+/// applied.
 pub const LAST_APPLIED_ANNOTATION: &str = ANNOTATION_LAST_APPLIED;
 
 /// Merge keys of the lists in a DaemonSet, by field name. The elements of these lists are merged by their merge key.
@@ -33,10 +34,12 @@ const MERGE_KEYS: [(&str, &str); 14] = [
     ("ownerReferences", "uid"),
 ];
 
-/// Metadata fields that the API server sets.
+/// Fields of `metadata` that the API server sets.
 const SERVER_METADATA: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
 
+/// Returns the object that `kubectl apply` of `file` would write.
+///
 /// Rule: `kubectl apply` writes the three-way merge of the file, the live object and the last applied configuration.
 pub fn apply_manifest(live: &Value, file: &Value) -> Value {
     let last = live["metadata"]["annotations"][LAST_APPLIED_ANNOTATION].as_str();
@@ -44,6 +47,7 @@ pub fn apply_manifest(live: &Value, file: &Value) -> Value {
     merge_values("", Some(live), &last, &without_server_fields(file))
 }
 
+/// The file without `status` and without [`SERVER_METADATA`].
 fn without_server_fields(file: &Value) -> Value {
     let mut file = file.clone();
     if let Some(fields) = file.as_object_mut() {
@@ -55,6 +59,8 @@ fn without_server_fields(file: &Value) -> Value {
     file
 }
 
+/// Merges one value of the file, of the live object and of the last applied configuration. `field` is the name of the
+/// field that contains it.
 fn merge_values(field: &str, live: Option<&Value>, last: &Value, file: &Value) -> Value {
     match (live, file) {
         (live, Value::Object(file)) => {

@@ -10,6 +10,7 @@ use super::{RevisionChange, RolloutPreview};
 use crate::explain::{node_json, strategy_name_and_limit};
 
 impl RolloutPreview {
+    /// The JSON that `muster plan --output json` prints.
     pub fn to_json(&self) -> Value {
         let nodes = self.after.nodes.iter();
         let loses: BTreeSet<&Text> = self.loses.iter().collect();
@@ -54,14 +55,15 @@ impl RolloutPreview {
     }
 }
 
+/// The JSON of the field `change`.
 fn change_json(change: RevisionChange) -> Value {
     match change {
         RevisionChange::Create => json!({"kind": "create"}),
         RevisionChange::Nothing => json!({"kind": "none"}),
         RevisionChange::NoRestart => json!({"kind": "noRestart"}),
         RevisionChange::NewRevision { number } => json!({"kind": "newRevision", "revision": number}),
-        RevisionChange::Rollback { was, number } => {
-            json!({"kind": "rollback", "was": was, "revision": number})
+        RevisionChange::Rollback { old_number, new_number } => {
+            json!({"kind": "rollback", "was": old_number, "revision": new_number})
         }
     }
 }

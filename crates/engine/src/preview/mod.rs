@@ -4,6 +4,7 @@
 //! once in memory. Deleted pods disappear. Created pods become ready if their node is ready and they fit on it. So the
 //! preview has no rules of its own, and its order is the order of the real rollout.
 
+/// The object that `kubectl apply` would write.
 mod apply;
 mod json;
 mod text;
@@ -35,19 +36,21 @@ use crate::scheduler::FitCheck;
 /// The effects of a changed DaemonSet on the nodes and pods of the cluster.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RolloutPreview {
+    /// Namespace and name of the DaemonSet.
     pub key: ObjectKey,
     /// The DaemonSet after the change.
     pub set: Arc<Set>,
+    /// What the change does to the revisions of the DaemonSet.
     pub change: RevisionChange,
-    /// Nodes that have no pod and get one.
+    /// Names of the nodes that have no pod and get one.
     pub gains: Vec<Text>,
-    /// Nodes that have a pod and lose it.
+    /// Names of the nodes that have a pod and lose it.
     pub loses: Vec<Text>,
-    /// Nodes whose pod is replaced, in update order.
+    /// The nodes whose pod is replaced, in the order in which the batches are updated.
     pub batches: Vec<UpdateBatch>,
-    /// Nodes whose pod is not replaced.
+    /// Names of the nodes whose pod is not replaced.
     pub keeps: Vec<Text>,
-    /// With `OnDelete`, nodes whose outdated pod stays until a user deletes it.
+    /// Names of the nodes whose outdated pod stays until a user deletes it, with the strategy `OnDelete`.
     pub waits: Vec<Text>,
     /// Minimum duration of the rollout, computed from `minReadySeconds`.
     pub at_least: Duration,
@@ -57,19 +60,20 @@ pub struct RolloutPreview {
     pub after: Explanation,
 }
 
-/// Effect of a change on the revision history of a DaemonSet.
+/// What a change of a DaemonSet does to its revisions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RevisionChange {
     /// The DaemonSet does not exist yet.
     Create,
-    /// The object does not change.
+    /// The file contains no change.
     Nothing,
-    /// The object changes, but no pod is replaced.
+    /// The object changes, but its template does not, so no pod is replaced.
     NoRestart,
-    /// A new revision with this number.
+    /// The template is new. It becomes the revision with this number.
     NewRevision { number: i64 },
-    /// A rollback to the template of revision `was`, which gets the highest number.
-    Rollback { was: i64, number: i64 },
+    /// A rollback: revision number `old_number` has the new template. The revision is renumbered to `new_number`, which
+    /// is then the highest number.
+    Rollback { old_number: i64, new_number: i64 },
 }
 
 /// Nodes whose pods are replaced at the same time.
@@ -77,15 +81,16 @@ pub enum RevisionChange {
 pub struct UpdateBatch {
     /// Earliest time at which this batch can start, counted from the start of the rollout.
     pub after: Duration,
+    /// Names of the nodes.
     pub nodes: Vec<Text>,
 }
 
 /// A rollout that does not complete.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StalledRollout {
-    /// Nodes whose pod is not updated yet.
+    /// Names of the nodes whose pod is still outdated when the rollout stalls.
     pub left: Vec<Text>,
-    /// Nodes that the rollout waits for, by reason.
+    /// The reasons why the rollout waits, each with the names of the nodes.
     pub waits_for: Vec<(String, Vec<Text>)>,
 }
 
@@ -108,7 +113,7 @@ impl Snapshot {
 }
 
 impl RolloutPreview {
-    /// The nodes on which the fit of a new pod is checked.
+    /// The nodes on which the preview checks whether a new pod fits.
     ///
     /// Rule: the fit of a new pod is checked on nodes that have no pod and get one. On nodes whose pod is replaced it
     /// is checked only if the scheduling requirements of the pod change, or if both pods run side by side (surge).
@@ -135,16 +140,23 @@ impl RolloutPreview {
 /// Simulation of a rollout on a snapshot.
 struct RolloutSimulation<'a> {
     snapshot: &'a Snapshot,
+    /// The changed DaemonSet.
     set: &'a Arc<Set>,
+    /// The check whether the pod of the new template fits on a node. `None` if the pod cannot be built.
     fit_check: Option<&'a FitCheck<'a>>,
+    /// The DaemonSet controller's rules, with the simulated state of the cluster.
     planner: Planner,
     /// The DaemonSet's pods by node before the change.
     initial_pods: BTreeMap<Text, Vec<Arc<Pod>>>,
     /// Names of the pods that the simulation created.
     created_pods: BTreeSet<Text>,
+    /// Time at which the simulated rollout starts.
     started_at: Time,
+    /// The simulated time.
     now: Time,
+    /// The batches so far.
     batches: Vec<UpdateBatch>,
+    /// The resource version of the last simulated write.
     resource_version: u64,
 }
 
@@ -246,6 +258,7 @@ impl<'a> RolloutSimulation<'a> {
             || !plan.create.is_empty()
     }
 
+    /// Executes an adoption or release.
     fn apply_claim(&mut self, claim: &Claim) {
         let owner = Some(self.set.uid.clone());
         match claim {
@@ -264,6 +277,7 @@ impl<'a> RolloutSimulation<'a> {
         }
     }
 
+    /// Executes a write of a ControllerRevision.
     fn record_revision(&mut self, step: &RevisionWrite) {
         let revision = match step {
             RevisionWrite::Create { name, hash, number } => Revision {
@@ -290,6 +304,8 @@ impl<'a> RolloutSimulation<'a> {
         self.apply_fact(Fact::Revision(Arc::new(revision)));
     }
 
+    /// Simulates the creation of a pod on a node.
+    ///
     /// Rule: a new pod is assumed to become ready if its node is ready and the scheduler's checks pass. Otherwise the
     /// pod stays pending, and the rollout waits for it.
     fn create_pod(&mut self, node: &Text, hash: &Text) {
@@ -321,6 +337,8 @@ impl<'a> RolloutSimulation<'a> {
         self.apply_fact(Fact::Pod(Arc::new(pod)));
     }
 
+    /// Completes the changes that were in progress when the snapshot was read.
+    ///
     /// Rule: changes in progress are assumed to complete. Terminating pods are removed, and starting pods without a
     /// problem become ready.
     fn complete_pending_changes(&mut self) {
@@ -345,6 +363,7 @@ impl<'a> RolloutSimulation<'a> {
         }
     }
 
+    /// Applies a simulated write of an object to the planner, with a new resource version.
     fn apply_fact(&mut self, mut fact: Fact) {
         self.resource_version += 1;
         match &mut fact {
@@ -355,16 +374,20 @@ impl<'a> RolloutSimulation<'a> {
         self.planner.apply(fact.into_event());
     }
 
+    /// Applies the simulated deletion of a pod to the planner.
     fn remove_pod(&mut self, pod: &Pod) {
         self.remove_object(Kind::Pods, pod.key.clone());
     }
 
+    /// Applies the simulated deletion of an object to the planner.
     fn remove_object(&mut self, kind: Kind, key: ObjectKey) {
         self.resource_version += 1;
         let resource_version = self.resource_version;
         self.planner.apply(Fact::Gone { kind, key, resource_version }.into_event());
     }
 
+    /// Compares the pods before and after the simulation. `steps` are the revision writes of the first plan. `None` if
+    /// the DaemonSet is not in the snapshot.
     fn into_preview(self, live: Option<&Arc<Set>>, steps: &[RevisionWrite]) -> Option<RolloutPreview> {
         let answer = ControllerAnswer::Unavailable(String::new());
         let mut after =
@@ -415,14 +438,18 @@ impl<'a> RolloutSimulation<'a> {
     }
 }
 
+/// Whether a pod is created because an outdated pod of its node is replaced.
 fn is_replacement(why: &Why) -> bool {
     matches!(why, Why::OutOfDate | Why::OutOfDateAndNotReady)
 }
 
+/// Copies the reasons and the node names.
 fn to_owned_reasons(waits_for: Vec<(&str, Vec<&Text>)>) -> Vec<(String, Vec<Text>)> {
     waits_for.into_iter().map(|(why, nodes)| (why.into(), nodes.into_iter().cloned().collect())).collect()
 }
 
+/// Compares the changed DaemonSet with the live one. `steps` are the revision writes of the first plan.
+///
 /// Rule: a change is a new revision if no revision has an equivalent template. It is a rollback if an earlier revision
 /// has an equivalent template. Any other change replaces no pod.
 fn classify_change(live: Option<&Arc<Set>>, set: &Set, steps: &[RevisionWrite]) -> RevisionChange {
@@ -436,13 +463,14 @@ fn classify_change(live: Option<&Arc<Set>>, set: &Set, steps: &[RevisionWrite]) 
     let step = steps.iter().find_map(|step| match step {
         RevisionWrite::Create { number, .. } => Some(RevisionChange::NewRevision { number: *number }),
         RevisionWrite::Renumber { revision, number } => {
-            Some(RevisionChange::Rollback { was: revision.number, number: *number })
+            Some(RevisionChange::Rollback { old_number: revision.number, new_number: *number })
         }
         RevisionWrite::Label { .. } => None,
     });
     step.unwrap_or(RevisionChange::NoRestart)
 }
 
+/// The labels with one label set to a value.
 fn with_label(labels: &Labels, key: &str, value: &Text) -> Labels {
     let others = labels.iter().filter(|(it, _)| *it != key).map(|(key, value)| (key.into(), value.into()));
     Labels::new(others.chain([(key.into(), value.clone())]).collect())

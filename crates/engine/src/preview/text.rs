@@ -12,12 +12,13 @@ use super::{RevisionChange, RolloutPreview};
 use crate::daemonset::facts::UpdateStrategy;
 use crate::explain::{NodeState, format_duration, format_names, pluralize, write_labelled, write_wrapped};
 
-/// Maximum number of batches that are printed.
+/// Maximum number of batches that are printed. The number of the others is printed instead.
 const BATCHES_MAX: usize = 8;
 
-/// Maximum number of node names that are printed in a list.
+/// Maximum number of node names that are printed in one list.
 const NAMES_MAX: usize = 5;
 
+/// Prints the preview as `muster plan` does.
 impl fmt::Display for RolloutPreview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_wrapped(f, 0, &format!("DaemonSet {}: {}", self.key, self.change))?;
@@ -60,18 +61,19 @@ impl fmt::Display for RolloutPreview {
     }
 }
 
+/// Whether a node in this state has no pod of the DaemonSet.
 fn lacks_pod(state: NodeState) -> bool {
     matches!(state, NodeState::Excluded | NodeState::Missing)
 }
 
 impl RolloutPreview {
-    /// Number of nodes whose pod is replaced.
+    /// Number of nodes whose pod is replaced, without nodes that keep their pod in the end.
     pub fn replaced_node_count(&self) -> usize {
         let keeps: BTreeSet<&Text> = self.keeps.iter().collect();
         self.batches.iter().flat_map(|it| &it.nodes).filter(|it| !keeps.contains(it)).count()
     }
 
-    /// Number of nodes that have no pod and do not get one.
+    /// Number of nodes that have no pod before and after the rollout.
     pub fn nodes_without_pod_count(&self) -> usize {
         let without = self.after.nodes.iter().filter(|it| lacks_pod(it.explained.state)).count();
         without.saturating_sub(self.loses.len())
@@ -90,7 +92,8 @@ impl RolloutPreview {
         )
     }
 
-    /// Lines such as `3 nodes: taint gpu=yes:NoSchedule is not tolerated: n1, n2, n3`, for the selected nodes.
+    /// Lines such as `3 nodes: taint gpu=yes:NoSchedule is not tolerated: n1, n2, n3`, for the nodes that `is_asked`
+    /// selects by name and state.
     fn reasons(&self, is_asked: impl Fn(&Text, NodeState) -> bool) -> Vec<String> {
         let groups = self.after.groups().into_iter().filter_map(|group| {
             let nodes =
@@ -143,6 +146,7 @@ impl RolloutPreview {
     }
 }
 
+/// Formats the change for the first line of the preview.
 impl fmt::Display for RevisionChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -150,8 +154,8 @@ impl fmt::Display for RevisionChange {
             Self::Nothing => f.write_str("nothing changes"),
             Self::NoRestart => f.write_str("a change that replaces no pod by itself"),
             Self::NewRevision { number } => write!(f, "a new revision, number {number}"),
-            Self::Rollback { was, number } => {
-                write!(f, "revision {was} again, which becomes number {number}")
+            Self::Rollback { old_number, new_number } => {
+                write!(f, "revision {old_number} again, which becomes number {new_number}")
             }
         }
     }

@@ -2,6 +2,7 @@
 use super::*;
 use crate::daemonset::manifest::{Binding, Owner};
 
+/// Parses a scenario. Revisions are parsed before pods, because pods refer to them.
 pub(super) fn parse_world(text: &str) -> Result<World, Error> {
     let lines = read_lines(text)?;
     let of = |kind| lines.iter().filter(move |it| it.kind == kind);
@@ -24,16 +25,18 @@ pub(super) fn parse_world(text: &str) -> Result<World, Error> {
     Ok(world)
 }
 
-/// One line of a scenario, split into words.
+/// One line of a scenario, split into its kind, name and keywords.
 struct ScenarioLine<'a> {
-    /// The line number.
+    /// The line number, counted from one.
     at: usize,
     kind: LineKind,
+    /// The word after the kind: the name of the object, or the time.
     name: &'a str,
-    /// Keywords with their values.
+    /// The keywords, each with its value if it has one.
     words: Vec<(&'a str, Option<&'a str>)>,
 }
 
+/// Splits the text into lines and words, and checks the keywords.
 fn read_lines(text: &str) -> Result<Vec<ScenarioLine<'_>>, Error> {
     let mut lines: Vec<ScenarioLine<'_>> = Vec::new();
     for (at, raw) in text.lines().enumerate() {
@@ -66,6 +69,7 @@ fn read_lines(text: &str) -> Result<Vec<ScenarioLine<'_>>, Error> {
 }
 
 impl<'a> ScenarioLine<'a> {
+    /// Adds a word of the line, if the grammar allows it.
     fn add_word(&mut self, part: &'a str) -> Result<(), Error> {
         let (key, value) = match part.split_once('=') {
             Some((key, value)) => (key, Some(value)),
@@ -108,39 +112,48 @@ impl<'a> ScenarioLine<'a> {
         Ok(())
     }
 
+    /// An error about a word of this line.
     fn error_at(&self, word: &str, problem: impl Into<String>) -> Error {
         Error { line: self.at, word: word.to_string(), problem: problem.into() }
     }
 
+    /// An error about the value of a keyword. `wants` is what the value should be.
     fn value_error(&self, key: &str, value: &str, wants: &str) -> Error {
         let word = if self.kind == LineKind::Now { value.to_string() } else { format!("{key}={value}") };
         self.error_at(&word, format!("wants {wants}"))
     }
 
+    /// Whether the line has the keyword.
     fn has(&self, key: &str) -> bool {
         self.words.iter().any(|it| it.0 == key)
     }
 
+    /// The value of a keyword.
     fn value(&self, key: &str) -> Option<&'a str> {
         self.words.iter().find(|it| it.0 == key).and_then(|it| it.1)
     }
 
+    /// All values of a keyword that may occur several times.
     fn values(&self, key: &str) -> impl Iterator<Item = &'a str> {
         self.words.iter().filter(move |it| it.0 == key).filter_map(|it| it.1)
     }
 
+    /// The value of a keyword as a whole number.
     fn number(&self, key: &str) -> Result<Option<i64>, Error> {
         self.value(key).map(|text| self.number_of(key, text)).transpose()
     }
 
+    /// Parses the value of a keyword as a whole number.
     fn number_of(&self, key: &str, text: &str) -> Result<i64, Error> {
         text.parse().map_err(|_| self.value_error(key, text, "a whole number"))
     }
 
+    /// The value of a keyword as a time.
     fn seconds(&self, key: &str) -> Result<Option<i64>, Error> {
         self.value(key).map(|text| self.seconds_of(key, text)).transpose()
     }
 
+    /// Parses the value of a keyword as a time.
     fn seconds_of(&self, key: &str, text: &str) -> Result<i64, Error> {
         let wrong = || self.value_error(key, text, "a time, in seconds");
         let second: i64 = text.parse().map_err(|_| wrong())?;
@@ -157,6 +170,7 @@ impl<'a> ScenarioLine<'a> {
         Ok(Some(if digits == text { number.into() } else { format!("{number}%").into() }))
     }
 
+    /// The values `KEY:VALUE` of a keyword as a map.
     fn pairs(&self, key: &str) -> Result<Map<String, Value>, Error> {
         let pair = |text: &'a str| match text.split_once(':') {
             Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.into())),
@@ -165,6 +179,7 @@ impl<'a> ScenarioLine<'a> {
         self.values(key).map(pair).collect()
     }
 
+    /// The taints of a node.
     fn taints(&self) -> Result<Vec<Value>, Error> {
         let taint = |text| {
             let wrong = |wants| self.value_error("taint", text, wants);
@@ -180,6 +195,7 @@ impl<'a> ScenarioLine<'a> {
         self.values("taint").map(taint).collect()
     }
 
+    /// The tolerations of a DaemonSet or pod.
     fn tolerations(&self) -> Result<Vec<Value>, Error> {
         let toleration = |text| {
             let mark =
@@ -196,10 +212,12 @@ impl<'a> ScenarioLine<'a> {
         self.values("tolerate").filter(|it| *it != NONE_VALUE).map(toleration).collect()
     }
 
+    /// The terms of required node affinity of a DaemonSet.
     fn affinity_terms(&self) -> Result<Vec<Value>, Error> {
         self.values("affinity").map(|text| self.affinity_term(text)).collect()
     }
 
+    /// Parses one term of required node affinity.
     fn affinity_term(&self, text: &str) -> Result<Value, Error> {
         let mut term = Map::new();
         for part in text.split('+') {
@@ -243,10 +261,12 @@ impl<'a> ScenarioLine<'a> {
         }
     }
 
+    /// Namespace and name of the object.
     fn id(&self) -> (&'a str, &'a str) {
         (self.value("ns").unwrap_or("default"), self.name)
     }
 
+    /// The metadata that all kinds of objects have.
     fn metadata(&self, namespace: Option<&str>, now: i64) -> Result<Map<String, Value>, Error> {
         let mut metadata = Map::new();
         metadata.insert("name".to_string(), self.name.into());
@@ -272,6 +292,7 @@ impl<'a> ScenarioLine<'a> {
     }
 }
 
+/// Builds a DaemonSet from its line.
 fn parse_set(line: &ScenarioLine<'_>, now: i64) -> Result<Value, Error> {
     let mut select = line.pairs("select")?;
     if select.is_empty() {
@@ -343,6 +364,7 @@ fn parse_set(line: &ScenarioLine<'_>, now: i64) -> Result<Value, Error> {
     }))
 }
 
+/// Builds a node from its line.
 fn parse_node(line: &ScenarioLine<'_>, now: i64) -> Result<Value, Error> {
     let mut metadata = line.metadata(None, now)?;
     metadata.insert("labels".to_string(), line.pairs("label")?.into());
@@ -370,6 +392,7 @@ fn parse_node(line: &ScenarioLine<'_>, now: i64) -> Result<Value, Error> {
     }))
 }
 
+/// Builds a ControllerRevision from its line.
 fn parse_revision(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error> {
     let set = line.set(world)?;
     let number = line.number("template")?.unwrap_or_else(|| set.map_or(1, template_number));
@@ -391,6 +414,7 @@ fn parse_revision(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error
     Ok(made)
 }
 
+/// Builds a pod from its line.
 fn parse_pod(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error> {
     let set = line.set(world)?;
     let mut pod = match set {
@@ -502,7 +526,7 @@ fn unmanaged_pod(line: &ScenarioLine<'_>) -> Result<Value, Error> {
     Ok(pod)
 }
 
-/// Adds the metadata that pods and revisions share.
+/// Adds the metadata that pods and revisions have in common. `set` is the DaemonSet that the object belongs to.
 fn add_metadata(
     made: &mut Value,
     line: &ScenarioLine<'_>,
@@ -521,6 +545,7 @@ fn add_metadata(
     Ok(())
 }
 
+/// The owner of a pod or revision: the DaemonSet, with the UID of `owner=` if the line has one.
 fn owner_of<'a>(line: &ScenarioLine<'a>, set: Option<&'a Value>) -> Owner<'a> {
     let of_set = |at| set.map_or(NONE_VALUE, |it| text_at(it, at));
     Owner {

@@ -1,6 +1,7 @@
 //! Prints a scenario: one line for each object.
 use super::*;
 
+/// Prints a scenario, with the names in one column.
 pub(super) fn print_world(world: &World) -> String {
     let mut rows = Vec::new();
     rows.extend(world.sets.iter().map(|it| print_set(it, world)));
@@ -16,7 +17,7 @@ pub(super) fn print_world(world: &World) -> String {
     out
 }
 
-/// One line to print.
+/// One line to print: its kind, the name of the object and the keywords.
 struct PrintedLine {
     kind: &'static str,
     name: String,
@@ -29,12 +30,14 @@ impl PrintedLine {
         PrintedLine { kind, name: one_word(if name.is_empty() { "-" } else { name }), words: Vec::new() }
     }
 
+    /// Adds a keyword without a value if `is_set`.
     fn add_flag(&mut self, key: &str, is_set: bool) {
         if is_set {
             self.words.push(key.to_string());
         }
     }
 
+    /// Adds a keyword with its value.
     fn add_word(&mut self, key: &str, value: impl fmt::Display) {
         self.words.push(one_word(&format!("{key}={value}")));
     }
@@ -47,12 +50,14 @@ impl PrintedLine {
         }
     }
 
+    /// Adds a keyword with the value `NAME:VALUE` for each pair.
     fn add_pairs<'a>(&mut self, key: &str, pairs: impl IntoIterator<Item = (&'a String, &'a Value)>) {
         for (name, value) in pairs {
             self.add_word(key, format_args!("{name}:{}", plain_text(value)));
         }
     }
 
+    /// Adds the keywords of [`COMMON_KEYWORDS`].
     fn with_common_keywords(mut self, kind: LineKind, object: &Value, now: i64) -> PrintedLine {
         self.add_unless_default(0, "made", created_second(object));
         if let Some(at) = parse_timestamp(text_at(object, "/metadata/deletionTimestamp")) {
@@ -114,6 +119,7 @@ impl PrintedLine {
     }
 }
 
+/// The line of a DaemonSet.
 fn print_set(set: &Value, world: &World) -> PrintedLine {
     let mut row = PrintedLine::new("set", set);
     let number = template_number(set);
@@ -165,6 +171,7 @@ fn print_set(set: &Value, world: &World) -> PrintedLine {
     row.with_common_keywords(LineKind::Set, set, world.now)
 }
 
+/// The line of a node.
 fn print_node(node: &Value, world: &World) -> PrintedLine {
     let mut row = PrintedLine::new("node", node);
     row.add_pairs("label", &fields_at(node, "/metadata/labels"));
@@ -186,6 +193,7 @@ fn print_node(node: &Value, world: &World) -> PrintedLine {
     row.with_common_keywords(LineKind::Node, node, world.now)
 }
 
+/// The line of a pod.
 fn print_pod(pod: &Value, world: &World) -> PrintedLine {
     let mut row = PrintedLine::new("pod", pod);
     let set = set_of(pod, world);
@@ -220,6 +228,7 @@ fn print_pod(pod: &Value, world: &World) -> PrintedLine {
     row.with_common_keywords(LineKind::Pod, pod, world.now)
 }
 
+/// Adds the keywords that only a pod of a DaemonSet has.
 fn print_daemon_words(row: &mut PrintedLine, pod: &Value, set: &Value, world: &World) {
     let terms = list_at(&pod["spec"], REQUIRED_TERMS_POINTER);
     let node = terms.first().map_or("", |it| text_at(it, "/matchFields/0/values/0"));
@@ -270,6 +279,7 @@ fn print_daemon_words(row: &mut PrintedLine, pod: &Value, set: &Value, world: &W
     }
 }
 
+/// The line of a ControllerRevision.
 fn print_revision(revision: &Value, world: &World) -> PrintedLine {
     let mut row = PrintedLine::new("rev", revision);
     let set = set_of(revision, world);
@@ -283,6 +293,7 @@ fn print_revision(revision: &Value, world: &World) -> PrintedLine {
     row.with_common_keywords(LineKind::Rev, revision, world.now)
 }
 
+/// The value of `affinity=` for a node selector term.
 fn term_text(term: &Value) -> String {
     let requirement = |it: &Value| {
         let operator = SELECTOR_OPERATORS

@@ -18,40 +18,25 @@ use crate::controller::{Patch, Request, Verb, Watch};
 /// A call of the scheduler.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
-    Bind {
-        pod: Arc<Pod>,
-        node: Text,
-    },
-    /// Sets the condition `PodScheduled` to False, and `nominatedNodeName`.
-    WriteUnschedulable {
-        pod: Arc<Pod>,
-        message: Text,
-        nominated_node: Option<Text>,
-        at: Time,
-    },
+    /// Binds a pod to the node with this name.
+    Bind { pod: Arc<Pod>, node: Text },
+    /// Sets the condition `PodScheduled` to False with this message, and sets `nominatedNodeName`.
+    WriteUnschedulable { pod: Arc<Pod>, message: Text, nominated_node: Option<Text>, at: Time },
     /// Clears the pod's `nominatedNodeName`.
-    ClearNomination {
-        pod: Arc<Pod>,
-    },
-    /// Sets the condition `DisruptionTarget` of a victim, before the victim is deleted. `by` is the preempting pod.
-    MarkVictim {
-        victim: Arc<Pod>,
-        node: Text,
-        by: Arc<Pod>,
-        at: Time,
-    },
-    /// Deletes a victim. `by` is the preempting pod.
-    DeleteVictim {
-        victim: Arc<Pod>,
-        node: Text,
-        by: Arc<Pod>,
-    },
+    ClearNomination { pod: Arc<Pod> },
+    /// Sets the condition `DisruptionTarget` of a victim on this node, before the victim is deleted. `by` is the
+    /// preempting pod.
+    MarkVictim { victim: Arc<Pod>, node: Text, by: Arc<Pod>, at: Time },
+    /// Deletes a victim on this node. `by` is the preempting pod.
+    DeleteVictim { victim: Arc<Pod>, node: Text, by: Arc<Pod> },
 }
 
+/// The watch of pods.
 pub(super) fn pod_watch() -> Watch {
     Watch::whole_objects("", "v1", "Pod", "pods", true)
 }
 
+/// The API request of a call.
 pub(super) fn request(call: &Call) -> Request {
     match call {
         Call::Bind { pod, node } => {
@@ -111,6 +96,7 @@ fn patch_status(pod: &Pod, status: Value) -> Request {
     write_request(&pod.key, Verb::Patch(Patch::Strategic), "/status", body)
 }
 
+/// A request that writes a pod or its subresource. `part` is the subresource with a leading slash, or empty.
 fn write_request(key: &ObjectKey, verb: Verb, part: &str, body: Value) -> Request {
     let path = format!("{}{part}", pod_watch().resource.path(key));
     Request { verb, path, body: Some(body), metadata_only: false }

@@ -90,12 +90,14 @@ pub struct Pod {
     pub labels: Labels,
     /// The node that the pod is bound to (`spec.nodeName`).
     pub node: Option<Text>,
-    /// The node on which victims were preempted for the pod (`status.nominatedNodeName`).
+    /// The `status.nominatedNodeName`: the node on which victims were preempted for this pod.
     pub nominated: Option<Text>,
+    /// The `creationTimestamp`.
     pub created: Time,
     /// Start time of the pod (`status.startTime`).
     pub started: Option<Time>,
     pub generation: i64,
+    /// Whether the pod has a `deletionTimestamp`.
     pub deleting: bool,
     /// Whether the phase is Succeeded or Failed, so that the pod occupies no resources.
     pub finished: bool,
@@ -105,10 +107,11 @@ pub struct Pod {
     pub priority: i32,
     /// Whether pods of lower priority may be preempted for this pod (`preemptionPolicy`).
     pub may_preempt: bool,
+    /// Requirements and preferences of the pod on its node.
     pub requirements: Arc<Requirements>,
     /// Reason and message of the condition `PodScheduled`, if its status is False.
     pub unschedulable_condition: Option<(Text, Text)>,
-    /// Whether the condition `DisruptionTarget` shows that the scheduler preempted the pod.
+    /// Whether the pod has the condition `DisruptionTarget` with the reason `PreemptionByScheduler`.
     pub preempted: bool,
 }
 
@@ -116,27 +119,33 @@ pub struct Pod {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Requirements {
     pub node_selector: Labels,
+    /// Required node affinity.
     pub node_affinity: Affinity,
     /// Terms of preferred node affinity, each with its weight.
     pub preferred_node_affinity: Vec<(i64, Term)>,
     pub tolerations: Arc<[Toleration]>,
     /// Resource requests, in millicores for `cpu` and in whole units for other resources. Zero requests are left out.
     pub requests: Vec<(Text, i64)>,
+    /// Host ports of the containers.
     pub ports: Vec<HostPort>,
+    /// Terms of required pod affinity.
     pub pod_affinity: Vec<PodAffinityTerm>,
+    /// Terms of required pod anti-affinity.
     pub pod_anti_affinity: Vec<PodAffinityTerm>,
     /// Terms of preferred pod affinity, each with its weight. A negative weight means anti-affinity.
     pub preferred_pod_affinity: Vec<(i64, PodAffinityTerm)>,
+    /// The `topologySpreadConstraints`.
     pub spread_constraints: Vec<TopologySpreadConstraint>,
 }
 
 impl Requirements {
-    /// The pod's request for a resource, if it has one.
+    /// The amount of a resource that the pod requests. `None` if it requests none.
     pub(crate) fn request(&self, resource: &str) -> Option<i64> {
         self.requests.iter().find(|(name, _)| **name == *resource).map(|(_, amount)| *amount)
     }
 
-    /// The nodes that the required node affinity names. `None` if a term names no node.
+    /// The names of the nodes in the required node affinity (`matchFields` with `metadata.name`). `None` if any term
+    /// names no node, so that the pod may run on other nodes too.
     ///
     /// Rule: a pod whose every node affinity term names a node is only checked on those nodes. Pods of a DaemonSet are
     /// such pods, so that scheduling one of them costs one fit check. Upstream: `NodeAffinity.PreFilter`.
@@ -156,9 +165,11 @@ impl Requirements {
 /// A topology spread constraint. A domain is the set of nodes with one value of the topology key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TopologySpreadConstraint {
-    /// Maximum number of matching pods that a domain may have more than the domain with the fewest matching pods.
+    /// The `maxSkew`: how many matching pods a domain may have more than the domain with the fewest matching pods.
     pub max_skew: i64,
+    /// Key of the node label whose values are the domains.
     pub topology_key: Text,
+    /// Selects the pods that are counted.
     pub selector: Selector,
     /// The `minDomains`. If there are fewer domains, the domain with the fewest pods counts as having no pods.
     pub min_domains: usize,
@@ -166,7 +177,7 @@ pub struct TopologySpreadConstraint {
     pub honors_node_affinity: bool,
     /// Whether only nodes whose taints the pod tolerates count (`nodeTaintsPolicy`).
     pub honors_node_taints: bool,
-    /// Whether the constraint has `whenUnsatisfiable: DoNotSchedule`.
+    /// Whether the constraint has `whenUnsatisfiable: DoNotSchedule`. Otherwise it only influences the score of nodes.
     pub do_not_schedule: bool,
 }
 
@@ -176,10 +187,13 @@ pub struct HostPort {
     pub protocol: Text,
     /// Host IP of the port. `0.0.0.0` means every address of the node.
     pub ip: Text,
+    /// The port number.
     pub number: i64,
 }
 
 impl HostPort {
+    /// Whether two pods with these host ports cannot run on one node.
+    ///
     /// Rule: two host ports conflict if their protocols and numbers are equal, and their addresses are equal or one of
     /// the addresses is `0.0.0.0`.
     pub fn conflicts_with(&self, other: &Self) -> bool {
@@ -193,35 +207,41 @@ impl HostPort {
 /// A term of pod affinity or anti-affinity.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PodAffinityTerm {
+    /// Selects pods by their labels.
     pub selector: Selector,
+    /// Namespaces of the pods, in addition to those that `namespace_selector` selects.
     pub namespaces: Vec<Text>,
+    /// Selects namespaces by their labels.
     pub namespace_selector: Selector,
+    /// Key of the node label whose values are the topology domains.
     pub topology_key: Text,
 }
 
-/// A node: the fields that rules of the DaemonSet controller also read, whether it is cordoned, and its allocatable
-/// resources.
+/// The fields of a node that the scheduler reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
+    /// The fields that the DaemonSet controller reads too, such as labels and taints.
     pub fact: facts::Node,
+    /// Whether the node is cordoned (`spec.unschedulable`).
     pub unschedulable: bool,
     /// Allocatable resources of the node, in the units of [`Requirements::requests`].
     pub allocatable: BTreeMap<Text, i64>,
 }
 
-/// Decodes a pod from JSON.
+/// Decodes a pod from JSON text.
 pub fn pod(json: &[u8], shared: &mut Interner) -> Result<Pod, serde_json::Error> {
     Ok(pod_fact(&json::from_slice(json)?, shared))
 }
 
-/// Decodes a pod from a JSON value.
+/// Decodes a pod from parsed JSON.
 pub fn pod_from_value(object: &Value, shared: &mut Interner) -> Result<Pod, serde_json::Error> {
     Ok(pod_fact(&ScheduledPod::deserialize(object)?, shared))
 }
 
-/// A pod without container statuses, which the scheduler does not read.
+/// A pod as the scheduler decodes it. Container statuses are ignored.
 type ScheduledPod<'a> = core_v1::Pod<'a, Container<'a>, IgnoredAny>;
 
+/// Reduces a pod to the fields that the scheduler reads.
 fn pod_fact(pod: &ScheduledPod<'_>, shared: &mut Interner) -> Pod {
     let meta = &pod.metadata;
     let (no_spec, no_status) = (core_v1::PodSpec::default(), core_v1::PodStatus::default());
@@ -259,7 +279,7 @@ fn pod_fact(pod: &ScheduledPod<'_>, shared: &mut Interner) -> Pod {
     }
 }
 
-/// Decodes a node.
+/// Decodes a node from JSON text.
 pub fn node(json: &[u8], shared: &mut Interner) -> Result<Node, serde_json::Error> {
     let node: core_v1::Node<'_> = json::from_slice(json)?;
     let allocatable = node.status.iter().flat_map(|it| it.allocatable.iter().flat_map(StrMap::iter));
@@ -273,7 +293,7 @@ pub fn node(json: &[u8], shared: &mut Interner) -> Result<Node, serde_json::Erro
     })
 }
 
-/// Decodes a namespace.
+/// Decodes a namespace, or its metadata, from JSON text.
 pub fn namespace(json: &[u8], shared: &mut Interner) -> Result<Namespace, serde_json::Error> {
     let PartialObjectMetadata { metadata } = json::from_slice(json)?;
     Ok(Namespace {
@@ -283,7 +303,7 @@ pub fn namespace(json: &[u8], shared: &mut Interner) -> Result<Namespace, serde_
     })
 }
 
-/// Decodes a PodDisruptionBudget.
+/// Decodes a PodDisruptionBudget from JSON text.
 pub fn budget(json: &[u8], shared: &mut Interner) -> Result<Budget, serde_json::Error> {
     let PodDisruptionBudget { metadata, spec, status } = json::from_slice(json)?;
     let status = status.unwrap_or_default();
@@ -301,6 +321,7 @@ fn selector_or_nothing(selector: Option<&LabelSelector<'_>>) -> Selector {
     LabelSelector::to_selector(selector).unwrap_or_default()
 }
 
+/// The scheduling requirements of a pod in this namespace and with these labels.
 fn scheduling_requirements(
     spec: &core_v1::PodSpec<'_>,
     namespace: &Text,
@@ -366,8 +387,8 @@ fn scheduling_requirements(
     }
 }
 
-/// Decodes a topology spread constraint. Each of the `matchLabelKeys` becomes a requirement with the pod's own value of
-/// that label.
+/// Decodes a topology spread constraint. Each of its `matchLabelKeys` becomes a requirement that the label has the
+/// value that it has in the pod.
 fn spread_constraint(
     constraint: &core_v1::TopologySpreadConstraint<'_>,
     labels: &Labels,
@@ -409,6 +430,8 @@ fn pod_affinity_term(
     }
 }
 
+/// The amount of a resource in the units of [`Requirements::requests`].
+///
 /// Rule: `cpu` is counted in millicores and every other resource in whole units, rounded up.
 fn resource_amount(name: &str, amount: Quantity) -> i64 {
     let units = if name == "cpu" { amount.millis() } else { amount.units() };

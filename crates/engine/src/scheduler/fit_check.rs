@@ -1,4 +1,5 @@
-//! Checks whether one pod fits on many nodes, with detailed reasons, for `muster explain` and `muster plan`.
+//! [`FitCheck`]: explains why one pod does not fit on each of many nodes, for `muster explain` and `muster plan`. The
+//! check itself is [`filter::check_fit`].
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -9,38 +10,41 @@ use muster_api::text::Text;
 
 use super::inter_pod_affinity::InterPodAffinity;
 use super::node_info::NodeInfo;
-use super::{Pod, Scheduler, Shortage, UnfitReason, fit};
+use super::{Pod, Scheduler, Shortage, UnfitReason, filter};
 
 /// Why a pod does not fit on a node, as `muster explain` prints it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnfitDetail {
-    /// The reason without numbers of this node. Nodes with the same reason are grouped.
+    /// The reason, such as `too little memory`, without numbers of this node. `muster explain` groups nodes with the
+    /// same reason.
     pub reason: String,
-    /// The numbers of this node.
+    /// The part of the reason that is different on each node, such as the amounts of memory.
     pub detail: Option<String>,
 }
 
-/// Checks whether one pod fits on each of many nodes. Counts that do not depend on the node are computed once.
+/// Checks whether one pod fits on each of many nodes. State that does not depend on the node is computed once.
 #[derive(Debug)]
 pub struct FitCheck<'a> {
+    /// The scheduler with all nodes and pods.
     all: &'a Scheduler,
     pod: &'a Pod,
+    /// Counts for the pod's affinity and spread, which do not depend on the node.
     inter_pod: InterPodAffinity,
 }
 
 impl Scheduler {
-    /// Prepares the fit check of one pod.
+    /// Prepares the check whether a pod fits on the nodes of this scheduler.
     pub fn fit_check<'a>(&'a self, pod: &'a Pod) -> FitCheck<'a> {
         FitCheck { all: self, pod, inter_pod: InterPodAffinity::of(self, pod) }
     }
 }
 
 impl FitCheck<'_> {
-    /// Returns why the pod does not fit on the node, or `None` if it fits or the node is unknown. Pods in `without`
-    /// count as removed.
+    /// Returns why the pod does not fit on the node with this name. `None` if the pod fits, or if there is no such
+    /// node. Pods in `without` count as removed from the node.
     pub fn unfit_detail(&self, node: &Text, without: &BTreeSet<ObjectKey>) -> Option<UnfitDetail> {
         let info = self.all.nodes.get(node)?;
-        let unfit = fit::check_fit(self.all, self.pod, &self.inter_pod, info, without).err()?;
+        let unfit = filter::check_fit(self.all, self.pod, &self.inter_pod, info, without).err()?;
         let (reason, detail) = match &unfit {
             UnfitReason::HostPort => self.host_port_conflict(info, without),
             UnfitReason::Insufficient(shortages) => match shortages.first() {
@@ -57,6 +61,7 @@ impl FitCheck<'_> {
         Some(UnfitDetail { reason, detail })
     }
 
+    /// The host port that another pod on the node uses, and the name of that pod.
     fn host_port_conflict(&self, info: &NodeInfo, without: &BTreeSet<ObjectKey>) -> (String, Option<String>) {
         for other in info.pods.values().filter(|it| !without.contains(&it.key)) {
             for port in &self.pod.requirements.ports {
@@ -69,6 +74,7 @@ impl FitCheck<'_> {
         ("a host port is taken".to_string(), None)
     }
 
+    /// The amounts of a resource that the pod requests, that the node has, and that other pods on it request.
     fn shortage_detail(&self, info: &NodeInfo, resource: &Text, without: &BTreeSet<ObjectKey>) -> String {
         let of = |pod: &Pod| pod.requirements.request(resource).unwrap_or(0);
         let allocatable = info.node.allocatable.get(resource).copied().unwrap_or(0);

@@ -10,7 +10,7 @@ use muster_api::labels::Labels;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 
-use super::fit::{UnfitReason, nominated_pods, tolerates_taints};
+use super::filter::{UnfitReason, nominated_pods, tolerates_taints};
 use super::node_info::NodeInfo;
 use super::{Pod, PodAffinityTerm, Scheduler, TopologySpreadConstraint};
 use crate::daemonset::placement;
@@ -30,6 +30,7 @@ pub(super) struct InterPodAffinity {
 }
 
 impl InterPodAffinity {
+    /// Counts the matching pods on all nodes for this pod.
     pub(super) fn of(all: &Scheduler, pod: &Pod) -> Self {
         let mut inter_pod = Self::default();
         for (labels, other) in all.nodes.with_pod_anti_affinity() {
@@ -55,6 +56,7 @@ impl InterPodAffinity {
         inter_pod
     }
 
+    /// Counts the pods that match the required pod affinity and anti-affinity terms of the pod.
     fn count_matching_pods(&mut self, all: &Scheduler, pod: &Pod) {
         let requirements = &pod.requirements;
         self.pod_affinity.resize_with(requirements.pod_affinity.len(), BTreeMap::new);
@@ -80,6 +82,8 @@ impl InterPodAffinity {
         }
     }
 
+    /// Checks whether a node satisfies the spread constraints, affinity and anti-affinity of the pod. Pods in `without`
+    /// count as removed from the node.
     pub(super) fn check(
         &self,
         all: &Scheduler,
@@ -93,6 +97,9 @@ impl InterPodAffinity {
         self.satisfies_anti_affinity(all, pod, info, &gone)
     }
 
+    /// Checks the topology spread constraints with `DoNotSchedule`. `gone` are the pods that count as removed from the
+    /// node.
+    ///
     /// Rule: with the new pod, the node's domain may have at most `maxSkew` matching pods more than the domain with the
     /// fewest matching pods. If there are fewer domains than `minDomains`, the fewest is zero. A pod does not fit on a
     /// node without the topology key.
@@ -114,6 +121,8 @@ impl InterPodAffinity {
         Ok(())
     }
 
+    /// Checks the required pod affinity. `gone` are the pods that count as removed from the node.
+    ///
     /// Rule: for each term of pod affinity, a pod that matches all terms must be in the node's domain. If no existing
     /// pod matches and the new pod matches its own terms, the new pod fits on any node with the topology keys.
     fn satisfies_affinity(
@@ -139,6 +148,9 @@ impl InterPodAffinity {
         if is_satisfied || is_first() { Ok(()) } else { Err(UnfitReason::PodAffinity) }
     }
 
+    /// Checks the required pod anti-affinity in both directions. `gone` are the pods that count as removed from the
+    /// node.
+    ///
     /// Rule: no pod in the node's domain may match the anti-affinity of the new pod, and the new pod may not match the
     /// anti-affinity of any pod in the node's domain. Pods that are nominated for the node count too.
     fn satisfies_anti_affinity(
@@ -181,8 +193,8 @@ impl InterPodAffinity {
     }
 }
 
-/// For each constraint, the number of pods that it counts in each topology domain. Domains without such pods are
-/// included.
+/// For each constraint of `spreads`, the number of pods that it counts in each topology domain. Domains without such
+/// pods are included with zero.
 pub(super) fn matching_pods_by_domain(
     all: &Scheduler,
     pod: &Pod,
@@ -227,6 +239,8 @@ impl TopologySpreadConstraint {
             && (!self.honors_node_taints || tolerates_taints(pod, info))
     }
 
+    /// Whether the constraint of `pod` counts the pod `other`.
+    ///
     /// Rule: a constraint counts pods of the same namespace that match its selector and are not being deleted. An empty
     /// selector counts no pods, as upstream.
     pub(super) fn counts_pod(&self, pod: &Pod, other: &Pod) -> bool {
@@ -238,6 +252,7 @@ impl TopologySpreadConstraint {
 }
 
 impl PodAffinityTerm {
+    /// Whether the term selects the pod. `namespaces` are the labels of all namespaces.
     pub(super) fn matches(&self, pod: &Pod, namespaces: &BTreeMap<Text, Labels>) -> bool {
         let is_in_namespace = || {
             let labels = namespaces.get(&pod.key.namespace).cloned().unwrap_or_default();

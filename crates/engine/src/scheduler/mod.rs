@@ -1,7 +1,7 @@
 //! The scheduler: binds pending pods to nodes. Upstream: kube-scheduler with its default plugins.
 //!
 //! The scheduler keeps the allocatable and requested resources of every node ([`node_info`]), and the pending pods by
-//! priority and age ([`queue`]). Of the nodes on which a pod fits ([`fit`], [`inter_pod_affinity`]), it chooses the
+//! priority and age ([`queue`]). Of the nodes on which a pod fits ([`filter`], [`inter_pod_affinity`]), it chooses the
 //! node with the highest score ([`score`]). If the pod fits on no node, pods of lower priority may be preempted
 //! ([`preemption`]), and the reasons are written to the pod's condition `PodScheduled`. The pod is then parked as
 //! unschedulable until a change may help it (a node changes, a pod leaves a node or, for pod affinity, a pod is added),
@@ -12,12 +12,19 @@
 
 mod call;
 mod facts;
-mod fit;
+/// Whether a pod fits on a node, with reasons as upstream words them: the filter plugins.
+mod filter;
+/// Whether a pod fits on a node, with detailed reasons for `muster explain` and `muster plan`.
 mod fit_check;
+/// Pod affinity, pod anti-affinity and topology spread.
 mod inter_pod_affinity;
+/// The nodes, with the pods on them and what these pods request.
 mod node_info;
+/// Which pods are deleted for a pod of higher priority.
 mod preemption;
+/// The scheduling queue.
 mod queue;
+/// Which of the feasible nodes is best.
 mod score;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -31,7 +38,7 @@ pub use facts::{
     Budget, Fact, HostPort, Namespace, Node, Pod, PodAffinityTerm, Requirements, SCHEDULER_NAME,
     TopologySpreadConstraint, budget, namespace, node, pod, pod_from_value,
 };
-pub use fit::{Shortage, UnfitReason};
+pub use filter::{Shortage, UnfitReason};
 pub use fit_check::{FitCheck, UnfitDetail};
 
 use muster_api::interner::Interner;
@@ -49,8 +56,8 @@ use node_info::{NodeInfo, NodeInfos};
 use preemption::Preemption;
 use queue::{QueueingHint, SchedulingQueue};
 
-/// Maximum number of calls in flight. Further pods stay in the queue, so that decisions about them use newer facts (the
-/// fields of API objects that the scheduler reads).
+/// Maximum number of calls in flight. Further pods stay in the queue until a call completes, so that the decision about
+/// each pod uses the latest state of the cluster.
 const CALLS_IN_FLIGHT_MAX: usize = 100;
 
 /// Maximum number of pods that one reconcile schedules, so that watch events are applied in between.
@@ -63,32 +70,41 @@ const FEASIBLE_NODES_MIN: usize = 100;
 #[derive(Debug, Default)]
 pub struct Scheduler {
     nodes: NodeInfos,
+    /// The pending pods.
     queue: SchedulingQueue,
-    /// Pods whose binding the watch has not delivered yet, each with the number of failed attempts before.
+    /// Pods that are being bound and whose binding the watch has not delivered yet, each with the number of failed
+    /// attempts before.
     binding: BTreeMap<ObjectKey, (Arc<Pod>, u32)>,
-    /// Pods whose status is being written, each with that status.
+    /// Pods whose condition `PodScheduled` is being written, each with the content of that write.
     status_writes: BTreeMap<ObjectKey, UnschedulableStatus>,
     /// UIDs of the pods that are being preempted.
     victims: BTreeSet<Text>,
+    /// Labels of the namespaces, by name.
     namespaces: BTreeMap<Text, Labels>,
+    /// The PodDisruptionBudgets, which preemption respects.
     budgets: BTreeMap<ObjectKey, Budget>,
     /// The last node that a pod was bound to. If not all nodes are scored, the next search begins after this node.
     last_bound_node: Text,
-    /// Calls to make in the next reconcile, because of the outcome of other calls.
+    /// Calls that follow from the outcome of other calls. The next reconcile returns them.
     ready: Vec<Call>,
+    /// Number of calls whose outcome is not known yet.
     in_flight: usize,
 }
 
-/// Message of the condition `PodScheduled`, and `nominatedNodeName`.
+/// The message of the condition `PodScheduled`, and the `nominatedNodeName`.
 type UnschedulableStatus = (Text, Option<Text>);
 
 /// The result of scheduling one pod.
 enum Decision {
+    /// The pod is bound to the node with this name.
     Bind(Text),
+    /// The pod fits on no node now.
     Wait {
+        /// Message of the condition `PodScheduled`.
         message: String,
+        /// Whether preemption helps. `None` if there are no nodes.
         preemption: Option<Preemption>,
-        /// Whether the pod is unschedulable because of pods on other nodes.
+        /// Whether a change of pods on other nodes could make the pod schedulable.
         depends_on_other_pods: bool,
     },
 }
@@ -234,6 +250,7 @@ impl Scheduler {
         }
     }
 
+    /// Removes a deleted object.
     fn remove_object(&mut self, fact: &Fact) {
         match fact {
             Fact::Pod(pod) => self.remove_pod(&pod.key),
@@ -243,7 +260,8 @@ impl Scheduler {
         }
     }
 
-    /// Removes the known objects of a kind that a new list does not contain.
+    /// Removes the stored objects of a kind that a new list does not contain. `kind` is an index in
+    /// [`Controller::watches`].
     fn remove_objects_not_listed(&mut self, kind: usize, listed: &BTreeSet<ObjectKey>) {
         match &*self.watches()[kind].resource.kind {
             "Pod" => {
@@ -264,6 +282,7 @@ impl Scheduler {
         }
     }
 
+    /// Adds or updates a pod: assigns it to its node, or queues it if it has none.
     fn put_pod(&mut self, pod: Arc<Pod>) {
         let key = pod.key.clone();
         let known = self.nodes.pod(&key).or_else(|| self.queue.pod(&key));
@@ -300,6 +319,7 @@ impl Scheduler {
         }
     }
 
+    /// Removes a pod from its node or from the queue. Pods that may fit on the node now are activated.
     fn remove_pod(&mut self, key: &ObjectKey) {
         self.binding.remove(key);
         if let Some(uid) = self.nodes.pod(key).map(|it| it.uid.clone()) {
@@ -311,14 +331,15 @@ impl Scheduler {
         }
     }
 
+    /// Removes a node.
     fn remove_node(&mut self, name: &Text) {
         if self.nodes.remove_node(name) {
             self.activate_for(QueueingHint::PodsChanged);
         }
     }
 
-    /// Removes a pod from the queue. If another node than `node` was nominated for the pod, parked pods that may fit on
-    /// that other node are activated.
+    /// Removes a pod from the queue. `node` is the node that the pod is bound to, if any. If another node was nominated
+    /// for the pod, that node is free again, and parked pods that may fit on it are activated.
     fn leave_queue(&mut self, key: &ObjectKey, node: Option<&Text>) {
         if let Some(kept) = self.queue.remove(key)
             && Some(&kept) != node
@@ -327,6 +348,8 @@ impl Scheduler {
         }
     }
 
+    /// Activates the parked pods that a change may make schedulable (see [`SchedulingQueue::activate`]).
+    ///
     /// Rule: an unschedulable pod is tried again when a node changes or loses a pod, if the pod could fit on that node
     /// without the pods of lower priority. A pod that is unschedulable because of pods on other nodes is tried again
     /// when any pod is added, removed or changed. Upstream: queueing hints.
@@ -347,10 +370,10 @@ impl Scheduler {
     fn could_fit(&self, pod: &Pod, info: &NodeInfo) -> bool {
         let preemptable = info.pods.values().filter(|it| pod.may_preempt && it.priority < pod.priority);
         let preemptable = preemptable.map(|it| it.key.clone()).collect();
-        fit::check_node_fit(self, pod, info, &preemptable).is_ok()
+        filter::check_node_fit(self, pod, info, &preemptable).is_ok()
     }
 
-    /// Schedules a pod that was taken from the queue.
+    /// Schedules a pod of the queue: binds it, or parks it. Adds the calls and events to `reconcile`.
     fn schedule_pod(&mut self, key: &ObjectKey, now: Time, reconcile: &mut Reconcile<Call>) {
         let Some(pod) = self.queue.pod(key).cloned() else { return };
         match self.find_node(&pod) {
@@ -421,12 +444,14 @@ impl Scheduler {
         }
     }
 
+    /// Nominates a node for a pod. Parked pods that may fit on the node that was nominated before are activated.
     fn nominate(&mut self, key: &ObjectKey, node: Option<Text>) {
         if let Some(before) = self.queue.nominate(key, node) {
             self.activate_for(QueueingHint::Node(&before));
         }
     }
 
+    /// Chooses the node for a pod. If the pod fits on no node, chooses the pods to preempt.
     fn find_node(&self, pod: &Pod) -> Decision {
         if self.nodes.len() == 0 {
             let message = String::from("no nodes available to schedule pods");
@@ -434,7 +459,7 @@ impl Scheduler {
         }
         let inter_pod = InterPodAffinity::of(self, pod);
         let none = BTreeSet::new();
-        let fits = |info: &NodeInfo| fit::check_fit(self, pod, &inter_pod, info, &none);
+        let fits = |info: &NodeInfo| filter::check_fit(self, pod, &inter_pod, info, &none);
         // The nominated node comes first if the pod fits there.
         let nominated_node = self.queue.nominated_node(&pod.key).and_then(|it| self.nodes.get(it));
         if let Some(info) = nominated_node.filter(|it| fits(it).is_ok()) {
@@ -470,6 +495,9 @@ impl Scheduler {
         }
     }
 
+    /// The message of the condition `PodScheduled` of a pod that fits on no node. `preemption` is why preemption does
+    /// not help.
+    ///
     /// Rule: the message of an unschedulable pod counts the nodes for each reason. Upstream: `FitError`.
     fn unschedulable_message(&self, unfit: &[(&NodeInfo, UnfitReason)], preemption: Option<&str>) -> String {
         let mut alike: BTreeMap<&UnfitReason, usize> = BTreeMap::new();
@@ -491,6 +519,8 @@ impl Scheduler {
         preemption.map_or_else(|| message.clone(), |it| format!("{message} preemption: {it}"))
     }
 
+    /// Handles a failed binding. Returns the event to record.
+    ///
     /// Rule: a pod whose binding failed, or whose binding got no response, is removed from its node and tried again
     /// after a backoff. If the pod was bound nevertheless, the watch will show that.
     fn on_binding_failure(&mut self, pod: &Arc<Pod>, refusal: &CallError, now: Time) -> Option<EventRecord> {
@@ -507,8 +537,8 @@ impl Scheduler {
             .then(|| event_record(pod, KubeEvent::warning("FailedScheduling", message)))
     }
 
-    /// Schedules a pod again after a backoff, because a write about the pod failed. Does nothing if the pod is gone or
-    /// has changed.
+    /// Schedules a pod again after a backoff, because a write about the pod failed. Does nothing if the write failed
+    /// because the pod does not exist or has changed, because the watch will show that.
     fn back_off_unless_obsolete(&mut self, key: &ObjectKey, refusal: &CallError, now: Time) {
         if !matches!(refusal, CallError::NotFound | CallError::Conflict) {
             self.queue.back_off(key, now);
@@ -516,20 +546,21 @@ impl Scheduler {
     }
 }
 
-/// Number of feasible nodes to find and score: all nodes of a small cluster, and a percentage of a large cluster that
-/// decreases with its size. Upstream: `numFeasibleNodesToFind`.
+/// Number of feasible nodes to find and score in a cluster with `nodes` nodes. It is all nodes of a small cluster, and
+/// a percentage of the nodes of a large cluster, which decreases with its size. Upstream: `numFeasibleNodesToFind`.
 fn feasible_nodes_to_find(nodes: usize) -> usize {
     let percent = 50_usize.saturating_sub(nodes / 125).max(5);
     (nodes * percent / 100).max(FEASIBLE_NODES_MIN)
 }
 
-/// Formats the number of nodes per reason as upstream does.
+/// Formats the number of nodes per reason as upstream does: `0/3 nodes are available: 1 Too many pods, …`.
 fn format_reason_counts(nodes: usize, reasons: &BTreeMap<String, usize>) -> String {
     let mut reasons: Vec<String> = reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
     reasons.sort();
     format!("0/{nodes} nodes are available: {}.", reasons.join(", "))
 }
 
+/// An event about a pod.
 fn event_record(pod: &Pod, event: KubeEvent) -> EventRecord {
     let about = ObjectReference {
         api_version: "v1".into(),

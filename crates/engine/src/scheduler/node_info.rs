@@ -17,9 +17,9 @@ pub(super) const DEFAULT_REQUESTS: [(&str, i64); 2] = [("cpu", 100), ("memory", 
 #[derive(Debug, Default)]
 pub(super) struct NodeInfos {
     nodes: BTreeMap<Text, NodeInfo>,
-    /// Pods by the name of their node, for nodes whose Node object is not known yet.
+    /// Pods on nodes whose Node object does not exist (yet), by node name.
     on_unknown_nodes: BTreeMap<Text, BTreeMap<ObjectKey, Arc<Pod>>>,
-    /// The node of each pod.
+    /// The name of the node of each pod.
     node_by_pod: BTreeMap<ObjectKey, Text>,
     /// Pods with required pod anti-affinity.
     with_pod_anti_affinity: BTreeMap<ObjectKey, Arc<Pod>>,
@@ -27,7 +27,7 @@ pub(super) struct NodeInfos {
     with_pod_affinity: BTreeMap<ObjectKey, Arc<Pod>>,
 }
 
-/// A node, its pods and their requests.
+/// A node, the pods on it, and the sums of their requests.
 #[derive(Debug)]
 pub(super) struct NodeInfo {
     pub(super) node: Arc<Node>,
@@ -54,6 +54,7 @@ impl NodeInfos {
         after.chain(self.nodes.range(..=name.clone())).map(|(_, info)| info)
     }
 
+    /// The node with this name.
     pub(super) fn get(&self, node: &Text) -> Option<&NodeInfo> {
         self.nodes.get(node)
     }
@@ -62,15 +63,17 @@ impl NodeInfos {
         self.nodes.keys().cloned().collect()
     }
 
-    /// The node of a pod.
+    /// The name of the node that the pod with this key is assigned to.
     pub(super) fn node_of(&self, key: &ObjectKey) -> Option<&Text> {
         self.node_by_pod.get(key)
     }
 
+    /// Keys of all pods that are assigned to a node.
     pub(super) fn assigned_pods(&self) -> impl Iterator<Item = &ObjectKey> {
         self.node_by_pod.keys()
     }
 
+    /// The pod with this key, if it is assigned to a node.
     pub(super) fn pod(&self, key: &ObjectKey) -> Option<&Arc<Pod>> {
         let node = self.node_by_pod.get(key)?;
         let here = self.nodes.get(node).and_then(|it| it.pods.get(key));
@@ -87,6 +90,7 @@ impl NodeInfos {
         self.with_node_labels(&self.with_pod_affinity)
     }
 
+    /// Adds the labels of its node to each pod. Pods whose Node object does not exist are left out.
     fn with_node_labels<'a>(
         &'a self,
         pods: &'a BTreeMap<ObjectKey, Arc<Pod>>,
@@ -166,17 +170,18 @@ impl NodeInfo {
         &self.node.fact.name
     }
 
-    /// The requests of all pods on the node for a resource.
+    /// Sum of the requests of all pods on the node for a resource.
     pub(super) fn requested(&self, resource: &str) -> i64 {
         self.requested.get(resource).copied().unwrap_or(0)
     }
 
-    /// The requests of all pods on the node for cpu and memory, with the default for pods without such a request.
-    /// Upstream: `NonZeroRequested`.
+    /// Sums of the requests of all pods on the node for cpu and memory. For a pod without such a request, the default
+    /// is added. Upstream: `NonZeroRequested`.
     pub(super) fn nonzero_requested(&self) -> [i64; 2] {
         self.nonzero_requested
     }
 
+    /// Adds a pod and its requests.
     fn add_pod(&mut self, pod: Arc<Pod>) {
         for (name, amount) in &pod.requirements.requests {
             let sum = self.requested.entry(name.clone()).or_default();
@@ -188,6 +193,7 @@ impl NodeInfo {
         self.pods.insert(pod.key.clone(), pod);
     }
 
+    /// Removes a pod and its requests.
     fn remove_pod(&mut self, key: &ObjectKey) {
         let Some(pod) = self.pods.remove(key) else { return };
         for (name, amount) in &pod.requirements.requests {

@@ -11,13 +11,13 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::fit::{self, UnfitReason};
+use super::filter::{self, UnfitReason};
 use super::inter_pod_affinity::InterPodAffinity;
 use super::node_info::NodeInfo;
 use super::{Budget, Pod, Scheduler, format_reason_counts};
 
-/// Minimum number of candidate nodes that preemption compares. It compares a tenth of the candidate nodes if that is
-/// more. Upstream: `MinCandidateNodesAbsolute`, `MinCandidateNodesPercentage`.
+/// Minimum number of candidate nodes whose victims preemption compares. If there are more than ten times as many
+/// candidates, it compares a tenth of them. Upstream: `MinCandidateNodesAbsolute`, `MinCandidateNodesPercentage`.
 const CANDIDATE_NODES_MIN: usize = 100;
 
 /// Message for nodes on which preemption does not help, as upstream writes it.
@@ -30,12 +30,17 @@ const NO_VICTIMS_MESSAGE: &str = "No preemption victims found for incoming pod";
 pub(super) enum Preemption {
     /// Delete these pods, highest priority first, and nominate the node.
     Remove { node: Text, victims: Vec<Arc<Pod>> },
-    /// The pod may not preempt other pods now. Its nominated node stays. Holds the message for the status.
+    /// The pod may not preempt other pods now. Its nominated node stays. Holds the reason for the condition
+    /// `PodScheduled`.
     NotEligible(String),
-    /// Preemption would not help the pod. Its nominated node is cleared. Holds the message for the status.
+    /// Preemption would not help the pod. Its nominated node is cleared. Holds the reason for the condition
+    /// `PodScheduled`.
     NotHelpful(String),
 }
 
+/// Chooses a node and its victims for a pod that fits on no node. `unfit` are the nodes that were checked, each with
+/// the reason.
+///
 /// Rule: if a pod fits on no node, pods of lower priority are deleted from one node. The node is chosen so that as few
 /// PodDisruptionBudgets as possible are violated, and victims are as low in priority and as few as possible. No further
 /// pods are deleted while earlier victims are terminating. Upstream: `DefaultPreemption`.
@@ -102,6 +107,7 @@ fn has_terminating_victims(all: &Scheduler, pod: &Pod, unfit: &[(&NodeInfo, Unfi
 /// `pickOneNodeForPreemption`.
 type PreemptionCost = (usize, i32, i64, usize, Reverse<Time>);
 
+/// The cost of deleting these victims. `violations` is for how many of them a budget is violated.
 fn preemption_cost(violations: usize, victims: &[Arc<Pod>]) -> PreemptionCost {
     let highest = victims.iter().map(|it| it.priority).max().unwrap_or(i32::MIN);
     let sum = victims.iter().map(|it| i64::from(it.priority) + i64::from(i32::MAX) + 1).sum();
@@ -109,12 +115,14 @@ fn preemption_cost(violations: usize, victims: &[Arc<Pod>]) -> PreemptionCost {
     (violations, highest, sum, victims.len(), Reverse(oldest.unwrap_or_default()))
 }
 
-/// Start time of a pod. A pod that has not started counts as the pod that started last.
+/// Start time of a pod. A pod that has not started counts as started after all others.
 fn start_time(pod: &Pod) -> Time {
     pod.started.unwrap_or(Time::from_micros(i64::MAX))
 }
 
-/// Returns for how many victims on a node a PodDisruptionBudget is violated, and the victims, highest priority first.
+/// Chooses the victims on one node. Returns for how many victims a PodDisruptionBudget is violated, and the victims,
+/// highest priority first.
+///
 /// The error is the reason why preemption does not help, or `None` if the node has no pod of lower priority. Upstream:
 /// `SelectVictimsOnNode`.
 fn victims_on_node(
@@ -128,7 +136,7 @@ fn victims_on_node(
         return Err(None);
     }
     let mut gone: BTreeSet<ObjectKey> = lower.iter().map(|it| it.key.clone()).collect();
-    fit::check_fit(all, pod, inter_pod, info, &gone).map_err(Some)?;
+    filter::check_fit(all, pod, inter_pod, info, &gone).map_err(Some)?;
     // Pods are reprieved by priority, then age; those whose deletion violates a budget come first.
     let importance = |it: &Pod| (Reverse(it.priority), start_time(it), it.key.clone());
     lower.sort_by_key(|it| importance(it));
@@ -147,7 +155,7 @@ fn victims_on_node(
     let in_turn = breaking.into_iter().map(|it| (1, it)).chain(keeping.into_iter().map(|it| (0, it)));
     for (broken, it) in in_turn {
         gone.remove(&it.key);
-        if fit::check_fit(all, pod, inter_pod, info, &gone).is_err() {
+        if filter::check_fit(all, pod, inter_pod, info, &gone).is_err() {
             gone.insert(it.key.clone());
             violations += broken;
             victims.push(it.clone());

@@ -25,22 +25,22 @@ const PARKED_DURATION_MAX: Duration = Duration::from_secs(300);
 /// The pending pods, by the time or the change that makes the scheduler try them next.
 #[derive(Debug, Default)]
 pub(super) struct SchedulingQueue {
-    /// All pods of the queue.
+    /// All pods of the queue: active and parked.
     pending: BTreeMap<ObjectKey, PendingPod>,
     /// Pods to schedule now, by priority, then by age.
     active: BTreeSet<QueueOrder>,
-    /// Parked pods by the time at which they become active.
+    /// Parked pods, sorted by the time at which they become active even without a change.
     due: BTreeSet<(Time, ObjectKey)>,
-    /// Parked pods that a change may have made schedulable. If no pod is active, they are tried before their backoff
-    /// ends.
+    /// Parked pods that a change may have made schedulable. They become active when their backoff ends, or as soon as
+    /// no other pod is active.
     activated: BTreeSet<QueueOrder>,
-    /// Parked pods whose node affinity names nodes, by node.
+    /// Parked pods whose node affinity names nodes, by the names of these nodes.
     pinned: BTreeMap<Text, BTreeSet<ObjectKey>>,
     /// Parked pods whose node affinity names no nodes.
     unpinned: BTreeSet<ObjectKey>,
     /// Parked pods that are unschedulable because of pods on other nodes. Any change of a pod may help them.
     pod_dependent: BTreeSet<ObjectKey>,
-    /// Pods by nominated node.
+    /// Pods by the name of their nominated node.
     nominated: BTreeMap<Text, BTreeSet<ObjectKey>>,
 }
 
@@ -51,6 +51,7 @@ type QueueOrder = (Reverse<i32>, Time, ObjectKey);
 #[derive(Debug)]
 struct PendingPod {
     pod: Arc<Pod>,
+    /// The node that is nominated for the pod after a preemption.
     nominated_node: Option<Text>,
     /// Number of failed scheduling attempts in a row.
     attempts: u32,
@@ -60,15 +61,17 @@ struct PendingPod {
 /// Whether a pod is tried now or is parked.
 #[derive(Clone, Debug)]
 enum QueueState {
+    /// The pod is tried as soon as it is first in the queue.
     Active,
+    /// The pod is tried at `until`, or earlier if `is_activated`. `names` are the nodes that its node affinity names.
     Parked { since: Time, until: Time, names: Option<BTreeSet<Text>>, is_activated: bool },
 }
 
 /// A change that may make parked pods schedulable. Upstream: `QueueingHint`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum QueueingHint<'a> {
-    /// This node changed or has more free resources. This may help pods that fit on the node, and pods that are
-    /// unschedulable because of pods on other nodes.
+    /// The node with this name changed or has more free resources. This may help pods that fit on the node, and pods
+    /// that are unschedulable because of pods on other nodes.
     Node(&'a Text),
     /// Pods were added, removed or changed.
     PodsChanged,
@@ -79,14 +82,17 @@ impl SchedulingQueue {
         self.pending.len()
     }
 
+    /// Keys of all pods of the queue.
     pub(super) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.pending.keys()
     }
 
+    /// The pod with this key, if it is in the queue.
     pub(super) fn pod(&self, key: &ObjectKey) -> Option<&Arc<Pod>> {
         self.pending.get(key).map(|it| &it.pod)
     }
 
+    /// The node that is nominated for the pod.
     pub(super) fn nominated_node(&self, key: &ObjectKey) -> Option<&Text> {
         self.pending.get(key)?.nominated_node.as_ref()
     }
@@ -140,6 +146,8 @@ impl SchedulingQueue {
         pending.nominated_node
     }
 
+    /// The key of the next pod to schedule. The pod stays in the queue until it is parked or removed.
+    ///
     /// Rule: pods are scheduled by priority, then by age. An unschedulable pod is tried again when a change may help
     /// it. If no pod is active, it is tried at once, else after a backoff of one to ten seconds. Without such a change
     /// the pod is tried again after five minutes. If the clock is set back, no pod waits longer than that.
@@ -163,6 +171,7 @@ impl SchedulingQueue {
         Some(key)
     }
 
+    /// Whether a pod can be tried now.
     pub(super) fn has_active(&self) -> bool {
         !self.active.is_empty() || !self.activated.is_empty()
     }
@@ -172,8 +181,8 @@ impl SchedulingQueue {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Parks an unschedulable pod. `depends_on_other_pods` is whether the pod is unschedulable because of pods on other
-    /// nodes.
+    /// Parks an unschedulable pod until a change may help it. `depends_on_other_pods` is whether the pod is
+    /// unschedulable because of pods on other nodes.
     ///
     /// The other activated pods then wait until their backoff ends. Otherwise each deleted pod could cause thousands of
     /// scheduling attempts.
@@ -193,12 +202,13 @@ impl SchedulingQueue {
         self.park_until(key, now, now + PARKED_DURATION_MAX, names);
     }
 
-    /// Number of failed scheduling attempts of the pod.
+    /// Number of failed scheduling attempts of the pod in a row.
     pub(super) fn attempts(&self, key: &ObjectKey) -> u32 {
         self.pending.get(key).map_or(0, |it| it.attempts)
     }
 
-    /// Adds a pod whose binding failed. `attempts` is the number of its earlier failed attempts.
+    /// Adds a pod whose binding failed, and parks it until its backoff ends. `attempts` is the number of its failed
+    /// attempts before.
     pub(super) fn requeue(&mut self, pod: Arc<Pod>, attempts: u32, now: Time) {
         let key = pod.key.clone();
         self.put(pod);
@@ -215,6 +225,7 @@ impl SchedulingQueue {
         self.park_until(key, now, now + backoff_duration(attempts + 1), None);
     }
 
+    /// Parks a pod until this time. `names` are the nodes that its node affinity names.
     fn park_until(&mut self, key: &ObjectKey, now: Time, until: Time, names: Option<BTreeSet<Text>>) {
         let Some(pending) = self.pending.get_mut(key) else { return };
         self.active.remove(&queue_order(&pending.pod));
@@ -223,6 +234,7 @@ impl SchedulingQueue {
         self.due.insert((until, key.clone()));
     }
 
+    /// Removes a parked pod from all indexes of parked pods, and marks it as active.
     fn unpark(&mut self, key: &ObjectKey) {
         let Some(pending) = self.pending.get_mut(key) else { return };
         let QueueState::Parked { until, names, .. } =
@@ -244,6 +256,7 @@ impl SchedulingQueue {
         }
     }
 
+    /// Makes a parked pod active.
     fn move_to_active(&mut self, key: &ObjectKey) {
         self.unpark(key);
         if let Some(pending) = self.pending.get(key) {
@@ -251,8 +264,8 @@ impl SchedulingQueue {
         }
     }
 
-    /// Returns the parked pods that a change may help and that are not activated yet. The flag is whether the pod's fit
-    /// on the changed node must be checked first.
+    /// Returns the parked pods that a change may help and that are not activated yet. The flag of a pod is whether its
+    /// fit on the changed node must be checked first.
     pub(super) fn activation_candidates(&self, hint: QueueingHint<'_>) -> Vec<(Arc<Pod>, bool)> {
         let by_node = match hint {
             QueueingHint::Node(node) => {
@@ -273,7 +286,8 @@ impl SchedulingQueue {
         all.filter_map(|(key, needs_fit_check)| Some((waits(key)?, needs_fit_check))).collect()
     }
 
-    /// Activates a parked pod that a change may have made schedulable.
+    /// Activates a parked pod that a change may have made schedulable. It is tried when its backoff ends, or as soon as
+    /// no other pod is active.
     pub(super) fn activate(&mut self, key: &ObjectKey) {
         let Some(pending) = self.pending.get_mut(key) else { return };
         let attempts = pending.attempts;
@@ -287,7 +301,7 @@ impl SchedulingQueue {
         self.activated.insert(queue_order(&pending.pod));
     }
 
-    /// Nominates a node for a pod. Returns the previously nominated node if it differs.
+    /// Sets or clears the nominated node of a pod. Returns the previously nominated node if it differs.
     pub(super) fn nominate(&mut self, key: &ObjectKey, node: Option<Text>) -> Option<Text> {
         let pending = self.pending.get_mut(key)?;
         let before = core::mem::replace(&mut pending.nominated_node, node.clone());
@@ -300,6 +314,7 @@ impl SchedulingQueue {
         before.filter(|it| Some(it) != node.as_ref())
     }
 
+    /// Removes a pod from the pods that are nominated for a node.
     fn remove_nomination(&mut self, node: &Text, key: &ObjectKey) {
         if let Some(keys) = self.nominated.get_mut(node) {
             keys.remove(key);
@@ -310,10 +325,12 @@ impl SchedulingQueue {
     }
 }
 
+/// The position of a pod in the queue.
 fn queue_order(pod: &Pod) -> QueueOrder {
     (Reverse(pod.priority), pod.created, pod.key.clone())
 }
 
+/// Backoff after this number of failed attempts.
 fn backoff_duration(attempts: u32) -> Duration {
     BACKOFF_MIN.saturating_mul(1 << attempts.saturating_sub(1).min(4)).min(BACKOFF_MAX)
 }

@@ -15,6 +15,8 @@ use crate::hash_ordered_map;
 /// The maximum score that a plugin gives a node. Upstream: `MaxNodeScore`.
 const SCORE_MAX: i64 = 100;
 
+/// The name of the node with the highest score. `None` if `fitting` is empty.
+///
 /// Rule: the score of a node is a weighted sum. The weights are 3 for taints, 2 for node affinity, pod affinity and
 /// topology spread, and 1 for least allocated and balanced allocation. A hash of pod and node decides between equal
 /// scores. Upstream: the default plugins.
@@ -53,6 +55,7 @@ fn score_taints(pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     }
 }
 
+/// Scores nodes by the weights of the preferred node affinity terms that they match. Empty if all nodes score the same.
 fn score_node_affinity(pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     if pod.requirements.preferred_node_affinity.is_empty() {
         return Vec::new();
@@ -72,7 +75,8 @@ fn score_node_affinity(pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     }
 }
 
-/// Scores nodes by the preferred pod affinity and anti-affinity of the pod and of the existing pods.
+/// Scores nodes by the preferred pod affinity and anti-affinity of the pod and of the existing pods. Empty if there are
+/// none.
 fn score_pod_affinity(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     let mut sums: BTreeMap<Text, BTreeMap<Text, i64>> = BTreeMap::new();
     let mut add = |labels: &Labels, weight: i64, term: &PodAffinityTerm| {
@@ -114,8 +118,8 @@ fn score_pod_affinity(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i6
     normalize_scores(nodes.iter().map(sum_at).collect())
 }
 
-/// Scores nodes by topology spread. Nodes with fewer matching pods in their domain score higher. Upstream:
-/// `PodTopologySpread.Score`.
+/// Scores nodes by the topology spread constraints with `ScheduleAnyway`. Nodes with fewer matching pods in their
+/// domain score higher. Empty if the pod has no such constraint. Upstream: `PodTopologySpread.Score`.
 fn score_spread(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     let spreads: Vec<&TopologySpreadConstraint> =
         pod.requirements.spread_constraints.iter().filter(|it| !it.do_not_schedule).collect();
@@ -144,7 +148,7 @@ fn score_spread(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     scores.iter().map(even).collect()
 }
 
-/// Denominator of numbers that are kept in hundredths.
+/// Scale of the fixed-point numbers in [`score_spread`], which have two decimals.
 const HUNDREDTHS_PER_UNIT: i64 = 100;
 
 /// Weight of a topology spread constraint with this number of domains: approximately ln(domains + 2), in hundredths.
@@ -156,7 +160,7 @@ fn topology_weight(domains: usize) -> i64 {
     (i64::from(whole) * HUNDREDTHS_PER_UNIT + part) * 69 / 100
 }
 
-/// Scales the scores of all nodes to the range 0..=100.
+/// Scales the scores of all nodes to the range 0..=[`SCORE_MAX`].
 fn normalize_scores(mut scores: Vec<i64>) -> Vec<i64> {
     let (least, most) = (scores.iter().min().copied(), scores.iter().max().copied());
     let (Some(least), Some(most)) = (least, most) else { return scores };
@@ -191,6 +195,7 @@ fn allocated_percent(pod: &Pod, info: &NodeInfo) -> [i64; 2] {
     })
 }
 
+/// Converts a count. A count that is too large becomes `i64::MAX`.
 fn to_i64(it: usize) -> i64 {
     i64::try_from(it).unwrap_or(i64::MAX)
 }

@@ -13,7 +13,7 @@ use muster_api::text::Text;
 use super::ProxyState;
 use super::facts::{Endpoint, Service, ServiceType, Slice};
 
-/// Version of the DNS-based service discovery specification that the names follow.
+/// Version of the DNS-based service discovery specification, which the TXT record `dns-version` contains.
 const SPECIFICATION_VERSION: &str = "1.1.0";
 
 /// A DNS query for one name and one record type.
@@ -21,6 +21,7 @@ const SPECIFICATION_VERSION: &str = "1.1.0";
 pub struct Question<'a> {
     /// The labels of the queried name in lower case, leftmost first.
     pub labels: &'a [String],
+    /// The queried record type.
     pub query_type: QueryType,
 }
 
@@ -34,31 +35,36 @@ pub enum QueryType {
     Txt,
     Soa,
     Ns,
+    /// A record type that the DNS server has no records of.
     Other,
 }
 
 /// The answer to a DNS query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The query must be forwarded to an upstream DNS server.
+    /// The name is not in the cluster domain. The query must be forwarded to another DNS server.
     OutsideDomain,
+    /// The name is in the cluster domain and does not exist.
     NxDomain,
-    /// The name exists. Holds its records of the queried type, of which there may be none.
+    /// The name exists and has these records of the queried type, possibly none.
     Records(Vec<Record>),
-    /// The name is an alias. Holds the target of its CNAME record.
+    /// The name is an alias of this name (CNAME record).
     Alias(Text),
 }
 
 /// A DNS record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Record {
+    /// An A or AAAA record.
     Address(IpAddr),
     /// An SRV record, with the addresses of its target.
     Srv {
+        /// Port number.
         number: u16,
         target: String,
         addresses: Vec<IpAddr>,
     },
+    /// A PTR record with this name.
     Ptr(String),
     Txt(&'static str),
     /// The SOA record of the cluster domain.
@@ -67,6 +73,8 @@ pub enum Record {
     Ns,
 }
 
+/// Answers a DNS query. `domain` is the cluster domain, such as `cluster.local`.
+///
 /// Rule: the name of a Service resolves to its cluster IP, and the name of a headless Service to its ready endpoints.
 /// Queries for names outside the cluster domain are forwarded.
 pub fn resolve(state: &ProxyState, domain: &str, question: Question<'_>) -> Answer {
@@ -123,22 +131,26 @@ pub fn resolve(state: &ProxyState, domain: &str, question: Question<'_>) -> Answ
 /// Resolves names in the cluster domain from the state of the service proxy.
 struct Resolver<'a> {
     state: &'a ProxyState,
+    /// The cluster domain, such as `cluster.local`.
     domain: &'a str,
 }
 
 impl<'a> Resolver<'a> {
+    /// Whether a namespace has a Service.
     fn has_namespace(&self, namespace: &str) -> bool {
         let first = ObjectKey::new(namespace, "");
         let next = self.state.services.range(first..).next();
         next.is_some_and(|(key, _)| *key.namespace == *namespace)
     }
 
+    /// The Service with this namespace and name, with its key.
     fn find_service(&self, namespace: &str, name: &str) -> Option<(ObjectKey, &'a Service)> {
         let key = ObjectKey::new(namespace, name);
         let service = self.state.services.get(&key)?;
         Some((key, service))
     }
 
+    /// Resolves `NAME.NAMESPACE.svc`.
     fn resolve_service(&self, namespace: &str, name: &str, query_type: QueryType) -> Answer {
         let Some((key, service)) = self.find_service(namespace, name) else { return Answer::NxDomain };
         let all = |_: &str, _: &str| true;
@@ -158,6 +170,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
+    /// Resolves `HOST.NAME.NAMESPACE.svc`, where the host is an endpoint of the Service.
     fn resolve_endpoint(&self, namespace: &str, name: &str, host: &str, query_type: QueryType) -> Answer {
         let Some((key, _)) = self.find_service(namespace, name) else { return Answer::NxDomain };
         let named: Vec<_> =
@@ -173,6 +186,7 @@ impl<'a> Resolver<'a> {
         Answer::Records(address_records(named.iter().map(|(_, it)| it.address), query_type))
     }
 
+    /// Resolves `_PORT._PROTOCOL.NAME.NAMESPACE.svc`.
     fn resolve_port(
         &self,
         namespace: &str,
@@ -190,6 +204,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
+    /// The SRV records of the ports of a Service that `wanted` selects by name and protocol.
     fn srv_records(
         &self,
         key: &ObjectKey,
@@ -216,21 +231,26 @@ impl<'a> Resolver<'a> {
         }
     }
 
+    /// The SRV record of a port of an endpoint.
     fn srv_record(&self, key: &ObjectKey, endpoint: &Endpoint, number: u16) -> Record {
         let target = format!("{}.{}", endpoint_hostname(endpoint), self.service_name(key));
         Record::Srv { number, target, addresses: [endpoint.address].into() }
     }
 
+    /// The ready endpoints of a Service, each with its EndpointSlice.
     fn ready_endpoints(&self, key: &ObjectKey) -> impl Iterator<Item = (&'a Slice, &'a Endpoint)> + use<'a> {
         let slices = self.state.slices.get(key).into_iter().flat_map(|it| it.values());
         slices.flat_map(|slice| slice.endpoints.iter().filter(|it| it.ready).map(move |it| (slice, it)))
     }
 
+    /// The DNS name of a Service.
     fn service_name(&self, key: &ObjectKey) -> String {
         format!("{}.{}.svc.{}", key.name, key.namespace, self.domain)
     }
 }
 
+/// Answers a query for the name of an address (`in-addr.arpa`).
+///
 /// Rule: a cluster IP resolves to the name of its Service, and the address of an endpoint to the name of the endpoint
 /// within its Service. Queries for other pod addresses are not forwarded.
 fn resolve_reverse(state: &ProxyState, domain: &str, address: Ipv4Addr, query_type: QueryType) -> Answer {
@@ -259,7 +279,7 @@ fn resolve_reverse(state: &ProxyState, domain: &str, address: Ipv4Addr, query_ty
     }
 }
 
-/// The hostname of an endpoint, or its address with dashes.
+/// The hostname of an endpoint or, without one, its address with dashes instead of dots or colons.
 fn endpoint_hostname(endpoint: &Endpoint) -> String {
     match (&endpoint.hostname, endpoint.address) {
         (Some(hostname), _) => hostname.to_string(),
@@ -274,7 +294,7 @@ fn parse_dashed_address(host: &str) -> Option<IpAddr> {
     v4.ok().or_else(|| host.replace('-', ":").parse::<Ipv6Addr>().map(IpAddr::V6).ok())
 }
 
-/// Creates the address records (A or AAAA) of the queried type.
+/// The A or AAAA records for those addresses that have the queried type.
 fn address_records(addresses: impl IntoIterator<Item = IpAddr>, query_type: QueryType) -> Vec<Record> {
     let wanted = addresses.into_iter().filter(|it| match query_type {
         QueryType::A => it.is_ipv4(),

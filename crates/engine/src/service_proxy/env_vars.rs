@@ -8,6 +8,8 @@ use core::net::IpAddr;
 
 use super::{ProxyState, ServiceType};
 
+/// The environment variables for Services of a container in this namespace, by name.
+///
 /// Rule: every container has variables for the Service `kubernetes`, and for the Services of its namespace unless
 /// `enableServiceLinks` is false. Upstream: `getServiceEnvVarMap`, `envvars.FromServices`.
 pub fn service_env_vars(
@@ -55,7 +57,7 @@ pub fn service_env_vars(
     variables
 }
 
-/// The name of a Service in the names of environment variables.
+/// The name of a Service or port as part of a variable name: in upper case, with `_` instead of `-`.
 fn variable_name(name: &str) -> String {
     name.replace('-', "_").to_uppercase()
 }

@@ -15,18 +15,19 @@ use serde_json::Value;
 
 use crate::controller::Malformed;
 
-/// A Service as the service proxy reads it.
+/// The fields of a Service that the service proxy reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Service {
+    /// How clients reach the Service.
     pub kind: ServiceType,
     pub ports: Vec<Port>,
-    /// The `externalIPs` of the Service. The proxy ignores addresses in `external_ips` and `ingress` that belong to
-    /// something else, such as a node.
+    /// The `externalIPs`. The proxy ignores those that are reserved, such as the address of a node.
     pub external_ips: Vec<Ipv4Addr>,
-    /// IP addresses of the load balancer (`status.loadBalancer.ingress`).
+    /// IP addresses of the load balancer (`status.loadBalancer.ingress`). The proxy ignores those that are reserved,
+    /// such as the address of a node.
     pub ingress: Vec<Ipv4Addr>,
-    /// Timeout of `ClientIP` session affinity. A client keeps its endpoint until the client has been idle for this
-    /// time. `None` without session affinity.
+    /// Timeout of `ClientIP` session affinity: a client keeps its endpoint until it has been idle for this time. `None`
+    /// without session affinity.
     pub affinity: Option<Duration>,
     pub internal_traffic_policy: TrafficPolicy,
     pub external_traffic_policy: TrafficPolicy,
@@ -48,6 +49,7 @@ pub enum ServiceType {
 pub struct Port {
     pub name: Text,
     pub protocol: Protocol,
+    /// The port number.
     pub number: u16,
     /// The node port (`nodePort`), if the Service has one.
     pub node_port: Option<u16>,
@@ -70,7 +72,7 @@ pub enum TrafficPolicy {
     Local,
 }
 
-/// An EndpointSlice of a Service.
+/// The fields of an EndpointSlice that the service proxy reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Slice {
     /// Name of the Service that the slice belongs to.
@@ -84,6 +86,7 @@ pub struct Slice {
 pub struct SlicePort {
     pub name: Text,
     pub protocol: Protocol,
+    /// The port number of the endpoints.
     pub number: u16,
 }
 
@@ -94,6 +97,7 @@ pub struct Endpoint {
     pub ready: bool,
     pub serving: bool,
     pub terminating: bool,
+    /// Name of the endpoint's node.
     pub node: Option<Text>,
     pub hostname: Option<Text>,
     /// Topology hints: nodes whose clients should use the endpoint. Empty without such hints.
@@ -102,22 +106,25 @@ pub struct Endpoint {
     pub for_zones: Vec<Text>,
 }
 
-/// A node as the service proxy reads it.
+/// The fields of a node that the service proxy reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
     /// The first `InternalIP`, at which other nodes reach this node.
     pub address: Option<Ipv4Addr>,
     /// All IPv4 addresses of the node.
     pub addresses: Vec<Ipv4Addr>,
-    /// The pod CIDR of the node.
+    /// The pod CIDR of the node (`podCIDRs`, the first IPv4 one).
     pub range: Option<Range>,
+    /// Value of the label `topology.kubernetes.io/zone`.
     pub zone: Option<Text>,
 }
 
 /// An IPv4 CIDR, such as `10.244.1.0/24`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Range {
+    /// The network address.
     first: u32,
+    /// Length of the prefix.
     bits: u8,
 }
 
@@ -155,10 +162,12 @@ impl Range {
         (bits <= 32).then(|| Self { first: u32::from(address) & mask, bits })
     }
 
+    /// Whether the address is in the CIDR.
     pub fn contains(self, address: Ipv4Addr) -> bool {
         Self::around(address, self.bits) == Some(self)
     }
 
+    /// Whether the two CIDRs have an address in common.
     pub fn overlaps(self, other: Self) -> bool {
         let (wide, narrow) = if self.bits < other.bits { (self, other) } else { (other, self) };
         wide.contains(Ipv4Addr::from(narrow.first))
@@ -178,7 +187,7 @@ impl core::fmt::Display for Range {
 }
 
 impl Service {
-    /// Decodes a Service without its metadata.
+    /// Decodes a Service. Its metadata is not read.
     pub fn read(object: &Value) -> Result<Self, Malformed> {
         let core_v1::Service { spec, status, .. } =
             Deserialize::deserialize(object).map_err(|it| Malformed::new("services", it))?;

@@ -7,12 +7,18 @@
 //!                           -> env_vars::service_env_vars -> environment variables of containers
 //! ```
 
+/// DNS answers for the cluster domain.
 mod dns;
+/// Environment variables of containers for Services.
 mod env_vars;
 mod facts;
+/// The `nft` script that creates or changes the table.
 mod nft_script;
+/// The nftables table as a value.
 mod nft_table;
+/// Addresses that Services may not claim.
 mod reserved_addresses;
+/// Routes to the pods of other nodes.
 mod routes;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -33,24 +39,26 @@ pub use routes::{Routes, routes};
 #[derive(Debug, Default)]
 pub struct ProxyState {
     services: BTreeMap<ObjectKey, Service>,
-    /// EndpointSlices by Service, then by the name of the slice.
+    /// EndpointSlices by the key of their Service, then by the name of the slice.
     slices: BTreeMap<ObjectKey, BTreeMap<Text, Slice>>,
-    /// The key of the Service of each EndpointSlice.
+    /// The key of the Service of each EndpointSlice, by the key of the slice.
     owners: BTreeMap<ObjectKey, ObjectKey>,
+    /// The nodes by name.
     nodes: BTreeMap<Text, Node>,
 }
 
 impl ProxyState {
-    /// Adds or updates a Service. Like all functions that change the state, returns whether anything changed.
+    /// Adds or updates a Service. Returns whether the state changed.
     pub fn put_service(&mut self, key: ObjectKey, service: Service) -> bool {
         self.services.insert(key, service.clone()).as_ref() != Some(&service)
     }
 
+    /// Removes a Service. Returns whether it existed.
     pub fn remove_service(&mut self, key: &ObjectKey) -> bool {
         self.services.remove(key).is_some()
     }
 
-    /// Adds or updates an EndpointSlice. `None` removes the EndpointSlice.
+    /// Adds or updates an EndpointSlice, or removes it if `slice` is `None`. Returns whether the state changed.
     pub fn put_slice(&mut self, key: ObjectKey, slice: Option<Slice>) -> bool {
         // A slice without a Service, or with FQDN addresses, is ignored.
         let Some(slice) = slice else { return self.remove_slice(&key) };
@@ -62,6 +70,7 @@ impl ProxyState {
         changed || moved
     }
 
+    /// Removes an EndpointSlice. Returns whether it existed.
     pub fn remove_slice(&mut self, key: &ObjectKey) -> bool {
         let Some(owner) = self.owners.remove(key) else { return false };
         let Some(of_owner) = self.slices.get_mut(&owner) else { return false };
@@ -72,32 +81,35 @@ impl ProxyState {
         removed
     }
 
+    /// Adds or updates a node. Returns whether the state changed.
     pub fn put_node(&mut self, name: Text, node: Node) -> bool {
         self.nodes.insert(name, node.clone()).as_ref() != Some(&node)
     }
 
+    /// Removes a node. Returns whether it existed.
     pub fn remove_node(&mut self, name: &str) -> bool {
         self.nodes.remove(name).is_some()
     }
 
+    /// The node with this name.
     pub fn node(&self, name: &str) -> Option<&Node> {
         self.nodes.get(name)
     }
 
-    /// Removes the Services that a list does not contain.
+    /// Removes the Services that a list does not contain. Returns whether the state changed.
     pub fn retain_services(&mut self, listed: &BTreeSet<ObjectKey>) -> bool {
         let before = self.services.len();
         self.services.retain(|key, _| listed.contains(key));
         self.services.len() != before
     }
 
-    /// Removes the EndpointSlices that a list does not contain.
+    /// Removes the EndpointSlices that a list does not contain. Returns whether the state changed.
     pub fn retain_slices(&mut self, listed: &BTreeSet<ObjectKey>) -> bool {
         let gone: Vec<ObjectKey> = self.owners.keys().filter(|it| !listed.contains(it)).cloned().collect();
         gone.iter().filter(|key| self.remove_slice(key)).count() != 0
     }
 
-    /// Removes the nodes that a list does not contain.
+    /// Removes the nodes that a list does not contain. Returns whether the state changed.
     pub fn retain_nodes(&mut self, listed: &BTreeSet<ObjectKey>) -> bool {
         let names: BTreeSet<&Text> = listed.iter().map(|it| &it.name).collect();
         let before = self.nodes.len();
@@ -105,6 +117,7 @@ impl ProxyState {
         self.nodes.len() != before
     }
 
+    /// The EndpointSlices of a Service.
     fn slices_of(&self, service: &ObjectKey) -> impl Iterator<Item = &Slice> {
         self.slices.get(service).into_iter().flat_map(BTreeMap::values)
     }

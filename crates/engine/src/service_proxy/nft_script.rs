@@ -6,12 +6,11 @@ use core::fmt::Write as _;
 
 use super::nft_table::{NftSet, NftTable};
 
-/// Family and name of the nftables table of the service proxy. It contains all rules of the service proxy, and no
-/// others.
+/// Family (`ip`) and name (`muster`) of the nftables table. It contains all rules of the service proxy, and no others.
 const TABLE_NAME: &str = "ip muster";
 
-/// Maximum number of set elements on one line of the script. It keeps error messages of `nft` short, because they
-/// repeat the whole line.
+/// Maximum number of set elements on one line of the script. A low number keeps error messages of `nft` short, because
+/// they repeat the whole line.
 const ELEMENTS_PER_LINE_MAX: usize = 256;
 
 impl NftTable {
@@ -31,8 +30,8 @@ impl NftTable {
         out
     }
 
-    /// Writes the commands that change the table from `before` to this table. References are deleted before the objects
-    /// that they refer to, and added after them.
+    /// Writes the commands that change the table from `before` to this table. A rule that refers to a set or chain is
+    /// deleted before it, and added after it.
     fn write_changes(&self, before: &Self, out: &mut String) {
         let is_same_kind = |one: &NftSet, other: &NftSet| one.declaration == other.declaration;
         for (name, set) in &before.sets {
@@ -94,11 +93,12 @@ impl NftTable {
     }
 }
 
-/// The word `map` or `set` in `nft` commands.
+/// The word `map` or `set` for `nft` commands about the set.
 fn object_type(set: &NftSet) -> &'static str {
     if set.is_map { "map" } else { "set" }
 }
 
+/// Writes the commands that add or delete (`verb`) elements of a set.
 fn write_elements(out: &mut String, verb: &str, set: &str, elements: Vec<String>) {
     for elements in elements.chunks(ELEMENTS_PER_LINE_MAX) {
         let _ = writeln!(out, "{verb} element {TABLE_NAME} {set} {{ {} }}", elements.join(", "));

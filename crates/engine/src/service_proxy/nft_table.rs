@@ -17,27 +17,27 @@ use super::{ProxyState, Routes};
 /// Name of the network bridge of the node's pods.
 pub(super) const BRIDGE_NAME: &str = "cni0";
 
-/// Mark of packets that are to be masqueraded. Upstream: bit 14 (`--iptables-masquerade-bit`).
+/// Packet mark of packets that are to be masqueraded. Upstream: bit 14 (`--iptables-masquerade-bit`).
 const MASQUERADE_MARK: &str = "0x4000";
 
-/// First rule of every chain that could redirect or reject a connection, so that the node always reaches its API
-/// server.
+/// First rule of every chain that could redirect or reject a connection. It accepts connections to the API server, so
+/// that the node always reaches it.
 const ACCEPT_API_SERVER_RULE: &str = "ip daddr . tcp dport @api-server accept";
 
-/// Configuration and addresses of this node.
+/// Name, addresses and configuration of the node on which the service proxy runs.
 #[derive(Debug, Clone, Default)]
 pub struct ThisNode {
     pub name: Text,
     /// Addresses of the node's interfaces, except the address of its DNS server.
     pub addresses: Vec<Ipv4Addr>,
-    /// Address of the node's DNS server, if it runs one.
+    /// Address of the node's DNS server. `None` if the node runs none.
     pub dns: Option<Ipv4Addr>,
-    /// Whether `bridge-nf-call-iptables` is off. Then packets between two pods of the node bypass the nftables rules,
-    /// so replies are only translated back if they are routed through the node.
+    /// Whether `bridge-nf-call-iptables` is off. Then packets between two pods of the node bypass the nftables rules.
+    /// So replies between them are only translated back if they are routed through the node.
     pub bridge_netfilter_disabled: bool,
     /// Addresses and ports of the API server.
     pub server: Vec<(Ipv4Addr, u16)>,
-    /// CIDRs from which Services may have `externalIPs`.
+    /// CIDRs in which the `externalIPs` of Services must be.
     pub external_ips: Vec<Range>,
 }
 
@@ -47,25 +47,30 @@ pub struct ThisNode {
 pub struct NftTable {
     /// Sets and maps of the table, by name.
     pub(super) sets: BTreeMap<String, NftSet>,
+    /// Chains of the table, by name.
     pub(super) chains: BTreeMap<String, NftChain>,
-    /// The endpoints of each UDP address and port of a Service, for the cleanup of conntrack entries. The address
-    /// `None` stands for all addresses of the node.
+    /// The endpoints of each UDP port of a Service, by destination address and port. The address `None` stands for all
+    /// addresses of the node (node ports). [`Self::is_stale`] uses them to clean up conntrack entries.
     flows: BTreeMap<(Option<Ipv4Addr>, u16), BTreeSet<Backend>>,
 }
 
 /// A UDP conntrack entry: the original destination, and the endpoint to which the kernel translated it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UdpFlow {
+    /// Address and port to which the client sent its packets.
     pub destination: (Ipv4Addr, u16),
+    /// Address and port of the endpoint.
     pub backend: (Ipv4Addr, u16),
 }
 
 impl NftTable {
-    /// Whether UDP conntrack entries may be stale after the change from `before`.
+    /// Whether UDP conntrack entries may be stale after the table `before` was replaced by this table.
     pub fn changes_backends(&self, before: &Self) -> bool {
         self.flows != before.flows
     }
 
+    /// Whether a UDP conntrack entry must be deleted after the table `before` was replaced by this table.
+    ///
     /// Rule: the kernel sends packets of a UDP flow to the same endpoint as long as the flow is active. If that address
     /// is no longer an endpoint of the Service, the conntrack entry is deleted, and the next packet goes to another
     /// endpoint. Upstream: `CleanStaleEntries`.
@@ -82,10 +87,11 @@ impl NftTable {
 /// A set or map of the nftables table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NftSet {
+    /// Whether this is a map, whose elements have values.
     pub(super) is_map: bool,
     /// Type and flags of the set, as in an `nft` script.
     pub(super) declaration: String,
-    /// The elements, with the values of a map. The values of a set are empty.
+    /// The elements. In a map, each has its value. In a set, the values are empty.
     pub(super) elements: BTreeMap<String, String>,
 }
 
@@ -100,6 +106,8 @@ pub(super) struct NftChain {
 /// Address and port of an endpoint.
 type Backend = (Ipv4Addr, u16);
 
+/// Builds the nftables table of this node.
+///
 /// Rule: connections to the cluster IP and to the node port of a Service are redirected to its endpoints. If the
 /// Service has no endpoints, connections are rejected.
 pub fn build_table(state: &ProxyState, me: &ThisNode, routes: &Routes) -> NftTable {
@@ -118,6 +126,9 @@ pub fn build_table(state: &ProxyState, me: &ThisNode, routes: &Routes) -> NftTab
     builder.table
 }
 
+/// The endpoints that get traffic with the traffic policy `Cluster`. `me` and `zone` are the name and zone of this
+/// node.
+///
 /// Rule: traffic goes to ready endpoints with a hint for this node, else to ready endpoints with a hint for this node's
 /// zone, else to all ready endpoints. If no endpoint is ready, traffic goes to endpoints that are serving and
 /// terminating. Upstream: `CategorizeEndpoints`.
@@ -139,6 +150,8 @@ fn cluster_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str, zone: Option<&str>)
     ready
 }
 
+/// The endpoints that get traffic with the traffic policy `Local`. `me` is the name of this node.
+///
 /// Rule: with the traffic policy `Local`, only endpoints on this node get traffic. If there is no such endpoint,
 /// traffic is dropped, so that the health check of a load balancer fails. Upstream: `CategorizeEndpoints`.
 fn local_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str) -> Vec<PortEndpoint<'a>> {
@@ -155,10 +168,12 @@ fn local_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str) -> Vec<PortEndpoint<'
 #[derive(Clone, Copy)]
 struct PortEndpoint<'a> {
     endpoint: &'a Endpoint,
+    /// Address and port number of the endpoint.
     backend: Backend,
 }
 
 impl Endpoint {
+    /// Whether the endpoint still serves while its pod terminates.
     fn is_serving_and_terminating(&self) -> bool {
         self.serving && self.terminating
     }
@@ -167,14 +182,17 @@ impl Endpoint {
 /// Builds the nftables table.
 struct TableBuilder<'a> {
     state: &'a ProxyState,
+    /// The node on which the service proxy runs.
     me: &'a ThisNode,
     table: NftTable,
+    /// Addresses that get no rules.
     reserved: ReservedAddresses<'a>,
     /// Whether the node's DNS server, and not a Service, answers at the DNS address.
     is_dns_ours: bool,
 }
 
 impl TableBuilder<'_> {
+    /// Adds the sets and maps that the rules of all Services share, without elements.
     fn declare_sets(&mut self) {
         let mut set = |name: &str, is_map, declaration: &str| {
             let set = NftSet { is_map, declaration: declaration.into(), elements: BTreeMap::new() };
@@ -189,6 +207,7 @@ impl TableBuilder<'_> {
         set("hairpins", false, "type ipv4_addr . ipv4_addr;");
     }
 
+    /// Adds the rules of a Service. `addresses` are its cluster IPs.
     fn add_service(&mut self, key: &ObjectKey, service: &Service, addresses: &[IpAddr]) {
         let addresses = self.reserved.cluster_ips(addresses);
         let outside = self.reserved.external_addresses(service);
@@ -207,7 +226,8 @@ impl TableBuilder<'_> {
         }
     }
 
-    /// Adds the rules of a Service port. Returns whether the port has endpoints.
+    /// Adds the rules of a Service port. `addresses` are the cluster IPs and `outside` the external addresses of the
+    /// Service. Returns whether the port has endpoints.
     fn add_port(
         &mut self,
         key: &ObjectKey,
@@ -266,7 +286,7 @@ impl TableBuilder<'_> {
     }
 
     /// Adds the chain for external traffic to a Service port: traffic to a node port, an external IP or a load balancer
-    /// IP.
+    /// IP. `any` is whether the port has endpoints, and `here` whether it has endpoints on this node.
     fn add_external_chain(
         &mut self,
         service: &Service,
@@ -304,7 +324,8 @@ impl TableBuilder<'_> {
         self.table.chains.insert(chain, NftChain { hook: "", rules });
     }
 
-    /// Adds the chain that selects an endpoint for each new connection.
+    /// Adds the chain with the name `chain`, which selects an endpoint of `pool` for each new connection. `name`
+    /// identifies the Service port.
     fn add_load_balancing_chain(
         &mut self,
         chain: &str,
@@ -361,6 +382,8 @@ impl TableBuilder<'_> {
         self.table.chains.insert(chain.into(), NftChain { hook: "", rules });
     }
 
+    /// Adds the chains that the kernel calls. `own` is the pod CIDR of this node.
+    ///
     /// Rule: traffic of pods to destinations outside the pod network is masqueraded, and so is traffic whose replies
     /// would otherwise bypass the node.
     fn add_base_chains(&mut self, own: Option<Range>, routes: &Routes) {
@@ -430,6 +453,7 @@ impl TableBuilder<'_> {
         base("raw-output", "type filter hook output priority raw;", &outgoing);
     }
 
+    /// Adds an element to a set. An existing element keeps its value.
     fn add_element(&mut self, set: &str, element: String, value: String) {
         if let Some(set) = self.table.sets.get_mut(set) {
             // If two Services claim one external address, the first one by name gets it.
@@ -455,6 +479,7 @@ fn port_endpoints<'a>(state: &'a ProxyState, key: &ObjectKey, port: &Port) -> Ve
     candidates
 }
 
+/// The address if it is an IPv4 address, else `None`. The service proxy supports only IPv4.
 pub(super) fn ipv4_of(address: &IpAddr) -> Option<Ipv4Addr> {
     match address {
         IpAddr::V4(it) => Some(*it),

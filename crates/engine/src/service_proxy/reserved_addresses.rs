@@ -8,9 +8,9 @@ use super::facts::{Range, Service, ServiceType};
 use super::nft_table::{ThisNode, ipv4_of};
 use super::{ProxyState, Routes};
 
-/// Addresses that belong to the API server, nodes, pods and cluster IPs.
+/// The addresses of the API server, of nodes, of pods and of Services, which other Services may not claim.
 pub(super) struct ReservedAddresses<'a> {
-    /// Addresses of the API server and of this node, from the node's own configuration and kernel.
+    /// Addresses of the API server and of this node, as this node knows them without the API server.
     own: BTreeSet<Ipv4Addr>,
     /// The pod CIDR of this node.
     own_pods: Option<Range>,
@@ -20,11 +20,12 @@ pub(super) struct ReservedAddresses<'a> {
     pods: Vec<Range>,
     /// The cluster IPs of all Services, and the address of the node's DNS server.
     cluster_ips: BTreeSet<Ipv4Addr>,
-    /// CIDRs from which Services may have `externalIPs`.
+    /// CIDRs in which the `externalIPs` of Services must be.
     allowed: &'a [Range],
 }
 
 impl<'a> ReservedAddresses<'a> {
+    /// Collects the reserved addresses on this node.
     pub(super) fn of(state: &ProxyState, me: &'a ThisNode, routes: &Routes) -> Self {
         let nodes = state.nodes.values().flat_map(|it| it.addresses.iter().copied());
         let here = me.addresses.iter().copied();
@@ -44,6 +45,8 @@ impl<'a> ReservedAddresses<'a> {
         }
     }
 
+    /// The external IPs and load balancer IPs of a Service that get rules.
+    ///
     /// Rule: an external address of a Service gets rules only if it is not the address of the API server, of a node or
     /// of a pod, and not a cluster IP. An address of `externalIPs` must also be in a CIDR that the operator allowed.
     /// Upstream writes rules for all external addresses (CVE-2020-8554).
@@ -60,6 +63,8 @@ impl<'a> ReservedAddresses<'a> {
         all.into_iter().filter(is_free).collect()
     }
 
+    /// The cluster IPs among `addresses` that get rules.
+    ///
     /// Rule: a cluster IP gets rules unless it is the address of the API server, of this node or of a pod on this node.
     /// Addresses of other Node objects do not count. Each node writes its own Node object, and could otherwise disable
     /// any Service on all other nodes.

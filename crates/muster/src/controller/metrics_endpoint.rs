@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 /// Maximum number of concurrent connections, enough for a metrics scraper, the kubelet's probes and a few users.
 const CONNECTIONS_MAX: usize = 32;
 
-/// Maximum duration of a connection.
+/// Maximum duration of a connection. A connection that lasts longer is closed.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Delay before connections are accepted again after an accept failed, for example because no file descriptors are
@@ -86,6 +86,7 @@ impl MetricsEndpoint {
     }
 }
 
+/// The response to a query at `/debug/explain`.
 fn explain_response(known: Result<String, QueryError>) -> Response<Full<Bytes>> {
     match known {
         Ok(json) => text_response(StatusCode::OK, "application/json", json),
@@ -98,6 +99,7 @@ fn explain_response(known: Result<String, QueryError>) -> Response<Full<Bytes>> 
     }
 }
 
+/// The response to a request for `/metrics`, `/healthz` or `/readyz`. `accept` is the `Accept` header.
 fn health_or_metrics_response(
     monitor: &Monitor,
     method: &Method,

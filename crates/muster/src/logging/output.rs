@@ -17,16 +17,17 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Capacity of the queue in lines, and maximum length of a log line. A full queue has at most 8 MiB.
+/// Capacity of the queue to the writer thread, in lines. With [`LINE_BYTES_MAX`], a full queue has at most 8 MiB.
 const QUEUED_LINES_MAX: usize = 1024;
+/// Maximum length of a log line. A longer line is truncated.
 const LINE_BYTES_MAX: usize = 8 * 1024;
 
-/// Interval between retries after a failed write while no new line is logged.
+/// Interval at which a failed write to standard error is retried while no new line is logged.
 const WRITE_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Maximum wait for queued lines when the process exits, and the interval between attempts to add a flush message to a
-/// full queue.
+/// Maximum time that the process waits for queued lines when it exits.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+/// Interval between attempts to add a flush message to a full queue.
 const FLUSH_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The first error of [`print_to_stdout`].
@@ -47,7 +48,7 @@ enum QueueMessage {
     Flush(SyncSender<()>),
 }
 
-/// Number of lines that could not be queued.
+/// Number of lines that were dropped and not reported yet, because the queue was full or a write failed.
 static DROPPED_LINES: AtomicU64 = AtomicU64::new(0);
 
 impl StderrQueue {
@@ -62,6 +63,7 @@ impl StderrQueue {
         STDERR_QUEUE.get_or_init(started).clone()
     }
 
+    /// Queues a line. If the queue is full, the line is dropped and counted.
     fn send(&self, line: Vec<u8>) {
         if self.0.try_send(QueueMessage::Line(line)).is_err() {
             DROPPED_LINES.fetch_add(1, Ordering::Relaxed);
@@ -95,7 +97,8 @@ pub(crate) fn print_to_stdout(text: impl Display) {
     }
 }
 
-/// The first error of [`print_to_stdout`]. A closed pipe is not an error: a reader such as `head` has read enough.
+/// Returns the first error of [`print_to_stdout`]. A closed pipe is not an error, because a reader such as `head` has
+/// read enough.
 pub(crate) fn stdout_result() -> anyhow::Result<()> {
     match STDOUT_ERROR.get() {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -173,6 +176,7 @@ fn truncate_line(line: &[u8]) -> Vec<u8> {
     kept.into_bytes()
 }
 
+/// Writes the queued lines until all senders are dropped. It is the body of the writer thread.
 fn write_queued_lines(messages: &Receiver<QueueMessage>, out: &mut impl Write, dropped: &AtomicU64) {
     let mut backlog = UnwrittenLines { first: None, dropped };
     loop {
@@ -200,6 +204,7 @@ fn write_queued_lines(messages: &Receiver<QueueMessage>, out: &mut impl Write, d
 struct UnwrittenLines<'a> {
     /// The first line that could not be written, which usually names the cause.
     first: Option<Vec<u8>>,
+    /// Number of further lines that were dropped.
     dropped: &'a AtomicU64,
 }
 
@@ -208,6 +213,7 @@ impl UnwrittenLines<'_> {
         self.first.is_none() && self.dropped.load(Ordering::Relaxed) == 0
     }
 
+    /// Keeps the first line that could not be written, and counts every other line.
     fn add_line(&mut self, line: Vec<u8>) {
         if self.first.is_none() {
             self.first = Some(line);
@@ -216,7 +222,7 @@ impl UnwrittenLines<'_> {
         }
     }
 
-    /// Writes the first line and the number of other dropped lines. Returns whether the write succeeded.
+    /// Writes the first unwritten line and the number of other dropped lines. Returns whether the write succeeded.
     fn write_summary(&mut self, out: &mut impl Write) -> bool {
         if let Some(line) = &self.first {
             if out.write_all(line).is_err() {

@@ -1,4 +1,5 @@
-//! Suppresses repeated warnings. During an outage every heartbeat, connection or retry fails with the same message.
+//! Suppresses repeated warnings and errors. During an outage, every heartbeat, connection or retry fails with the same
+//! message.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -10,7 +11,7 @@ use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
-/// Interval in which the same message with the same fields is printed only once.
+/// Interval in which a warning or error with the same fields is printed only once.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Maximum number of distinct messages, for example about different objects, that one call site prints within
@@ -47,10 +48,14 @@ struct CallSiteMessages {
 /// When a message was last printed, and how often it was suppressed since then.
 #[derive(Debug)]
 struct PrintedMessage {
+    /// When the message was last printed.
     at: Instant,
+    /// How often the message was suppressed since it was last printed.
     repeated: u64,
 }
 
+/// Decides whether a log event is printed.
+///
 /// Rule: a warning or error with the same call site, message and fields is printed at most once in 30 s, and a call
 /// site prints at most 20 distinct messages in that time. Messages of other levels are not limited.
 pub(super) fn decide_print(
@@ -68,6 +73,7 @@ pub(super) fn decide_print(
 }
 
 impl CallSiteMessages {
+    /// Decides whether a message of this call site is printed. `key` is the hash of the message and its fields.
     fn decide_message(&mut self, key: u64, now: Instant) -> PrintDecision {
         if let Some(printed) = self.printed.get_mut(&key) {
             if now.saturating_duration_since(printed.at) < REPEAT_INTERVAL {

@@ -61,7 +61,7 @@ pub(crate) struct Bed {
     replicas: Vec<Controller>,
     /// Counts processes.
     lives: Arc<AtomicU64>,
-    terms: Option<LeaderElectionConfig>,
+    election: Option<LeaderElectionConfig>,
 }
 
 /// One process of a controller.
@@ -135,7 +135,7 @@ impl Bed {
             settings: Settings::default(),
             replicas: Vec::new(),
             lives: Arc::default(),
-            terms: None,
+            election: None,
         };
         // Nobody watches over the nodes here, so nobody else takes the taint that a new one has.
         for number in 1..=nodes {
@@ -158,8 +158,8 @@ impl Bed {
     }
 
     /// From now on a lease decides who writes.
-    pub(crate) async fn elects(&mut self, terms: LeaderElectionConfig) {
-        (self.leases, self.terms) = (Leases::Held, Some(terms));
+    pub(crate) async fn elects(&mut self, election: LeaderElectionConfig) {
+        (self.leases, self.election) = (Leases::Held, Some(election));
         let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system";
         let meta = json!({"name": "scenario"});
         let verbs = ["create", "get", "list", "update", "watch"];
@@ -198,7 +198,7 @@ impl Bed {
         let (kubeconfig, handle, lives) =
             (self.controller_kubeconfig.clone(), Handle::current(), self.lives.clone());
         let (sent, delivered, records) = (self.sent.clone(), self.delivered.clone(), self.records.clone());
-        let (settings, terms) = (self.settings, self.terms);
+        let (settings, election) = (self.settings, self.election);
         let (stopped, killed, of_line) = (stop.clone(), kill.clone(), weather.clone());
         let process = move |life: u64, pauses: &mut mpsc::UnboundedReceiver<Duration>| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -217,11 +217,11 @@ impl Bed {
                 delivered.clone(),
             );
             drop(on_thread);
-            let lease = terms.map(|terms| Lease {
+            let lease = election.map(|election| Lease {
                 namespace: "kube-system".to_owned(),
                 name: "scenario".to_owned(),
                 identity: format!("{replica}-{life}"),
-                terms,
+                election,
             });
             let options = Options { settings, lease, ..Options::default() };
             let observer = observer(records.clone(), replica, life);

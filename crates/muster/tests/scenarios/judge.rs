@@ -17,7 +17,7 @@ use muster_engine::daemonset::execution::{Call, Response};
 use muster_engine::daemonset::facts::{Kind, Set};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::{Plan, Settings};
-use muster_sim::faults::WriteFault;
+use muster_sim::faults::RequestFault;
 use muster_sim::invariants::liveness::ConvergenceCheck;
 use muster_sim::invariants::oracle::ClusterView;
 use muster_sim::invariants::{InvariantChecks, PlanBasis, Violation};
@@ -284,8 +284,8 @@ impl<'a> Replay<'a> {
         let (truth, fault) = match (fate, outcome) {
             (Some(Fate::Answered { status: 200..300, resource_version }), Response::Refused(told)) => {
                 let told = match told {
-                    CallError::NoAnswer => WriteFault::LostApplied,
-                    _ => WriteFault::ServerApplied,
+                    CallError::NoAnswer => RequestFault::LostApplied,
+                    _ => RequestFault::ServerApplied,
                 };
                 let name = Text::from("");
                 let truth = match manifest::call_verb(call) {

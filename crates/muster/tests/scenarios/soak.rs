@@ -339,7 +339,7 @@ impl Soak {
         let name = format!("sim-{number}");
         self.note(&name, "join");
         let new = sim::NewNode { name, number, fleet: "up".to_owned(), ..sim::NewNode::default() };
-        match sim::add_node(self.client(), &new).await {
+        match sim::register_node(self.client(), &new).await {
             Err(kube::Error::Api(refused)) if refused.code == 409 => {}
             added => added.unwrap(),
         }

@@ -8,8 +8,11 @@ use crate::request::RequestContext;
 use crate::unstructured::str_at;
 use crate::validation::is_valid_app_armor_profile;
 
+/// Key prefix of the annotation that sets the AppArmor profile of a container. The container name follows.
 const ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 
+/// Sets `appArmorProfile` of each container that has an annotation and does not set the field. Warns that the
+/// annotation is deprecated.
 pub(super) fn mutate(context: &RequestContext, attributes: AdmissionAttributes<'_>, pod: &mut Value) {
     let Some(annotations) = pod["metadata"]["annotations"].as_object() else { return };
     let profiles: Vec<(String, String)> = annotations
@@ -45,8 +48,7 @@ pub(super) fn mutate(context: &RequestContext, attributes: AdmissionAttributes<'
     }
 }
 
-/// Converts the value of an AppArmor annotation to an `appArmorProfile` field. Returns `None` for an invalid
-/// annotation.
+/// Converts the value of an AppArmor annotation to an `appArmorProfile` field. Returns `None` for an invalid value.
 fn profile_from_annotation(annotation: &str) -> Option<Value> {
     let profile = match annotation {
         "unconfined" => json!({"type": "Unconfined"}),

@@ -14,14 +14,18 @@ use crate::request::{
 use crate::unstructured::{self, is_set, list_at, str_at};
 use crate::validation::FieldError;
 
+/// API group of CertificateSigningRequests.
 pub(crate) const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 
-/// Name of the built-in signer of client certificates, with which users authenticate to the API server.
+/// Name of the built-in signer of the client certificates with which users authenticate to the API server.
 pub(crate) const CLIENT_CERTIFICATE_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
 /// Rule: approving a CertificateSigningRequest requires the verb `approve` on its signer, and setting its certificate
-/// the verb `sign`. A request for a client certificate in the group `system:masters` is refused.
+/// requires the verb `sign`. A request for a client certificate in the group `system:masters` is refused. A bootstrap
+/// token can request only a certificate of the node that it may join.
 /// Upstream: the admission plugins CertificateApproval, CertificateSigning and CertificateSubjectRestriction.
+///
+/// `old` is the stored object, or `None` for a create.
 pub(crate) fn check_signing_request_write(
     access: &AccessControl,
     user: &User,
@@ -64,7 +68,7 @@ pub(crate) fn check_signing_request_write(
     }
 }
 
-/// Error message of a refused request for a certificate in the group `system:masters`.
+/// Error message for a refused request for a client certificate in the group `system:masters`.
 pub(crate) const MASTERS_FORBIDDEN_MESSAGE: &str =
     "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
 
@@ -73,8 +77,8 @@ pub(crate) fn requests_masters_group(request: &CertificateRequest) -> bool {
     request.organizations.iter().any(|it| it == MASTERS_GROUP)
 }
 
-/// Sets `lastUpdateTime` and `lastTransitionTime` of conditions in a CertificateSigningRequest where the client left
-/// them out.
+/// Sets `lastUpdateTime` and `lastTransitionTime` in the conditions of a CertificateSigningRequest where the client
+/// left them out.
 pub(crate) fn set_condition_times(now: Timestamp, new: &mut Value, old: &Value) {
     let conditions = new.get_mut("status").and_then(|it| it.get_mut("conditions"));
     let Some(conditions) = conditions.and_then(Value::as_array_mut) else { return };
@@ -106,8 +110,8 @@ fn is_allowed_on_signer(access: &AccessControl, user: &User, verb: &str, signer:
     })
 }
 
-/// Whether a user with these `extra` attributes may join this node. The attributes of a bootstrap token may name the
-/// only node that it may join.
+/// Whether a user with these `extra` attributes may join the node. The attribute `NODE_EXTRA_KEY` of a bootstrap
+/// token's user, if set, names the only node that may join with the token.
 pub(crate) fn may_join_node(extra: &Value, node: &str) -> bool {
     let nodes = list_at(extra, NODE_EXTRA_KEY);
     nodes.is_empty() || nodes.iter().any(|it| it == node)

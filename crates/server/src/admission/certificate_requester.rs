@@ -7,8 +7,10 @@ use super::AdmissionAttributes;
 use crate::request::RequestContext;
 use crate::unstructured::map_at_mut;
 
+/// Fields of the spec that describe the user who created the CertificateSigningRequest.
 const REQUESTER_FIELDS: [&str; 4] = ["username", "uid", "groups", "extra"];
 
+/// Replaces `REQUESTER_FIELDS` of a new CertificateSigningRequest with those of the authenticated user.
 pub(super) fn mutate(context: &RequestContext, attributes: AdmissionAttributes<'_>, request: &mut Value) {
     if !attributes.is_create() {
         return;

@@ -11,7 +11,7 @@ use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
 use crate::unstructured::list_at;
 
-/// The address ranges given with `--allow-external-ips`. Without any, no Service may have external IPs.
+/// The address ranges given with `--allow-external-ips`. If there are none, no Service may have external IPs.
 #[derive(Debug, Default)]
 pub(crate) struct AllowedExternalIps(RwLock<Vec<ExternalIpRange>>);
 
@@ -19,6 +19,7 @@ pub(crate) struct AllowedExternalIps(RwLock<Vec<ExternalIpRange>>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ExternalIpRange {
     first: IpAddr,
+    /// Prefix length.
     bits: u8,
 }
 
@@ -33,6 +34,7 @@ impl AllowedExternalIps {
         Ok(())
     }
 
+    /// Whether the text is an IP address in one of the allowed ranges.
     fn contains(&self, address: &str) -> bool {
         let Ok(address) = address.parse::<IpAddr>() else { return false };
         self.0.read().unwrap_or_else(PoisonError::into_inner).iter().any(|it| it.contains(address))
@@ -54,7 +56,7 @@ impl ExternalIpRange {
     }
 }
 
-/// An IP address as a number, with its width in bits.
+/// Returns an IP address as a number, and its width in bits (32 or 128).
 fn address_bits(address: IpAddr) -> (u128, u8) {
     match address {
         IpAddr::V4(it) => (u32::from(it).into(), 32),
@@ -62,14 +64,15 @@ fn address_bits(address: IpAddr) -> (u128, u8) {
     }
 }
 
-/// Clears the host bits of an address: all bits after its network prefix.
+/// Clears the host bits of an address of `width` bits, which are all bits after the first `bits` bits.
 fn network_bits(number: u128, width: u8, bits: u8) -> u128 {
     let rest = u32::from(width - bits);
     number.checked_shr(rest).unwrap_or(0).checked_shl(rest).unwrap_or(0)
 }
 
-/// Rule: a Service may add only external IPs that the operator allowed. A Service keeps the external IPs that it
-/// already has, so that its other fields can be updated. Nodes do not program an external IP until it is allowed.
+/// Rule: a Service may add only external IPs in the ranges of `--allow-external-ips`. A Service keeps the external IPs
+/// that it already has, so that its other fields can be updated. Nodes do not program an external IP until it is
+/// allowed.
 pub(super) fn validate(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,

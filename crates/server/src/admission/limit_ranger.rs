@@ -16,7 +16,8 @@ use muster_api::resources::{ResourceQuantities, quantities_from_json};
 /// Annotation that lists which LimitRange defaults were applied to a pod.
 const DEFAULTS_ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
-/// Applies the LimitRange defaults to new pods only, because updates do not change the resources of containers.
+/// Applies the LimitRange defaults to a new pod. Updates are ignored, because they do not change the resources of
+/// containers.
 pub(super) fn mutate(admission: &AdmissionChain, attributes: AdmissionAttributes<'_>, pod: &mut Value) {
     if !attributes.is_create() {
         return;
@@ -26,6 +27,7 @@ pub(super) fn mutate(admission: &AdmissionChain, attributes: AdmissionAttributes
     }
 }
 
+/// Refuses a new pod that violates a constraint of a LimitRange in its namespace.
 pub(super) fn validate(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
@@ -46,14 +48,15 @@ pub(super) fn validate(
     Ok(())
 }
 
+/// Returns the LimitRanges of a namespace.
 fn limit_ranges(admission: &AdmissionChain, namespace: &str) -> Vec<Value> {
     let kind = Kind::builtin("", "v1", "limitranges");
     let (ranges, _) = admission.storage.list(kind, Some(namespace), &ObjectSelector::default());
     ranges.iter().map(|it| unstructured::parse_stored(it)).collect()
 }
 
-/// Sets missing requests and limits of containers to the defaults of a LimitRange, and lists them in an annotation of
-/// the pod.
+/// Sets missing requests and limits of containers to the defaults of a LimitRange. Lists the defaults that were set in
+/// `DEFAULTS_ANNOTATION` of the pod.
 fn apply_defaults(range: &Value, pod: &mut Value) {
     let (mut requests, mut limits) = (Map::new(), Map::new());
     for limit in list_at(&range["spec"], "limits").iter().filter(|it| it["type"] == "Container") {
@@ -108,8 +111,8 @@ fn limit_range_violations(range: &Value, pod: &Value) -> Vec<String> {
     errors
 }
 
-/// Checks `min`, `max` and `maxLimitRequestRatio` of one item of a LimitRange. Appends the messages of violations to
-/// `errors`.
+/// Checks requests and limits against `min`, `max` and `maxLimitRequestRatio` of `limit`, one item of a LimitRange.
+/// Appends a message for each violation to `errors`.
 fn check_limit_range_item(
     limit: &Value,
     requests: &ResourceQuantities,
@@ -157,7 +160,7 @@ fn check_limit_range_item(
     }
 }
 
-/// Formats limit divided by request with six decimal places.
+/// Formats `limit` divided by `request` with six decimal places.
 fn format_ratio(limit: i128, request: i128) -> String {
     const MILLION: i128 = 1_000_000;
     let rounded = (limit.saturating_mul(MILLION).saturating_mul(2) / request + 1) / 2;

@@ -1,5 +1,7 @@
-//! Admission plugins: they mutate or refuse a write depending on its user and on other stored objects. The table of
-//! kinds lists the plugins of each kind, in upstream's order.
+//! Admission plugins, which mutate or refuse a write depending on its user and on other stored objects.
+//! [`crate::kinds::KINDS`] lists the plugins of each kind, in upstream's order.
+//!
+//! Each module is one plugin, except `resources`, which sums up the resources of a pod.
 
 mod app_armor;
 pub(crate) mod certificate_approval;
@@ -43,12 +45,12 @@ pub(crate) use service_address::{API_SERVER_IP, DNS_IP};
 /// The write that admission plugins check. Upstream: `admission.Attributes`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AdmissionAttributes<'a> {
-    /// The object that is written. Its name is empty on a create with `generateName`.
+    /// The object that is written. Its name is empty in a create with `generateName`.
     pub(crate) target: &'a RequestTarget,
     pub(crate) operation: AdmissionOperation<'a>,
 }
 
-/// The operation of the write. An update has the stored object. Upstream: `admission.Operation`.
+/// The operation of a write. `old` is the stored object. Upstream: `admission.Operation`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum AdmissionOperation<'a> {
     Create,
@@ -63,9 +65,12 @@ pub(crate) struct AdmissionChain {
     storage: Arc<ObjectStorage>,
     access: Arc<AccessControl>,
     metrics: Arc<ServerMetrics>,
+    /// Allocates cluster IPs and node ports.
     service_addresses: service_address::ServiceAllocator,
     pub(crate) pod_cidrs: PodCidrAllocator,
+    /// Quota charges whose writes are not committed yet.
     pub(crate) quota_charges: QuotaCharges,
+    /// External IPs that Services may use.
     pub(crate) external_ips: external_ips::AllowedExternalIps,
     pub(crate) pod_security: pod_security::PodSecuritySettings,
 }
@@ -88,7 +93,7 @@ impl AdmissionChain {
         }
     }
 
-    /// Runs mutating admission, before server-owned fields are set and before validation. `object` is null for a
+    /// Runs the mutating plugins, before server-owned fields are set and before validation. `object` is null for a
     /// delete.
     pub(crate) async fn mutate(
         &self,
@@ -137,9 +142,11 @@ impl AdmissionChain {
         namespace_lifecycle::admit(self, attributes, object)
     }
 
-    /// Runs validating admission, as the last check, on the object as it would be stored. `object` is null for a
-    /// delete. Returns the quota charge of the write, if a quota applies. While the charge exists, the quota usage of
-    /// the namespace is not recalculated.
+    /// Runs the validating plugins on the object as it would be stored, as the last check before the commit. `object`
+    /// is null for a delete.
+    ///
+    /// Returns the quota charge of the write, if a quota applies. While the charge exists, the quota usage of the
+    /// namespace is not recalculated.
     pub(crate) async fn validate(
         &self,
         quotas: &dyn QuotaAccessor,
@@ -147,7 +154,7 @@ impl AdmissionChain {
         attributes: AdmissionAttributes<'_>,
         object: &Value,
     ) -> Result<Option<QuotaCharge>, ApiError> {
-        self.check_write(&context.user, attributes, object)?;
+        self.check_privilege_escalation(&context.user, attributes, object)?;
         if matches!(attributes.operation, AdmissionOperation::Delete) {
             return Ok(None);
         }
@@ -172,9 +179,9 @@ impl AdmissionChain {
         resource_quota::charge_quotas(self, quotas, context, attributes, object).await
     }
 
-    /// Checks a write that could escalate privileges: a write to an RBAC object, a CertificateSigningRequest or a
-    /// revocation, or a write by a node. `new` is null for a delete.
-    pub(crate) fn check_write(
+    /// Checks a write that could escalate privileges. Such a write is one to an RBAC object, a
+    /// CertificateSigningRequest or the revocation list, or one by a node. `new` is null for a delete.
+    pub(crate) fn check_privilege_escalation(
         &self,
         user: &User,
         attributes: AdmissionAttributes<'_>,
@@ -209,8 +216,8 @@ impl AdmissionChain {
     }
 }
 
-/// Sets the timestamps that the server owns: those of conditions in CertificateSigningRequests and those of
-/// revocations.
+/// Sets the timestamps that the server owns: those of the conditions of a CertificateSigningRequest, and those of the
+/// entries of the revocation list.
 fn set_server_timestamps(now: Timestamp, attributes: AdmissionAttributes<'_>, new: &mut Value) {
     if let AdmissionOperation::Update { old } = attributes.operation
         && attributes.target.kind.group == certificate_approval::CERTIFICATES_GROUP
@@ -227,11 +234,12 @@ impl AdmissionAttributes<'_> {
         matches!(self.operation, AdmissionOperation::Create)
     }
 
+    /// Returns the namespace of the object, or "" for a cluster-scoped object.
     fn namespace(&self) -> &str {
         self.target.namespace.as_deref().unwrap_or_default()
     }
 
-    /// Returns a 403 error: `pods "p" is forbidden: …`. An object without a name is named by its `generateName` prefix.
+    /// Returns a 403 error: `pods "p" is forbidden: …`. If the object has no name, the message has its `generateName`.
     fn forbidden(&self, object: &Value, why: &str) -> ApiError {
         let names =
             [&self.target.name, str_at(object, "metadata.name"), str_at(object, "metadata.generateName")];

@@ -11,7 +11,7 @@ use crate::unstructured::{self, str_at};
 /// Namespaces that cannot be deleted. Upstream: `immortalNamespaces`.
 const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
 
-/// Rule: no object can be created in a namespace that is missing or terminating. The namespaces `default`,
+/// Rule: no object can be created in a namespace that does not exist or is terminating. The namespaces `default`,
 /// `kube-public` and `kube-system` cannot be deleted.
 pub(super) fn admit(
     admission: &AdmissionChain,

@@ -1,5 +1,5 @@
-//! Refuses addresses in a Node's status that belong to Services or to pods of another node. Agents and the API server
-//! trust the addresses of a Node.
+//! Refuses addresses in a Node's status that belong to Services or to pods of another node, because agents and the API
+//! server trust the addresses of a Node.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,9 +12,10 @@ use crate::error::ApiError;
 use crate::request::RequestContext;
 use crate::unstructured::{list_at, str_at};
 
-/// Rule: a node may not add to its own `status.addresses` an address in the Service range or in the pod CIDR of another
-/// Node. Nor may it add a second address in the cluster's pod range, because each address in that range blocks the
-/// allocation of one pod CIDR. Other users may add such addresses. Addresses that are already stored are not checked.
+/// Rule: a node may not add to `status.addresses` of its Node an address in the Service range or in the pod CIDR of
+/// another Node. Nor may it add a second address in the cluster's pod range, because each address in that range blocks
+/// the allocation of one pod CIDR. Other users may add such addresses. Addresses that are already stored are not
+/// checked.
 /// Upstream: does not check.
 ///
 /// Two Nodes may have the same address, and so may a Node and the API server, because several agents on one machine

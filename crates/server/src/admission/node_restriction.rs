@@ -1,5 +1,5 @@
-//! Restricts the writes of a node to its own Node and Lease, the status of its pods, and tokens for those pods.
-//! Upstream: NodeRestriction.
+//! Restricts the writes of a node to its Node and Lease, the status of its pods, and tokens for those pods. Upstream:
+//! NodeRestriction.
 
 use serde_json::Value;
 
@@ -11,10 +11,10 @@ use crate::request::{RequestTarget, User};
 use crate::unstructured::{self, is_set, list_at, str_at};
 use muster_api::well_known::{ANNOTATION_CONFIG_MIRROR, KUBELET_LABELS, NAMESPACE_NODE_LEASE};
 
-/// Domains in which a node may set any label on its Node; their subdomains are included.
+/// Domains in which a node may set any label on its Node. Subdomains are included.
 const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/// A write by a node, with the new and the stored object.
+/// A write to be checked for whether a node may perform it, with the new and the stored object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum NodeWrite<'a> {
     Create { new: &'a Value },
@@ -22,9 +22,9 @@ pub(crate) enum NodeWrite<'a> {
     Delete,
 }
 
-/// Rule: a node may write its own Node (but no taints, and only some labels), its own Lease, and the status of pods
-/// bound to it. It may delete and evict those pods, create mirror pods on itself, and create tokens for those pods.
-/// Writes by other users are not checked.
+/// Rule: a node may write its Node (but no taints, and only some labels), its Lease, and the status of pods bound to
+/// it. It may delete and evict those pods, create mirror pods on itself, and create tokens for those pods. Writes by
+/// other users are not checked.
 pub(crate) fn check_node_write(
     access: &AccessControl,
     user: &User,
@@ -61,7 +61,7 @@ pub(crate) fn check_node_write(
     checked.map_err(|why| ApiError::forbidden(target.kind, name, &why))
 }
 
-/// Checks a node's write to a pod or one of its subresources.
+/// Checks a node's write to a pod or to a subresource of a pod.
 fn check_pod_write(
     access: &AccessControl,
     node: &str,
@@ -103,8 +103,8 @@ fn check_pod_write(
     }
 }
 
-/// Checks a mirror pod that a node creates: it must belong to the node and must not reference Secrets, ConfigMaps or
-/// service accounts.
+/// Checks a mirror pod that a node creates. The pod must belong to the node and must not reference Secrets, ConfigMaps
+/// or service accounts.
 fn check_mirror_pod(access: &AccessControl, node: &str, pod: &Value) -> Result<(), String> {
     if pod["metadata"]["annotations"].get(ANNOTATION_CONFIG_MIRROR).is_none() {
         return Err(format!(
@@ -167,7 +167,7 @@ fn check_mirror_pod(access: &AccessControl, node: &str, pod: &Value) -> Result<(
     Ok(())
 }
 
-/// Checks a node's write to its own Node.
+/// Checks a write of the node `node` to the Node `name`, which must be its own Node object.
 fn check_node_object_write(node: &str, name: &str, write: NodeWrite<'_>) -> Result<(), String> {
     if name != node {
         return Err(format!("node {node:?} is not allowed to modify node {name:?}"));
@@ -197,7 +197,7 @@ fn check_node_object_write(node: &str, name: &str, write: NodeWrite<'_>) -> Resu
     }
 }
 
-/// Returns the keys of changed labels that a node may not change, sorted.
+/// Returns the sorted keys of the labels that differ between `new` and `old` and that a node may not change.
 fn forbidden_label_changes(new: &Value, old: &Value) -> Vec<String> {
     let keys =
         |it: &Value| it.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect::<Vec<_>>();
@@ -216,8 +216,8 @@ fn forbidden_label_changes(new: &Value, old: &Value) -> Vec<String> {
     changed
 }
 
-/// Checks a TokenRequest by a node: the token must be bound to a pod on that node, with an audience that the pod's
-/// volumes request.
+/// Checks a TokenRequest by a node. The token must be bound to a pod on that node, and its audience must be one that a
+/// volume of the pod requests.
 fn check_token_request(
     access: &AccessControl,
     node: &str,
@@ -262,7 +262,8 @@ fn check_token_request(
     ))
 }
 
-/// Checks a signing request by a node: its common name must be the node's own user name.
+/// Checks a CertificateSigningRequest by a node for a kubelet certificate. The common name of the certificate must be
+/// the user name of the node.
 fn check_signing_request(node: &str, write: NodeWrite<'_>) -> Result<(), String> {
     let NodeWrite::Create { new } = write else { return Ok(()) };
     let signer = str_at(new, "spec.signerName");

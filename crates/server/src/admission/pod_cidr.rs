@@ -20,26 +20,27 @@ use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 /// Prefix length of a node's pod CIDR: 256 addresses for each node. Upstream: `--node-cidr-mask-size`.
 const NODE_PREFIX_LENGTH: u8 = 24;
 
-/// Time for which an allocation is kept while its Node is not stored yet. By then the write is committed or has failed.
+/// Time for which a pod CIDR stays allocated to a Node that is not stored yet. After this time, the create of the Node
+/// has been committed or has failed.
 const PENDING_ALLOCATION_TTL: SignedDuration = SignedDuration::from_mins(2);
 
-/// Allocates pod CIDRs to nodes. Applies the changes of stored Nodes incrementally, so that an allocation does not list
+/// Allocates pod CIDRs to nodes. Applies the changes of stored Nodes to an index, so that an allocation does not list
 /// all Nodes.
 #[derive(Debug, Default)]
 pub(crate) struct PodCidrAllocator(Mutex<PodCidrAllocations>);
 
-/// The pod CIDRs in use, and the range to allocate from.
+/// The pod CIDRs in use, and the cluster range to allocate from.
 #[derive(Debug, Default)]
 struct PodCidrAllocations {
     /// Cluster range from which pod CIDRs are allocated. `None` if the cluster allocates no pod CIDRs.
     cluster_range: Option<Ipv4Block>,
-    /// Number of pod CIDRs at the start of the range that are reserved for nodes that choose their pod CIDR.
+    /// Number of pod CIDRs at the start of the cluster range that are not allocated, because nodes choose them.
     reserved: u32,
-    /// Revision of the store up to which `allocated` includes all Nodes. `None` before the first sync.
+    /// Revision of the store up to which `allocated` includes all changes of Nodes. `None` before the first sync.
     synced_revision: Option<Revision>,
     /// Pod CIDRs and node addresses of stored Nodes, by Node name.
     allocated: HashMap<String, Vec<Ipv4Block>>,
-    /// Pod CIDRs allocated to Nodes that are not stored yet, by Node name, with the time of allocation.
+    /// Pod CIDRs allocated to Nodes that are not stored yet, with the time of allocation, by Node name.
     pending: HashMap<String, (Ipv4Block, Timestamp)>,
 }
 
@@ -51,8 +52,8 @@ struct Ipv4Block {
 }
 
 impl PodCidrAllocator {
-    /// Sets the cluster range from which pod CIDRs are allocated. Fails if `range` is not a CIDR, is too small, or
-    /// overlaps the Service range.
+    /// Sets the cluster range from which pod CIDRs are allocated, and the number of reserved pod CIDRs at its start.
+    /// Fails if `range` is not a CIDR, is too small, or overlaps the Service range.
     pub(crate) fn set_range(&self, range: &str, reserved: u32) -> Result<(), String> {
         let block = Ipv4Block::parse(range).filter(|it| (8..=NODE_PREFIX_LENGTH).contains(&it.prefix_length));
         let block = block.ok_or_else(|| {
@@ -66,7 +67,7 @@ impl PodCidrAllocator {
         Ok(())
     }
 
-    /// Whether the address is in the cluster's pod range.
+    /// Whether the address is in the cluster range from which pod CIDRs are allocated.
     pub(super) fn contains(&self, address: Ipv4Addr) -> bool {
         let allocations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         allocations
@@ -74,7 +75,7 @@ impl PodCidrAllocator {
             .is_some_and(|it| it.overlaps(Ipv4Block { first: address.into(), prefix_length: 32 }))
     }
 
-    /// Returns the name of the node whose pod CIDR contains the address, except the node `name`.
+    /// Returns the name of a node other than `name` whose pod CIDR contains the address.
     pub(super) fn pod_cidr_owner(
         &self,
         admission: &AdmissionChain,
@@ -90,9 +91,9 @@ impl PodCidrAllocator {
     }
 }
 
-/// Rule: a node that creates its Node without a pod CIDR gets the lowest free one. A CIDR that the node chooses must be
-/// in the cluster's range and must not overlap the CIDR of another node, because all other nodes route it to this node.
-/// Other users may set any CIDR.
+/// Rule: a node that creates its Node without a pod CIDR gets the lowest free one. A pod CIDR that the node chooses
+/// must be in the cluster range and must not overlap the pod CIDR or address of another node, because all other nodes
+/// route it to this node. Other users may set any pod CIDR.
 pub(super) fn mutate(
     admission: &AdmissionChain,
     context: &RequestContext,
@@ -149,7 +150,7 @@ pub(super) fn mutate(
     Ok(())
 }
 
-/// The pod CIDRs in a Node's spec.
+/// Returns the pod CIDRs in a Node's spec.
 fn pod_cidrs(node: &Value) -> impl Iterator<Item = &str> {
     let spec = &node["spec"];
     let all = list_at(spec, "podCIDRs").iter().filter_map(Value::as_str);
@@ -163,8 +164,8 @@ impl PodCidrAllocations {
         self.overlapping_node_where(block, name, |_| true)
     }
 
-    /// Finds a node other than `name` whose pod CIDR or address overlaps `block`. Considers only CIDRs and addresses
-    /// for which `counts` returns true.
+    /// Finds a node other than `name` whose pod CIDR or address overlaps `block`. Ignores pod CIDRs and addresses for
+    /// which `counts` returns false.
     fn overlapping_node_where(
         &self,
         block: Ipv4Block,
@@ -178,8 +179,8 @@ impl PodCidrAllocations {
         others.find(|(_, it)| counts(*it) && it.overlaps(block)).map(|(holder, _)| holder.as_str())
     }
 
-    /// Finds the lowest free pod CIDR in the cluster range `all`. A node with a pending allocation gets the same CIDR
-    /// again.
+    /// Finds the lowest free pod CIDR in the cluster range `all`. Returns the pending pod CIDR of the node `name` if it
+    /// has one.
     fn find_free_cidr(&self, all: Ipv4Block, name: &str) -> Option<Ipv4Block> {
         // A retried create gets the same CIDR.
         if let Some((block, _)) = self.pending.get(name) {
@@ -193,7 +194,7 @@ impl PodCidrAllocations {
         blocks.find(|it| self.overlapping_node(*it, name).is_none())
     }
 
-    /// Applies the changes of stored Nodes since the last call, and drops expired pending allocations.
+    /// Applies the changes of stored Nodes since `synced_revision`, and drops expired pending allocations.
     fn sync_nodes(&mut self, admission: &AdmissionChain, now: Timestamp) {
         self.pending.retain(|_, (_, at)| now.duration_since(*at) < PENDING_ALLOCATION_TTL);
         let kind = Kind::builtin("", "v1", "nodes");
@@ -222,8 +223,8 @@ impl PodCidrAllocations {
         self.synced_revision = Some(revision);
     }
 
-    /// Records the pod CIDRs and addresses of a stored Node. No pod CIDR that contains the address of a node is
-    /// allocated.
+    /// Records the pod CIDRs and addresses of a stored Node. Addresses are recorded so that no pod CIDR that contains
+    /// the address of a node is allocated.
     fn record_node(&mut self, node: &Value) {
         let addresses = list_at(&node["status"], "addresses").iter();
         let addresses = addresses.filter_map(|it| str_at(it, "address").parse::<Ipv4Addr>().ok());
@@ -234,16 +235,19 @@ impl PodCidrAllocations {
 }
 
 impl Ipv4Block {
+    /// Parses CIDR notation. Returns `None` if the text is not an IPv4 CIDR or has host bits set.
     fn parse(text: &str) -> Option<Self> {
         let (first, bits) = text.split_once('/')?;
         let block = Self { first: first.parse::<Ipv4Addr>().ok()?.into(), prefix_length: bits.parse().ok()? };
         (block.prefix_length <= 32 && block.first & !block.network_mask() == 0).then_some(block)
     }
 
+    /// Returns the mask that selects the network prefix of an address.
     fn network_mask(self) -> u32 {
         u32::MAX.checked_shl(32 - u32::from(self.prefix_length)).unwrap_or(0)
     }
 
+    /// Whether the ranges have an address in common.
     fn overlaps(self, other: Self) -> bool {
         let mask = self.network_mask() & other.network_mask();
         self.first & mask == other.first & mask

@@ -9,8 +9,8 @@ use crate::kinds::Kind;
 use crate::selector::ObjectSelector;
 use crate::unstructured::{self, is_set, map_at_mut, str_at};
 
-/// Sets `spec.priority`, `spec.priorityClassName` and `spec.preemptionPolicy` of a new pod from its PriorityClass or
-/// the default class.
+/// Sets `spec.priority`, `spec.priorityClassName` and `spec.preemptionPolicy` of a new pod from the PriorityClass that
+/// it names, or from the default PriorityClass. An update keeps the stored values.
 pub(super) fn mutate(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
@@ -66,7 +66,7 @@ pub(super) fn mutate(
     Ok(())
 }
 
-/// Checks that at most one PriorityClass is the global default.
+/// Refuses a PriorityClass with `globalDefault` if another one is the global default already.
 pub(super) fn validate(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
@@ -87,8 +87,8 @@ pub(super) fn validate(
     }
 }
 
-/// Returns the global default PriorityClass. If concurrent writes created several, returns the one with the lowest
-/// value.
+/// Returns the PriorityClass with `globalDefault`. If concurrent writes created several, returns the one with the
+/// lowest value.
 fn default_priority_class(admission: &AdmissionChain) -> Option<Value> {
     let (classes, _) = admission.storage.list(priority_class_kind(), None, &ObjectSelector::default());
     let classes =
@@ -96,7 +96,7 @@ fn default_priority_class(admission: &AdmissionChain) -> Option<Value> {
     classes.min_by_key(|it| it["value"].as_i64().unwrap_or(0))
 }
 
-/// Name, value and preemption policy of a PriorityClass.
+/// Returns the name, value and preemption policy of a PriorityClass.
 fn priority_class_fields(class: &Value) -> (String, i64, Option<String>) {
     (
         str_at(class, "metadata.name").to_owned(),

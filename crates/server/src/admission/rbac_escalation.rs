@@ -13,7 +13,9 @@ use crate::unstructured::list_at;
 /// Rule: writing a role requires all permissions in it, or the verb `escalate` on it. Writing a binding requires all
 /// permissions of its role, or the verb `bind` on that role. Writing a ClusterRole with an aggregation rule requires
 /// all permissions.
-/// Upstream: the `policybased` storages. `old` is the stored object, if there is one.
+/// Upstream: the `policybased` storages.
+///
+/// `old` is the stored object, or `None` for a create.
 pub(crate) fn check_rbac_write(
     access: &AccessControl,
     user: &User,
@@ -64,7 +66,8 @@ pub(crate) fn check_rbac_write(
     check_permissions_held(access, user, namespace, &rules).map_err(|why| forbid(&why))
 }
 
-/// Whether only fields used by garbage collection and server-side apply change. Upstream: `IsOnlyMutatingGCFields`.
+/// Whether an update changes only fields that garbage collection and server-side apply use. Upstream:
+/// `IsOnlyMutatingGCFields`.
 fn is_only_mutating_gc_fields(new: &Value, old: &Value) -> bool {
     let bare = |it: &Value| {
         let mut it = it.clone();
@@ -105,7 +108,7 @@ fn check_permissions_held(
     Err(why)
 }
 
-/// Rules that allow every verb on every resource and every path.
+/// Returns rules that allow every verb on every resource and every path.
 fn all_permissions() -> [PolicyRule; 2] {
     let star = || vec!["*".to_owned()];
     [

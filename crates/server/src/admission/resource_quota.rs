@@ -26,28 +26,29 @@ use crate::unstructured::{self, is_set, list_at, str_at};
 use muster_api::quantity::Quantity;
 use muster_api::resources::{ResourceQuantities, add_quantities, is_huge_pages, quantities_from_json};
 
-/// Quota charges whose writes are not committed yet, by namespace.
+/// The quota charges whose writes are not committed yet, in all namespaces.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct QuotaCharges(Arc<SharedCharges>);
 
-/// State of the quota charges in flight, and a notification for failed charges.
+/// The state that all clones of [`QuotaCharges`] share.
 #[derive(Debug, Default)]
 struct SharedCharges {
     state: Mutex<QuotaChargeState>,
+    /// Notified when a charged write fails.
     failure_notify: Notify,
 }
 
-/// Counts of the charges in flight, and the namespaces with failed charges.
+/// Number of charges in flight, and the namespaces with failed charges.
 #[derive(Debug, Default)]
 struct QuotaChargeState {
-    /// Number of charges in flight, by namespace.
+    /// Number of charges whose write is not committed yet, by namespace.
     in_flight: HashMap<String, usize>,
     /// Namespaces with a charge whose write failed. The usage of these namespaces must be recalculated.
     failed_namespaces: BTreeSet<String>,
 }
 
-/// Quota charge for one write. While it exists, the usage of its namespace is not recalculated. If it is dropped
-/// without `commit`, the charge has failed.
+/// The quota charge of one write. While it exists, the usage of its namespace is not recalculated. If it is dropped
+/// without [`QuotaCharge::commit`], the charged write has failed.
 #[derive(Debug)]
 pub(crate) struct QuotaCharge {
     charges: QuotaCharges,
@@ -66,13 +67,13 @@ impl QuotaCharges {
         std::mem::take(&mut self.lock().failed_namespaces)
     }
 
-    /// Registers a charge in flight in the namespace.
+    /// Registers a charge in the namespace.
     fn begin_charge(&self, namespace: &str) -> QuotaCharge {
         *self.lock().in_flight.entry(namespace.to_owned()).or_default() += 1;
         QuotaCharge { charges: self.clone(), namespace: namespace.to_owned(), is_committed: false }
     }
 
-    /// Whether the namespace has no charge in flight.
+    /// Whether no charged write in the namespace is in flight.
     fn has_no_charges(&self, namespace: &str) -> bool {
         !self.lock().in_flight.contains_key(namespace)
     }
@@ -108,8 +109,7 @@ impl Drop for QuotaCharge {
 /// Updates the status of quotas. The registry implements this trait, so that admission does not depend on the registry.
 /// Upstream: `QuotaAccessor`.
 pub(crate) trait QuotaAccessor: Sync {
-    /// Writes the quota that `change` returns. On a conflict, `change` is called again with the quota that is stored
-    /// now.
+    /// Writes the quota that `change` returns. On a conflict, calls `change` again with the quota that is stored now.
     fn update_status<'a>(
         &'a self,
         context: &'a RequestContext,
@@ -118,7 +118,8 @@ pub(crate) trait QuotaAccessor: Sync {
     ) -> BoxFuture<'a, Result<Bytes, ApiError>>;
 }
 
-/// Charges a write to all matching quotas of its namespace, or refuses it. Returns `None` if no quota applies.
+/// Charges a write to all matching quotas of its namespace. Fails if the write would exceed a quota. Returns `None` if
+/// no quota applies.
 pub(super) async fn charge_quotas(
     admission: &AdmissionChain,
     accessor: &dyn QuotaAccessor,
@@ -167,9 +168,11 @@ pub(super) async fn charge_quotas(
     Ok(Some(charge))
 }
 
+/// Returns the usage of a quota after a write, or `None` if the quota does not apply to the object or its usage stays
+/// the same.
+///
 /// Rule: a write is refused if it would exceed a quota. A pod is also refused if it does not set a compute resource
 /// that a quota limits.
-/// Returns the usage after the write, or `None` if the quota does not apply to the object.
 fn usage_after_write(
     quota: &Value,
     kind: &Kind,
@@ -231,13 +234,15 @@ fn usage_after_write(
     Ok(Some(after))
 }
 
-/// Refuses a pod in which a container does not set a cpu or memory request or limit that the quota restricts.
+/// Refuses a pod with a container that does not set a cpu or memory request or limit that the quota limits.
+/// `restricted` are the quota resources that apply to pods.
 fn check_compute_resources_set(
     attributes: AdmissionAttributes<'_>,
     pod: &Value,
     quota: &str,
     restricted: &[&str],
 ) -> Result<(), ApiError> {
+    /// Quota resources that each container must set if a quota limits them.
     const REQUIRED_RESOURCES: [&str; 6] =
         ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
     if is_set(&pod["spec"]["resources"]) {
@@ -300,7 +305,7 @@ fn kind_uses_quota_resource(kind: &Kind, resource: &str) -> bool {
         && matches!(kind.plural, "configmaps" | "resourcequotas" | "secrets")
 }
 
-/// Quota usage of one object.
+/// Returns the quota usage of one object.
 fn object_usage(kind: &Kind, object: &Value, now: Timestamp) -> ResourceQuantities {
     let mut used =
         ResourceQuantities::from([(format!("count/{}", kind.resource()), Quantity::from_units(1))]);
@@ -336,7 +341,7 @@ fn object_usage(kind: &Kind, object: &Value, now: Timestamp) -> ResourceQuantiti
     used
 }
 
-/// Quota usage of the compute resources of a pod or container with these requests and limits.
+/// Returns the quota usage of one pod or container with these requests and limits.
 fn compute_resource_usage(requests: &ResourceQuantities, limits: &ResourceQuantities) -> ResourceQuantities {
     let mut used = ResourceQuantities::from([("pods".to_owned(), Quantity::from_units(1))]);
     for (name, amount) in requests {
@@ -357,7 +362,7 @@ fn compute_resource_usage(requests: &ResourceQuantities, limits: &ResourceQuanti
 }
 
 /// Whether a quota applies to an object. A quota without scopes applies to all objects. A quota with scopes applies
-/// only to pods that match every scope.
+/// only to pods that are in every scope.
 fn matches_scopes(quota: &Value, kind: &Kind, object: &Value) -> bool {
     let spec = &quota["spec"];
     let plain = list_at(spec, "scopes").iter().map(|it| (it.as_str().unwrap_or_default(), &Value::Null));
@@ -366,6 +371,7 @@ fn matches_scopes(quota: &Value, kind: &Kind, object: &Value) -> bool {
     scopes.all(|(scope, selector)| is_pod_kind(kind) && matches_scope(scope, selector, object))
 }
 
+/// Whether a pod is in one scope. `selector` is the match expression of the scope, or null for a scope without one.
 fn matches_scope(scope: &str, selector: &Value, pod: &Value) -> bool {
     match scope {
         "Terminating" => has_active_deadline(pod),
@@ -387,7 +393,7 @@ fn matches_scope(scope: &str, selector: &Value, pod: &Value) -> bool {
     }
 }
 
-/// Whether the pod's affinity terms select pods in other namespaces.
+/// Whether an affinity or anti-affinity term of the pod selects pods in other namespaces.
 fn has_cross_namespace_affinity(pod: &Value) -> bool {
     ["podAffinity", "podAntiAffinity"].into_iter().any(|which| {
         let affinity = &pod["spec"]["affinity"][which];
@@ -399,12 +405,13 @@ fn has_cross_namespace_affinity(pod: &Value) -> bool {
     })
 }
 
-/// Whether the pod has an active deadline, and so is in the quota scope `Terminating`.
+/// Whether the pod sets `activeDeadlineSeconds`, which puts it in the quota scope `Terminating`.
 fn has_active_deadline(pod: &Value) -> bool {
     pod["spec"]["activeDeadlineSeconds"].as_i64().is_some_and(|it| 0 <= it)
 }
 
-/// Whether the pod does not count towards usage: it succeeded or failed, or its deletion timestamp has passed.
+/// Whether the pod does not count towards quota usage, because it succeeded or failed, or because its deletion
+/// timestamp has passed.
 fn is_excluded_from_usage(pod: &Value, now: Timestamp) -> bool {
     let is_past =
         |it: &Value| it.as_str().and_then(|it| it.parse().ok()).is_some_and(|it: Timestamp| it < now);
@@ -417,8 +424,8 @@ pub(crate) fn has_quotas(admission: &AdmissionChain, namespace: &str) -> bool {
     !admission.storage.list(resource_quota_kind(), Some(namespace), &ObjectSelector::default()).0.is_empty()
 }
 
-/// Recalculates the usage of a namespace and writes it to the status of its quotas. Returns false if a quota was not
-/// written and the caller must retry later.
+/// Recalculates the usage of a namespace and writes it to the status of the namespace's quotas. Returns false if a
+/// quota was not written, and the caller must retry later.
 pub(crate) async fn recalculate_quotas(
     admission: &AdmissionChain,
     accessor: &dyn QuotaAccessor,
@@ -478,6 +485,7 @@ fn quantities_to_json(amounts: &ResourceQuantities) -> Value {
     amounts.iter().map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect()
 }
 
+/// Returns the ResourceQuotas of a namespace.
 fn list_quotas(admission: &AdmissionChain, namespace: &str) -> Vec<Value> {
     let (quotas, _) =
         admission.storage.list(resource_quota_kind(), Some(namespace), &ObjectSelector::default());

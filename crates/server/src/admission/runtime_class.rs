@@ -10,9 +10,11 @@ use crate::kinds::Kind;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use muster_api::resources::quantities_from_json;
 
+/// Error message for a pod whose overhead differs from that of its RuntimeClass.
 const OVERHEAD_MISMATCH_MESSAGE: &str =
     "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 
+/// Sets the overhead, node selector and tolerations of a new pod from its RuntimeClass.
 pub(super) fn mutate(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
@@ -91,8 +93,8 @@ fn runtime_class_of(
     }
 }
 
-/// Adds the entries of `more` to a node selector. If a key has two values, returns the key, the value in `more`, and
-/// the value in the selector.
+/// Adds the entries of `more` to a node selector. If a key has different values in both, returns the key, the value in
+/// `more`, and the value in the selector.
 fn merge_node_selector<'a>(
     selector: &mut Map<String, Value>,
     more: &'a Value,

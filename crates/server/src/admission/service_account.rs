@@ -15,15 +15,17 @@ use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 const DEFAULT_ACCOUNT: &str = "default";
 /// Name prefix of the volume with the service account token.
 const TOKEN_VOLUME_PREFIX: &str = "kube-api-access-";
+/// Path in each container at which the token volume is mounted.
 const TOKEN_MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Lifetime of mounted tokens: one hour and seven seconds. Upstream: `WarnOnlyBoundTokenExpirationPeriod`, whose odd
-/// number of seconds distinguishes injected tokens from requested ones.
+/// `expirationSeconds` of mounted tokens: one hour and seven seconds. The odd number of seconds distinguishes tokens
+/// that admission adds from tokens that a pod requests. Upstream: `WarnOnlyBoundTokenExpirationPeriod`.
 const TOKEN_EXPIRATION_S: u32 = 3607;
 
 /// Maximum time that the creation of a pod waits for the `default` service account of a new namespace.
 const DEFAULT_ACCOUNT_WAIT_TIMEOUT: Duration = Duration::from_millis(1500);
 
+/// Sets the service account of a new pod, and adds the token volume and image pull secrets of the account.
 pub(super) async fn mutate(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
@@ -59,7 +61,7 @@ pub(super) async fn mutate(
     check_mountable_secrets(attributes, &account, pod)
 }
 
-/// Finds a service account. Waits for the account `default`, which is created only after its namespace.
+/// Finds a service account. Waits for the account `default`, because it is created after its namespace.
 async fn find_account(admission: &AdmissionChain, namespace: &str, name: &str) -> Option<Value> {
     let kind = Kind::builtin("", "v1", "serviceaccounts");
     let find =
@@ -82,7 +84,8 @@ async fn find_account(admission: &AdmissionChain, namespace: &str, name: &str) -
     tokio::time::timeout(DEFAULT_ACCOUNT_WAIT_TIMEOUT, arrives).await.ok().flatten()
 }
 
-/// Adds the token volume, and mounts it into every container that mounts nothing else at its path.
+/// Adds the token volume to a pod spec, and mounts it into every container that mounts nothing else at
+/// `TOKEN_MOUNT_PATH`.
 fn mount_token(spec: &mut Value) {
     let existing = list_at(spec, "volumes")
         .iter()
@@ -127,7 +130,7 @@ fn push_item(object: &mut Value, name: &str, item: Value) {
     }
 }
 
-/// Checks that a mirror pod references no service account, secret or token.
+/// Checks that a mirror pod references no service account, Secret or token.
 fn check_mirror_pod(attributes: AdmissionAttributes<'_>, pod: &Value) -> Result<(), ApiError> {
     let spec = &pod["spec"];
     let why = if is_set(&spec["serviceAccountName"]) {
@@ -146,13 +149,14 @@ fn check_mirror_pod(attributes: AdmissionAttributes<'_>, pod: &Value) -> Result<
     Err(attributes.forbidden(pod, why))
 }
 
-/// If the service account has the annotation `enforce-mountable-secrets`, checks that the pod uses only secrets that
-/// the account lists.
+/// Checks that the pod uses only Secrets that its service account lists, if the account has the annotation
+/// `kubernetes.io/enforce-mountable-secrets`.
 fn check_mountable_secrets(
     attributes: AdmissionAttributes<'_>,
     account: &Value,
     pod: &Value,
 ) -> Result<(), ApiError> {
+    /// Annotation of a service account whose pods may use only the Secrets that the account lists.
     const ENFORCE_SECRETS_ANNOTATION: &str = "kubernetes.io/enforce-mountable-secrets";
     let enforces = account["metadata"]["annotations"][ENFORCE_SECRETS_ANNOTATION].as_str();
     if !enforces.is_some_and(|it| matches!(it, "1" | "t" | "T" | "true" | "TRUE" | "True")) {
@@ -180,7 +184,8 @@ fn check_mountable_secrets(
     Ok(())
 }
 
-/// The secrets that a pod references, each with a description of the reference for error messages.
+/// Returns the names of the Secrets that a pod references, each after a description of the reference for error
+/// messages.
 fn referenced_secrets(spec: &Value) -> Vec<(String, &str)> {
     let mut all = Vec::new();
     for volume in list_at(spec, "volumes").iter().filter(|it| it["secret"].is_object()) {

@@ -18,48 +18,50 @@ use crate::selector::ObjectSelector;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::FieldError;
 
-/// First address of the Service range 10.96.0.0/16, as a number.
+/// First address of the cluster IP range 10.96.0.0/16 of Services, as a number.
 const SERVICE_RANGE_START: u32 = u32::from_be_bytes([10, 96, 0, 0]);
-/// Number of addresses in the Service range.
+/// Number of addresses in the cluster IP range of Services.
 const SERVICE_RANGE_SIZE: u32 = 1 << 16;
 /// Cluster IP of the Service `kubernetes`.
 pub(crate) const API_SERVER_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 /// Cluster IP of the cluster's DNS service.
 pub(crate) const DNS_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
-/// The Service range as its first address and prefix length.
+/// The cluster IP range of Services, as its first address and its prefix length.
 pub(super) const SERVICE_RANGE: (u32, u8) = (SERVICE_RANGE_START, 16);
 
-/// Whether the address is in the Service range.
+/// Whether the address is in the cluster IP range of Services.
 pub(super) fn is_in_service_range(address: Ipv4Addr) -> bool {
     u32::from(address).checked_sub(SERVICE_RANGE_START).is_some_and(|it| it < SERVICE_RANGE_SIZE)
 }
 
-/// Number of addresses at the start of the Service range that are not allocated dynamically. They are left for Services
-/// that choose their cluster IP. Upstream: `calculateRangeOffset`, at most 256.
+/// Number of addresses at the start of the cluster IP range that are allocated only when no other address is free,
+/// because they are left for Services that choose their cluster IP. Upstream: `calculateRangeOffset`, at most 256.
 const STATIC_ADDRESS_COUNT: u32 = 256;
 
 /// Range of node ports. Upstream: default of `--service-node-port-range`.
 const NODE_PORT_RANGE: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
-/// Time for which an allocation is kept while its Service is not stored yet. By then the write is committed or has
-/// failed.
+/// Time for which a cluster IP or node port stays allocated to a Service that is not stored yet. After this time, the
+/// write of the Service has been committed or has failed.
 const PENDING_ALLOCATION_TTL: SignedDuration = SignedDuration::from_mins(2);
 
-/// Allocates cluster IPs and node ports. Applies the changes of stored Services incrementally, so that an allocation
-/// does not list all Services.
+/// Allocates cluster IPs and node ports to Services. Applies the changes of stored Services to an index, so that an
+/// allocation does not list all Services.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceAllocator(Mutex<ServiceAllocations>);
 
 /// The cluster IPs and node ports in use.
 #[derive(Debug, Default)]
 struct ServiceAllocations {
-    /// Revision of the store up to which `allocated` includes all Services. `None` before the first sync.
+    /// Revision of the store up to which `allocated` includes all changes of Services. `None` before the first sync.
     synced_revision: Option<Revision>,
-    /// Allocations of stored Services, with the storage key of the Service.
+    /// Cluster IPs and node ports of stored Services, each with the storage key of its Service.
     allocated: HashMap<AllocatedResource, String>,
-    /// Allocations of Services that are not stored yet, with the storage key and the time of allocation.
+    /// Cluster IPs and node ports of Services that are not stored yet, each with the storage key of its Service and the
+    /// time of allocation.
     pending: HashMap<AllocatedResource, (String, Timestamp)>,
-    /// Offset in the dynamic part of the Service range at which the search for the next free cluster IP begins.
+    /// Offset at which the search for the next free cluster IP begins. It counts from the end of the
+    /// `STATIC_ADDRESS_COUNT` addresses.
     next_offset: u32,
 }
 
@@ -101,7 +103,7 @@ pub(super) fn mutate(
     allocator.allocate_node_ports(service, old)
 }
 
-/// Removes the fields that only the previous type of the Service has, unless the update changes them. Upstream:
+/// Removes the fields that only the previous type of the Service allows, unless the update changes them. Upstream:
 /// `dropTypeDependentFields`.
 fn drop_type_dependent_fields(service: &mut Value, old: &Value) {
     let is_load_balancer = |it: &Value| it["spec"]["type"] == "LoadBalancer";
@@ -143,6 +145,7 @@ fn drop_type_dependent_fields(service: &mut Value, old: &Value) {
     }
 }
 
+/// Whether the type of the Service requires node ports.
 fn has_node_ports(service: &Value) -> bool {
     match str_at(service, "spec.type") {
         "NodePort" => true,
@@ -157,18 +160,20 @@ fn is_externally_accessible(service: &Value) -> bool {
     matches!(str_at(spec, "type"), "NodePort" | "LoadBalancer") || is_set(&spec["externalIPs"])
 }
 
-/// Allocates the cluster IP and node ports of the Service that one request writes.
+/// Allocates the cluster IP and node ports of the Service that one request creates or updates.
 struct RequestAllocator<'a> {
     allocations: &'a mut ServiceAllocations,
     /// Storage key of the Service.
     key: String,
     now: Timestamp,
-    /// Whether allocations are recorded; false in a dry run.
+    /// Whether allocations are recorded, which they are not in a dry run.
     is_persistent: bool,
     attributes: AdmissionAttributes<'a>,
 }
 
 impl RequestAllocator<'_> {
+    /// Sets `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` of the Service. `old` is the stored Service,
+    /// or null for a create.
     fn allocate_cluster_ip(&mut self, service: &mut Value, old: &Value) -> Result<(), ApiError> {
         if service["spec"]["type"] == "ExternalName" {
             // A Service that becomes ExternalName releases its cluster IP. Validation refuses a new one that sets a
@@ -231,6 +236,7 @@ impl RequestAllocator<'_> {
         Ok(())
     }
 
+    /// Allocates a free cluster IP.
     fn allocate_free_address(&mut self, service: &Value) -> Result<Ipv4Addr, ApiError> {
         // The search continues where the last one ended, so that a released address is not reused immediately.
         let dynamic = SERVICE_RANGE_SIZE - 1 - STATIC_ADDRESS_COUNT;
@@ -254,6 +260,7 @@ impl RequestAllocator<'_> {
         Ok(address)
     }
 
+    /// Allocates the cluster IP that the Service requests. Fails if it is in use or outside the range.
     fn allocate_requested_address(&mut self, service: &Value, requested: &str) -> Result<String, ApiError> {
         let refuse = |why: &str| {
             let value = json!([requested]);
@@ -276,6 +283,8 @@ impl RequestAllocator<'_> {
         Ok(requested.to_owned())
     }
 
+    /// Sets the node ports of the Service, and allocates the ones that it requests. `old` is the stored Service, or
+    /// null for a create.
     fn allocate_node_ports(&mut self, service: &mut Value, old: &Value) -> Result<(), ApiError> {
         let needs_node_ports = has_node_ports(service);
         let old_ports = list_at(&old["spec"], "ports");
@@ -301,6 +310,7 @@ impl RequestAllocator<'_> {
         Ok(())
     }
 
+    /// Allocates a free node port to the port `spec.ports[at]` of the Service.
     fn allocate_free_node_port(&mut self, service: &Value, at: usize) -> Result<i64, ApiError> {
         let Some(port) = NODE_PORT_RANGE.into_iter().find(|it| {
             !self.allocations.is_allocated_to_other(AllocatedResource::NodePort(*it), &self.key)
@@ -317,6 +327,8 @@ impl RequestAllocator<'_> {
         Ok(port)
     }
 
+    /// Allocates the node port that `spec.ports[at]` of the Service requests. Fails if it is in use or outside the
+    /// range.
     fn allocate_requested_node_port(
         &mut self,
         service: &Value,
@@ -335,14 +347,14 @@ impl RequestAllocator<'_> {
         Err(self.invalid_service(service, vec![FieldError::invalid(field, &json!(port), why)]))
     }
 
-    /// Records a pending allocation, except in a dry run.
-    fn record_pending(&mut self, claim: AllocatedResource) {
+    /// Records an allocation to the Service of the request as pending, except in a dry run.
+    fn record_pending(&mut self, resource: AllocatedResource) {
         if self.is_persistent {
-            self.allocations.pending.insert(claim, (self.key.clone(), self.now));
+            self.allocations.pending.insert(resource, (self.key.clone(), self.now));
         }
     }
 
-    /// Returns a 422 error for the Service.
+    /// Returns a 422 error for the Service, with its validation errors.
     fn invalid_service(&self, service: &Value, causes: Vec<FieldError>) -> ApiError {
         ApiError::invalid(self.attributes.target.kind, str_at(service, "metadata.name"), &causes)
     }
@@ -350,18 +362,18 @@ impl RequestAllocator<'_> {
 
 impl ServiceAllocations {
     /// Whether the address or port is allocated to a Service other than the one with the storage key `key`.
-    fn is_allocated_to_other(&self, claim: AllocatedResource, key: &str) -> bool {
-        let stored = self.allocated.get(&claim);
-        let pending = self.pending.get(&claim).map(|(key, _)| key);
+    fn is_allocated_to_other(&self, resource: AllocatedResource, key: &str) -> bool {
+        let stored = self.allocated.get(&resource);
+        let pending = self.pending.get(&resource).map(|(key, _)| key);
         stored.into_iter().chain(pending).any(|it| it != key)
     }
 
     /// Whether the address or port is allocated to a Service that is not stored yet.
-    fn is_pending(&self, claim: AllocatedResource) -> bool {
-        self.pending.contains_key(&claim)
+    fn is_pending(&self, resource: AllocatedResource) -> bool {
+        self.pending.contains_key(&resource)
     }
 
-    /// Applies the changes of stored Services since the last call, and drops expired pending allocations.
+    /// Applies the changes of stored Services since `synced_revision`, and drops expired pending allocations.
     fn sync_services(&mut self, admission: &AdmissionChain, now: Timestamp) {
         self.pending.retain(|_, (_, at)| now.duration_since(*at) < PENDING_ALLOCATION_TTL);
         let kind = Kind::builtin("", "v1", "services");
@@ -393,29 +405,30 @@ impl ServiceAllocations {
         self.synced_revision = Some(revision);
     }
 
-    /// Records the allocations of a stored Service.
+    /// Records the cluster IPs and node ports of a stored Service.
     fn record_service(&mut self, service: &Value) {
         let key = storage_key(service);
         self.allocated.extend(allocated_resources(service).map(|it| (it, key.clone())));
     }
 
-    /// Removes the allocations of a Service that was changed or deleted.
+    /// Removes the cluster IPs and node ports of a Service that was changed or deleted.
     fn release_service(&mut self, service: &Value) {
         let key = storage_key(service);
-        for claim in allocated_resources(service) {
-            if self.allocated.get(&claim) == Some(&key) {
-                self.allocated.remove(&claim);
+        for resource in allocated_resources(service) {
+            if self.allocated.get(&resource) == Some(&key) {
+                self.allocated.remove(&resource);
             }
         }
     }
 }
 
+/// Returns the key of a Service in the store.
 fn storage_key(service: &Value) -> String {
     let kind = Kind::builtin("", "v1", "services");
     kind.key(service["metadata"]["namespace"].as_str(), str_at(service, "metadata.name"))
 }
 
-/// The cluster IPs and node ports in a Service's spec.
+/// Returns the cluster IPs and node ports in a Service's spec.
 fn allocated_resources(service: &Value) -> impl Iterator<Item = AllocatedResource> {
     let addresses = list_at(&service["spec"], "clusterIPs").iter().filter_map(|it| it.as_str()?.parse().ok());
     let ports = list_at(&service["spec"], "ports").iter().filter_map(|it| it["nodePort"].as_i64());

@@ -6,10 +6,12 @@ use serde_json::{Value, json};
 
 use crate::unstructured::{list_at, map_at_mut, str_at};
 
-/// Number of seconds for which a pod tolerates the not-ready and unreachable taints.
+/// `tolerationSeconds` of the added tolerations.
 const DEFAULT_TOLERATION_S: u32 = 300;
+/// Taints of a node that is not Ready or not reachable. The default tolerations are for these taints.
 const NODE_FAILURE_TAINTS: [&str; 2] = [TAINT_NODE_NOT_READY, TAINT_NODE_UNREACHABLE];
 
+/// Adds a toleration for each taint in `NODE_FAILURE_TAINTS` that the pod does not tolerate.
 pub(super) fn mutate(pod: &mut Value) {
     let tolerates = |taint: &str| {
         list_at(&pod["spec"], "tolerations").iter().any(|it| {

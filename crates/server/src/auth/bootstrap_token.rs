@@ -11,13 +11,17 @@ use crate::kinds::Kind;
 use crate::request::{AUTHENTICATED_GROUP, User};
 use crate::unstructured::{self, is_set, str_at};
 
+/// Namespace of the Secrets of bootstrap tokens.
 const TOKEN_NAMESPACE: &str = "kube-system";
 /// Secret type of bootstrap tokens.
 const TOKEN_SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
 
-/// Key of the user attribute in `extra` that holds the only node that the bootstrap token may join.
+/// Key in `User::extra` of a bootstrap token's user. Its value is the name of the only node that may join with the
+/// token.
 pub(crate) const NODE_EXTRA_KEY: &str = "muster.bootstrap/node";
 
+/// Returns the user of a valid bootstrap token.
+///
 /// Rule: a bootstrap token is valid while its Secret exists, is enabled for authentication and has not expired. Its
 /// user is in the group `system:bootstrappers` and in the groups listed in the Secret, which must begin with
 /// `system:bootstrappers:`. If the Secret names a node, the token is valid for that node only.
@@ -49,6 +53,8 @@ pub(crate) fn bootstrap_token_user(access: &AccessControl, token: &str, now: Tim
 struct BootstrapTokenSecret(Value);
 
 impl BootstrapTokenSecret {
+    /// Finds the Secret of the bootstrap token with this ID. Returns `None` if the Secret is missing, being deleted,
+    /// expired or not enabled for authentication.
     fn find_valid(access: &AccessControl, id: &str, now: Timestamp) -> Option<Self> {
         let secrets = Kind::builtin("", "v1", "secrets");
         let stored = access.storage.find(secrets, Some(TOKEN_NAMESPACE), &format!("bootstrap-token-{id}"))?;
@@ -68,8 +74,8 @@ impl BootstrapTokenSecret {
     }
 }
 
-/// Whether the token has expired. A Secret without an expiration never expires. An expiration that cannot be parsed
-/// counts as expired.
+/// Whether the bootstrap token in the Secret `stored` has expired. `expiration` is the decoded field of that name. A
+/// Secret without this field never expires. A value that cannot be parsed counts as expired.
 fn is_expired(stored: &Value, expiration: Option<String>, now: Timestamp) -> bool {
     if !is_set(&stored["data"]["expiration"]) {
         return false;
@@ -77,8 +83,8 @@ fn is_expired(stored: &Value, expiration: Option<String>, now: Timestamp) -> boo
     expiration.and_then(|it| it.parse::<Timestamp>().ok()).is_none_or(|it| it < now)
 }
 
-/// Splits a token into its ID of six and its secret of sixteen lowercase letters or digits: `id.secret`. Returns `None`
-/// for any other format.
+/// Splits a bootstrap token `id.secret` into its ID and its secret. Returns `None` unless the ID has 6 and the secret
+/// has 16 lowercase letters or digits.
 fn split_token(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
     let is_word = |it: &str, length| {

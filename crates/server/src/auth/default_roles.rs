@@ -1,5 +1,5 @@
 //! The ClusterRoles and ClusterRoleBindings that every cluster has: those of upstream, for the kinds that this server
-//! serves, and those of Muster's own components. Upstream: `bootstrappolicy`.
+//! serves, and those of the components of Muster. Upstream: `bootstrappolicy`.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,13 @@ use crate::request::{
 /// Group of nodes that authenticate with a bootstrap token, before they have a certificate.
 pub(crate) const BOOTSTRAPPERS_GROUP: &str = "system:bootstrappers";
 
+/// API group of Role, ClusterRole and their bindings.
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 const AUTHORIZATION_GROUP: &str = "authorization.k8s.io";
 const COORDINATION_GROUP: &str = "coordination.k8s.io";
-/// Name for the core API group in the rules below. The real name of the group is empty.
+/// Stands for the core API group in the arguments of [`resource_rule`]. The real name of the group is empty.
 const CORE_GROUP: &str = "core";
 /// The two API groups that serve events, separated by a space.
 const EVENT_GROUPS: &str = "core events.k8s.io";
@@ -29,15 +30,18 @@ const DISCOVERY_GROUP: &str = "discovery.k8s.io";
 /// The two API groups that serve DaemonSets, separated by a space.
 const DAEMONSET_GROUPS: &str = "apps extensions";
 
+/// Verbs that read, separated by spaces.
 const READ_VERBS: &str = "get list watch";
+/// Verbs that write, separated by spaces.
 const WRITE_VERBS: &str = "create delete deletecollection patch update";
+/// `READ_VERBS` and `WRITE_VERBS`.
 const READ_WRITE_VERBS: &str = "get list watch create delete deletecollection patch update";
 
-/// Annotation of default roles and bindings. Unless its value is false, the role or binding is reconciled with the
-/// default at each start.
+/// Annotation of default roles and bindings. Unless its value is `false`, the server reconciles the role or binding
+/// with the default at each start.
 pub(crate) const AUTO_UPDATE_ANNOTATION: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
-/// The default ClusterRoles.
+/// Returns the default ClusterRoles.
 pub(crate) fn default_cluster_roles() -> Vec<Value> {
     let mut roles = vec![
         cluster_role("cluster-admin", [resource_rule("*", "*", "*"), url_rule("*", "*")]),
@@ -251,7 +255,7 @@ pub(crate) fn default_cluster_roles() -> Vec<Value> {
     roles
 }
 
-/// The default ClusterRoleBindings.
+/// Returns the default ClusterRoleBindings.
 pub(crate) fn default_cluster_role_bindings() -> Vec<Value> {
     let group = |it: &str| json!({"apiGroup": RBAC_GROUP, "kind": "Group", "name": it});
     let user = |it: &str| json!({"apiGroup": RBAC_GROUP, "kind": "User", "name": it});
@@ -306,8 +310,8 @@ pub(crate) fn default_cluster_role_bindings() -> Vec<Value> {
     ]
 }
 
-/// Returns the rules of the garbage collector: on every deletable kind, because any object can be a dependent. The
-/// kinds are listed one by one, because a rule on all resources would include `pods/exec`.
+/// Returns the rules of the garbage collector. They cover every deletable kind, because any object can be a dependent.
+/// The kinds are listed one by one, because a rule on all resources would include `pods/exec`.
 fn garbage_collector_rules() -> Value {
     let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for kind in KINDS.iter().filter(|it| it.verbs.contains(&"delete")) {
@@ -323,7 +327,7 @@ fn garbage_collector_rules() -> Value {
     Value::Array(rules.chain([resource_rule("patch", CORE_GROUP, "pods/status")]).collect())
 }
 
-/// Returns the rules of the role `system:node`. The node authorizer further restricts them to objects related to the
+/// Returns the rules of the ClusterRole `system:node`. The node authorizer restricts them to objects related to the
 /// node.
 pub(crate) fn node_rules() -> Value {
     Value::Array(vec![
@@ -348,16 +352,18 @@ pub(crate) fn node_rules() -> Value {
     ])
 }
 
+/// Builds a default ClusterRole from an array of rules.
 fn cluster_role<const N: usize>(name: &str, rules: [Value; N]) -> Value {
     role_with_rules(name, Value::Array(rules.into()))
 }
 
+/// Builds a default ClusterRole from a JSON array of rules.
 fn role_with_rules(name: &str, rules: Value) -> Value {
     json!({"metadata": default_metadata(name), "rules": rules})
 }
 
-/// Builds a ClusterRole that aggregates the rules of all roles labelled for it. The ClusterRole itself is aggregated to
-/// the role `to`, if given.
+/// Builds a ClusterRole without rules that aggregates the rules of all ClusterRoles labelled for it. It is itself
+/// aggregated to the ClusterRole `to`, if given.
 fn aggregated_role(name: &str, to: Option<&str>) -> Value {
     let mut role = json!({
         "metadata": default_metadata(name),
@@ -370,17 +376,19 @@ fn aggregated_role(name: &str, to: Option<&str>) -> Value {
     role
 }
 
-/// Builds the role `system:aggregate-to-…`, whose rules are aggregated to the role `to`.
+/// Builds the ClusterRole `system:aggregate-to-…`, which has rules that the ClusterRole `to` aggregates.
 fn role_aggregated_to<const N: usize>(to: &str, rules: [Value; N]) -> Value {
     let mut role = cluster_role(&format!("system:aggregate-to-{to}"), rules);
     role["metadata"]["labels"][aggregate_label(to)] = json!("true");
     role
 }
 
+/// Returns the label of ClusterRoles whose rules the ClusterRole `to` aggregates.
 fn aggregate_label(to: &str) -> String {
     format!("rbac.authorization.k8s.io/aggregate-to-{to}")
 }
 
+/// Builds a default ClusterRoleBinding of the subjects to the ClusterRole `role`.
 fn cluster_role_binding(name: &str, role: &str, subjects: Vec<Value>) -> Value {
     let mut binding = json!({
         "metadata": default_metadata(name),
@@ -392,6 +400,7 @@ fn cluster_role_binding(name: &str, role: &str, subjects: Vec<Value>) -> Value {
     binding
 }
 
+/// Returns the metadata of a default role or binding, with the label and annotation that mark it as a default.
 fn default_metadata(name: &str) -> Value {
     json!({
         "name": name,

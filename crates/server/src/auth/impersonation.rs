@@ -11,11 +11,14 @@ use crate::request::{
     parse_service_account, service_account_groups,
 };
 
+/// API group of `userextras` and `uids`, the resources on which the permission to impersonate is granted.
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 
+/// Returns the user that the `Impersonate-…` headers name, or `None` if the request has no such headers.
+///
 /// Rule: impersonation requires the verb `impersonate` on the user or service account, and on each group, UID and extra
 /// value.
-/// Returns `None` if the request has no impersonation headers. Upstream: `WithImpersonation`.
+/// Upstream: `WithImpersonation`.
 pub(crate) fn impersonated_user(
     access: &AccessControl,
     user: &User,
@@ -46,7 +49,7 @@ pub(crate) fn impersonated_user(
     Ok(Some(target))
 }
 
-/// Fails unless the user may impersonate `other`. The default groups of a service account need no permission.
+/// Fails unless `user` may impersonate `other`. The default groups of a service account need no separate permission.
 fn check_impersonation(access: &AccessControl, user: &User, other: &User) -> Result<(), ApiError> {
     let require = |resource: ResourceAttributes| {
         let attributes = RequestAttributes::resource("impersonate", resource);

@@ -1,9 +1,13 @@
 //! Authentication and authorization.
 //!
-//! A request is authenticated by client certificate or bearer token (`service_account_token`, `bootstrap_token`), and
-//! may impersonate another user (`impersonation`). It is then authorized by the RBAC objects in the store (`roles`,
-//! `policy_rule`) and, for nodes, by the node authorizer (`node_authorizer`). `default_roles` has the roles that every
-//! cluster has.
+//! A request is authenticated by client certificate or bearer token (`service_account_token`, `bootstrap_token`),
+//! unless the credential is revoked (`revocation`). It may impersonate another user (`impersonation`). It is then
+//! authorized by the RBAC objects in the store (`roles`, `policy_rule`) and, for nodes, by the node authorizer
+//! (`node_authorizer`). A long-running request is checked again at intervals (`reauthorization`).
+//!
+//! `default_roles` has the roles that every cluster has. `token_request` issues service account tokens. `reviews`
+//! answers TokenReviews and access reviews. `node_addresses` is an index of the addresses of Nodes, against which
+//! signing requests are checked.
 
 pub(crate) mod bootstrap_token;
 pub(crate) mod default_roles;
@@ -43,7 +47,7 @@ use crate::selector::ObjectSelector;
 use crate::storage::ObjectStorage;
 use crate::unstructured::{self, str_at};
 
-/// The RBAC resources, by plural name.
+/// Plural names of the four RBAC resources, and whether each contains roles or bindings.
 pub(crate) const RBAC_RESOURCES: [(&str, RbacObjectType); 4] = [
     ("roles", RbacObjectType::Role),
     ("clusterroles", RbacObjectType::Role),
@@ -54,24 +58,29 @@ pub(crate) const RBAC_RESOURCES: [(&str, RbacObjectType); 4] = [
 /// The API group of RBAC.
 pub(crate) const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Authenticates and authorizes requests; reads credentials and RBAC objects from the store.
+/// Authenticates and authorizes requests. Reads credentials and RBAC objects from the store.
 #[derive(Debug)]
 pub(crate) struct AccessControl {
     pub(crate) storage: Arc<ObjectStorage>,
-    /// The RBAC objects, and the revision of the store that they are from (`None` before the first read). They are
-    /// synced with the store before each decision, so that changes take effect immediately.
+    /// The RBAC objects, and the revision of the store up to which they are synced (`None` before the first sync). They
+    /// are synced before each decision, so that changes take effect immediately.
     roles: RwLock<(Option<Revision>, RbacRoles)>,
     /// Signs and verifies service account tokens.
     pub(crate) tokens: TokenSigner,
+    /// Cache of the ConfigMap with revoked credentials.
     revocations: RevocationListCache,
+    /// Index of the addresses of all Nodes.
     node_addresses: NodeAddresses,
 }
 
-/// The grant that allows a request: membership in `system:masters`, the node authorizer, or an RBAC binding.
+/// The reason why a request is allowed.
 #[derive(Debug)]
 pub(crate) enum AuthorizationGrant {
+    /// The user is a member of `system:masters`.
     Masters,
+    /// The user is a node, and the node authorizer allows the request.
     Node,
+    /// An RBAC binding allows the request.
     Role(roles::RoleGrant),
 }
 
@@ -84,7 +93,7 @@ impl fmt::Display for AuthorizationGrant {
     }
 }
 
-/// Authorizes a request. Returns the grant that allows it, or a 403 error.
+/// Authorizes a request. Returns the grant that allows the request, or a 403 error.
 pub(crate) fn require_authorized(
     access: &AccessControl,
     user: &User,
@@ -93,8 +102,8 @@ pub(crate) fn require_authorized(
     authorize(access, user, attributes).map_err(|why| forbidden_error(user, attributes, &why))
 }
 
-/// Authorizes an anonymous request. Only non-resource paths are allowed, whatever RBAC grants on resources. All other
-/// requests get a 401 error, so that the client authenticates.
+/// Authorizes an anonymous request. Only requests for non-resource paths can be allowed, whatever RBAC grants on
+/// resources. All other requests get a 401 error, so that the client authenticates.
 pub(crate) fn require_authorized_anonymous(
     access: &AccessControl,
     user: &User,
@@ -106,6 +115,8 @@ pub(crate) fn require_authorized_anonymous(
     }
 }
 
+/// Returns the user of a request. `peer` is the user of the client certificate.
+///
 /// Rule: a client certificate of the cluster's CA takes precedence over a bearer token. A request with neither is
 /// anonymous. An invalid, expired or revoked credential is refused with 401.
 pub(crate) fn authenticate(
@@ -127,7 +138,8 @@ pub(crate) fn authenticate(
         .map_err(|_| ApiError::unauthorized())
 }
 
-/// Authenticates a bearer token and returns its user. The error describes the problem and never contains the token.
+/// Authenticates a bearer token for one of the audiences and returns its user. The error describes the problem and
+/// never contains the token.
 fn authenticate_token(
     access: &AccessControl,
     token: &str,
@@ -150,7 +162,8 @@ fn authenticate_token(
 
 /// Rule: members of `system:masters` may do anything. Nodes have the permissions of the node authorizer. All users,
 /// including nodes, have the permissions of their RBAC roles.
-/// The error has details for the message of the 403 response. It is empty if there are none.
+///
+/// The error has details for the message of the 403 response, and is empty if there are none.
 pub(crate) fn authorize(
     access: &AccessControl,
     user: &User,
@@ -176,7 +189,7 @@ pub(crate) fn authorize(
 }
 
 impl AccessControl {
-    /// The public keys of service account tokens, as a JSON Web Key Set.
+    /// Returns the public keys of service account tokens as a JSON Web Key Set.
     pub(crate) fn token_keys(&self) -> Value {
         self.tokens.json_web_key_set()
     }
@@ -205,7 +218,7 @@ impl AccessControl {
     }
 }
 
-/// Returns the four RBAC kinds.
+/// Returns the four RBAC kinds, and whether each contains roles or bindings.
 fn rbac_kinds() -> impl Iterator<Item = (&'static Kind, RbacObjectType)> {
     static RBAC_KINDS: LazyLock<Vec<(&Kind, RbacObjectType)>> = LazyLock::new(|| {
         let kind = |plural| Kind::builtin(RBAC_GROUP, "v1", plural);
@@ -214,8 +227,8 @@ fn rbac_kinds() -> impl Iterator<Item = (&'static Kind, RbacObjectType)> {
     RBAC_KINDS.iter().copied()
 }
 
-/// Applies the store's events since the last sync to the RBAC objects. Reads all RBAC objects again if the history is
-/// compacted.
+/// Applies the store's RBAC events since the last sync to the RBAC objects. Reads all RBAC objects again if the store
+/// no longer has these events.
 fn sync_roles(storage: &ObjectStorage, (seen, roles): &mut (Option<Revision>, RbacRoles)) {
     // A commit during the sync is applied again by the next one, with the same result.
     let head = storage.revision();
@@ -253,7 +266,7 @@ fn read_roles(storage: &ObjectStorage) -> RbacRoles {
     roles
 }
 
-/// Returns the 403 error for a request that is not allowed.
+/// Returns the 403 error for a request that is not allowed. `why` is added to the message unless it is empty.
 pub(crate) fn forbidden_error(user: &User, attributes: &RequestAttributes, why: &str) -> ApiError {
     // Upstream escapes HTML characters.
     let message = format!("User {:?} {attributes}", user.name);

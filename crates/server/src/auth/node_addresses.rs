@@ -13,19 +13,20 @@ use crate::kinds::Kind;
 use crate::selector::ObjectSelector;
 use crate::unstructured::{self, list_at, str_at};
 
-/// Index of Node addresses, behind a lock.
+/// Index of the IP addresses of all Nodes, behind a lock.
 #[derive(Debug, Default)]
 pub(crate) struct NodeAddresses(Mutex<NodeAddressIndex>);
 
 /// Addresses by Node, and Nodes by address, as of a revision of the store.
 #[derive(Debug, Default)]
 struct NodeAddressIndex {
+    /// Revision of the store up to which changes of Nodes are applied. `None` before the first sync.
     synced_revision: Option<Revision>,
     addresses_by_node: BTreeMap<String, BTreeSet<IpAddr>>,
     nodes_by_address: BTreeMap<IpAddr, BTreeSet<String>>,
 }
 
-/// Whether the Node has all of these addresses, and no other Node has one of them.
+/// Whether the Node has all of the given addresses, and no other Node has any of them.
 pub(crate) fn addresses_belong_only_to_node(
     access: &AccessControl,
     node: &str,
@@ -39,7 +40,8 @@ pub(crate) fn addresses_belong_only_to_node(
 }
 
 impl NodeAddressIndex {
-    /// Applies the changes of stored Nodes since the last sync to the index.
+    /// Applies the changes of stored Nodes since `synced_revision`. Rebuilds the index if the store no longer has these
+    /// changes.
     fn sync_nodes(&mut self, access: &AccessControl) {
         let kind = Kind::builtin("", "v1", "nodes");
         // A commit during the sync is applied again by the next one, with the same result.
@@ -89,7 +91,7 @@ impl NodeAddressIndex {
     }
 }
 
-/// The IP addresses in a Node's status.
+/// Returns the IP addresses in `status.addresses` of a Node. Host names are left out.
 fn status_addresses(node: &Value) -> BTreeSet<IpAddr> {
     list_at(&node["status"], "addresses").iter().filter_map(|it| str_at(it, "address").parse().ok()).collect()
 }

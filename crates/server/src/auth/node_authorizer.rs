@@ -13,19 +13,22 @@ use crate::request::{AccessTarget, RequestAttributes, ResourceAttributes};
 use crate::selector::ObjectSelector;
 use crate::unstructured::{self, list_at, str_at};
 
+/// Namespace of the heartbeat Leases of nodes.
 const LEASE_NAMESPACE: &str = NAMESPACE_NODE_LEASE;
 
-/// Namespace whose UID identifies the cluster. A node compares this UID with that of the cluster that it joined.
+/// Namespace whose UID identifies the cluster. A node compares this UID with the UID of the cluster that it joined.
 const IDENTITY_NAMESPACE: &str = "kube-system";
 
-/// The rules of the role `system:node`.
+/// The policy rules of the ClusterRole `system:node`.
 static NODE_RULES: LazyLock<Vec<PolicyRule>> =
     LazyLock::new(|| PolicyRule::parse_list(&default_roles::node_rules()));
 
-/// Rule: a node may read its own Node, its pods, and the Secrets, ConfigMaps and service accounts that its pods use. It
-/// may write its own Node and Lease, and read the namespace that identifies the cluster. NodeRestriction admission
-/// checks which Nodes and pods a write touches.
-/// Upstream: the node authorizer. The error is the reason of the refusal; an RBAC binding may still allow the request.
+/// Rule: a node may read its Node, its pods, and the Secrets, ConfigMaps and service accounts that its pods use. It may
+/// write its Node and Lease, and read the namespace `kube-system`. NodeRestriction admission checks which Nodes and
+/// pods a write touches.
+/// Upstream: the node authorizer.
+///
+/// The error is the reason of the refusal. An RBAC binding may still allow the request.
 pub(crate) fn authorize_node(
     access: &AccessControl,
     node: &str,
@@ -85,7 +88,8 @@ pub(crate) fn authorize_node(
     }
 }
 
-/// Allows reading a single Secret, ConfigMap or service account that a pod on the node uses.
+/// Allows reading one Secret, ConfigMap or service account that a pod on the node uses. Denies all other verbs, and
+/// requests without the name of an object.
 fn authorize_read_of_pod_reference(
     access: &AccessControl,
     node: &str,
@@ -107,7 +111,7 @@ fn authorize_read_of_pod_reference(
     authorize_pod_or_reference(access, node, on)
 }
 
-/// Allows access to a pod on the node, or to an object that a pod on the node uses.
+/// Allows any access to a pod on the node, or to an object that a pod on the node uses. The caller checks the verb.
 fn authorize_pod_or_reference(
     access: &AccessControl,
     node: &str,
@@ -124,7 +128,7 @@ fn authorize_pod_or_reference(
     Err(format!("no relationship found between node '{node}' and this object"))
 }
 
-/// The pods bound to the node in a namespace.
+/// Returns the pods in the namespace that are bound to the node.
 fn pods_on_node(access: &AccessControl, node: &str, namespace: &str) -> Vec<Value> {
     let pods = Kind::builtin("", "v1", "pods");
     let Ok(selector) = ObjectSelector::parse(pods, "", &format!("spec.nodeName={node}")) else {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::request::{AccessTarget, RequestAttributes};
 use crate::unstructured::list_at;
 
-/// A `PolicyRule` of a role.
+/// A policy rule of a Role or ClusterRole. Upstream: `rbacv1.PolicyRule`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PolicyRule {
     pub(crate) api_groups: Vec<String>,
@@ -16,7 +16,7 @@ pub(crate) struct PolicyRule {
 }
 
 impl PolicyRule {
-    /// Parses the `rules` of a role.
+    /// Parses the field `rules` of a Role or ClusterRole.
     pub(crate) fn parse_list(rules: &Value) -> Vec<Self> {
         rules.as_array().into_iter().flatten().map(Self::parse).collect()
     }
@@ -32,7 +32,7 @@ impl PolicyRule {
         }
     }
 
-    /// The rule as a JSON object.
+    /// Returns the rule as JSON, without its empty lists.
     pub(crate) fn to_json(&self) -> Value {
         let mut rule = json!({"verbs": self.verbs});
         let lists = [
@@ -139,8 +139,8 @@ impl PolicyRule {
     }
 }
 
-/// Returns the permissions in `requested` that the rules in `held` do not cover. Verbs on the same resource are
-/// combined into one rule.
+/// Returns the permissions in `requested` that no rule in `held` covers. The missing verbs on one resource are combined
+/// into one rule.
 pub(crate) fn missing_rules(held: &[PolicyRule], requested: &[PolicyRule]) -> Vec<PolicyRule> {
     let mut missing: Vec<PolicyRule> = Vec::new();
     let parts = requested.iter().flat_map(PolicyRule::split_by_verb_and_resource);
@@ -164,7 +164,7 @@ pub(crate) fn go_string_list(texts: &[String]) -> String {
     format!("[{}]", texts.join(" "))
 }
 
-/// Whether the list contains the value or `*`.
+/// Whether a list of a policy rule contains the value or `*`.
 fn matches_any(list: &[String], value: &str) -> bool {
     list.iter().any(|it| it == "*" || it == value)
 }
@@ -184,6 +184,7 @@ fn matches_resource(rule: &str, plural: &str, subresource: &str) -> bool {
     }
 }
 
+/// Whether a non-resource URL of a rule (`/healthz`, `/openapi/*`) matches a path.
 fn matches_url(rule: &str, url: &str) -> bool {
     rule == url || (rule.ends_with('*') && url.starts_with(rule.trim_end_matches('*')))
 }

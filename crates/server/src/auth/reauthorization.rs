@@ -16,11 +16,13 @@ use crate::connections::Client;
 use crate::error::ApiError;
 use crate::request::{RequestAttributes, User};
 
-/// Credentials and actions of a long-running request, for periodic checks.
+/// Credentials and actions of a long-running request, with which the request is authenticated and authorized again at
+/// intervals.
 #[derive(Debug, Clone)]
 pub(crate) struct Reauthorization {
+    /// The client of the request. Its certificate, if it has one, is checked for expiration each time.
     client: Option<Arc<Client>>,
-    /// User of the client certificate at the start of the request. It is used if `client` has no certificate.
+    /// User of the client certificate when the request started. Used only if `client` has no certificate.
     peer: Option<User>,
     /// The `Authorization` and `Impersonate-…` headers of the request. All other headers are left out.
     headers: HeaderMap,
@@ -31,6 +33,7 @@ pub(crate) struct Reauthorization {
 }
 
 impl Reauthorization {
+    /// Keeps the credentials of a request that performs `action`. `every` is the interval between reauthorizations.
     pub(crate) fn new(
         peer: Option<&User>,
         client: Option<&Arc<Client>>,
@@ -54,7 +57,7 @@ impl Reauthorization {
         }
     }
 
-    /// Adds another action that must stay allowed.
+    /// Adds another action of the request, which must stay allowed too.
     pub(crate) fn with_action(mut self, action: RequestAttributes) -> Self {
         self.actions.push(action);
         self
@@ -63,6 +66,7 @@ impl Reauthorization {
     /// Returns the time of the first reauthorization of a stream. It is earlier than one interval and differs between
     /// streams, so that streams that began together are not checked together.
     pub(crate) fn first_check(&self, began: Instant) -> Instant {
+        /// Number of streams so far, which determines the first check of each.
         static STREAM_COUNT: AtomicU32 = AtomicU32::new(0);
         // The golden ratio spreads consecutive numbers evenly.
         let fraction = STREAM_COUNT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9) >> 16;
@@ -74,7 +78,7 @@ impl Reauthorization {
         last + self.interval
     }
 
-    /// Authenticates and authorizes the request again.
+    /// Authenticates and authorizes the request again. Fails if it must end.
     pub(crate) fn check_access(&self, access: &AccessControl, now: Timestamp) -> Result<(), ApiError> {
         reauthorize(access, self, now)
     }

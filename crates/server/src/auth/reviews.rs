@@ -1,4 +1,5 @@
-//! The review APIs of authentication and authorization. Reviews are answered and never stored.
+//! The review APIs: TokenReview, SelfSubjectReview, SelfSubjectRulesReview and the three kinds of SubjectAccessReview.
+//! Reviews are answered and never stored.
 
 use serde_json::{Value, json};
 
@@ -12,7 +13,7 @@ use crate::request::{
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::FieldError;
 
-/// Answers a SelfSubjectReview: `kubectl auth whoami`.
+/// Answers a SelfSubjectReview (`kubectl auth whoami`) with the user of the request.
 pub(crate) fn review_self(context: &RequestContext, mut review: Value) -> Value {
     map_at_mut(&mut review, "metadata")
         .insert("creationTimestamp".into(), json!(unstructured::format_time(context.now)));
@@ -20,7 +21,7 @@ pub(crate) fn review_self(context: &RequestContext, mut review: Value) -> Value 
     review
 }
 
-/// Answers a TokenReview: authenticates a bearer token.
+/// Answers a TokenReview: authenticates the bearer token in `spec.token`.
 pub(crate) fn review_token(
     access: &AccessControl,
     context: &RequestContext,
@@ -51,7 +52,8 @@ pub(crate) fn review_token(
     Ok(review)
 }
 
-/// Answers a SelfSubjectAccessReview: `kubectl auth can-i`.
+/// Answers a SelfSubjectAccessReview (`kubectl auth can-i`): whether the user of the request may perform the request in
+/// the spec.
 pub(crate) fn review_own_access(
     access: &AccessControl,
     context: &RequestContext,
@@ -62,7 +64,8 @@ pub(crate) fn review_own_access(
     Ok(with_access_decision(access, &context.user, review))
 }
 
-/// Answers a SubjectAccessReview or LocalSubjectAccessReview: whether the given user may perform a request.
+/// Answers a SubjectAccessReview or LocalSubjectAccessReview: whether the user in the spec may perform the request in
+/// the spec.
 pub(crate) fn review_access(
     access: &AccessControl,
     target: &RequestTarget,
@@ -102,7 +105,7 @@ pub(crate) fn review_access(
     Ok(with_access_decision(access, &user, review))
 }
 
-/// Answers a SelfSubjectRulesReview: `kubectl auth can-i --list`.
+/// Answers a SelfSubjectRulesReview (`kubectl auth can-i --list`): the RBAC rules of the user in a namespace.
 pub(crate) fn review_own_rules(
     access: &AccessControl,
     context: &RequestContext,
@@ -133,7 +136,7 @@ pub(crate) fn review_own_rules(
     Ok(review)
 }
 
-/// Authorizes the request in a review's spec, and returns the review with its status set.
+/// Authorizes the request in the spec of an access review for `user`, and returns the review with its status set.
 fn with_access_decision(access: &AccessControl, user: &User, mut review: Value) -> Value {
     let spec = &review["spec"];
     let attributes = if is_set(&spec["resourceAttributes"]) {
@@ -172,7 +175,8 @@ fn with_access_decision(access: &AccessControl, user: &User, mut review: Value) 
     review
 }
 
-/// Validates the spec of an access review.
+/// Returns the validation errors for the spec of an access review, which must have either `resourceAttributes` or
+/// `nonResourceAttributes`.
 fn validate_spec(spec: &Value) -> Vec<FieldError> {
     // An empty object counts as given.
     match (spec["resourceAttributes"].is_object(), spec["nonResourceAttributes"].is_object()) {

@@ -1,5 +1,5 @@
-//! Revocation of credentials before they expire. The revocation list is a ConfigMap in `kube-system` with one key for
-//! each revocation.
+//! Revocation of credentials before they expire. The revocation list is the ConfigMap `muster-revoked-credentials` in
+//! `kube-system`, with one entry in `data` for each revocation.
 //!
 //! `muster cert revoke` and `muster token revoke` write the list. Only members of `system:masters` may write it. The
 //! list is parsed when it changes, so that a request costs only hash table lookups.
@@ -26,71 +26,76 @@ pub(crate) const ISSUED_CERTIFICATES_NAME_PREFIX: &str = "muster-issued-certific
 /// Name of the ConfigMap with revoked credentials.
 pub(super) const REVOKED_CREDENTIALS_NAME: &str = "muster-revoked-credentials";
 
-/// Key prefix of an entry that revokes all certificates of a user issued up to a time. The SHA-256 of the user name
-/// follows the prefix, because a key of a ConfigMap cannot contain all characters of a user name.
+/// Key prefix of an entry of the revocation list that revokes all certificates of a user issued up to a time. The
+/// SHA-256 of the user name follows the prefix, because a ConfigMap key cannot contain all characters of a user name.
 const SUBJECT_KEY_PREFIX: &str = "subject.";
 
-/// Maximum time between the timestamp that the server sets in an entry and the commit of the entry. Certificates issued
-/// or requested in that time are revoked too.
+/// Maximum time between setting `issuedUntil` in an entry of the revocation list and the commit of the entry. It is
+/// added to `issuedUntil`, so that certificates issued or requested in that time are revoked too.
 const REVOCATION_COMMIT_DURATION_MAX: SignedDuration = SignedDuration::from_secs(5);
 
 /// Upper bound for the number of leap days in the ten years for which a CA certificate is valid.
 const LEAP_DAYS_IN_CA_LIFETIME_MAX: i64 = 4;
 
-/// Cache of the revocation list, as parsed after its last change.
+/// The revocation list as parsed after its last change, behind a lock.
 #[derive(Debug, Default)]
 pub(crate) struct RevocationListCache(RwLock<Arc<RevocationList>>);
 
-/// The parsed ConfigMap of revoked credentials.
+/// The parsed ConfigMap `muster-revoked-credentials`.
 #[derive(Debug, Default)]
 struct RevocationList {
-    /// The stored ConfigMap from which the list was parsed.
+    /// The stored ConfigMap from which the list was parsed. `None` if the ConfigMap does not exist.
     config_map: Option<Bytes>,
-    /// All keys of the ConfigMap.
+    /// Keys of all entries of the ConfigMap.
     keys: HashSet<String>,
-    /// Revocations of all certificates of a user, by user name.
+    /// The entries that revoke all certificates of a user, by user name.
     subjects: HashMap<String, RevokedSubject>,
 }
 
-/// Revocation of the certificates of a user that were issued up to a time.
+/// An entry of the revocation list that revokes the certificates of a user issued up to a time.
 #[derive(Debug)]
 struct RevokedSubject {
+    /// `issuedUntil` of the entry: certificates issued up to this time are revoked.
     issued_until: Timestamp,
-    /// Serial number of the only certificate of the user that stays valid. Empty if all are revoked.
+    /// `kept` of the entry: the serial number of the only certificate of the user that stays valid. Empty if all are
+    /// revoked.
     exempt_serial: String,
 }
 
-/// Returns the key of the entry that revokes one certificate. `serial` is hexadecimal.
+/// Returns the key of the revocation list entry that revokes one certificate. `serial` is the serial number in
+/// hexadecimal.
 pub(super) fn revoked_certificate_key(serial: &str) -> String {
     format!("certificate.{serial}")
 }
 
-/// Returns the key of the entry that revokes one token, by its ID (the claim `jti`).
+/// Returns the key of the revocation list entry that revokes one token. `id` is the claim `jti` of the token.
 pub(super) fn revoked_token_key(id: &str) -> String {
     format!("token.{id}")
 }
 
-/// Returns the key of the entry that revokes all tokens bound to a Secret. `uid` is the UID of the Secret, which the
-/// tokens contain.
+/// Returns the key of the revocation list entry that revokes all tokens bound to a Secret. `uid` is the UID of the
+/// Secret.
 pub(super) fn revoked_secret_key(uid: &str) -> String {
     format!("secret.{uid}")
 }
 
-/// Returns the key of the entry that revokes the certificates of a user.
+/// Returns the key of the revocation list entry that revokes the certificates of a user.
 pub fn revoked_subject_key(user: &str) -> String {
     let digits: String =
         digest(&SHA256, user.as_bytes()).as_ref().iter().map(|it| format!("{it:02x}")).collect();
     format!("{SUBJECT_KEY_PREFIX}{digits}")
 }
 
-/// Whether the revocation list has an entry with this key. Rule: a revoked credential is refused from the next request
-/// on.
+/// Whether the revocation list has an entry with this key.
+///
+/// Rule: a revoked credential is refused from the next request on.
 pub(super) fn is_revoked(access: &AccessControl, key: &str) -> bool {
     current_revocation_list(access).keys.contains(key)
 }
 
-/// Rule: a certificate is revoked if an entry has its serial number. It is also revoked if an entry names its user,
-/// unless the certificate was issued after the entry's `issuedUntil` or is the one that the entry keeps valid.
+/// Rule: a certificate is revoked if the revocation list has an entry for its serial number. It is also revoked by an
+/// entry for its user if it was issued up to the entry's `issuedUntil` and is not the certificate that the entry keeps
+/// valid.
 pub(super) fn is_certificate_revoked(
     access: &AccessControl,
     user: &str,
@@ -103,7 +108,8 @@ pub(super) fn is_certificate_revoked(
     by_subject || list.keys.contains(&revoked_certificate_key(&certificate.serial))
 }
 
-/// Returns the time up to which the certificates and signing requests of a user are revoked. `None` if they are not.
+/// Returns the time up to which the certificates and signing requests of a user are revoked, or `None` if the
+/// revocation list has no entry for the user.
 pub(crate) fn revoked_until(access: &AccessControl, user: &str) -> Option<Timestamp> {
     current_revocation_list(access).subjects.get(user).map(|it| it.issued_until)
 }
@@ -128,7 +134,7 @@ fn current_revocation_list(access: &AccessControl) -> Arc<RevocationList> {
 }
 
 impl RevocationList {
-    /// Parses the ConfigMap of revoked credentials.
+    /// Parses the stored ConfigMap `muster-revoked-credentials`.
     fn parse(bytes: Bytes) -> Self {
         let object = unstructured::parse_stored(&bytes);
         let mut list = Self { config_map: Some(bytes), ..Self::default() };
@@ -148,12 +154,12 @@ impl RevocationList {
     }
 }
 
-/// Parses the value of an entry, which is JSON text. Returns `None` if it is not a JSON object.
+/// Parses the value of a revocation list entry, which is JSON text. Returns `None` if it is not a JSON object.
 fn parse_entry(text: &Value) -> Option<Value> {
     text.as_str().and_then(|it| serde_json::from_str(it).ok()).filter(Value::is_object)
 }
 
-/// Whether the target of a write is the ConfigMap of revoked credentials.
+/// Whether the target of a write is the ConfigMap `muster-revoked-credentials`.
 fn is_revocation_list(target: &RequestTarget, new: &Value) -> bool {
     let name = if target.name.is_empty() { str_at(new, "metadata.name") } else { &target.name };
     target.kind.group.is_empty()
@@ -162,9 +168,9 @@ fn is_revocation_list(target: &RequestTarget, new: &Value) -> bool {
         && name == REVOKED_CREDENTIALS_NAME
 }
 
-/// Rule: the server sets the time up to which certificates of a user are revoked, from the same clock that it uses for
-/// `notBefore` of certificates. It also sets `notAfter`, after which the entry can be removed, because no certificate
-/// is valid for longer than a CA certificate.
+/// Rule: the server sets `issuedUntil`, up to which the certificates of a user are revoked, from the same clock that it
+/// uses for `notBefore` of certificates. It also sets `notAfter`, after which the entry can be removed because no
+/// certificate is valid for longer than a CA certificate.
 pub(crate) fn set_revocation_times(now: Timestamp, target: &RequestTarget, new: &mut Value) {
     if !is_revocation_list(target, new) {
         return;
@@ -185,7 +191,9 @@ pub(crate) fn set_revocation_times(now: Timestamp, target: &RequestTarget, new: 
 }
 
 /// Rule: only members of `system:masters` may write the ConfigMaps of issued and revoked credentials, whatever RBAC
-/// grants. `new` is null for a delete.
+/// grants. An entry that revokes the certificates of a user must name that user.
+///
+/// `new` is the object to be written, or null for a delete.
 pub(crate) fn check_credential_record_write(
     user: &User,
     target: &RequestTarget,

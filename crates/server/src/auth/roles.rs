@@ -13,23 +13,26 @@ use crate::unstructured::{list_at, str_at};
 /// Objects by namespace and name. The namespace of cluster-scoped objects is empty.
 type ByNamespaceAndName<T> = HashMap<String, HashMap<String, T>>;
 
-/// The RBAC authorizer: rules by role, and bindings by subject.
+/// The RBAC authorizer: the rules of all roles, and all bindings indexed by subject.
 #[derive(Debug, Default)]
 pub(crate) struct RbacRoles {
+    /// Rules of each Role and ClusterRole.
     roles: ByNamespaceAndName<Arc<[PolicyRule]>>,
+    /// All RoleBindings and ClusterRoleBindings.
     bindings: ByNamespaceAndName<Arc<RbacBinding>>,
     /// Bindings by namespace, indexed by subject. The namespace of ClusterRoleBindings is empty.
     bindings_by_subject: HashMap<String, NamespaceBindings>,
 }
 
-/// The bindings of one namespace by user and group, each with the index of the matching subject.
+/// The bindings of one namespace by user and by group. Each binding has the index of the matching subject in
+/// `RbacBinding::subjects`.
 #[derive(Debug, Default)]
 struct NamespaceBindings {
     users: BTreeMap<String, Vec<(Arc<RbacBinding>, usize)>>,
     groups: BTreeMap<String, Vec<(Arc<RbacBinding>, usize)>>,
 }
 
-/// A RoleBinding or ClusterRoleBinding.
+/// A RoleBinding or ClusterRoleBinding. The namespace of a ClusterRoleBinding is empty.
 #[derive(Debug)]
 pub(crate) struct RbacBinding {
     namespace: String,
@@ -38,14 +41,14 @@ pub(crate) struct RbacBinding {
     subjects: Vec<RbacSubject>,
 }
 
-/// The role that a binding refers to.
+/// The Role or ClusterRole that a binding grants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RoleRef {
     pub(crate) kind: String,
     pub(crate) name: String,
 }
 
-/// The user, group or service account that a binding names.
+/// A subject of a binding: a user, group or service account.
 #[derive(Debug)]
 struct RbacSubject {
     kind: String,
@@ -53,15 +56,15 @@ struct RbacSubject {
     name: String,
 }
 
-/// A permission granted by a binding, as shown in reviews and the audit log.
+/// The binding and subject that allow a request, as shown in reviews and the audit log.
 #[derive(Debug, Clone)]
 pub(crate) struct RoleGrant {
     binding: Arc<RbacBinding>,
-    /// Index of the subject in the binding.
+    /// Index in `RbacBinding::subjects`.
     subject: usize,
 }
 
-/// Whether an RBAC object is a role or a binding.
+/// Whether an RBAC object is a role (Role, ClusterRole) or a binding (RoleBinding, ClusterRoleBinding).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RbacObjectType {
     Role,
@@ -97,7 +100,9 @@ impl RbacRoles {
 
     /// Rule: a request is allowed only if a binding gives the user or one of the user's groups a role with a rule that
     /// matches the request. A RoleBinding grants permissions in its namespace only.
-    /// Upstream: `RBACAuthorizer`. The error lists bindings to missing roles.
+    /// Upstream: `RBACAuthorizer`.
+    ///
+    /// The error lists the user's bindings that refer to missing roles. It is empty if there are none.
     pub(crate) fn authorize(&self, user: &User, attributes: &RequestAttributes) -> Result<RoleGrant, String> {
         let mut dangling = Vec::new();
         for (binding, subject) in self.user_bindings(user, attributes.namespace()) {
@@ -118,7 +123,8 @@ impl RbacRoles {
         }
     }
 
-    /// Returns all rules of the user in the namespace, and errors for bindings to missing roles.
+    /// Returns all rules that bindings grant to the user in the namespace, and an error for each binding that refers to
+    /// a missing role.
     pub(crate) fn user_rules(&self, user: &User, namespace: &str) -> (Vec<PolicyRule>, Vec<String>) {
         let (mut rules, mut missing) = (Vec::new(), Vec::new());
         for (binding, _) in self.user_bindings(user, namespace) {
@@ -130,7 +136,7 @@ impl RbacRoles {
         (rules, missing)
     }
 
-    /// Returns the rules of the role that a binding in `namespace` refers to. Fails if the role is missing.
+    /// Returns the rules of the role that a binding in `namespace` refers to. Fails if the role does not exist.
     pub(crate) fn role_rules(&self, role: &RoleRef, namespace: &str) -> Result<&Arc<[PolicyRule]>, String> {
         let (namespace, resource) = match role.kind.as_str() {
             "Role" => (namespace, "role.rbac.authorization.k8s.io"),
@@ -141,8 +147,8 @@ impl RbacRoles {
         found.ok_or_else(|| format!("{resource} {:?} not found", role.name))
     }
 
-    /// Returns the user's cluster-wide bindings and the user's bindings in the namespace, each with the index of the
-    /// matching subject.
+    /// Returns the bindings of the user in the namespace and the user's ClusterRoleBindings, each with the index of the
+    /// matching subject in `RbacBinding::subjects`.
     fn user_bindings<'a>(
         &'a self,
         user: &'a User,
@@ -159,6 +165,7 @@ impl RbacRoles {
 }
 
 impl NamespaceBindings {
+    /// Adds a binding to the entry of each of its subjects.
     fn add_binding(&mut self, binding: &Arc<RbacBinding>) {
         for (index, subject) in binding.subjects.iter().enumerate() {
             if let Some((map, name)) = self.bindings_entry(subject, &binding.namespace) {
@@ -167,6 +174,7 @@ impl NamespaceBindings {
         }
     }
 
+    /// Removes a binding from the entry of each of its subjects.
     fn remove_binding(&mut self, binding: &Arc<RbacBinding>) {
         for subject in &binding.subjects {
             if let Some((map, name)) = self.bindings_entry(subject, &binding.namespace)
@@ -180,7 +188,8 @@ impl NamespaceBindings {
         }
     }
 
-    /// The map that holds the bindings of a subject, and the subject's key in it.
+    /// Returns the map (`users` or `groups`) that indexes the bindings of a subject, and the subject's key in that map.
+    /// `namespace` is the namespace of the binding. Returns `None` for an unknown kind of subject.
     #[expect(clippy::type_complexity, reason = "the map of users or of groups, and a key in it")]
     fn bindings_entry(
         &mut self,
@@ -243,7 +252,7 @@ impl fmt::Display for RoleGrant {
     }
 }
 
-/// Inserts a value, or removes it if `value` is `None`. Returns the previous value.
+/// Sets the value of a namespace and name, or removes it if `value` is `None`. Returns the previous value.
 fn replace_entry<T>(
     all: &mut ByNamespaceAndName<T>,
     namespace: &str,

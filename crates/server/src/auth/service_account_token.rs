@@ -23,14 +23,16 @@ use crate::pki::{Pki, PkiError};
 use crate::request::{AUTHENTICATED_GROUP, CREDENTIAL_ID_KEY, User, service_account_user_name};
 use crate::unstructured::{self, str_at};
 
-/// Issuer of the tokens. It is also the audience of a token if the request names none.
+/// Issuer (the claim `iss`) of all service account tokens. It is also the audience of a token if its TokenRequest names
+/// no audience.
 pub(crate) const TOKEN_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// Tolerated clock skew. A token also stays valid for this time after the deletion timestamp of an object that it is
-/// bound to.
+/// Tolerated clock skew when the claims `iat` and `exp` of a token are checked. A token also stays valid for this time
+/// after the deletion timestamp of an object that it is bound to.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(60);
 
-/// Maximum number of verified tokens in the cache: one for each pod of a large cluster, about 500 bytes each.
+/// Maximum number of tokens in `TokenSigner::verified_cache`: one for each pod of a large cluster, about 500 bytes
+/// each. A full cache is cleared.
 const VERIFIED_TOKENS_MAX: usize = 8_192;
 
 /// Maximum length of a token in bytes. The names in a token have at most 253 bytes each, and audiences are few.
@@ -38,7 +40,9 @@ const TOKEN_BYTES_MAX: usize = 8_192;
 
 /// Signs and verifies service account tokens.
 pub(crate) struct TokenSigner {
+    /// Key pair on the curve P-256 that signs and verifies tokens.
     key: EcdsaKeyPair,
+    /// ID of the key pair, which is `kid` in the header of each token: the SHA-256 of the public key.
     key_id: String,
     random: SystemRandom,
     /// Claims of verified tokens, by the SHA-256 of the token, so that the cache does not contain tokens.
@@ -47,8 +51,8 @@ pub(crate) struct TokenSigner {
     lifetime_s_max: OnceLock<i64>,
 }
 
-/// Default maximum lifetime of a token that is not bound to an object. A bound token has no default maximum, because it
-/// becomes invalid with its object.
+/// Maximum lifetime of a token that is not bound to an object, if no maximum is configured. A bound token has no
+/// default maximum, because it becomes invalid with its object.
 const UNBOUND_LIFETIME_S_MAX: i64 = 24 * 60 * 60;
 
 impl fmt::Debug for TokenSigner {
@@ -63,10 +67,14 @@ pub(crate) struct TokenClaims {
     pub(crate) audiences: Vec<String>,
     pub(crate) issued_at_s: i64,
     pub(crate) expires_at_s: i64,
+    /// The claim `jti`: a UUID that identifies the token in the revocation list and the audit log.
     pub(crate) id: String,
+    /// Namespace of the service account, the pod and the Secret.
     pub(crate) namespace: String,
+    /// The service account that the token authenticates.
     pub(crate) account: BoundObjectRef,
     pub(crate) pod: Option<BoundObjectRef>,
+    /// The node that the token is bound to. If the token is bound to a pod, the node of that pod.
     pub(crate) node: Option<BoundObjectRef>,
     pub(crate) secret: Option<BoundObjectRef>,
 }
@@ -124,8 +132,8 @@ impl TokenSigner {
         Ok(format!("{signed}.{}", BASE64URL.encode(signature)))
     }
 
-    /// Verifies the signature of a token and returns its claims. [`TokenClaims::authenticated_user`] checks whether the
-    /// claims are still valid.
+    /// Verifies the signature of a token and returns its claims, from the cache if the token was verified before.
+    /// [`TokenClaims::authenticated_user`] checks whether the claims are still valid.
     pub(crate) fn verified_claims(&self, token: &str) -> Option<Arc<TokenClaims>> {
         if TOKEN_BYTES_MAX < token.len() {
             return None;
@@ -136,7 +144,7 @@ impl TokenSigner {
         if cached.is_some() {
             return cached;
         }
-        let claims = Arc::new(self.verify(token)?);
+        let claims = Arc::new(self.verify_uncached(token)?);
         let mut verified = self.verified_cache.lock().unwrap_or_else(PoisonError::into_inner);
         if VERIFIED_TOKENS_MAX <= verified.len() {
             verified.clear();
@@ -145,8 +153,8 @@ impl TokenSigner {
         Some(claims)
     }
 
-    /// Verifies the signature and parses the claims.
-    fn verify(&self, token: &str) -> Option<TokenClaims> {
+    /// Verifies the signature of a token and parses its claims, without the cache.
+    fn verify_uncached(&self, token: &str) -> Option<TokenClaims> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
         let json = |it: &str| serde_json::from_slice::<Value>(&BASE64URL.decode(it).ok()?).ok();
@@ -202,9 +210,13 @@ impl TokenClaims {
         }
     }
 
+    /// Returns the user that the token authenticates.
+    ///
     /// Rule: a token is valid for its audiences until it expires, and only while its service account and the pod,
     /// Secret or node that it is bound to exist with the same UID.
-    /// Upstream: `validator.Validate`. The error is shown in token reviews and contains no secret.
+    /// Upstream: `validator.Validate`.
+    ///
+    /// The error is shown in TokenReviews and contains no secret.
     pub(crate) fn authenticated_user(
         &self,
         access: &AccessControl,
@@ -248,7 +260,7 @@ impl TokenClaims {
         Ok(user)
     }
 
-    /// The claims as JSON.
+    /// Returns the claims as the JSON payload of the token.
     fn to_json(&self) -> Value {
         let mut kubernetes = json!({"namespace": self.namespace, "serviceaccount": self.account.to_json()});
         let bound = [("pod", &self.pod), ("node", &self.node), ("secret", &self.secret)];
@@ -267,8 +279,8 @@ impl TokenClaims {
         })
     }
 
-    /// Parses verified claims. Returns `None` for an issuer or subject that this server does not sign, because another
-    /// program must have used the key.
+    /// Parses verified claims. Returns `None` if this server never signs the issuer or subject in them, because then
+    /// another program has signed the token with the key.
     fn parse(claims: &Value) -> Option<Self> {
         let kubernetes = &claims["kubernetes.io"];
         let reference = |name: &str| {
@@ -295,14 +307,15 @@ impl TokenClaims {
 }
 
 impl BoundObjectRef {
+    /// Returns the name and UID as JSON, without those that are empty.
     fn to_json(&self) -> Value {
         let all = [("name", &self.name), ("uid", &self.uid)];
         json!(all.into_iter().filter(|(_, it)| !it.is_empty()).collect::<BTreeMap<_, _>>())
     }
 }
 
-/// Fails unless the object exists with the UID of the reference. An object that is being deleted counts as existing
-/// until `CLOCK_SKEW` after its deletion timestamp.
+/// Fails unless the object that `reference` names exists with the same UID. An object that is being deleted counts as
+/// existing until `CLOCK_SKEW` after its deletion timestamp.
 fn check_exists(
     access: &AccessControl,
     plural: &str,

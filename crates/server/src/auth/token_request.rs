@@ -1,4 +1,4 @@
-//! The subresource `token` of service accounts: issues tokens on request.
+//! The subresource `token` of service accounts: issues a service account token for a TokenRequest.
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -11,19 +11,23 @@ use crate::request::{RequestContext, RequestTarget};
 use crate::unstructured::{self, is_set, list_at, str_at};
 use crate::validation::FieldError;
 
+/// API group of TokenRequest.
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 const TOKEN_REQUEST_KIND: &str = "TokenRequest";
 
-/// Default lifetime of a token: one hour.
+/// Lifetime of a token whose TokenRequest has no `spec.expirationSeconds`: one hour.
 const DEFAULT_LIFETIME_S: i64 = 60 * 60;
-/// Minimum lifetime of a token: ten minutes.
+/// Minimum of `spec.expirationSeconds` in a TokenRequest: ten minutes.
 const LIFETIME_S_MIN: i64 = 10 * 60;
-/// Maximum lifetime of a token: 2^32 seconds.
+/// Maximum of `spec.expirationSeconds` in a TokenRequest: 2^32 seconds.
 const LIFETIME_S_MAX: i64 = 1 << 32;
 
-/// Rule: a token is issued for the requested service account, audiences and lifetime. It is bound to the pod, Secret or
-/// node that the request names, which must exist. A pod must run with the service account.
+/// Rule: a token is issued for the service account, audiences and lifetime of a TokenRequest. It is bound to the pod,
+/// Secret or node in `spec.boundObjectRef`, which must exist. A token can be bound to a pod only if the pod runs with
+/// the same service account.
 /// Upstream: `TokenREST.Create`.
+///
+/// Returns the TokenRequest with its status.
 pub(crate) fn create_token(
     access: &AccessControl,
     context: &RequestContext,
@@ -95,7 +99,8 @@ pub(crate) fn create_token(
     Ok(request)
 }
 
-/// Binds the claims to the object that the request references.
+/// Binds the claims to `bound`, the `spec.boundObjectRef` of a TokenRequest. Claims that are bound to a pod also name
+/// the node of the pod.
 fn bind_claims(
     access: &AccessControl,
     namespace: &str,
@@ -143,7 +148,8 @@ fn bind_claims(
     Ok(())
 }
 
-/// Returns a reference to the node of a pod, with the UID if the Node exists. `None` if the pod has no node.
+/// Returns a reference to the Node `name`. The UID is empty if the Node does not exist. Returns `None` if `name` is
+/// empty, which is the case for a pod that is not scheduled.
 fn node_reference(access: &AccessControl, name: &str) -> Option<BoundObjectRef> {
     if name.is_empty() {
         return None;

@@ -1,6 +1,8 @@
 //! Bootstrap objects: namespaces, priority classes, the Services `kubernetes` and `kube-dns`, and in each namespace a
 //! service account and a ConfigMap with the CA certificate. They are created when the server starts and recreated when
-//! they are deleted. The same loop recalculates quota usage and reconciles Secrets with service account tokens, because
+//! they are deleted.
+//!
+//! The same loop recalculates quota usage and reconciles Secrets with service account tokens (`token_secrets`), because
 //! both react to the same changes.
 
 use std::collections::BTreeSet;
@@ -31,13 +33,13 @@ mod token_secrets;
 pub(crate) const BOOTSTRAP_NAMESPACES: [&str; 4] =
     ["default", NAMESPACE_NODE_LEASE, "kube-public", "kube-system"];
 
-/// Name of the service account that every namespace has.
+/// Name of the service account that the server creates in every namespace.
 const DEFAULT_ACCOUNT: &str = "default";
-/// Name of the ConfigMap with the CA certificate that every namespace has.
+/// Name of the ConfigMap with the CA certificate that the server creates in every namespace.
 const CA_CONFIG_MAP: &str = "kube-root-ca.crt";
 
-/// Time for which changes are collected before quota usage is recalculated, because a recalculation reads all objects
-/// of a namespace.
+/// Time for which changes are collected before quota usage is recalculated. A recalculation reads all objects of a
+/// namespace, so it is not done for each change.
 const QUOTA_BATCH_DELAY: Duration = Duration::from_millis(50);
 
 /// Addresses and CA certificate of the server, for the bootstrap objects.
@@ -45,7 +47,7 @@ const QUOTA_BATCH_DELAY: Duration = Duration::from_millis(50);
 pub(crate) struct ServerIdentity {
     /// Address that the server listens on.
     pub(crate) listen_address: SocketAddr,
-    /// Address at which nodes on this machine, which have their own network namespaces, reach the server.
+    /// Address at which nodes on this machine reach the server, if they run in separate network namespaces.
     pub(crate) node_facing_address: Option<IpAddr>,
     /// The CA certificate in PEM.
     pub(crate) ca_pem: String,
@@ -89,7 +91,7 @@ pub(crate) async fn ensure_bootstrap_objects(
     Ok(())
 }
 
-/// Creates the Services of the API server and of DNS if they are missing.
+/// Creates the Services `kubernetes` and `kube-dns` if they are missing.
 async fn ensure_cluster_services(bootstrap: &Bootstrap<'_>) {
     for object in kubernetes_service(bootstrap.server) {
         if let Err(error) = bootstrap.ensure_object(object).await {
@@ -99,7 +101,7 @@ async fn ensure_cluster_services(bootstrap: &Bootstrap<'_>) {
     bootstrap.ensure_dns().await;
 }
 
-/// Creates only three namespaces and one service account, in four commits, which is sufficient for most tests.
+/// Creates only three namespaces and one service account, in four commits. This is sufficient for most tests.
 #[cfg(test)]
 pub(crate) async fn ensure_test_objects(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
     let bootstrap = Bootstrap { registry, server: &ServerIdentity::for_test(), now };
@@ -110,7 +112,8 @@ pub(crate) async fn ensure_test_objects(registry: &Registry, now: Timestamp) -> 
     bootstrap.ensure_object((builtin_kind("", "serviceaccounts"), Some("default"), account)).await
 }
 
-/// Recreates deleted bootstrap objects, recalculates quotas and reconciles token Secrets, until `stop`.
+/// Recreates deleted bootstrap objects, recalculates quota usage and reconciles token Secrets, until `stop` is
+/// cancelled.
 pub(crate) async fn run(registry: Arc<Registry>, server: ServerIdentity, stop: CancellationToken) {
     let mut commits = registry.storage.watch_revision();
     let mut synced = registry.storage.revision();
@@ -191,7 +194,7 @@ pub(crate) async fn run(registry: Arc<Registry>, server: ServerIdentity, stop: C
     }
 }
 
-/// Creates and restores bootstrap objects.
+/// Creates bootstrap objects and resets the fields of them that the server owns.
 struct Bootstrap<'a> {
     registry: &'a Registry,
     server: &'a ServerIdentity,
@@ -202,8 +205,8 @@ struct Bootstrap<'a> {
 type BootstrapObject = (&'static Kind, Option<&'static str>, Value);
 
 impl Bootstrap<'_> {
-    /// Ensures that the namespace has its default service account and its CA ConfigMap, unless the namespace is being
-    /// deleted.
+    /// Ensures that the namespace has the service account `default` and the ConfigMap `kube-root-ca.crt`. Does nothing
+    /// if the namespace is being deleted.
     async fn ensure_namespace_objects(&self, namespace: &str) -> Result<(), ApiError> {
         let Some(stored) = self.registry.storage.find(Kind::namespace_kind(), None, namespace) else {
             return Ok(());
@@ -235,7 +238,7 @@ impl Bootstrap<'_> {
         }
     }
 
-    /// Creates the object if it is missing. In an existing Endpoints or EndpointSlice object, resets the endpoints.
+    /// Creates the object if it is missing. Resets the endpoints of an existing Endpoints or EndpointSlice object.
     async fn ensure_object(&self, (kind, namespace, object): BootstrapObject) -> Result<(), ApiError> {
         let owned_fields: &[&str] = match kind.plural {
             "endpoints" => &["subsets"],
@@ -245,7 +248,8 @@ impl Bootstrap<'_> {
         self.create_or_reset(kind, namespace, object, owned_fields).await
     }
 
-    /// Creates the object. If it exists, resets the fields in `owned_fields`, which the server owns.
+    /// Creates the object if it is missing. In an existing object, resets the fields in `owned_fields`, which the
+    /// server owns.
     async fn create_or_reset(
         &self,
         kind: &'static Kind,
@@ -288,8 +292,8 @@ fn has_fields(stored: &Bytes, expected: &Value, fields: &[&str]) -> bool {
     fields.iter().all(|it| stored[it] == expected[it])
 }
 
-/// Returns the namespaces that may lack bootstrap objects after these events. Adds the namespaces whose quotas must be
-/// recalculated to `to_count`.
+/// Returns the namespaces that may lack bootstrap objects after these events. Adds the namespaces whose quota usage
+/// must be recalculated to `to_count`.
 fn affected_namespaces(
     registry: &Registry,
     events: &[Arc<CommitEvent>],
@@ -338,7 +342,8 @@ fn affected_token_secrets(registry: &Registry, event: &CommitEvent) -> Vec<token
     }
 }
 
-/// Whether an event may lower quota usage. Increases were charged at admission.
+/// Whether an event may lower quota usage. Events that increase usage need no recalculation, because admission has
+/// charged them.
 fn may_lower_quota_usage(resource: &str, event: &CommitEvent) -> bool {
     match &event.change {
         KeyChange::Delete { .. } => true,
@@ -355,7 +360,7 @@ fn may_lower_quota_usage(resource: &str, event: &CommitEvent) -> bool {
     }
 }
 
-/// Names of all namespaces.
+/// Returns the names of all namespaces.
 fn all_namespaces(registry: &Registry) -> BTreeSet<String> {
     let (namespaces, _): (_, Revision) =
         registry.storage.list(Kind::namespace_kind(), None, &ObjectSelector::default());
@@ -388,7 +393,7 @@ fn priority_classes() -> impl Iterator<Item = BootstrapObject> {
     .into_iter()
 }
 
-/// The Service `kubernetes` with its Endpoints and EndpointSlice, through which pods reach the API server.
+/// Returns the Service `kubernetes` with its Endpoints and EndpointSlice, through which pods reach the API server.
 fn kubernetes_service(server: &ServerIdentity) -> impl Iterator<Item = BootstrapObject> {
     let port = server.listen_address.port();
     let service = json!({
@@ -431,8 +436,8 @@ fn kubernetes_service(server: &ServerIdentity) -> impl Iterator<Item = Bootstrap
     .into_iter()
 }
 
-/// The Service `kube-dns`. It has no endpoints, because each node answers the DNS queries of its own pods. Users can
-/// add a selector to run their own DNS servers.
+/// Returns the Service `kube-dns`. It has no endpoints, because each node answers the DNS queries of its pods. Users
+/// can add a selector to run DNS servers in pods.
 fn dns_service() -> BootstrapObject {
     let port = |name: &str, protocol: &str| json!({"name": name, "protocol": protocol, "port": 53, "targetPort": 53});
     let service = json!({
@@ -451,7 +456,8 @@ fn dns_service() -> BootstrapObject {
     (builtin_kind("", "services"), Some("kube-system"), service)
 }
 
-/// Returns the address at which other machines reach the server. `None` if the server listens on loopback only.
+/// Returns the address at which other machines reach a server that listens on `listens_on`. Returns `None` for a
+/// loopback address.
 fn reachable_address(listens_on: IpAddr) -> Option<IpAddr> {
     match listens_on.is_unspecified() {
         true => machine_address(),
@@ -459,7 +465,7 @@ fn reachable_address(listens_on: IpAddr) -> Option<IpAddr> {
     }
 }
 
-/// Finds a kind in the table of built-in kinds.
+/// Returns the built-in kind of this group and plural name.
 fn builtin_kind(group: &str, plural: &str) -> &'static Kind {
     let found = KINDS.iter().find(|it| it.group == group && it.plural == plural);
     found.expect("the kind is in the table")

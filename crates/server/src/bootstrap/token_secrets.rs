@@ -15,7 +15,9 @@ use crate::unstructured::{self, is_set, map_at_mut, str_at};
 
 /// Secret type of service account tokens.
 const TOKEN_SECRET_TYPE: &str = "kubernetes.io/service-account-token";
+/// Annotation of a token Secret: the name of its service account.
 const ACCOUNT_NAME_ANNOTATION: &str = "kubernetes.io/service-account.name";
+/// Annotation of a token Secret: the UID of its service account.
 const ACCOUNT_UID_ANNOTATION: &str = "kubernetes.io/service-account.uid";
 
 /// Lifetime of a token in a Secret. It is effectively unlimited, because the token becomes invalid with its Secret or
@@ -30,7 +32,7 @@ pub(super) fn is_token_secret(secret: &Value) -> bool {
     secret["type"] == TOKEN_SECRET_TYPE
 }
 
-/// Lists the token Secrets: all of them, or those of the service account with this namespace and name.
+/// Returns the names of the token Secrets: all of them, or those of the service account with this namespace and name.
 pub(super) fn list_token_secrets(
     registry: &Registry,
     of_account: Option<(&str, &str)>,
@@ -51,6 +53,8 @@ pub(super) fn list_token_secrets(
     })
 }
 
+/// Adds the missing data to a token Secret.
+///
 /// Rule: a token Secret gets a token, the namespace and the CA certificate. If its service account does not exist, the
 /// Secret is deleted. Upstream: `tokens_controller`.
 pub(super) async fn reconcile(
@@ -86,7 +90,8 @@ pub(super) async fn reconcile(
     registry.update(&RequestContext::for_server("update", now), &target, fill).await.map(drop)
 }
 
-/// Returns the service account that the Secret references. `None` if it does not exist or has another UID.
+/// Returns the service account that the annotations of the Secret name. Returns `None` if the account does not exist or
+/// has another UID.
 fn referenced_account(registry: &Registry, namespace: &str, secret: &Value) -> Option<BoundObjectRef> {
     let annotation = |key: &str| secret["metadata"]["annotations"][key].as_str().unwrap_or_default();
     let stored = registry.storage.find(
@@ -99,13 +104,14 @@ fn referenced_account(registry: &Registry, namespace: &str, secret: &Value) -> O
     is_same.then(|| BoundObjectRef { name: annotation(ACCOUNT_NAME_ANNOTATION).to_owned(), uid })
 }
 
-/// Returns whether the CA certificate, the namespace and the token of a Secret are missing or outdated, in this order.
+/// Returns which data of a token Secret is missing or outdated: the CA certificate, the namespace and the token, in
+/// this order.
 fn missing_data(secret: &Value, server: &ServerIdentity) -> [bool; 3] {
     let has = |key: &str| is_set(&secret["data"][key]) && secret["data"][key] != "";
     [secret["data"]["ca.crt"] != BASE64.encode(&server.ca_pem).as_str(), !has("namespace"), !has("token")]
 }
 
-/// Returns the Secret with the missing data added.
+/// Returns the token Secret with the missing data and the annotations of its service account.
 fn with_token_data(
     registry: &Registry,
     server: &ServerIdentity,

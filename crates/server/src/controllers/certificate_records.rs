@@ -1,4 +1,5 @@
-//! Records issued client certificates in ConfigMaps in `kube-system`, from which `muster cert list` reads.
+//! Records issued client certificates in the ConfigMaps `muster-issued-certificates-…` in `kube-system`. `muster cert
+//! list` reads these ConfigMaps.
 
 use std::sync::Arc;
 
@@ -15,14 +16,15 @@ use crate::request::{RequestContext, RequestTarget};
 use crate::subresource::Subresource;
 use crate::unstructured::{self, map_at_mut, str_at};
 
-/// Maximum number of records in one ConfigMap. 500 records of 200 bytes are 100 kB, which each new record rewrites.
+/// Maximum number of certificate records in one ConfigMap. Each new record rewrites its ConfigMap: 500 records of 200
+/// bytes are 100 kB.
 const RECORDS_PER_CONFIG_MAP_MAX: usize = 500;
 
-/// Maximum number of ConfigMaps with records. 5,000 nodes with two valid certificates each need 20. When all ConfigMaps
-/// are full, new certificates are not recorded.
+/// Maximum number of ConfigMaps with certificate records. 5,000 nodes with two valid certificates each need 20
+/// ConfigMaps. When all ConfigMaps are full, new certificates are not recorded.
 const CONFIG_MAPS_MAX: usize = 200;
 
-/// Records certificates as they are issued, until `stop`.
+/// Records client certificates as they are issued, until `stop` is cancelled.
 pub(crate) async fn run(registry: Arc<Registry>, pki: Arc<Pki>, stop: CancellationToken) {
     loop {
         let issued = pki.take_issued_certificates();
@@ -90,7 +92,7 @@ pub(crate) async fn record_issued(
     Ok(())
 }
 
-/// Whether the recorded certificate has not expired.
+/// Whether the certificate of a record has not expired.
 fn is_unexpired(record: &Value, now: Timestamp) -> bool {
     let record: Option<Value> = record.as_str().and_then(|it| serde_json::from_str(it).ok());
     let not_after: Option<Timestamp> = record.and_then(|it| str_at(&it, "notAfter").parse().ok());

@@ -34,7 +34,8 @@ const KUBELET_SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 /// Group of all nodes.
 const NODES_GROUP: &str = "system:nodes";
 
-/// Default lifetime of certificates.
+/// Default of the maximum lifetime of certificates, which is also the lifetime of a certificate whose request sets no
+/// `expirationSeconds`.
 pub(crate) const DEFAULT_LIFETIME: SignedDuration = SignedDuration::from_hours(365 * 24);
 
 /// Minimum lifetime of a certificate whose request sets `expirationSeconds`.
@@ -43,19 +44,19 @@ const LIFETIME_MIN: SignedDuration = SignedDuration::from_mins(10);
 /// Time by which `notBefore` of a certificate is backdated, because clocks differ. A certificate is never backdated by
 /// more than its lifetime, because a client that renews after a fraction of the validity would renew immediately.
 const BACKDATE_DURATION: SignedDuration = SignedDuration::from_mins(5);
-/// Certificates with a lifetime below this are not shortened by backdating: they are valid for their lifetime from the
-/// time of issue. For longer lifetimes, the backdated time is part of the lifetime.
+/// Lifetime below which backdating does not shorten a certificate: the certificate is valid for its lifetime from the
+/// time of issue. For longer lifetimes, the lifetime includes the backdated time.
 const SHORT_LIFETIME: SignedDuration = SignedDuration::from_hours(8);
 
-/// Time from its creation after which an approved or denied request is deleted.
+/// Age at which an approved or denied CertificateSigningRequest is deleted.
 const DECIDED_REQUEST_TTL: SignedDuration = SignedDuration::from_hours(1);
-/// Time from its creation after which a pending request is deleted.
+/// Age at which a pending CertificateSigningRequest is deleted.
 const PENDING_REQUEST_TTL: SignedDuration = SignedDuration::from_hours(24);
-/// Interval at which all requests are reconciled, so that old ones are deleted.
+/// Interval at which all CertificateSigningRequests are reconciled, so that old ones are deleted.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
-/// Approves, signs and deletes requests until `stop`. Reconciles a request when it changes, and all requests at an
-/// interval. No certificate is valid for longer than `lifetime_max`.
+/// Approves, signs and deletes CertificateSigningRequests until `stop` is cancelled. Reconciles a request when it
+/// changes, and all requests at `CLEANUP_INTERVAL`. No certificate is valid for longer than `lifetime_max`.
 pub(crate) async fn run(
     registry: Arc<Registry>,
     pki: Arc<Pki>,
@@ -100,8 +101,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Takes the next step for a request: deletes, approves, denies or signs it. Each write has the resourceVersion or UID
-/// as precondition, so that a request that was changed or replaced meanwhile is not affected.
+/// Takes the next step for a CertificateSigningRequest: deletes, approves, denies or signs it. Each write has the
+/// `resourceVersion` or UID as precondition, so that a request that was changed or replaced meanwhile is not affected.
 pub(crate) async fn reconcile(
     registry: &Registry,
     pki: &Pki,
@@ -167,7 +168,9 @@ pub(crate) async fn reconcile(
     sign_approved(registry, pki, lifetime_max, object, now).await
 }
 
-/// Signs an approved request, or adds a Failed condition with the reason. Only this version of the request is updated.
+/// Signs an approved CertificateSigningRequest, or adds the condition `Failed` with the reason. Only this version of
+/// the request is updated.
+///
 /// Rule: a request is signed once, and a client certificate is recorded only if it was written to its request. A watch
 /// may deliver an approval again after the request was signed, so a version that is no longer stored is skipped.
 async fn sign_approved(
@@ -225,6 +228,9 @@ async fn sign_approved(
     }
 }
 
+/// Returns the reason not to sign a request because the certificates of its subject are revoked, or `None` if it may be
+/// signed.
+///
 /// Rule: a request created before the certificates of its subject were revoked is not signed, because the revoked node
 /// may have created the request and may still watch it.
 fn revoked_subject_error(
@@ -242,7 +248,7 @@ fn revoked_subject_error(
     })
 }
 
-/// Returns the request with a condition added.
+/// Returns the CertificateSigningRequest with a condition added.
 fn with_condition(old: &Value, condition: &Value) -> Value {
     let mut new = old.clone();
     let conditions = list_at(&old["status"], "conditions").iter().chain([condition]);
@@ -250,20 +256,22 @@ fn with_condition(old: &Value, condition: &Value) -> Value {
     new
 }
 
-/// An automatic decision on a request, with the message of its condition.
+/// An automatic decision on a CertificateSigningRequest, with the message of its condition.
 enum ApprovalDecision {
     Approve(&'static str),
     Deny(String),
 }
 
-/// Reason of the Denied condition of a request for the name of a Ready node. The agent recognizes this denial by the
+/// Reason of the condition `Denied` of a request for the name of a Ready node. The agent recognizes this denial by the
 /// reason.
 const NODE_IS_READY_REASON: &str = "NodeIsReady";
 
-/// Rule: a request for a node's client certificate is approved automatically if RBAC allows the requester to create it.
-/// This covers a bootstrap token for a new node, and a node that renews its own certificate. A request with a bootstrap
-/// token is denied while a Ready node of that name exists, because the requester would take over the identity of that
-/// node. Such a request is approved once the node is NotReady or its Node is deleted.
+/// Decides on a request for a node's client certificate. Returns `None` if an administrator must decide.
+///
+/// Rule: the request is approved automatically if RBAC allows the requester to create it. This covers a bootstrap token
+/// for a new node, and a node that renews its certificate. A request with a bootstrap token is denied while a Ready
+/// node of that name exists, because the requester would take over the identity of that node. Such a request is
+/// approved once the node is NotReady or its Node is deleted.
 /// Upstream: the csrapproving controller, which does not check the Node.
 fn auto_decide_node_client(
     registry: &Registry,
@@ -307,7 +315,7 @@ fn auto_decide_node_client(
     })
 }
 
-/// Returns the first address of the node if it exists, is Ready and is not being deleted.
+/// Returns the first address of the Node. Returns `None` unless the Node exists, is Ready and is not being deleted.
 fn ready_node_address(registry: &Registry, name: &str) -> Option<String> {
     let nodes = Kind::builtin("", "v1", "nodes");
     let node = unstructured::parse_stored(&registry.storage.find(nodes, None, name)?);
@@ -321,8 +329,11 @@ fn ready_node_address(registry: &Registry, name: &str) -> Option<String> {
     Some(at.next().unwrap_or("an unknown address").to_owned())
 }
 
-/// Rule: a request for a node's serving certificate is approved automatically if a node requests it for its own name,
-/// and for addresses that its own Node has and no other Node has. Upstream: not approved automatically.
+/// Returns the message of the approval of a request for a node's serving certificate. Returns `None` if an
+/// administrator must decide.
+///
+/// Rule: the request is approved automatically if a node requests it for its name, and for addresses that its Node has
+/// and no other Node has. Upstream: not approved automatically.
 fn auto_approve_node_serving(
     registry: &Registry,
     object: &Value,
@@ -343,8 +354,8 @@ fn auto_approve_node_serving(
     is_own.then_some("Auto approving kubelet serving certificate: it names only the node and its addresses.")
 }
 
-/// Signs the certificate, or returns the reason why its signer refuses it. Returns `None` if the request is for an
-/// unknown signer.
+/// Signs the certificate, or returns the reason why its signer refuses it. Returns `None` if the request is for a
+/// signer that this server does not have.
 fn sign_certificate(
     pki: &Pki,
     lifetime_max: SignedDuration,
@@ -367,7 +378,7 @@ fn sign_certificate(
     Some(pki.issue_certificate(request, &usages, validity, now).map_err(|error| error.to_string()))
 }
 
-/// Returns `notBefore` and `notAfter` of a certificate.
+/// Returns `notBefore` and `notAfter` of a certificate. `requested` is the `expirationSeconds` of its request.
 fn certificate_validity(
     requested: Option<SignedDuration>,
     lifetime_max: SignedDuration,
@@ -378,7 +389,7 @@ fn certificate_validity(
     (from, if lifetime < SHORT_LIFETIME { now + lifetime } else { from + lifetime })
 }
 
-/// Checks a request to the signer `kubernetes.io/kube-apiserver-client`.
+/// Checks a request to the signer `kubernetes.io/kube-apiserver-client`, which signs client certificates of users.
 fn check_client_request(request: &CertificateRequest, object: &Value) -> Result<(), String> {
     // Checked again, because an older server may have stored the request.
     if requests_masters_group(request) {
@@ -395,7 +406,8 @@ fn check_client_request(request: &CertificateRequest, object: &Value) -> Result<
     Ok(())
 }
 
-/// Checks a request to the signer `kubernetes.io/kube-apiserver-client-kubelet`.
+/// Checks a request to the signer `kubernetes.io/kube-apiserver-client-kubelet`, which signs client certificates of
+/// nodes.
 fn check_node_client_request(request: &CertificateRequest, object: &Value) -> Result<(), String> {
     let refuse = |why: &str| Err(why.to_owned());
     if request.organizations != [NODES_GROUP] {
@@ -419,7 +431,7 @@ fn check_node_client_request(request: &CertificateRequest, object: &Value) -> Re
     check_usages(object, "client auth")
 }
 
-/// Checks a request to the signer `kubernetes.io/kubelet-serving`.
+/// Checks a request to the signer `kubernetes.io/kubelet-serving`, which signs serving certificates of nodes.
 fn check_node_serving_request(request: &CertificateRequest, object: &Value) -> Result<(), String> {
     let refuse = |why: &str| Err(why.to_owned());
     if request.organizations != [NODES_GROUP] {
@@ -441,7 +453,7 @@ fn check_node_serving_request(request: &CertificateRequest, object: &Value) -> R
     Ok(())
 }
 
-/// Checks that the requested usages are `purpose` and `digital signature`, with or without `key encipherment`.
+/// Checks that the requested key usages are `purpose` and `digital signature`, with or without `key encipherment`.
 fn check_usages(object: &Value, purpose: &str) -> Result<(), String> {
     let usages: BTreeSet<_> = requested_usages(object).into_iter().collect();
     let required = BTreeSet::from([purpose, "digital signature"]);
@@ -451,11 +463,12 @@ fn check_usages(object: &Value, purpose: &str) -> Result<(), String> {
     Err(format!("usages did not match [{purpose} digital signature key encipherment]"))
 }
 
+/// Returns `spec.usages` of a CertificateSigningRequest.
 fn requested_usages(object: &Value) -> Vec<&str> {
     list_at(&object["spec"], "usages").iter().filter_map(Value::as_str).collect()
 }
 
-/// Parses a key usage of a request. Returns `None` if the usage is not supported.
+/// Parses one of `spec.usages`. Returns `None` if the server does not support the usage.
 fn parse_usage(text: &str) -> Option<KeyUsage> {
     match text {
         "digital signature" => Some(KeyUsage::DigitalSignature),

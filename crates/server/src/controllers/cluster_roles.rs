@@ -22,7 +22,8 @@ use crate::unstructured::{self, is_set, list_at, str_at};
 use crate::validation::selector_matches;
 
 /// Rule: missing default roles and bindings are created at start. Missing rules and subjects are added to existing
-/// ones, unless the annotation `autoupdate` is false. Additional rules and subjects are kept.
+/// ones, unless the annotation `rbac.authorization.kubernetes.io/autoupdate` is `false`. Additional rules and subjects
+/// are kept.
 /// Upstream: `ReconcileRole` and `ReconcileRoleBinding`.
 pub(crate) async fn ensure_default_roles(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
     let roles = default_cluster_roles().into_iter().map(|it| ("clusterroles", it));
@@ -57,7 +58,7 @@ async fn ensure_default_object(
     registry.create(&context, target.kind, None, default).await.map(drop)
 }
 
-/// Returns the stored object with the missing parts of the default added. `None` if nothing is missing.
+/// Returns the stored role or binding with the missing parts of the default added, or `None` if nothing is missing.
 fn with_missing_defaults(stored: &Value, default: &Value) -> Option<Value> {
     if stored["metadata"]["annotations"][AUTO_UPDATE_ANNOTATION] == "false" {
         return None;
@@ -90,6 +91,8 @@ fn with_missing_defaults(stored: &Value, default: &Value) -> Option<Value> {
     (new != *stored).then_some(new)
 }
 
+/// Updates the rules of all ClusterRoles with an aggregation rule.
+///
 /// Rule: a ClusterRole with an aggregation rule has the rules of all ClusterRoles that its selectors match, in the
 /// order of their names, without duplicates.
 /// Upstream: the clusterrole-aggregation controller.
@@ -123,7 +126,7 @@ async fn aggregate_roles(registry: &Registry, now: Timestamp) -> Result<(), ApiE
     }
 }
 
-/// Returns the rules of all roles that the aggregation rule of `role` selects.
+/// Returns the rules of all ClusterRoles that the aggregation rule of `role` selects.
 fn aggregated_rules(role: &Value, all: &[Value]) -> Vec<Value> {
     let selectors = list_at(&role["aggregationRule"], "clusterRoleSelectors");
     let mut rules: Vec<Value> = Vec::new();
@@ -146,7 +149,7 @@ fn rbac_target(plural: &str, name: &str) -> RequestTarget {
     RequestTarget { kind, namespace: None, name: name.to_owned(), subresource: Subresource::Whole }
 }
 
-/// Aggregates ClusterRoles when they change, until `stop`.
+/// Aggregates ClusterRoles when they change, until `stop` is cancelled.
 pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
     let roles = Kind::builtin(RBAC_GROUP, "v1", "clusterroles");
     let mut commits = registry.storage.watch_kind_revision(roles);

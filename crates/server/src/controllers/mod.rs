@@ -1,4 +1,4 @@
-//! Controllers that run in the server: they react to changes of stored objects and write through the registry.
+//! Controllers that run in the server. They react to changes of stored objects and write through the registry.
 
 pub(crate) mod certificate_records;
 pub(crate) mod certificate_signing;

@@ -17,10 +17,11 @@ use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 
-/// Minimum interval between attempts while a namespace waits for nodes to stop its pods.
+/// Minimum interval between two passes over the terminating namespaces. A namespace needs several passes while it waits
+/// for nodes to stop its pods.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Deletes the content of terminating namespaces, until `stop`.
+/// Deletes the content of terminating namespaces until `stop` is cancelled.
 pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
     let (mut namespaces, mut commits) =
         (registry.storage.watch_kind_revision(Kind::namespace_kind()), registry.storage.watch_revision());
@@ -61,7 +62,7 @@ pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
     }
 }
 
-/// Returns all terminating namespaces, and the revision of the list.
+/// Returns the names of all terminating namespaces, and the revision of the list.
 fn list_terminating(registry: &Registry) -> (BTreeSet<String>, Revision) {
     let (namespaces, revision) =
         registry.storage.list(Kind::namespace_kind(), None, &ObjectSelector::default());
@@ -79,8 +80,10 @@ fn add_if_terminating(terminating: &mut BTreeSet<String>, namespace: &Value) {
     }
 }
 
-/// Rule: in a terminating namespace, pods are deleted before all other objects, because pods may use the other objects.
-/// Remaining objects and finalizers are reported in the namespace's conditions. Upstream: `deleteAllContent`.
+/// Deletes the objects of a terminating namespace, and removes its finalizer `kubernetes` when no object remains.
+///
+/// Rule: pods are deleted before all other objects, because pods may use the other objects. Remaining objects and
+/// finalizers are reported in the namespace's conditions. Upstream: `deleteAllContent`.
 async fn delete_all_content(registry: &Registry, namespace: &str) -> Result<(), ApiError> {
     let context = RequestContext::for_server("delete", Timestamp::now());
     let options =
@@ -139,20 +142,22 @@ async fn delete_all_content(registry: &Registry, namespace: &str) -> Result<(), 
     }
 }
 
-/// Counts of the objects and finalizers that remain in a terminating namespace.
+/// Numbers of the objects and finalizers that remain in a terminating namespace.
 #[derive(Default)]
 struct RemainingContent {
-    /// Number of remaining objects by resource, such as `pods.`.
+    /// Number of remaining objects by resource and API group, such as `daemonsets.apps` or `pods.`.
     objects: BTreeMap<String, usize>,
-    /// Number of remaining objects by finalizer.
+    /// Number of remaining objects that have each finalizer.
     finalizers: BTreeMap<String, usize>,
 }
 
 impl RemainingContent {
+    /// Whether no object remains.
     fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
+    /// Counts one remaining object and its finalizers.
     fn count_remaining(&mut self, kind: &Kind, object: &Value) {
         *self.objects.entry(format!("{}.{}", kind.plural, kind.group)).or_default() += 1;
         for finalizer in list_at(&object["metadata"], "finalizers").iter().filter_map(Value::as_str) {
@@ -160,7 +165,7 @@ impl RemainingContent {
         }
     }
 
-    /// Writes the conditions to the status of the namespace.
+    /// Writes [`Self::namespace_conditions`] to the status of the namespace.
     async fn write_conditions(&self, registry: &Registry, namespace: &str) -> Result<(), ApiError> {
         let context = RequestContext::for_server("update", Timestamp::now());
         let name = namespace.to_owned();
@@ -196,8 +201,8 @@ impl RemainingContent {
         }
     }
 
-    /// Returns the five conditions of upstream's namespace controller. Three of them are always the same here, because
-    /// all kinds are known and failed deletions are retried.
+    /// Returns the five conditions of upstream's namespace controller. Three of them never change here, because the
+    /// server knows all kinds and retries failed deletions.
     fn namespace_conditions(&self) -> [Value; 5] {
         let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message});
         let format_counts = |counts: &BTreeMap<String, usize>, verb: &str| {

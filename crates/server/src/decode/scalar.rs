@@ -20,6 +20,7 @@ pub(super) fn canonical_time(text: &str) -> Result<Value, String> {
 
 /// Returns the canonical form of a `metav1.MicroTime`: UTC, with six fractional digits of a second.
 pub(super) fn canonical_micro_time(text: &str) -> Result<Value, String> {
+    /// Go's layout of a `metav1.MicroTime`.
     const MICRO_TIME_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
     let fraction = text.get(19..).unwrap_or_default();
     let digits = fraction.strip_prefix('.').map(|it| it.bytes().take_while(u8::is_ascii_digit).count());
@@ -34,11 +35,13 @@ pub(super) fn canonical_micro_time(text: &str) -> Result<Value, String> {
 
 /// Returns null for Go's zero time (year one), and `text` for any other time.
 fn null_if_zero_time(at: Timestamp, text: String) -> Value {
+    /// Unix time of 0001-01-01T00:00:00Z.
     const YEAR_ONE_S: i64 = -62_135_596_800;
     if at.as_second() == YEAR_ONE_S && at.subsec_nanosecond() == 0 { Value::Null } else { text.into() }
 }
 
-/// Parses RFC 3339 as strictly as Go does. The crate `jiff` alone accepts more.
+/// Parses an RFC 3339 time as strictly as Go does, because the crate `jiff` accepts more. `layout` is the Go time
+/// layout that error messages name.
 fn parse_rfc3339(text: &str, layout: &str) -> Result<Timestamp, String> {
     let failed = |rest: &str, part: &str| {
         format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {part:?}")

@@ -14,33 +14,37 @@ use crate::types::{Field, Presence, Shape, Type};
 /// Maximum number of strict decoding errors that are reported, as in upstream.
 const STRICT_ERRORS_MAX: usize = 100;
 
-/// Maximum memory that the values of one body may take, estimated with the three constants below. Without this limit, a
-/// body of 3 MiB of `{"":0}` would take 300 MiB. An object of 1.4 MiB with a nested object every 40 bytes takes 33 MiB.
+/// Maximum memory that the values of one body may take, estimated with `OBJECT_BYTES`, `ENTRY_BYTES` and `ITEM_BYTES`.
+/// Without this limit, a body of 3 MiB of `{"":0}` would take 300 MiB. An object of 1.4 MiB with a nested object every
+/// 40 bytes takes 33 MiB.
 pub(crate) const DECODED_BYTES_MAX: usize = 40 << 20;
 
-/// Estimated memory of an object. A node of serde_json's map has capacity for eleven entries.
+/// Estimated memory of a decoded object without its entries. A node of serde_json's map has capacity for eleven
+/// entries.
 const OBJECT_BYTES: usize = 700;
 
-/// Estimated memory of an object's entry: its field name on the heap.
+/// Estimated memory of an entry of a decoded object: its field name on the heap.
 const ENTRY_BYTES: usize = 48;
 
-/// Estimated memory of a list item: 32 bytes, counted twice because a growing list is copied.
+/// Estimated memory of an item of a decoded list: 32 bytes, counted twice because a growing list is copied.
 const ITEM_BYTES: usize = 64;
 
+/// Error message for a body whose values exceed `DECODED_BYTES_MAX`.
 pub(super) const TOO_MANY_VALUES_MESSAGE: &str = "the body has too many values";
 
-/// Errors in the content of a decoded value. Syntax errors are not included.
+/// Errors in the content of a decoded value, which are all errors except those of the JSON or YAML syntax.
 #[derive(Debug, Default)]
 pub(super) struct ContentErrors {
     /// Strict decoding errors, for unknown and duplicate fields: `unknown field "spec.x"`.
     pub(super) strict_errors: Vec<String>,
-    /// Error for a value of the wrong type, worded as in Go. If it is set, nothing was decoded.
+    /// Error for a value of the wrong type, worded as in Go. If it is set, the decoding has failed.
     pub(super) type_error: Option<String>,
-    /// Whether the type error is in `kind` or `apiVersion`, so that the intended type is unknown.
+    /// Whether `type_error` is about `kind` or `apiVersion`, so that the intended kind is unknown.
     pub(super) is_type_meta_error: bool,
 }
 
-/// Decodes an object of the type `of`. The `Err` is a syntax error. Errors in the content are returned separately.
+/// Decodes an object of the type `of`. Returns errors in its content separately from the result, whose `Err` is a
+/// syntax error or repeats the type error.
 pub(super) fn read_typed<'de, D: Deserializer<'de>>(
     from: D,
     of: &'static Type,
@@ -54,14 +58,14 @@ pub(super) fn read_typed<'de, D: Deserializer<'de>>(
     (read, reader.errors)
 }
 
-/// Decodes any value, and records its duplicate fields as strict decoding errors.
+/// Decodes a value of any type, and records its duplicate fields as strict decoding errors.
 pub(super) fn read_untyped<'de, D: Deserializer<'de>>(from: D) -> (Result<Value, D::Error>, ContentErrors) {
     let mut reader = ValueReader::default();
     let read = UntypedSeed { reader: &mut reader, reports_duplicates: true }.deserialize(from);
     (read, reader.errors)
 }
 
-/// Estimates the memory of a value in the same way as for a request body.
+/// Estimates the memory of a value in the same way as the memory of a request body.
 pub(crate) fn estimated_bytes(value: &Value) -> usize {
     match value {
         Value::Array(items) => items.iter().map(|it| ITEM_BYTES + estimated_bytes(it)).sum(),
@@ -75,6 +79,7 @@ pub(crate) fn estimated_bytes(value: &Value) -> usize {
 /// State of the decoding of one value.
 #[derive(Default)]
 struct ValueReader {
+    /// Path to the current value.
     path: Vec<PathStep>,
     /// Name of the Go struct that is being decoded, for error messages.
     go_struct: &'static str,
@@ -88,11 +93,15 @@ struct ValueReader {
 /// One step of the path to the current value.
 enum PathStep {
     Field(&'static Field),
+    /// A key of a map.
     Key(String),
+    /// An index in a list.
     Index(usize),
 }
 
 impl ValueReader {
+    /// Adds to the estimated memory of the values read so far. Fails if it exceeds `DECODED_BYTES_MAX`.
+    ///
     /// Rule: the values of one body take a bounded amount of memory, whether the body is typed or untyped, a patch or
     /// an object.
     fn charge_memory<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
@@ -104,7 +113,7 @@ impl ValueReader {
         }
     }
 
-    /// Records a strict decoding error for the field `name` of the current value.
+    /// Records a strict decoding error for the field `name` of the current value. `what` is `unknown` or `duplicate`.
     fn record_strict_error(&mut self, what: &str, name: &str) {
         if self.errors.strict_errors.len() == STRICT_ERRORS_MAX {
             return;
@@ -134,6 +143,7 @@ impl ValueReader {
         }
     }
 
+    /// Sets `ContentErrors::type_error`, and returns the error that stops the decoding.
     fn record_type_error<E: serde::de::Error>(&mut self, why: impl Into<String>) -> E {
         let why = why.into();
         let error = E::custom(&why);
@@ -141,8 +151,9 @@ impl ValueReader {
         error
     }
 
-    /// Returns Go's error for a value of the wrong type. It names the struct and the fields that lead to the value,
-    /// without list indices and map keys. Upstream: `json.UnmarshalTypeError`.
+    /// Records Go's error for a value of the wrong type, and returns the error that stops the decoding. The message
+    /// names the struct and the fields that lead to the value, without list indices and map keys. Upstream:
+    /// `json.UnmarshalTypeError`.
     fn unmarshal_type_error<E: serde::de::Error>(&mut self, found: &str, go_type: &str) -> E {
         let fields = self.path.iter().filter_map(|it| match it {
             PathStep::Field(field) => Some(*field),
@@ -162,11 +173,11 @@ impl ValueReader {
     }
 }
 
-/// Deserializes one value of a known type.
+/// Deserializes one value whose type is given by `shape`.
 struct TypedSeed<'a> {
     reader: &'a mut ValueReader,
     shape: Shape,
-    /// Go's name of the type, if it is a named type.
+    /// Name of the value's type in Go, if it is a named type. Error messages contain it.
     go_type: Option<&'static str>,
 }
 
@@ -271,6 +282,7 @@ impl<'de> Visitor<'de> for TypedSeed<'_> {
 }
 
 impl TypedSeed<'_> {
+    /// Decodes an object with the fields of the type `of`.
     fn visit_object<'de, A: MapAccess<'de>>(self, of: &'static Type, mut map: A) -> Result<Value, A::Error> {
         self.reader.charge_memory(OBJECT_BYTES)?;
         let outer = std::mem::replace(&mut self.reader.go_struct, go_struct_name(of));
@@ -310,6 +322,7 @@ impl TypedSeed<'_> {
         Ok(Value::Object(object))
     }
 
+    /// Decodes a map with arbitrary keys and with values of one type.
     fn visit_typed_map<'de, A: MapAccess<'de>>(self, values: Shape, mut map: A) -> Result<Value, A::Error> {
         let go_type = self.go_type.and_then(|it| it.strip_prefix("map[")?.split_once(']')).map(|(_, it)| it);
         let is_deep = matches!(values, Shape::Object(_) | Shape::List(..) | Shape::Map(..));
@@ -338,7 +351,7 @@ impl TypedSeed<'_> {
         Ok(Value::Object(object))
     }
 
-    /// Handles a number that is not an integer.
+    /// Decodes a number that is not a 64-bit integer.
     fn visit_non_integer<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
         match self.shape {
             Shape::Quantity => self.visit_quantity(text),
@@ -349,10 +362,12 @@ impl TypedSeed<'_> {
         }
     }
 
+    /// Decodes a quantity from its text.
     fn visit_quantity<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
         scalar::canonical_quantity(text).map_err(|why| self.reader.record_type_error(why))
     }
 
+    /// Returns the error for a value of the wrong type. `found` is Go's description of the value.
     fn unexpected_type<E: serde::de::Error>(self, found: &str) -> E {
         match self.shape {
             Shape::Quantity => {
@@ -368,7 +383,7 @@ impl TypedSeed<'_> {
 struct SeenFields(u128);
 
 impl SeenFields {
-    /// Marks the field with this index as seen. Returns whether it was seen before.
+    /// Marks the field with the index `at` in `Type::fields` as seen. Returns whether it was seen before.
     fn mark_seen(&mut self, at: usize) -> bool {
         let bit = 1u128.checked_shl(u32::try_from(at).unwrap_or(u32::MAX)).unwrap_or(0);
         let twice = self.0 & bit != 0;
@@ -377,7 +392,7 @@ impl SeenFields {
     }
 }
 
-/// Deserializes a field name into its index in the type, or into the name if the type has no such field.
+/// Deserializes a field name into its index in `Type::fields`, or into the name if the type has no such field.
 struct FieldNameSeed(&'static Type);
 
 impl<'de> DeserializeSeed<'de> for FieldNameSeed {
@@ -400,7 +415,7 @@ impl Visitor<'_> for FieldNameSeed {
     }
 }
 
-/// Deserializes a value without a type.
+/// Deserializes a value of any type.
 struct UntypedSeed<'a> {
     reader: &'a mut ValueReader,
     /// Whether to record duplicate fields as strict decoding errors.
@@ -489,6 +504,8 @@ impl<'de> Visitor<'de> for UntypedSeed<'_> {
     }
 }
 
+/// Whether a decoded value of the field is part of the object.
+///
 /// Rule: an object has the fields that Go would serialize. Unset fields, and empty fields with `omitempty`, are left
 /// out.
 fn is_serialized(field: &Field, value: &Value) -> bool {
@@ -510,6 +527,7 @@ fn is_serialized(field: &Field, value: &Value) -> bool {
     }
 }
 
+/// Returns the name of a type in Go's error messages: `named` if given, otherwise the name of the shape.
 fn go_type_name(shape: Shape, named: Option<&str>) -> String {
     match shape {
         // A time has its own unmarshaller, which reads a string.
@@ -533,6 +551,7 @@ fn go_type_name(shape: Shape, named: Option<&str>) -> String {
     }
 }
 
+/// Returns the name of the Go struct of a type without its package.
 fn go_struct_name(of: &'static Type) -> &'static str {
     of.name.rsplit('.').next().unwrap_or_default()
 }

@@ -1,3 +1,5 @@
+//! Defaults of containers, probes and lifecycle hooks.
+
 use serde_json::{Map, Value, json};
 
 use super::image::default_pull_policy;

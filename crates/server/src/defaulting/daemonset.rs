@@ -1,11 +1,13 @@
+//! Defaults of DaemonSets.
+
 use muster_api::well_known::ANNOTATION_TEMPLATE_GENERATION;
 use serde_json::{Value, json};
 
 use super::{pod::set_pod_spec_defaults, set_if_absent, set_if_zero, with_object, with_object_or_new};
 
-/// Annotation that holds the field `templateGeneration` of `extensions/v1beta1`. Upstream:
+/// Annotation of a DaemonSet that holds the field `templateGeneration` of `extensions/v1beta1`. Upstream:
 /// `DeprecatedTemplateGeneration`.
-pub(crate) const TEMPLATE_GENERATION: &str = ANNOTATION_TEMPLATE_GENERATION;
+pub(crate) const TEMPLATE_GENERATION_ANNOTATION: &str = ANNOTATION_TEMPLATE_GENERATION;
 
 /// Sets the defaults of a DaemonSet. Upstream: `SetDefaults_DaemonSet`.
 pub(crate) fn set_daemonset_defaults(set: &mut Value) {
@@ -16,11 +18,11 @@ pub(crate) fn set_daemonset_defaults(set: &mut Value) {
     });
     // The server increments it, but the client owns it in managed fields: upstream's objects have it from the start.
     with_object_or_new(set, "metadata", |meta| {
-        with_object_or_new(meta, "annotations", |it| set_if_zero(it, TEMPLATE_GENERATION, "0"))
+        with_object_or_new(meta, "annotations", |it| set_if_zero(it, TEMPLATE_GENERATION_ANNOTATION, "0"))
     });
 }
 
-/// Sets the defaults of the rolling update parameters and of the pod template.
+/// Sets the defaults of `updateStrategy.rollingUpdate` and of the pod template in a DaemonSet spec.
 fn set_rolling_update_and_template_defaults(spec: &mut Value) {
     with_object(spec, "updateStrategy", |strategy| {
         let is_rolling = strategy["type"] == "RollingUpdate";

@@ -2,6 +2,8 @@
 //!
 //! Upstream: `pkg/util/parsers`, and the reference grammar of the container registries.
 
+/// Returns the default `imagePullPolicy` of an image.
+///
 /// Rule: an image with the tag `latest`, explicit or implied, is always pulled, because the tag may refer to another
 /// image later. An image with a digest or any other tag is pulled if it is not present, and so is an invalid reference.
 pub(super) fn default_pull_policy(image: &str) -> &'static str {
@@ -13,7 +15,7 @@ pub(super) fn default_pull_policy(image: &str) -> &'static str {
     if is_mutable { "Always" } else { "IfNotPresent" }
 }
 
-/// Returns the tag and the digest of an image reference. `None` if the reference is invalid.
+/// Returns the tag and the digest of an image reference, or `None` if the reference is invalid.
 fn parse_image_reference(image: &str) -> Option<(Option<&str>, Option<&str>)> {
     let (rest, digest) = image.split_once('@').map_or((image, None), |(rest, digest)| (rest, Some(digest)));
     let last = rest.rsplit('/').next()?;
@@ -26,9 +28,11 @@ fn parse_image_reference(image: &str) -> Option<(Option<&str>, Option<&str>)> {
     is_valid.then_some((tag, digest))
 }
 
+/// Whether a text is a valid repository name, with or without a registry host.
 fn is_repository_name(name: &str) -> bool {
     /// Length of `docker.io/library/`, which is prepended to a name without a host.
     const IMPLIED_PREFIX_BYTES: usize = 18;
+    /// Maximum length of a repository name, with the implied prefix.
     const NAME_BYTES_MAX: usize = 255;
     let is_host = |it: &str| {
         it.contains(['.', ':']) || it == "localhost" || it.bytes().any(|it| it.is_ascii_uppercase())
@@ -46,6 +50,7 @@ fn is_repository_name(name: &str) -> bool {
         && path.split('/').all(is_path_component)
 }
 
+/// Whether a text is a valid registry host, with or without a port.
 fn is_domain(host: &str) -> bool {
     let (name, port) = host.rsplit_once(':').map_or((host, None), |(name, port)| (name, Some(port)));
     let is_label = |it: &str| {
@@ -57,8 +62,8 @@ fn is_domain(host: &str) -> bool {
         && port.is_none_or(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit()))
 }
 
-/// Whether a text is a path component of an image name: lowercase letters and digits, separated by `.`, `_`, `__`
-/// or dashes.
+/// Whether a text is a valid path component of a repository name: lowercase letters and digits, separated by `.`, `_`,
+/// `__` or dashes.
 fn is_path_component(text: &str) -> bool {
     let is_alphanumeric = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit();
     let mut between =
@@ -69,6 +74,7 @@ fn is_path_component(text: &str) -> bool {
         && between.all(|it| matches!(it, "." | "_" | "__") || it.bytes().all(|it| it == b'-'))
 }
 
+/// Whether a text is a valid image tag.
 fn is_tag(tag: &str) -> bool {
     let is_word = |it: u8| it.is_ascii_alphanumeric() || it == b'_';
     (1..=128).contains(&tag.len())
@@ -76,6 +82,7 @@ fn is_tag(tag: &str) -> bool {
         && tag.bytes().all(|it| is_word(it) || it == b'.' || it == b'-')
 }
 
+/// Whether a text is a valid image digest, such as `sha256:…`.
 fn is_digest(digest: &str) -> bool {
     digest.split_once(':').is_some_and(|(algorithm, hex)| {
         let is_part = |it: &str| {

@@ -1,5 +1,5 @@
 //! Defaults of fields that a client left out, with one function for each kind. The defaults equal upstream's byte for
-//! byte, because revisions compare templates by their bytes.
+//! byte, because ControllerRevisions compare pod templates by their bytes.
 //!
 //! Upstream: `pkg/apis/*/v1/defaults.go`.
 
@@ -13,7 +13,7 @@ mod volume;
 
 use serde_json::{Value, json};
 
-pub(crate) use self::daemonset::{TEMPLATE_GENERATION, set_daemonset_defaults};
+pub(crate) use self::daemonset::{TEMPLATE_GENERATION_ANNOTATION, set_daemonset_defaults};
 pub(crate) use self::other_kinds::{
     set_endpoint_slice_defaults, set_lease_defaults, set_limit_range_defaults, set_namespace_defaults,
     set_node_defaults, set_priority_class_defaults, set_resource_quota_defaults, set_role_binding_defaults,
@@ -27,7 +27,7 @@ use muster_api::quantity::Quantity;
 /// The defaulting function of kinds without defaults, which does nothing.
 pub(crate) fn no_defaults(_: &mut Value) {}
 
-/// Sets a field that is absent, empty or zero. This is for fields that are not pointers in Go.
+/// Sets a field that is absent, empty or zero. Use it for fields that are not pointers in Go.
 fn set_if_zero(object: &mut Value, name: &str, value: impl Into<Value>) {
     let current = &object[name];
     if !is_set(current) || current.as_i64() == Some(0) {
@@ -35,7 +35,7 @@ fn set_if_zero(object: &mut Value, name: &str, value: impl Into<Value>) {
     }
 }
 
-/// Sets a field that is absent. This is for fields that are pointers in Go.
+/// Sets a field that is absent or null. Use it for fields that are pointers in Go.
 fn set_if_absent(object: &mut Value, name: &str, value: impl Into<Value>) {
     if object[name].is_null() {
         object[name] = value.into();
@@ -53,20 +53,20 @@ fn with_object(object: &mut Value, path: &str, change: impl FnOnce(&mut Value)) 
     found.filter(|it| it.is_object()).map(change);
 }
 
-/// Calls `change` with the object in a field, which is created if absent.
+/// Calls `change` with the object in the field `name`. Creates the object if it is absent.
 fn with_object_or_new(object: &mut Value, name: &str, change: impl FnOnce(&mut Value)) {
     set_if_absent(object, name, json!({}));
     with_object(object, name, change);
 }
 
-/// Calls `change` with each object of a list field.
+/// Calls `change` with each object in the list field `name`.
 fn for_each_object(object: &mut Value, name: &str, change: impl FnMut(&mut Value)) {
     if let Some(items) = object.get_mut(name).and_then(Value::as_array_mut) {
         items.iter_mut().filter(|it| it.is_object()).for_each(change);
     }
 }
 
-/// Rounds the quantities of a resource list up to thousandths, as upstream does.
+/// Rounds the quantities in the field `name` up to thousandths, as upstream does.
 fn round_to_millis(object: &mut Value, name: &str) {
     for (_, amount) in object.get_mut(name).and_then(Value::as_object_mut).into_iter().flatten() {
         let quantity = Quantity::from_json(amount);
@@ -77,7 +77,7 @@ fn round_to_millis(object: &mut Value, name: &str) {
     }
 }
 
-/// Copies the quantities of the field `from` to the field `name`, except those that `name` already has.
+/// Copies the quantities in the field `from` to the field `name`, except those of resources that `name` already has.
 fn copy_missing_resources(object: &mut Value, name: &str, from: &str) {
     let Some(amounts) = object[from].as_object().cloned() else { return };
     with_object_or_new(object, name, |it| {

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::unstructured::{is_set, map_at_mut, str_at};
 
+/// API group of the roles, users and groups in a binding.
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Sets the label `kubernetes.io/metadata.name`, by which selectors match namespaces.
@@ -19,12 +20,12 @@ pub(crate) fn set_namespace_defaults(namespace: &mut Value) {
     }
 }
 
-/// Stores the empty `rules` of a Role or ClusterRole as null.
+/// Replaces an empty list `rules` of a Role or ClusterRole by null.
 pub(crate) fn set_role_defaults(role: &mut Value) {
     empty_to_null(role, "rules");
 }
 
-/// Replaces an empty list by null, which upstream stores.
+/// Replaces an empty list in the field `name` by null, which upstream stores.
 fn empty_to_null(object: &mut Value, name: &str) {
     if object[name].as_array().is_some_and(Vec::is_empty) {
         object[name] = Value::Null;
@@ -48,7 +49,7 @@ pub(crate) fn set_service_account_defaults(account: &mut Value) {
     });
 }
 
-/// Syncs `podCIDR` of a Node with its `podCIDRs`, and sets `allocatable` from `capacity`.
+/// Syncs `podCIDR` of a Node with `podCIDRs`, and sets a missing `allocatable` from `capacity`.
 pub(crate) fn set_node_defaults(node: &mut Value) {
     with_object(node, "spec", |spec| {
         // `configSource` is deprecated, has no effect and is not stored.
@@ -70,7 +71,7 @@ pub(crate) fn set_node_defaults(node: &mut Value) {
     });
 }
 
-/// Sets the type of a Secret, and converts `stringData` to `data`.
+/// Sets the default type of a Secret, and moves the values in `stringData` to `data`.
 pub(crate) fn set_secret_defaults(secret: &mut Value) {
     set_if_zero(secret, "type", "Opaque");
     // `stringData` is write-only.
@@ -109,7 +110,7 @@ pub(crate) fn set_resource_quota_defaults(quota: &mut Value) {
     });
 }
 
-/// Sets the port names and protocols of an EndpointSlice.
+/// Sets the default names and protocols of the ports of an EndpointSlice.
 pub(crate) fn set_endpoint_slice_defaults(slice: &mut Value) {
     empty_to_null(slice, "endpoints");
     // A field of `v1beta1` that is not stored in `v1`.
@@ -121,12 +122,12 @@ pub(crate) fn set_endpoint_slice_defaults(slice: &mut Value) {
     });
 }
 
-/// Sets the preemption policy of a PriorityClass.
+/// Sets the default `preemptionPolicy` of a PriorityClass.
 pub(crate) fn set_priority_class_defaults(class: &mut Value) {
     set_if_absent(class, "preemptionPolicy", "PreemptLowerPriority");
 }
 
-/// Sets the API group of roles, users and groups in a RoleBinding or ClusterRoleBinding.
+/// Sets the default `apiGroup` of the role, users and groups in a RoleBinding or ClusterRoleBinding.
 pub(crate) fn set_role_binding_defaults(binding: &mut Value) {
     with_object_or_new(binding, "roleRef", |it| set_if_zero(it, "apiGroup", RBAC_GROUP));
     for_each_object(binding, "subjects", |it| {

@@ -1,3 +1,5 @@
+//! Defaults of pods, pod templates and pod specs.
+
 use serde_json::{Value, json};
 
 use super::{
@@ -47,7 +49,7 @@ pub(crate) fn set_pod_defaults(pod: &mut Value) {
     });
 }
 
-/// Sets the defaults of a PodTemplate.
+/// Sets the defaults of an object of the kind PodTemplate.
 pub(crate) fn set_pod_template_defaults(object: &mut Value) {
     with_object(object, "template", |template| {
         set_if_absent(template, "spec", json!({}));
@@ -55,7 +57,7 @@ pub(crate) fn set_pod_template_defaults(object: &mut Value) {
     });
 }
 
-/// Sets the defaults of a pod spec, in a pod or in a template. Upstream: `SetDefaults_PodSpec`.
+/// Sets the defaults of a pod spec, in a pod or in a pod template. Upstream: `SetDefaults_PodSpec`.
 pub(super) fn set_pod_spec_defaults(spec: &mut Value) {
     remove_field(spec, "schedulingGroup");
     set_if_zero(spec, "dnsPolicy", "ClusterFirst");
@@ -80,7 +82,7 @@ pub(super) fn set_pod_spec_defaults(spec: &mut Value) {
     });
 }
 
-/// Sets missing pod-level requests from the containers' requests or from the pod-level limits, and missing pod-level
+/// Sets missing pod-level requests from the containers' requests or from the pod-level limits. Sets missing pod-level
 /// limits of huge pages from the containers' limits. Upstream: `defaultPodRequests`.
 fn set_pod_level_resource_defaults(spec: &mut Value) {
     let resources = &spec["resources"];
@@ -107,7 +109,7 @@ fn set_pod_level_resource_defaults(spec: &mut Value) {
     }
 }
 
-/// Sets a pod-level request or limit if it is absent.
+/// Sets a pod-level request or limit if it is absent. `list` is `requests` or `limits`.
 fn set_pod_level_resource(spec: &mut Value, list: &str, name: &str, amount: impl Into<Value>) {
     with_object(spec, "resources", |it| {
         super::with_object_or_new(it, list, |it| set_if_absent(it, name, amount))

@@ -1,9 +1,12 @@
+//! Defaults of Services and Endpoints.
+
 use serde_json::{Value, json};
 
 use super::{for_each_object, remove_field, set_if_absent, set_if_zero, with_object, with_object_or_new};
 use crate::unstructured::{is_set, str_at};
 
-/// Sets the defaults of a Service. Admission allocates cluster IPs and node ports. Upstream: `SetDefaults_Service`.
+/// Sets the defaults of a Service, except cluster IPs and node ports, which admission allocates. Upstream:
+/// `SetDefaults_Service`.
 pub(crate) fn set_service_defaults(service: &mut Value) {
     with_object_or_new(service, "spec", |spec| {
         set_if_zero(spec, "sessionAffinity", "None");
@@ -43,7 +46,7 @@ pub(crate) fn set_service_defaults(service: &mut Value) {
     }
 }
 
-/// Sets the default protocol of the ports in Endpoints.
+/// Sets the default protocol of the ports of an Endpoints object.
 pub(crate) fn set_endpoints_defaults(endpoints: &mut Value) {
     for_each_object(endpoints, "subsets", |it| {
         for_each_object(it, "ports", |it| set_if_zero(it, "protocol", "TCP"))

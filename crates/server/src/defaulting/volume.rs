@@ -1,3 +1,5 @@
+//! Defaults of the volumes of a pod.
+
 use serde_json::{Value, json};
 
 use super::image::default_pull_policy;
@@ -59,7 +61,7 @@ pub(super) fn set_volume_defaults(volume: &mut Value) {
     });
 }
 
-/// Sets the API version of field references in a downward API volume.
+/// Sets `apiVersion` of the field references in a downward API volume.
 fn set_downward_api_defaults(source: &mut Value) {
     for_each_object(source, "items", |it| {
         with_object(it, "fieldRef", |it| set_if_zero(it, "apiVersion", "v1"))

@@ -4,12 +4,12 @@
 use bytes::Bytes;
 use ring::digest::{SHA256, digest};
 
-/// A static document: discovery or OpenAPI.
+/// A discovery or OpenAPI document that does not change while the server runs.
 #[derive(Debug)]
 pub(crate) struct StaticDocument {
     pub(crate) media_type: &'static str,
     pub(crate) bytes: Bytes,
-    /// Hash of the content, sent as the ETag. A client recognizes by it that its copy is current.
+    /// SHA-256 of the content, sent as the ETag. A client compares it to see whether its copy is current.
     pub(crate) hash: String,
 }
 

@@ -1,7 +1,7 @@
 //! Discovery: the versions, API groups and resources that the server serves.
 //!
-//! Clients up to version 1.26 request the groups one by one. Later clients use aggregated discovery, in version v2 or
-//! v2beta1.
+//! Clients up to version 1.26 request the groups one by one. Later clients use aggregated discovery, in version `v2` or
+//! `v2beta1`.
 
 mod document;
 
@@ -32,7 +32,7 @@ pub(crate) fn version_info() -> Value {
     })
 }
 
-/// Returns all paths that `GET /` lists: those of the server, except the paths of resources.
+/// Returns the response to `GET /`: all paths of the server except those of resources.
 pub(crate) fn root_paths() -> Value {
     let mut paths: Vec<String> = [
         "/.well-known/openid-configuration",
@@ -68,7 +68,8 @@ pub(crate) fn core_discovery(accept: &str) -> &'static StaticDocument {
     negotiate_document(accept, &UNAGGREGATED_DOCUMENT, &AGGREGATED_DOCUMENTS)
 }
 
-/// Returns the discovery document of all groups except the core group (`/apis`).
+/// Returns the discovery document of all groups except the core group (`/apis`). `accept` is the Accept header of the
+/// request.
 pub(crate) fn groups_discovery(accept: &str) -> &'static StaticDocument {
     static UNAGGREGATED_DOCUMENT: LazyLock<StaticDocument> = LazyLock::new(|| {
         let groups: Vec<_> = non_core_groups().into_iter().filter_map(api_group).collect();
@@ -80,7 +81,7 @@ pub(crate) fn groups_discovery(accept: &str) -> &'static StaticDocument {
     negotiate_document(accept, &UNAGGREGATED_DOCUMENT, &AGGREGATED_DOCUMENTS)
 }
 
-/// Returns the `APIGroup` at `/apis/GROUP`. `None` if the server does not serve the group.
+/// Returns the `APIGroup` at `/apis/GROUP`, or `None` if the server does not serve the group.
 pub(crate) fn api_group(name: &str) -> Option<Value> {
     let versions: Vec<Value> = versions_of_group(name)
         .map(|version| json!({"groupVersion": group_version(name, version), "version": version}))
@@ -95,7 +96,7 @@ pub(crate) fn api_group(name: &str) -> Option<Value> {
     }))
 }
 
-/// Returns the `APIResourceList` of a group and version. `None` if the server does not serve them.
+/// Returns the `APIResourceList` of a group and version, or `None` if the server does not serve them.
 pub(crate) fn api_resource_list(group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
     for kind in kinds_of_group_version(group, version) {
@@ -139,7 +140,8 @@ pub(crate) fn api_resource_list(group: &str, version: &str) -> Option<Value> {
     })
 }
 
-/// Returns the document of the first media type in `accept` that the server can serve.
+/// Returns the document for the first media type in `accept` that the server supports. `aggregated` has the documents
+/// in version `v2` and `v2beta1`.
 fn negotiate_document(
     accept: &str,
     unaggregated: &'static StaticDocument,
@@ -161,8 +163,8 @@ fn negotiate_document(
     accept.split(',').find_map(|it| document_for(it.trim())).unwrap_or(unaggregated)
 }
 
-/// Returns the aggregated discovery documents of the groups, with their versions, resources and subresources: one as v2
-/// and one as v2beta1.
+/// Returns the aggregated discovery documents of the groups in version `v2` and `v2beta1`. They contain the versions,
+/// resources and subresources of each group.
 fn aggregated_discovery(groups: &[&str]) -> [StaticDocument; 2] {
     let versions = [
         ("v2", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
@@ -179,6 +181,7 @@ fn aggregated_discovery(groups: &[&str]) -> [StaticDocument; 2] {
     })
 }
 
+/// Returns the `APIGroupDiscovery` of a group.
 fn group_discovery(group: &str) -> Value {
     let versions = versions_of_group(group).map(|version| {
         let resources: Vec<_> =
@@ -189,6 +192,7 @@ fn group_discovery(group: &str) -> Value {
     json!({"metadata": metadata, "versions": versions.collect::<Vec<_>>()})
 }
 
+/// Returns the `APIResourceDiscovery` of a kind.
 fn resource_discovery(kind: &Kind) -> Value {
     // `group` and `version` are empty if they are the resource's own.
     let kind_of = |group: &str, version: &str, name: &str| {
@@ -223,7 +227,7 @@ fn resource_discovery(kind: &Kind) -> Value {
     resource
 }
 
-/// A subresource, with the kind of its request and response bodies.
+/// A subresource as discovery describes it. `group`, `version` and `kind` are those of its request and response bodies.
 struct DiscoveredSubresource {
     name: &'static str,
     group: &'static str,
@@ -232,6 +236,7 @@ struct DiscoveredSubresource {
     verbs: &'static [&'static str],
 }
 
+/// Returns the subresources of a kind, sorted by name.
 fn subresources_of(kind: &Kind) -> Vec<DiscoveredSubresource> {
     let own = (kind.group, kind.version, kind.kind);
     let subresource =
@@ -245,7 +250,7 @@ fn subresources_of(kind: &Kind) -> Vec<DiscoveredSubresource> {
     parts
 }
 
-/// Returns the groups other than the core group, in the order of the kind table. If two groups serve a resource,
+/// Returns the groups except the core group, in the order of the table of kinds. If two groups serve a resource,
 /// clients use the first group.
 fn non_core_groups() -> Vec<&'static str> {
     let mut groups: Vec<_> = group_versions().into_iter().map(|(group, _)| group).collect();
@@ -254,10 +259,12 @@ fn non_core_groups() -> Vec<&'static str> {
     groups
 }
 
+/// Returns the versions of a group, the preferred version first.
 fn versions_of_group(group: &str) -> impl Iterator<Item = &'static str> {
     group_versions().into_iter().filter(move |(it, _)| *it == group).map(|(_, version)| version)
 }
 
+/// Returns the kinds of a group and version, sorted by plural name.
 fn kinds_of_group_version(group: &str, version: &str) -> Vec<&'static Kind> {
     let mut kinds: Vec<_> = served_kinds().filter(|it| (it.group, it.version) == (group, version)).collect();
     kinds.sort_by_key(|it| it.plural);

@@ -3,7 +3,7 @@
 //! A request is classified by its user and its attributes ([`classify`]). Exempt requests are executed immediately. All
 //! others take a seat of their priority level until the response is made, or wait for one in the queue of their flow
 //! (`queue`). The other resources that a user holds (unfinished bodies, unsent responses, watches) are limited in
-//! `usage`. `body` reads the request body, `response` sends the response.
+//! `usage`. `request_body` reads the request body, and `response` sends the response.
 
 mod queue;
 pub(crate) mod request_body;
@@ -25,33 +25,37 @@ use crate::connections::Client;
 use crate::metrics::ServerMetrics;
 use crate::request::{AccessTarget, MASTERS_GROUP, RequestAttributes, User, parse_service_account};
 
+/// Error of reading a request body or of sending a response body.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Maximum number of requests that wait for a seat in all flows together.
 const QUEUED_REQUESTS_MAX: usize = 4_000;
 
-/// Maximum number of requests that wait in the flow of one authenticated user.
+/// Maximum number of requests that wait in one flow of the priority level `workload`, which is the flow of one user.
 const FLOW_QUEUE_MAX: usize = 500;
 /// Maximum number of requests that wait in one flow of the priority level `system`.
 const SYSTEM_FLOW_QUEUE_MAX: usize = 4_000;
-/// Maximum number of requests that wait in the flow of all anonymous users.
+/// Maximum number of requests that wait in the flow of the priority level `anonymous`, which all anonymous users share.
 const ANONYMOUS_FLOW_QUEUE_MAX: usize = 50;
 
-/// Maximum number of flows that the metrics show for reads. The same maximum applies to writes.
+/// Maximum number of flows of reads that the metrics show. The same maximum applies to flows of writes.
 const FLOWS_IN_METRICS_MAX: usize = 20;
 
-/// Number of seats that a node may use for its heartbeats, and a leader for its lease. They are enough for one request
-/// at a time and its retry.
+/// Maximum number of seats that a node may use for its heartbeats, or a leader for its Lease. They are enough for one
+/// request at a time and its retry.
 const HEARTBEAT_SEATS: usize = 4;
 
-/// How flow control treats a request: it is executed at once, or it needs a seat of a priority level.
+/// How flow control treats a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlowClass<'a> {
+    /// The request is executed immediately.
     Exempt,
-    Queued { level: PriorityLevel, flow: &'a str, size: FlowSeatLimit },
+    /// The request needs a seat of the priority level, and may have to wait for it in the queue of `flow`.
+    Queued { level: PriorityLevel, flow: &'a str, seat_limit: FlowSeatLimit },
 }
 
 impl FlowClass<'_> {
+    /// Returns the priority level as a metric label.
     pub(crate) fn level_name(self) -> &'static str {
         match self {
             Self::Exempt => "exempt",
@@ -71,8 +75,10 @@ pub(crate) enum FlowSeatLimit {
     Heartbeat,
 }
 
-/// Rule: `system:masters` and health checks are exempt. The priority level `system` has Muster's own components, the
-/// heartbeats of nodes (their Lease and Node) and the leases of leaders in `kube-system`. The level `workload` has the
+/// Returns how flow control treats a request of `user` for `action`.
+///
+/// Rule: `system:masters` and health checks are exempt. The priority level `system` has the components of Muster, the
+/// heartbeats of nodes (their Lease and Node) and the Leases of leaders in `kube-system`. The level `workload` has the
 /// other authenticated users, with one flow for each user. The level `anonymous` has all other requests.
 /// Upstream: the suggested FlowSchemas `exempt`, `probes`, `system-node-high`, `system-leader-election`,
 /// `global-default`, `catch-all`.
@@ -80,7 +86,7 @@ pub(crate) fn classify<'a>(user: &'a User, action: &RequestAttributes, is_health
     if is_health || user.is_in_group(MASTERS_GROUP) {
         return FlowClass::Exempt;
     }
-    let queued = |level, size| FlowClass::Queued { level, flow: &user.name, size };
+    let queued = |level, seat_limit| FlowClass::Queued { level, flow: &user.name, seat_limit };
     if user.is_anonymous() {
         return queued(PriorityLevel::Anonymous, FlowSeatLimit::Level);
     }
@@ -93,7 +99,7 @@ pub(crate) fn classify<'a>(user: &'a User, action: &RequestAttributes, is_health
     queued(PriorityLevel::Workload, FlowSeatLimit::Quarter)
 }
 
-/// Whether the request is for the node's own Lease or its own Node object.
+/// Whether the request is of a node for its Lease or its Node object.
 fn is_heartbeat(user: &User, action: &RequestAttributes) -> bool {
     let (Some(node), AccessTarget::Resource(on)) = (user.node_name(), &action.target) else { return false };
     if on.name != node && !on.name.is_empty() {
@@ -112,7 +118,7 @@ fn is_heartbeat(user: &User, action: &RequestAttributes) -> bool {
     }
 }
 
-/// Whether the request is for the Lease of a leader in `kube-system`.
+/// Whether the request is for a Lease in `kube-system`, by a component that elects a leader.
 fn is_leader_lease(user: &User, action: &RequestAttributes) -> bool {
     let AccessTarget::Resource(on) = &action.target else { return false };
     (on.group.as_str(), on.plural.as_str(), on.namespace.as_str())
@@ -127,19 +133,23 @@ fn is_leader_lease(user: &User, action: &RequestAttributes) -> bool {
 pub(crate) struct FlowControl {
     reads: SeatPool,
     writes: SeatPool,
+    /// Maximum time that a request waits for a seat.
     queue_timeout: Duration,
 }
 
 /// The seats for reads or for writes, and the requests that wait for them.
 #[derive(Debug)]
 struct SeatPool {
+    /// The waiting requests. A request that gets a seat receives it through its channel.
     queue: Mutex<FairQueue<oneshot::Sender<Seat>>>,
+    /// A quarter of the seats of the pool, for [`FlowSeatLimit::Quarter`].
     quarter_of_seats: usize,
     /// Number of exempt requests in progress.
     exempt: AtomicUsize,
 }
 
 impl SeatPool {
+    /// Divides the seats between the priority levels.
     fn new(seats: usize) -> Self {
         let quarter = (seats / 4).max(1);
         let of_anonymous = seats / 40;
@@ -171,8 +181,9 @@ impl SeatPool {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seats_max(&self, size: FlowSeatLimit) -> usize {
-        match size {
+    /// Returns the seat limit of a flow as a number.
+    fn seats_max(&self, seat_limit: FlowSeatLimit) -> usize {
+        match seat_limit {
             FlowSeatLimit::Level => usize::MAX,
             FlowSeatLimit::Quarter => self.quarter_of_seats,
             FlowSeatLimit::Heartbeat => HEARTBEAT_SEATS,
@@ -184,19 +195,21 @@ impl SeatPool {
 #[derive(Debug)]
 pub(crate) struct Seat {
     control: Arc<FlowControl>,
+    /// Whether the seat is from the pool for reads.
     is_read: bool,
     /// The flow that the seat belongs to. `None` for an exempt request.
     flow: Option<FlowId>,
 }
 
-/// Removes a waiting request from its queue on drop, because its client disconnected or the wait timed out.
+/// Removes a waiting request from its queue on drop. It is dropped when the request gets a seat, when the wait times
+/// out, or when the client disconnects.
 struct WaitGuard<'a> {
     seats: &'a SeatPool,
     flow: FlowId,
     request_id: QueuedRequestId,
 }
 
-/// Metrics of one priority level.
+/// The values of one priority level that the metrics show, for reads or for writes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LevelMetrics {
     pub(crate) level: &'static str,
@@ -227,26 +240,30 @@ impl FlowControl {
         }
     }
 
+    /// Creates pools with this number of seats for reads and for writes. `wait` is the maximum time that a request
+    /// waits for a seat.
     pub(crate) fn new(reads: usize, writes: usize, wait: Duration) -> Self {
         Self { reads: SeatPool::new(reads), writes: SeatPool::new(writes), queue_timeout: wait }
     }
 
+    /// Returns the pool of seats for reads or for writes.
     fn seat_pool(&self, is_read: bool) -> &SeatPool {
         if is_read { &self.reads } else { &self.writes }
     }
 
-    /// Waits for a seat. Returns the seat, and the time that the request waited if it was queued.
+    /// Waits for a seat. Returns the seat, and how long the request waited if it was queued. Counts a request that gets
+    /// no seat.
     pub(crate) async fn acquire_seat(
         self: &Arc<Self>,
         class: FlowClass<'_>,
         is_read: bool,
     ) -> Result<(Seat, Option<Duration>), RejectReason> {
         let seats = self.seat_pool(is_read);
-        let FlowClass::Queued { level, flow, size } = class else {
+        let FlowClass::Queued { level, flow, seat_limit } = class else {
             seats.exempt.fetch_add(1, Ordering::Relaxed);
             return Ok((Seat { control: self.clone(), is_read, flow: None }, None));
         };
-        let seats_max = seats.seats_max(size);
+        let seats_max = seats.seats_max(seat_limit);
         let granted = self.wait_for_seat(is_read, level, flow, seats_max).await;
         if granted.is_err() {
             seats.lock_queue().count_rejection(level, flow, seats_max);
@@ -254,6 +271,8 @@ impl FlowControl {
         granted
     }
 
+    /// Waits for a seat of a request that is not exempt. Returns the seat, and how long the request waited if it was
+    /// queued.
     async fn wait_for_seat(
         self: &Arc<Self>,
         is_read: bool,
@@ -284,6 +303,7 @@ impl FlowControl {
         }
     }
 
+    /// Returns the metrics of all priority levels, and of exempt requests as the level `exempt`.
     pub(crate) fn level_metrics(&self) -> Vec<LevelMetrics> {
         let mut all = Vec::new();
         for is_read in [true, false] {
@@ -301,8 +321,7 @@ impl FlowControl {
         all
     }
 
-    /// Calls `show` with at most `max` flows that have the highest `rank`. Flows whose rank is the default (zero) are
-    /// left out.
+    /// Calls `show` with the flows of the highest `rank`, at most `max` of them. Flows with the rank zero are left out.
     pub(crate) fn for_top_flows<R: Ord + Default>(
         &self,
         is_read: bool,

@@ -1,7 +1,7 @@
 //! Fair queuing: chooses the waiting request that gets the next free seat. The code is pure: it uses no clock, no task
 //! and no lock.
 //!
-//! The priority levels share the seats. Each level has a reserve and a maximum. Within a level a free seat goes to the
+//! The priority levels share the seats. Each level has a reserve and a maximum. Within a level, a free seat goes to the
 //! flow with the fewest seats in use, and among those flows to the request that has waited longest.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -9,14 +9,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// A group of flows that share a reserve of seats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum PriorityLevel {
-    /// Node heartbeats, leases for leader election, and Muster's own controllers.
+    /// Requests of the components of Muster, heartbeats of nodes, and Leases for leader election.
     System,
     /// Authenticated users.
     Workload,
+    /// All requests without authentication.
     Anonymous,
 }
 
 impl PriorityLevel {
+    /// All levels, in the order in which they get a free seat.
     pub(crate) const ALL: [Self; 3] = [Self::System, Self::Workload, Self::Anonymous];
 
     pub(crate) fn name(self) -> &'static str {
@@ -28,7 +30,7 @@ impl PriorityLevel {
     }
 }
 
-/// Limits of one priority level: its seats, and the queue of each of its flows.
+/// Limits of one priority level: its seats, and the queue length of each of its flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PriorityLevelLimits {
     /// Number of seats that the other levels leave free for this level.
@@ -39,26 +41,26 @@ pub(crate) struct PriorityLevelLimits {
     pub(crate) flow_queue_max: usize,
 }
 
-/// Index of a flow. It is valid while the flow has a seat or a waiting request.
+/// Index of a flow in `FairQueue::flows`. It is valid while the flow has a seat or a waiting request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FlowId(usize);
 
-/// Sequence number of a waiting request.
+/// Sequence number of a waiting request. A lower number has waited longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueuedRequestId(u64);
 
-/// Reason why a request got no seat.
+/// Why a request got no seat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum RejectReason {
-    /// Too many requests of the flow, or of all flows, are waiting.
+    /// The queue of the flow was full, or all queues together were.
     QueueFull,
-    /// No seat became free in time.
+    /// No seat became free within the queue timeout.
     TimeOut,
 }
 
 impl RejectReason {
     /// Returns the value of the metric label `reason`.
-    pub(crate) fn reason(self) -> &'static str {
+    pub(crate) fn metric_label(self) -> &'static str {
         match self {
             Self::QueueFull => "queue-full",
             Self::TimeOut => "time-out",
@@ -71,23 +73,27 @@ impl RejectReason {
 pub(crate) struct EnqueuedRequest<T> {
     pub(crate) flow: FlowId,
     pub(crate) request_id: QueuedRequestId,
-    /// The request that was evicted because the queues were full: the last one of the longest queue.
+    /// The request that was evicted because all queues together were full. It was the last one of the longest queue.
     pub(crate) evicted: Option<T>,
 }
 
 /// The queues of all flows, and the seats in use.
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
+    /// Total number of seats.
     seats: usize,
     seats_in_use: usize,
+    /// State of each level, indexed by [`PriorityLevel`].
     levels: [LevelState; 3],
     flows: Vec<FlowState<T>>,
     /// Indices in `flows` that can be reused.
     free_slots: Vec<usize>,
-    /// Number of flows that have neither a seat nor a waiting request. They are kept for the next request of the same
-    /// user.
+    /// Number of flows that have neither a seat nor a waiting request. An idle flow is kept for the next request of the
+    /// same user.
     idle_flows: usize,
+    /// Number of waiting requests of all flows.
     waiting: usize,
+    /// Maximum of `waiting`.
     waiting_max: usize,
     next_request_id: u64,
 }
@@ -100,7 +106,8 @@ struct LevelState {
     waiting: usize,
     /// Indices of the level's flows in `FairQueue::flows`, by the name of the flow.
     by_name: HashMap<Box<str>, usize>,
-    /// Flows that have a waiting request and may take a seat: seats in use, ID of the first waiting request, flow.
+    /// The flows that have a waiting request and are below their seat limit. Each key has the flow's seats in use, the
+    /// ID of its first waiting request, and the flow, so that the first key is the next to get a seat.
     ready: BTreeSet<(usize, QueuedRequestId, FlowId)>,
 }
 
@@ -109,8 +116,11 @@ struct LevelState {
 struct FlowState<T> {
     level: PriorityLevel,
     name: Box<str>,
+    /// Number of seats that the flow has.
     seats: usize,
+    /// Maximum number of seats that the flow may have at a time.
     seats_max: usize,
+    /// The waiting requests, oldest first.
     waiting: BTreeMap<QueuedRequestId, T>,
     /// Number of requests that were queued since the flow was created.
     queued: u64,
@@ -118,7 +128,7 @@ struct FlowState<T> {
     rejected: u64,
 }
 
-/// Metrics of one flow.
+/// The values of one flow that the metrics show.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FlowMetrics<'a> {
     pub(crate) level: PriorityLevel,
@@ -129,11 +139,13 @@ pub(crate) struct FlowMetrics<'a> {
     pub(crate) rejected: u64,
 }
 
-/// Maximum number of idle flows that are kept. It is enough for the users of a large cluster, at some 150 bytes each.
+/// Maximum number of idle flows that are kept. It is enough for the users of a large cluster, at some 150 bytes for
+/// each flow.
 const IDLE_FLOWS_MAX: usize = 8_192;
 
 impl<T> FairQueue<T> {
-    /// Creates the queue. The sum of the reserves must not exceed the number of seats.
+    /// Creates the queue with limits in the order of [`PriorityLevel`]. The sum of the reserves must not exceed the
+    /// number of seats.
     pub(crate) fn new(seats: usize, limits: [PriorityLevelLimits; 3], waiting_max: usize) -> Self {
         debug_assert!(limits.iter().map(|it| it.reserved).sum::<usize>() <= seats);
         let level = |limits| LevelState {
@@ -156,6 +168,8 @@ impl<T> FairQueue<T> {
         }
     }
 
+    /// Gives the request of the flow `name` a seat if it need not wait. Returns `None` if it must wait.
+    ///
     /// Rule: a request gets a seat immediately if its flow and its level are below their maximum and the remaining
     /// seats cover the reserves of the other levels. It never gets a seat before a waiting request of the same flow.
     pub(crate) fn try_acquire(
@@ -164,17 +178,19 @@ impl<T> FairQueue<T> {
         name: &str,
         seats_max: usize,
     ) -> Option<FlowId> {
-        let id = self.find_or_add_flow(level, name, seats_max);
-        let flow = &self.flows[id.0];
+        let flow_id = self.find_or_add_flow(level, name, seats_max);
+        let flow = &self.flows[flow_id.0];
         if !flow.waiting.is_empty() || flow.seats_max <= flow.seats || !self.has_free_seat(level) {
             return None;
         }
-        self.occupy_seat(id);
-        Some(id)
+        self.occupy_seat(flow_id);
+        Some(flow_id)
     }
 
-    /// Rule: a request waits in the bounded queue of its flow. When all queues together are full, the last
-    /// request of the longest queue is evicted, so that one flow cannot keep others out.
+    /// Adds a request to the queue of the flow `name`. Returns the request as an error if the queue is full.
+    ///
+    /// Rule: a request waits in the bounded queue of its flow. When all queues together are full, the last request of
+    /// the longest queue is evicted, so that one flow cannot keep others out.
     pub(crate) fn enqueue(
         &mut self,
         level: PriorityLevel,
@@ -182,8 +198,8 @@ impl<T> FairQueue<T> {
         seats_max: usize,
         request: T,
     ) -> Result<EnqueuedRequest<T>, (RejectReason, T)> {
-        let id = self.find_or_add_flow(level, name, seats_max);
-        let length = self.flows[id.0].waiting.len();
+        let flow_id = self.find_or_add_flow(level, name, seats_max);
+        let length = self.flows[flow_id.0].waiting.len();
         if self.levels[level as usize].limits.flow_queue_max <= length {
             return Err((RejectReason::QueueFull, request));
         }
@@ -201,47 +217,50 @@ impl<T> FairQueue<T> {
         }
         let request_id = QueuedRequestId(self.next_request_id);
         self.next_request_id += 1;
-        self.remove_ready_flow(id);
-        if self.is_idle(id) {
+        self.remove_ready_flow(flow_id);
+        if self.is_idle(flow_id) {
             self.idle_flows -= 1;
         }
-        self.flows[id.0].waiting.insert(request_id, request);
-        self.flows[id.0].queued += 1;
+        self.flows[flow_id.0].waiting.insert(request_id, request);
+        self.flows[flow_id.0].queued += 1;
         self.waiting += 1;
         self.levels[level as usize].waiting += 1;
-        self.insert_ready_flow(id);
-        Ok(EnqueuedRequest { flow: id, request_id, evicted })
+        self.insert_ready_flow(flow_id);
+        Ok(EnqueuedRequest { flow: flow_id, request_id, evicted })
     }
 
     /// Removes a request from its queue. Returns `None` if the request has a seat already.
-    pub(crate) fn cancel_request(&mut self, id: FlowId, request_id: QueuedRequestId) -> Option<T> {
-        self.remove_ready_flow(id);
-        let request = self.flows[id.0].waiting.remove(&request_id);
+    pub(crate) fn cancel_request(&mut self, flow_id: FlowId, request_id: QueuedRequestId) -> Option<T> {
+        self.remove_ready_flow(flow_id);
+        let request = self.flows[flow_id.0].waiting.remove(&request_id);
         if request.is_some() {
             self.waiting -= 1;
-            let level = self.flows[id.0].level;
+            let level = self.flows[flow_id.0].level;
             self.levels[level as usize].waiting -= 1;
-            if self.is_idle(id) {
+            if self.is_idle(flow_id) {
                 self.idle_flows += 1;
             }
         }
-        self.insert_ready_flow(id);
+        self.insert_ready_flow(flow_id);
         request
     }
 
-    /// Releases a seat. The caller then calls [`FairQueue::dispatch_next`] until it returns `None`.
-    pub(crate) fn release_seat(&mut self, id: FlowId) {
-        self.remove_ready_flow(id);
-        let flow = &mut self.flows[id.0];
+    /// Releases a seat of a flow. The caller then calls [`FairQueue::dispatch_next`] until it returns `None`.
+    pub(crate) fn release_seat(&mut self, flow_id: FlowId) {
+        self.remove_ready_flow(flow_id);
+        let flow = &mut self.flows[flow_id.0];
         flow.seats -= 1;
         self.levels[flow.level as usize].seats_in_use -= 1;
         self.seats_in_use -= 1;
-        if self.is_idle(id) {
+        if self.is_idle(flow_id) {
             self.idle_flows += 1;
         }
-        self.insert_ready_flow(id);
+        self.insert_ready_flow(flow_id);
     }
 
+    /// Gives a free seat to a waiting request, and returns that request and its flow. Returns `None` if no seat is free
+    /// or no request waits for it.
+    ///
     /// Rule: a free seat goes to the first level that may take it, in the order system, workload, anonymous. Within
     /// that level, it goes to the flow with the fewest seats in use, and among those flows to the request that has
     /// waited longest.
@@ -253,29 +272,31 @@ impl<T> FairQueue<T> {
             if !self.has_free_seat(level) {
                 continue;
             }
-            let Some(&(_, request_id, id)) = self.levels[level as usize].ready.first() else { continue };
-            let request = self.cancel_request(id, request_id)?;
-            self.occupy_seat(id);
-            return Some((id, request));
+            let Some(&(_, request_id, flow_id)) = self.levels[level as usize].ready.first() else { continue };
+            let request = self.cancel_request(flow_id, request_id)?;
+            self.occupy_seat(flow_id);
+            return Some((flow_id, request));
         }
         None
     }
 
-    /// Counts a request of this flow that got no seat, for the metrics.
+    /// Counts a request of the flow `name` that got no seat, for the metrics.
     pub(crate) fn count_rejection(&mut self, level: PriorityLevel, name: &str, seats_max: usize) {
-        let id = self.find_or_add_flow(level, name, seats_max);
-        self.flows[id.0].rejected += 1;
+        let flow_id = self.find_or_add_flow(level, name, seats_max);
+        self.flows[flow_id.0].rejected += 1;
     }
 
+    /// Returns the number of seats that the level uses.
     pub(crate) fn seats_in_use(&self, level: PriorityLevel) -> usize {
         self.levels[level as usize].seats_in_use
     }
 
+    /// Returns the number of requests of the level that wait for a seat.
     pub(crate) fn waiting_requests(&self, level: PriorityLevel) -> usize {
         self.levels[level as usize].waiting
     }
 
-    /// Returns the metrics of the flows that have a seat or had to wait for one.
+    /// Returns the metrics of the flows that have a seat, or that have had a request queued or rejected.
     pub(crate) fn flow_metrics(&self) -> impl Iterator<Item = FlowMetrics<'_>> {
         let is_shown = |it: &&FlowState<T>| 0 < it.seats || 0 < it.queued || 0 < it.rejected;
         self.flows.iter().filter(is_shown).map(|it| FlowMetrics {
@@ -288,6 +309,8 @@ impl<T> FairQueue<T> {
         })
     }
 
+    /// Whether the level may take another seat. It may if it is below its reserve, or if it is below its maximum and
+    /// the remaining seats cover the reserves of the other levels.
     fn has_free_seat(&self, level: PriorityLevel) -> bool {
         let own = &self.levels[level as usize];
         if own.limits.max <= own.seats_in_use {
@@ -303,18 +326,20 @@ impl<T> FairQueue<T> {
         of_others.sum::<usize>() < self.seats - self.seats_in_use
     }
 
-    fn occupy_seat(&mut self, id: FlowId) {
-        self.remove_ready_flow(id);
-        if self.is_idle(id) {
+    /// Gives a seat to the flow.
+    fn occupy_seat(&mut self, flow_id: FlowId) {
+        self.remove_ready_flow(flow_id);
+        if self.is_idle(flow_id) {
             self.idle_flows -= 1;
         }
-        let flow = &mut self.flows[id.0];
+        let flow = &mut self.flows[flow_id.0];
         flow.seats += 1;
         self.levels[flow.level as usize].seats_in_use += 1;
         self.seats_in_use += 1;
-        self.insert_ready_flow(id);
+        self.insert_ready_flow(flow_id);
     }
 
+    /// Returns the flow of this level and name. Adds it if it does not exist.
     fn find_or_add_flow(&mut self, level: PriorityLevel, name: &str, seats_max: usize) -> FlowId {
         if let Some(&at) = self.levels[level as usize].by_name.get(name) {
             return FlowId(at);
@@ -346,11 +371,13 @@ impl<T> FairQueue<T> {
         FlowId(at)
     }
 
-    fn is_idle(&self, id: FlowId) -> bool {
-        let flow = &self.flows[id.0];
+    /// Whether the flow has neither a seat nor a waiting request.
+    fn is_idle(&self, flow_id: FlowId) -> bool {
+        let flow = &self.flows[flow_id.0];
         flow.seats == 0 && flow.waiting.is_empty()
     }
 
+    /// Removes all idle flows, so that their slots in `flows` can be reused.
     fn remove_idle_flows(&mut self) {
         let flows = &mut self.flows;
         for level in &mut self.levels {
@@ -368,21 +395,25 @@ impl<T> FairQueue<T> {
         self.idle_flows = 0;
     }
 
-    /// Returns the flow's key in `ready`. `None` if the flow has no waiting request or may not take a seat.
-    fn ready_key(&self, id: FlowId) -> Option<(PriorityLevel, (usize, QueuedRequestId, FlowId))> {
-        let flow = &self.flows[id.0];
+    /// Returns the flow's level and its key in `LevelState::ready`, or `None` if the flow has no waiting request or is
+    /// at its seat limit.
+    fn ready_key(&self, flow_id: FlowId) -> Option<(PriorityLevel, (usize, QueuedRequestId, FlowId))> {
+        let flow = &self.flows[flow_id.0];
         let (first, _) = flow.waiting.first_key_value()?;
-        (flow.seats < flow.seats_max).then_some((flow.level, (flow.seats, *first, id)))
+        (flow.seats < flow.seats_max).then_some((flow.level, (flow.seats, *first, flow_id)))
     }
 
-    fn remove_ready_flow(&mut self, id: FlowId) {
-        if let Some((level, key)) = self.ready_key(id) {
+    /// Removes the flow from `LevelState::ready`. Called before its seats or waiting requests change, because they are
+    /// part of the key.
+    fn remove_ready_flow(&mut self, flow_id: FlowId) {
+        if let Some((level, key)) = self.ready_key(flow_id) {
             self.levels[level as usize].ready.remove(&key);
         }
     }
 
-    fn insert_ready_flow(&mut self, id: FlowId) {
-        if let Some((level, key)) = self.ready_key(id) {
+    /// Inserts the flow into `LevelState::ready` after its seats or waiting requests have changed.
+    fn insert_ready_flow(&mut self, flow_id: FlowId) {
+        if let Some((level, key)) = self.ready_key(flow_id) {
             self.levels[level as usize].ready.insert(key);
         }
     }

@@ -1,5 +1,5 @@
-//! Reads request bodies within limits: bytes, time, and the number of unfinished bodies of a user and of a
-//! connection.
+//! Reads request bodies within limits: the bytes and duration of one body, and the number of unfinished bodies of a
+//! user and of a connection.
 
 use std::pin::pin;
 use std::task::Poll;
@@ -20,32 +20,35 @@ use crate::request::{TrustLevel, User};
 /// larger.
 pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
 
-/// Minimum average rate at which a body must arrive after the initial timeout.
+/// Minimum average rate at which a request body must arrive after the initial timeout.
 const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
 
-/// Maximum size of a body that is not charged to its user. The number of requests already bounds the memory of such
-/// bodies.
+/// Maximum size of a request body that is not charged to its user. The limits on the number of requests already bound
+/// the memory of such bodies.
 const UNCHARGED_BYTES_MAX: usize = 64 << 10;
 
-/// A request body that has arrived completely, with the usage that is charged to its user.
+/// A request body that has arrived completely. Its usage is charged to its user until it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct RequestBody {
     pub(crate) bytes: Bytes,
-    /// The usage of the user and the permit of the connection, both released on drop.
+    /// The usage that is charged to the user and the permit of the connection, both released on drop. `None` for a body
+    /// that is not charged.
     _held: Option<(UsageLease, Option<tokio::sync::OwnedSemaphorePermit>)>,
 }
 
-/// The user and the connection that send a body.
+/// The user and the client that send a request body, and the limits that apply to them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BodySender<'a> {
     pub(crate) user: &'a User,
     pub(crate) client: Option<&'a Client>,
     pub(crate) usage: &'a std::sync::Arc<UsageTracker>,
-    /// Timeout for the first bytes of the body.
+    /// Time within which the first bytes of the body must arrive.
     pub(crate) initial_timeout: Duration,
 }
 
 impl BodySender<'_> {
+    /// Acquires a permit for one unfinished body. Fails with 429 if there is none.
+    ///
     /// Rule: the number of unfinished bodies is limited for each user and for each connection.
     fn acquire_body_permit(&self) -> Result<impl Sized + use<>, ApiError> {
         let too_many = || ApiError::too_many_requests(1);
@@ -61,6 +64,8 @@ impl BodySender<'_> {
         Ok(Some((of_user, of_connection)))
     }
 
+    /// Charges the bytes of a large body. Fails with 429 if they exceed a limit.
+    ///
     /// Rule: the total size of large bodies is limited for each user and for each connection.
     fn charge_body_bytes(
         &self,
@@ -81,11 +86,14 @@ impl BodySender<'_> {
         Ok(Some((of_user, of_connection)))
     }
 
+    /// Charges an amount of usage to the user. Returns `None` if that would exceed a limit.
     fn acquire(&self, what: UsageKind, amount: usize) -> Option<UsageLease> {
         self.usage.acquire(&self.user.name, self.user.trust_level(), what, amount)
     }
 }
 
+/// Reads a request body until its end.
+///
 /// Rule: a body has at most 3 MiB. It must begin to arrive within `initial_timeout` and must then arrive at a minimum
 /// rate. A body that arrives together with the headers does not count as unfinished.
 pub(crate) async fn receive_body<B>(body: B, sender: BodySender<'_>) -> Result<RequestBody, ApiError>

@@ -1,7 +1,7 @@
 //! Sends responses. Unsent bytes are charged to the user, and a client that stops reading cannot hold them for long.
 //!
 //! HTTP/1 sends one response at a time over a connection, which `idle_timeout` closes when there is no progress. HTTP/2
-//! has a flow control window for each stream, which a client may leave at zero while the connection is alive.
+//! has a flow control window for each stream, which a client may leave at zero while the connection stays alive.
 //! [`StreamExecutor`] resets such a stream.
 
 use std::future::poll_fn;
@@ -27,44 +27,46 @@ pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 /// Maximum size of a data frame that is sent without splitting it into chunks.
 const UNCHUNKED_BYTES_MAX: usize = 4 << 10;
 
-/// Size of the last chunk of a data frame that is split. It is sent only when the client has received everything before
-/// it.
+/// Size of the last chunk of a data frame that is split into chunks. It is sent only when the client has received
+/// everything before it.
 const LAST_CHUNK_BYTES: usize = 1 << 10;
 
-/// Minimum average rate at which a client must read a response after the initial timeout. Watches and logs have no
-/// minimum.
+/// Minimum average rate at which a client must read a response after the initial timeout. The streams of watches and
+/// logs have no minimum rate.
 const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
 
-/// Timeout for reading a small response. Any client that reads at all needs far less.
+/// Time within which a client must read a small response. Any client that reads at all needs far less.
 const SMALL_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 tokio::task_local! {
+    /// The HTTP/2 stream whose task is running.
     static CURRENT_STREAM: Arc<StreamState>;
 }
 
 /// Progress of the response on one HTTP/2 stream.
 #[derive(Debug, Default)]
 struct StreamState {
+    /// Whether the response has begun to be sent.
     is_sending: AtomicBool,
     /// Whether the response has nothing to send at present, for example a watch without events.
     is_idle: AtomicBool,
     /// Whether the response is small, so that its client has less time to read it.
     is_small: AtomicBool,
-    /// Number of times that HTTP/2 asked for the next frame.
+    /// Number of times that HTTP/2 asked for the next frame of the response.
     frames: AtomicU32,
 }
 
-/// Usage that is charged for a response until the response is sent.
+/// What is charged for a response until it is sent.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCharges {
     /// Usage that is charged to the user.
     pub(crate) charge: Option<UsageLease>,
     /// Whether the response fits into the initial flow control window of any client.
     pub(crate) is_small: bool,
-    /// Permit of the connection for the KiB of a large response.
+    /// Permits of the connection for a large response, one for each KiB.
     pub(crate) connection_kib: Option<tokio::sync::OwnedSemaphorePermit>,
-    /// Charges the large data frames of a streamed response to its user as they are sent. `None` for a response that is
-    /// not streamed.
+    /// Charges each data frame of a streamed response that is larger than `CHUNK_BYTES` to the user while it is sent.
+    /// `None` for a response that is not streamed.
     pub(crate) meter: Option<ResponseMeter>,
 }
 
@@ -90,12 +92,15 @@ pub(crate) struct SendingBody<B> {
     /// The unsent rest of a data frame that is sent in chunks.
     rest: Bytes,
     charges: ResponseCharges,
+    /// The HTTP/2 stream of the response. `None` over HTTP/1 and for an in-process client.
     stream: Option<Arc<StreamState>>,
+    /// Whether large data frames are split into chunks.
     is_chunked: bool,
+    /// Check of the minimum read rate. `None` for a streamed response.
     send_rate: Option<SendRateCheck>,
 }
 
-/// State of the check that a client reads a response at the minimum rate. A streamed response has no such check.
+/// State of the check that a client reads a response at `MIN_BYTES_PER_SECOND`.
 #[derive(Debug)]
 struct SendRateCheck {
     began: Instant,
@@ -104,8 +109,8 @@ struct SendRateCheck {
 }
 
 impl<B> SendingBody<B> {
-    /// Creates the body. `is_chunked` is false for an in-process client. `read_timeout` is the timeout for the first
-    /// bytes, or `None` for watches and other streams.
+    /// Creates the body. `is_chunked` is false for an in-process client. `read_timeout` is the time within which the
+    /// client must read the first bytes, or `None` for watches and other streams.
     pub(crate) fn new(
         body: B,
         charges: ResponseCharges,
@@ -125,6 +130,7 @@ impl<B> SendingBody<B> {
         Self { body, rest: Bytes::new(), charges, stream, is_chunked, send_rate: send_rate_check }
     }
 
+    /// Splits the next chunk off `rest`.
     fn next_chunk(&mut self) -> Bytes {
         let length = match self.rest.len() {
             length @ 0..=LAST_CHUNK_BYTES => length,
@@ -133,6 +139,7 @@ impl<B> SendingBody<B> {
         self.rest.split_to(length)
     }
 
+    /// Records whether the response has nothing to send at present.
     fn set_idle(&self, is_idle: bool) {
         if let Some(stream) = &self.stream {
             stream.is_idle.store(is_idle, Ordering::Relaxed);
@@ -254,14 +261,17 @@ where
     }
 }
 
-/// Measures how long a stream has had data that its client does not read, and ends the stream after the read timeout.
+/// Ends a stream whose client has not read available data for `read_timeout`.
 struct StreamStallTimer {
     read_timeout: Duration,
+    /// `StreamState::frames` at the last poll. The client has read data if the number has grown.
     seen_frames: u32,
+    /// Fires when the client has not read for `read_timeout`. `None` while there is nothing to read.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl StreamStallTimer {
+    /// Returns `Ready` if the stream must be ended.
     fn poll(&mut self, state: &StreamState, context: &mut Context<'_>) -> Poll<()> {
         if !state.is_sending.load(Ordering::Relaxed) || state.is_idle.load(Ordering::Relaxed) {
             self.deadline = None;

@@ -47,7 +47,9 @@ fn requests_are_classified_by_user_and_action() {
     for (user, (method, path)) in users.iter().zip(actions) {
         let class = match classify(user, &action(method, &path), false) {
             FlowClass::Exempt => "exempt".to_owned(),
-            FlowClass::Queued { level, flow, size } => format!("{} {flow} {size:?}", level.name()),
+            FlowClass::Queued { level, flow, seat_limit } => {
+                format!("{} {flow} {seat_limit:?}", level.name())
+            }
         };
         said += &format!("{} {method} {path}: {class}\n", user.name);
     }
@@ -70,7 +72,7 @@ fn requests_are_classified_by_user_and_action() {
 }
 
 fn workload(flow: &str) -> FlowClass<'_> {
-    FlowClass::Queued { level: PriorityLevel::Workload, flow, size: FlowSeatLimit::Quarter }
+    FlowClass::Queued { level: PriorityLevel::Workload, flow, seat_limit: FlowSeatLimit::Quarter }
 }
 
 /// Takes seats until the next one would have to wait.
@@ -98,7 +100,7 @@ async fn the_default_seats_suffice_for_every_level() {
         let anonymous = FlowClass::Queued {
             level: PriorityLevel::Anonymous,
             flow: "system:anonymous",
-            size: FlowSeatLimit::Level,
+            seat_limit: FlowSeatLimit::Level,
         };
         let of_anonymous = fill(&control, anonymous, is_read).await;
         assert_eq!(of_anonymous.len(), anonymous_max);
@@ -107,7 +109,7 @@ async fn the_default_seats_suffice_for_every_level() {
             let heartbeat = FlowClass::Queued {
                 level: PriorityLevel::System,
                 flow: &flow,
-                size: FlowSeatLimit::Heartbeat,
+                seat_limit: FlowSeatLimit::Heartbeat,
             };
             let seats = fill(&control, heartbeat, is_read).await;
             assert_eq!(seats.len(), HEARTBEAT_SEATS);

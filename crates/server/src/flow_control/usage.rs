@@ -19,7 +19,7 @@ pub(crate) enum UsageKind {
     UnsentSmallResponses,
     /// Number of open watches.
     Watches,
-    /// Number of log streams, exec sessions and forwarded connections, all of which agents serve.
+    /// Number of streams that agents serve: log streams, exec sessions and forwarded connections.
     AgentStreams,
 }
 
@@ -29,21 +29,25 @@ const USAGE_KIND_COUNT: usize = 6;
 /// Limits of one kind of resource usage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UsageLimit {
+    /// Limit for one ordinary user.
     pub(crate) per_user_max: usize,
+    /// Limit for one node.
     pub(crate) per_node_max: usize,
-    /// Limit for all users together, without the reserve.
+    /// Limit for all users together. Nodes and the components of Muster may use `reserve` in addition.
     pub(crate) total_max: usize,
-    /// Amount above `total_max` that only nodes and Muster's own components may use.
+    /// Amount above `total_max` that only nodes and the components of Muster may use.
     pub(crate) reserve: usize,
 }
 
 /// Tracks the usage of all users against the limits.
 #[derive(Debug)]
 pub(crate) struct UsageTracker {
+    /// Limits, indexed by [`UsageKind`].
     limits: [UsageLimit; USAGE_KIND_COUNT],
     table: Mutex<UsageTable>,
 }
 
+/// Current usage of each user and of all users together.
 #[derive(Debug, Default)]
 struct UsageTable {
     /// Usage by user, indexed by [`UsageKind`]. Users without any usage are removed.
@@ -52,7 +56,7 @@ struct UsageTable {
     all: [usize; USAGE_KIND_COUNT],
 }
 
-/// An amount of usage that is charged to a user. It is released on drop.
+/// An amount of usage that is charged to a user until it is dropped.
 #[derive(Debug)]
 pub(crate) struct UsageLease {
     usage: Arc<UsageTracker>,
@@ -67,8 +71,10 @@ impl UsageTracker {
         Self { limits: bounds, table: Mutex::default() }
     }
 
+    /// Charges an amount of usage to a user. Returns `None` if that would exceed a limit.
+    ///
     /// Rule: each user stays within the limit of its trust level. All ordinary users together leave the reserve to
-    /// nodes and Muster's own components. Returns `None` if a limit would be exceeded.
+    /// nodes and the components of Muster.
     pub(crate) fn acquire(
         self: &Arc<Self>,
         user: &str,

@@ -1,6 +1,8 @@
-//! Pod subresources that only a node agent can serve: `log`, `exec`, `attach` and `portforward`. The subresource
-//! `proxy` has its own module. The server authorizes the request, finds the agent and relays its response. After a
-//! protocol upgrade, the server copies data between the two connections without interpreting it.
+//! Pod subresources that only a node agent can serve: `log`, `exec`, `attach` and `portforward`. The module `proxy`
+//! handles the subresource `proxy`.
+//!
+//! The server authorizes the request, finds the agent and relays its response. After a protocol upgrade, the server
+//! copies data between the two connections without interpreting it.
 
 use std::io;
 use std::sync::Arc;
@@ -35,8 +37,8 @@ use crate::validation::FieldError;
 /// Maximum number of bytes that are read from an agent's error response.
 pub(super) const AGENT_ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// Headers of a protocol upgrade. For the subresources of this module, no other header of the client is sent to the
-/// agent, in particular no credentials.
+/// Headers of a protocol upgrade. For `log`, `exec`, `attach` and `portforward`, no other header of the client is sent
+/// to the agent, in particular no credentials.
 const UPGRADE_HEADERS: [&str; 8] = [
     "connection",
     "upgrade",
@@ -50,12 +52,16 @@ const UPGRADE_HEADERS: [&str; 8] = [
 
 /// A request to upgrade the client's connection to another protocol.
 pub(super) struct ClientUpgrade {
+    /// The headers of the client's request that are listed in `UPGRADE_HEADERS`.
     pub(super) headers: HeaderMap,
+    /// Resolves to the client's connection after the upgrade.
     pub(super) upgraded: OnUpgrade,
+    /// Guard of the client's connection, to be held until the upgraded connection is closed.
     pub(super) connection_guard: Option<ConnectionGuard>,
 }
 
 impl ClientUpgrade {
+    /// Returns the upgrade that a request asks for, or `None` if the request has no upgrade headers.
     pub(super) fn from_request<B>(request: &mut Request<B>) -> Option<Self> {
         let names_upgrade = |it: &str| it.to_ascii_lowercase().contains("upgrade");
         if !request.headers().contains_key(UPGRADE)
@@ -68,6 +74,7 @@ impl ClientUpgrade {
         Some(Self { headers, upgraded: hyper::upgrade::on(request), connection_guard: held })
     }
 
+    /// Whether the client requests an upgrade to a WebSocket.
     pub(super) fn is_web_socket_upgrade(&self) -> bool {
         headers::header_text(&self.headers, UPGRADE).eq_ignore_ascii_case("websocket")
     }
@@ -81,6 +88,7 @@ impl ClientUpgrade {
     }
 }
 
+/// Returns only the headers that are listed in `UPGRADE_HEADERS`.
 fn upgrade_headers(headers: &HeaderMap) -> HeaderMap {
     let mut kept = HeaderMap::new();
     for name in UPGRADE_HEADERS.map(HeaderName::from_static) {
@@ -98,6 +106,7 @@ struct AgentRequest {
 }
 
 impl Api {
+    /// Sends a request for the subresource `what` of a pod to the agent of the pod's node, and relays the response.
     pub(super) async fn serve_from_agent(
         &self,
         target: &RequestTarget,
@@ -166,7 +175,7 @@ impl Api {
         }
     }
 
-    /// Returns the agent client and the address of the node's agent.
+    /// Returns the agent client and the address of the node's agent. Fails if the node has no agent.
     pub(super) fn agent_of_node(
         &self,
         target: &RequestTarget,
@@ -179,7 +188,7 @@ impl Api {
         }
     }
 
-    /// Acquires a permit for one agent stream from the limits of the charged user.
+    /// Acquires a permit for one agent stream. It counts against the limit of the charged user until it is dropped.
     pub(super) fn acquire_agent_stream(&self, api_request: &ApiRequest) -> Result<ConnectionGuard, ApiError> {
         let Some(guard) = self.limits.acquire_agent_stream(api_request.charged_user()) else {
             self.registry.metrics.count_refused_request("agent_stream");
@@ -188,7 +197,8 @@ impl Api {
         Ok(ConnectionGuard::new((guard, GaugeGuard::new(&self.registry.metrics.watches))))
     }
 
-    /// Returns the address of a node's agent, from the status of the Node.
+    /// Returns the address of a node's agent from the status of the Node, or `None` if the Node or the address does not
+    /// exist.
     pub(super) fn agent_address(&self, node: &str) -> Option<AgentAddress> {
         let kind = Kind::builtin("", "v1", "nodes");
         let target =
@@ -196,8 +206,10 @@ impl Api {
         AgentAddress::from_node(&unstructured::parse_stored(&self.registry.storage.get(&target).ok()?))
     }
 
-    /// Rule: `exec`, `attach` and `portforward` require permission to `create` the subresource, also if the
-    /// request is a GET. Upstream: `AuthorizePodWebsocketUpgradeCreatePermission`.
+    /// Rule: `exec`, `attach` and `portforward` require permission to `create` the subresource, also if the request is
+    /// a GET. Upstream: `AuthorizePodWebsocketUpgradeCreatePermission`.
+    ///
+    /// Returns the attributes of the `create`, for later reauthorization.
     pub(super) fn authorize_create(
         &self,
         target: &RequestTarget,
@@ -217,7 +229,9 @@ impl Api {
         Ok(create)
     }
 
-    /// Copies data between the client's and the agent's connection until either ends or the server stops.
+    /// Starts a task that copies data between the client's and the agent's connection. The task ends when a connection
+    /// ends, the client is no longer authorized, or the server stops. Returns the response that upgrades the client's
+    /// connection.
     pub(super) fn splice_connections(
         &self,
         upgrade: &ClientUpgrade,
@@ -257,7 +271,8 @@ impl Api {
         Ok(response)
     }
 
-    /// Streams the body of an agent's response to the client.
+    /// Returns a response that streams the body of the agent's response to the client. The stream also ends when the
+    /// client is no longer authorized or the server stops.
     pub(super) fn stream_response(
         &self,
         answer: hyper::Response<Incoming>,
@@ -284,7 +299,7 @@ async fn wait_until_denied(reauthorization: Option<Reauthorization>, access: Arc
     }
 }
 
-/// The error for an object whose node is unknown or has no agent.
+/// Returns the error for an object that is not on a node, or whose node has no agent.
 fn no_agent_error(target: &RequestTarget, stored: &Value) -> ApiError {
     match (target.kind.plural, str_at(stored, "spec.nodeName")) {
         ("pods", "") => ApiError::bad_request(format!("pod {} does not have a host assigned", target.name)),
@@ -301,6 +316,7 @@ fn no_agent_error(target: &RequestTarget, stored: &Value) -> ApiError {
     }
 }
 
+/// Returns the error for a request to the agent of `node` that failed.
 pub(super) fn agent_unreachable_error(target: &RequestTarget, node: &str, error: &AgentError) -> ApiError {
     let of_pod =
         if target.kind.plural == "pods" { format!(" of pod \"{}\"", target.name) } else { String::new() };
@@ -391,8 +407,8 @@ fn stream_path(pod: &Value, what: &str, api_request: &ApiRequest) -> Result<Stri
     Ok(agent_path(at, pod, container.as_deref(), &options.finish()))
 }
 
-/// Formats the path and query of a request to the agent. The names of stored objects are validated and need no
-/// escaping.
+/// Formats the path and query of a request to the agent. `what` is the first segment of the path, such as
+/// `containerLogs`. The names of stored objects are validated and need no escaping.
 fn agent_path(what: &str, pod: &Value, container: Option<&str>, query: &str) -> String {
     let (namespace, name) = (str_at(pod, "metadata.namespace"), str_at(pod, "metadata.name"));
     let container = container.map(|it| format!("/{it}")).unwrap_or_default();
@@ -400,8 +416,8 @@ fn agent_path(what: &str, pod: &Value, container: Option<&str>, query: &str) -> 
     format!("/{what}/{namespace}/{name}{container}{query}")
 }
 
-/// Returns the name of the requested container. If the request names no container, returns the only container of the
-/// pod. Upstream: `validateContainer`.
+/// Returns the container that the request names (`named`). If it names none, returns the only container of the pod.
+/// Fails if the pod has no such container, or several to choose from. Upstream: `validateContainer`.
 fn container_name(pod: &Value, named: &str) -> Result<String, ApiError> {
     let spec = &pod["spec"];
     let name = str_at(pod, "metadata.name");

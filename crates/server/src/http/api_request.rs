@@ -24,47 +24,54 @@ pub(super) struct ApiRequest {
     pub(super) uri: Uri,
     pub(super) query: RequestQuery,
     pub(super) method: Method,
+    /// The protocol upgrade that the client requests.
     pub(super) upgrade: Option<ClientUpgrade>,
     pub(super) accept: String,
     pub(super) if_none_match: String,
-    /// The content type of the request without its parameters, or empty.
+    /// The `Content-Type` of the request without its parameters. Empty if the request has none.
     pub(super) media_type: String,
-    /// The address of the client.
-    pub(super) source: Option<IpAddr>,
-    /// All headers of the request if an agent serves it; otherwise empty.
+    /// The IP address of the client.
+    pub(super) source_ip: Option<IpAddr>,
+    /// All headers of the request if an agent serves it. Empty for all other requests.
     pub(super) headers: HeaderMap,
-    /// Repeats the authorization of a watch or an agent stream while the response lasts. `None` for other requests.
+    /// Checks at intervals whether a watch or an agent stream is still authorized. `None` for other requests.
     pub(super) reauthorization: Option<Reauthorization>,
-    /// The user to whom a watch or an agent stream is charged. `None` for a request without impersonation, which is
-    /// charged to its own user.
+    /// The user whose limits a watch or an agent stream counts against. `None` for a request without impersonation,
+    /// which counts against the limits of `context.user`.
     pub(super) charged_user: Option<User>,
     pub(super) body: Bytes,
 }
 
 impl ApiRequest {
+    /// Returns the user whose limits the request counts against.
     pub(super) fn charged_user(&self) -> &User {
         self.charged_user.as_ref().unwrap_or(&self.context.user)
     }
 
+    /// Returns the representation that the client requests in the Accept header.
     pub(super) fn representation(&self) -> Result<Representation, ApiError> {
         Representation::from_accept(&self.accept, self.query.get("includeObject"))
     }
 
-    /// Returns the representation and the encoding of a list response.
+    /// Returns `view` and the encoding of a list response, which is YAML if the client prefers it.
     pub(super) fn list_format(&self, view: Representation) -> (Representation, Encoding) {
         (view, if prefers_yaml(&self.accept) { Encoding::Yaml } else { Encoding::Json })
     }
 
+    /// Returns a response with a discovery or OpenAPI document, or 304 if the client already has it.
     pub(super) fn document_response(&self, document: &StaticDocument) -> ApiResponse {
         reply::document_response(document, &self.if_none_match)
     }
 
+    /// Decodes the body as an object of the expected kind.
     pub(super) fn decode_body(&self, expected: GroupVersionKind<'_>) -> Result<Value, ApiError> {
         decode::decode_object(&self.context, expected, &self.media_type, &self.body)
     }
 
-    /// Decodes the delete options from the body or, if there is no body, from the query. The body may lack `kind` and
-    /// `apiVersion`: kubectl omits them. A dry run can be requested in the body and in the query.
+    /// Returns the delete options, and the context of the delete with its dry run.
+    ///
+    /// The options are in the body or, if there is no body, in the query. The body may lack `kind` and `apiVersion`,
+    /// because kubectl omits them. A dry run can be requested in the body and in the query.
     pub(super) fn delete_options(&self) -> Result<(DeleteOptions, RequestContext), ApiError> {
         let expected = GroupVersionKind { group: "", version: "v1", kind: "DeleteOptions" };
         let body = if self.body.is_empty() { None } else { Some(self.decode_body(expected)?) };

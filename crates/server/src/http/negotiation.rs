@@ -18,7 +18,7 @@ use crate::unstructured;
 /// sent with one system call.
 const LIST_CHUNK_BYTES: usize = 64 << 10;
 
-/// Encoding of a response.
+/// Encoding of a response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Json,
@@ -26,7 +26,8 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// Returns the encoding for a media range without parameters, if the server supports it.
+    /// Returns the encoding for a media range without its parameters, or `None` if the server does not support the
+    /// media range.
     fn from_media_range(range: &str) -> Option<Self> {
         match range {
             JSON_MEDIA_TYPE | "application/*" | "*/*" | "" => Some(Self::Json),
@@ -57,19 +58,23 @@ pub(crate) fn to_yaml(value: &Value) -> String {
     serde_saphyr::to_string_with_options(value, yaml_options()).unwrap_or_default()
 }
 
+/// Options with which upstream's YAML output is reproduced.
 fn yaml_options() -> serde_saphyr::SerializerOptions {
     serde_saphyr::ser_options! { prefer_block_scalars: false }
 }
 
-/// The representation of objects that a client requests in its Accept header.
+/// The part of an object that a response contains, as requested in the Accept header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Representation {
+    /// The whole object.
     Whole,
+    /// A `PartialObjectMetadata`.
     Metadata,
+    /// A row of a `Table`, with the cells that `kubectl get` prints.
     Table { version: &'static str, include_object: IncludeObject },
 }
 
-/// Served API versions of `Table`. They differ only in `apiVersion`.
+/// API versions in which the server serves `Table`. They differ only in `apiVersion`.
 const TABLE_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 /// Which part of the object each row of a table contains besides its cells. Upstream: `IncludeObjectPolicy`.
@@ -81,8 +86,8 @@ pub(crate) enum IncludeObject {
 }
 
 impl Representation {
-    /// Chooses the supported representation that `accept` prefers. Protobuf is ignored: clients that prefer it
-    /// accept JSON too.
+    /// Returns the supported representation that the Accept header prefers. `include_object` is the query parameter
+    /// `includeObject`. Protobuf is ignored, because clients that prefer it accept JSON too.
     pub(crate) fn from_accept(accept: &str, include_object: &str) -> Result<Self, ApiError> {
         let in_row = match include_object {
             "None" => Ok(IncludeObject::Nothing),
@@ -127,19 +132,19 @@ impl Representation {
         })
     }
 
-    /// Fails unless the representation is the whole object: an object that is not stored has no table row and no
+    /// Fails unless the client requests the whole object, because an object that is not stored has no table row and no
     /// metadata.
     pub(crate) fn require_whole_object(self) -> Result<(), ApiError> {
         if self == Self::Whole { Ok(()) } else { Err(ApiError::representation_not_acceptable()) }
     }
 
-    /// Encodes one object as the response body.
+    /// Encodes one object as a JSON response body.
     pub(crate) fn encode_object(self, kind: &Kind, stored: &Bytes, now: Timestamp) -> Bytes {
         self.encode_event_object(kind, stored, now, true)
     }
 
-    /// Encodes the object of a watch event. A table contains its column definitions only if `with_columns` is set,
-    /// which is the case in the first event of a watch.
+    /// Encodes the object of a watch event as JSON. A table contains its column definitions only if `with_columns` is
+    /// set, which is the case in the first event of a watch.
     pub(crate) fn encode_event_object(
         self,
         kind: &Kind,
@@ -218,6 +223,8 @@ impl Representation {
         })
     }
 
+    /// Returns the JSON of a list or table up to its first item or row. A table has column definitions only if
+    /// `with_columns` is set.
     fn list_head(self, kind: &Kind, meta: &Value, with_columns: bool) -> Vec<u8> {
         let head = match self {
             Self::Whole => format!(
@@ -251,6 +258,7 @@ impl Representation {
         head.into_bytes()
     }
 
+    /// Appends one object as the JSON of a list item or table row.
     fn write_item(self, text: &mut Vec<u8>, kind: &Kind, stored: &Bytes, now: Timestamp) {
         match self {
             Self::Whole => {
@@ -290,6 +298,7 @@ impl Representation {
     }
 }
 
+/// Returns the `metadata` of a list as JSON.
 fn list_metadata(meta: &ListMeta) -> Value {
     let mut metadata = json!({"resourceVersion": meta.revision.to_string()});
     if !meta.continue_token.is_empty() {
@@ -301,12 +310,13 @@ fn list_metadata(meta: &ListMeta) -> Value {
     metadata
 }
 
-/// The JSON prefix of every stored object of a kind: `apiVersion` and `kind`.
+/// Returns the JSON text with `apiVersion` and `kind` with which every object of a kind begins.
 fn type_meta_prefix(kind: &Kind) -> String {
     format!(r#"{{"apiVersion":"{}","kind":"{}","#, kind.api_version(), kind.kind)
 }
 
-/// Writes a `PartialObjectMetadata`. Copies `metadata` from the stored JSON without parsing the rest of the object.
+/// Appends a stored object as a `PartialObjectMetadata` of the given API version. Copies `metadata` from the stored
+/// JSON without parsing the rest of the object.
 fn write_metadata(text: &mut Vec<u8>, stored: &[u8], version: &str) {
     let object: BTreeMap<String, &RawValue> =
         serde_json::from_slice(stored).expect("the store contains valid JSON");

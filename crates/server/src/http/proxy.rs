@@ -1,4 +1,4 @@
-//! The `proxy` subresource: forwards requests to a pod, to a pod behind a service, or to a node. Requests go through
+//! The `proxy` subresource: forwards requests to a pod, to a pod behind a Service, or to a node. Requests go through
 //! the node's agent. The agent determines the addresses of its pods itself, so that an address in an API object cannot
 //! redirect a request.
 //!
@@ -28,7 +28,8 @@ use crate::{agents, headers};
 /// polling.
 const PROXY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// Response header that an agent sets on responses of the backend, to distinguish them from its own responses.
+/// Response header that an agent sets on responses of the backend, to distinguish them from responses of the agent
+/// itself.
 const BACKEND_RESPONSE_HEADER: HeaderName = HeaderName::from_static("muster-reached");
 
 /// Path prefixes of the agent endpoints that forward requests to pods and to ports of the node.
@@ -47,7 +48,7 @@ const HOP_BY_HOP_HEADERS: [&str; 9] = [
     "upgrade",
 ];
 
-/// The name in a proxy URL: `[scheme:]name[:port]`.
+/// The last part of a proxy URL before `/proxy`: `[scheme:]name[:port]`.
 #[derive(Debug, PartialEq, Eq)]
 struct ProxyName<'a> {
     scheme: &'a str,
@@ -76,15 +77,18 @@ impl<'a> ProxyName<'a> {
 
 /// The node whose agent forwards a proxy request, and the path on that agent.
 struct ProxyRoute {
-    /// The pod or node that determines the agent. Error messages name this object.
+    /// The pod or node to which the request is forwarded. Error messages name this object.
     target: RequestTarget,
+    /// The stored object of `target`.
     stored: Value,
+    /// Name of the node whose agent forwards the request.
     node: String,
-    /// Path prefix on the agent. Empty if the request is for the agent itself.
+    /// Path prefix on the agent, which selects the pod or port. Empty if the request is for the agent itself.
     agent_path: String,
 }
 
 impl Api {
+    /// Forwards a request for the subresource `proxy` through an agent, and relays the response.
     pub(super) async fn proxy(
         &self,
         target: &RequestTarget,
@@ -92,17 +96,20 @@ impl Api {
     ) -> Result<ApiResponse, ApiError> {
         let singular = target.kind.singular();
         let malformed = || ApiError::bad_request(format!("invalid {singular} request {:?}", target.name));
-        let id = ProxyName::parse(&target.name).ok_or_else(malformed)?;
-        let by =
-            RequestTarget { name: id.name.to_owned(), subresource: Subresource::Whole, ..target.clone() };
+        let proxy_name = ProxyName::parse(&target.name).ok_or_else(malformed)?;
+        let by = RequestTarget {
+            name: proxy_name.name.to_owned(),
+            subresource: Subresource::Whole,
+            ..target.clone()
+        };
         let way = match target.kind.plural {
-            "nodes" => self.route_to_node(by, &id)?,
+            "nodes" => self.route_to_node(by, &proxy_name)?,
             "pods" => {
                 let stored = unstructured::parse_stored(&self.registry.storage.get(&by)?);
-                let port = pod_port(&stored, &id).ok_or_else(malformed)?;
-                route_to_pod(by, stored, id.scheme, port)
+                let port = pod_port(&stored, &proxy_name).ok_or_else(malformed)?;
+                route_to_pod(by, stored, proxy_name.scheme, port)
             }
-            _ => self.route_to_service(&by, &id, api_request)?,
+            _ => self.route_to_service(&by, &proxy_name, api_request)?,
         };
         let (prefix, path) = split_proxy_path(&api_request.uri, if target.kind.namespaced { 7 } else { 5 });
         let query = api_request.uri.query().map(|it| format!("?{it}")).unwrap_or_default();
@@ -173,44 +180,45 @@ impl Api {
         Ok(response)
     }
 
-    /// Routes to a port of the node. If the URL has no port, or has the port of the agent, the request goes to the
-    /// agent itself.
-    fn route_to_node(&self, by: RequestTarget, id: &ProxyName<'_>) -> Result<ProxyRoute, ApiError> {
+    /// Returns the route to a port of the node `by`. If the URL has no port, or has the port of the agent, the request
+    /// goes to the agent itself.
+    fn route_to_node(&self, by: RequestTarget, proxy_name: &ProxyName<'_>) -> Result<ProxyRoute, ApiError> {
         let stored = unstructured::parse_stored(&self.registry.storage.get(&by)?);
         let own = stored["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
-        let malformed = |_| ApiError::bad_request(format!("invalid node request {:?}", id.port));
-        let port = match id.port {
+        let malformed = |_| ApiError::bad_request(format!("invalid node request {:?}", proxy_name.port));
+        let port = match proxy_name.port {
             "" => None,
             port => Some(port.parse::<u16>().map_err(malformed)?).filter(|it| own != Some(u64::from(*it))),
         };
-        let at = port.map(|it| format!("/nodeProxy/{}/{it}", id.scheme)).unwrap_or_default();
+        let at = port.map(|it| format!("/nodeProxy/{}/{it}", proxy_name.scheme)).unwrap_or_default();
         Ok(ProxyRoute { node: by.name.clone(), target: by, stored, agent_path: at })
     }
 
-    /// Routes to one of the ready pods behind a service. Only endpoints that refer to a pod are used, as upstream.
-    /// Upstream: `REST.ResourceLocation`.
+    /// Returns the route to one of the ready pods behind the Service `by`. Only endpoints that refer to a pod are used,
+    /// as upstream. Upstream: `REST.ResourceLocation`.
     fn route_to_service(
         &self,
         by: &RequestTarget,
-        id: &ProxyName<'_>,
+        proxy_name: &ProxyName<'_>,
         api_request: &ApiRequest,
     ) -> Result<ProxyRoute, ApiError> {
         let service = unstructured::parse_stored(&self.registry.storage.get(by)?);
-        let mut port = id.port;
+        let mut port = proxy_name.port;
         if let Ok(number) = port.parse::<i64>() {
             let ports = list_at(&service["spec"], "ports");
             let found = ports.iter().find(|it| it["port"].as_i64() == Some(number)).ok_or_else(|| {
                 ApiError::service_unavailable(format!(
                     "no service port {number} found for service {:?}",
-                    id.name
+                    proxy_name.name
                 ))
             })?;
             port = str_at(found, "name");
         }
-        let no_endpoints =
-            || ApiError::service_unavailable(format!("no endpoints available for service {:?}", id.name));
+        let no_endpoints = || {
+            ApiError::service_unavailable(format!("no endpoints available for service {:?}", proxy_name.name))
+        };
         let slices = Kind::builtin("discovery.k8s.io", "v1", "endpointslices");
-        let of_service = format!("kubernetes.io/service-name={}", id.name);
+        let of_service = format!("kubernetes.io/service-name={}", proxy_name.name);
         let selector = ObjectSelector::parse(slices, &of_service, "").map_err(|_| no_endpoints())?;
         let (slices, _) = self.registry.storage.list(slices, by.namespace.as_deref(), &selector);
         let slices: Vec<Value> = slices.iter().map(|it| unstructured::parse_stored(it)).collect();
@@ -228,13 +236,15 @@ impl Api {
             usize::try_from(api_request.context.now.subsec_nanosecond()).unwrap_or(0) % ready.len().max(1);
         let found = ready.iter().cycle().skip(first).take(ready.len()).find_map(|(endpoint, port)| {
             let (pod, stored) = self.pod_of_endpoint(by, &endpoint["targetRef"])?;
-            Some(route_to_pod(pod, stored, id.scheme, *port))
+            Some(route_to_pod(pod, stored, proxy_name.scheme, *port))
         });
         found.ok_or_else(no_endpoints)
     }
 
-    /// Rule: a request to a service goes to a pod of the service's own namespace, whatever its endpoints
-    /// contain, so that a user who writes endpoints cannot redirect requests.
+    /// Returns the pod that the `targetRef` of an endpoint refers to.
+    ///
+    /// Rule: a request to a Service goes to a pod in the namespace of the Service, whatever its endpoints contain, so
+    /// that a user who writes endpoints cannot redirect requests.
     fn pod_of_endpoint(&self, service: &RequestTarget, reference: &Value) -> Option<(RequestTarget, Value)> {
         let namespace = service.namespace.as_deref()?;
         let is_same_namespace =
@@ -250,21 +260,22 @@ impl Api {
     }
 }
 
+/// Returns the route to a port of the pod `by`, whose stored object is `stored`.
 fn route_to_pod(by: RequestTarget, stored: Value, scheme: &str, port: u16) -> ProxyRoute {
     let at = format!("/podProxy/{}/{}/{scheme}/{port}", by.namespace.as_deref().unwrap_or_default(), by.name);
     ProxyRoute { node: str_at(&stored, "spec.nodeName").to_owned(), target: by, stored, agent_path: at }
 }
 
-/// Returns the port that the URL specifies by number or name. If the URL has no port, returns the first port of the
-/// pod, or the default port of the scheme if the pod has no ports.
-fn pod_port(pod: &Value, id: &ProxyName<'_>) -> Option<u16> {
+/// Returns the port of the pod that the URL specifies by number or name. If the URL has no port, returns the first port
+/// of the pod, or the default port of the scheme if the pod has no ports.
+fn pod_port(pod: &Value, proxy_name: &ProxyName<'_>) -> Option<u16> {
     let containers = list_at(&pod["spec"], "containers").iter();
     let mut ports = containers.flat_map(|it| list_at(it, "ports"));
     let number = |it: &Value| u16::try_from(it["containerPort"].as_u64()?).ok();
-    match id.port {
+    match proxy_name.port {
         "" => match ports.next() {
             Some(first) => number(first),
-            None => Some(if id.scheme == "https" { 443 } else { 80 }),
+            None => Some(if proxy_name.scheme == "https" { 443 } else { 80 }),
         },
         port => match port.parse::<u16>() {
             Ok(port) => Some(port).filter(|it| *it != 0),
@@ -273,7 +284,8 @@ fn pod_port(pod: &Value, id: &ProxyName<'_>) -> Option<u16> {
     }
 }
 
-/// Splits the path after its first `segments` segments, the last of which is `proxy`.
+/// Splits the path of a proxy URL into the part up to `proxy`, which is segment number `segments`, and the path on the
+/// backend.
 fn split_proxy_path(uri: &Uri, segments: usize) -> (&str, &str) {
     let path = uri.path();
     let (mut at, mut seen) = (0, 0);
@@ -288,7 +300,7 @@ fn split_proxy_path(uri: &Uri, segments: usize) -> (&str, &str) {
     (path, "")
 }
 
-/// Returns the host name by which the client addresses this server.
+/// Returns the host and port by which the client addresses this server.
 fn request_host(api_request: &ApiRequest) -> String {
     match headers::header_text(&api_request.headers, HOST) {
         "" => api_request.uri.authority().map_or("", |it| it.as_str()).to_owned(),
@@ -296,8 +308,9 @@ fn request_host(api_request: &ApiRequest) -> String {
     }
 }
 
-/// Returns the headers to forward to the backend: those of the request without credentials, impersonation and
-/// hop-by-hop headers, and the `X-Forwarded-` headers.
+/// Returns the headers to forward to the backend. These are the headers of the request without credentials,
+/// impersonation and hop-by-hop headers, and the `X-Forwarded-…` headers. `prefix` and `path` are the two parts of the
+/// proxy URL.
 fn forwarded_headers(api_request: &ApiRequest, prefix: &str, path: &str) -> HeaderMap {
     let mut headers = without_hop_by_hop_headers(&api_request.headers);
     for name in [AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST] {
@@ -309,7 +322,7 @@ fn forwarded_headers(api_request: &ApiRequest, prefix: &str, path: &str) -> Head
         headers.remove(name);
     }
     let before = headers::header_text(&headers, headers::FORWARDED_FOR_HEADER);
-    let source = api_request.source.map(|it| it.to_string());
+    let source = api_request.source_ip.map(|it| it.to_string());
     let both: Vec<_> = [before.to_owned()].into_iter().chain(source).filter(|it| !it.is_empty()).collect();
     let forwarded = [
         (headers::FORWARDED_FOR_HEADER, both.join(", ")),
@@ -330,7 +343,8 @@ fn forwarded_headers(api_request: &ApiRequest, prefix: &str, path: &str) -> Head
     headers
 }
 
-/// Returns the headers without the hop-by-hop headers and those that the `Connection` header names.
+/// Returns the headers without the hop-by-hop headers, the headers that `Connection` names, and
+/// `BACKEND_RESPONSE_HEADER`.
 fn without_hop_by_hop_headers(headers: &HeaderMap) -> HeaderMap {
     let named: Vec<String> = headers::header_texts(headers, CONNECTION)
         .flat_map(|it| it.split(',').map(|it| it.trim().to_ascii_lowercase()))
@@ -344,8 +358,8 @@ fn without_hop_by_hop_headers(headers: &HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Rewrites the Location header of a response so that a redirect to the same host goes through the proxy again.
-/// Upstream: `rewriteURL`.
+/// Rewrites the `Location` header of a response so that a redirect to the same host goes through the proxy again.
+/// `prefix` is the proxy URL up to `proxy`. Upstream: `rewriteURL`.
 fn rewrite_location(location: &str, prefix: &str, host: &str) -> String {
     let rest = ["http://", "https://", "//"].iter().find_map(|it| location.strip_prefix(it));
     let path = match rest {

@@ -17,14 +17,15 @@ use crate::storage::{ContinueToken, ListOptions, ListStart};
 use crate::unstructured::{self, str_at};
 use crate::validation::FieldError;
 
-/// The query parameters of a request.
+/// The query parameters of a request as names and values, in their order in the URL.
 #[derive(Debug)]
 pub(super) struct RequestQuery(Vec<(String, String)>);
 
-/// The options of a write request, with their validation errors.
+/// The options of a write request in its query parameters.
 pub(super) struct WriteOptions {
     pub(super) dry_run: bool,
     pub(super) field_validation: FieldValidation,
+    /// Validation errors for the options.
     pub(super) causes: Vec<FieldError>,
 }
 
@@ -34,11 +35,13 @@ impl RequestQuery {
         Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
 
-    /// Returns the first value of a parameter, or "" if the parameter is absent.
+    /// Returns the first value of a parameter, or "" if the parameter is absent. [`Self::first_value`] distinguishes an
+    /// absent parameter from an empty one.
     pub(super) fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(it, _)| it == name).map_or("", |(_, value)| value)
     }
 
+    /// Whether the query has the parameter, with any value.
     pub(super) fn contains(&self, name: &str) -> bool {
         self.0.iter().any(|(it, _)| it == name)
     }
@@ -48,14 +51,17 @@ impl RequestQuery {
         self.values(name).next()
     }
 
+    /// Whether the parameter is present and true.
     pub(super) fn is_true(&self, name: &str) -> bool {
         self.bool_value(name) == Some(true)
     }
 
+    /// Returns all values of a parameter.
     pub(super) fn values(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0.iter().filter(move |(it, _)| it == name).map(|(_, value)| value.as_str())
     }
 
+    /// Parses a parameter as a boolean. Returns `None` if the parameter is absent.
     pub(super) fn bool_value(&self, name: &str) -> Option<bool> {
         self.first_value(name).map(parse_bool_parameter)
     }
@@ -84,11 +90,12 @@ impl RequestQuery {
         Ok(Some(parsed).filter(|it| !it.is_zero()))
     }
 
+    /// Parses `labelSelector` and `fieldSelector`.
     pub(super) fn selector(&self, kind: &Kind) -> Result<ObjectSelector, ApiError> {
         ObjectSelector::parse(kind, self.get("labelSelector"), self.get("fieldSelector"))
     }
 
-    /// Parses the options that all writes have in common.
+    /// Parses the options that all write requests have: `dryRun`, `fieldManager` and `fieldValidation`.
     pub(super) fn write_options(&self) -> WriteOptions {
         let mut causes = Vec::new();
         let manager = self.get("fieldManager");
@@ -121,6 +128,7 @@ impl RequestQuery {
         WriteOptions { dry_run: !dry_run.is_empty(), field_validation, causes }
     }
 
+    /// Determines where a watch starts from `resourceVersion`, `resourceVersionMatch` and `sendInitialEvents`.
     pub(super) fn watch_start(&self) -> Result<watch_stream::WatchStart, ApiError> {
         let from_anywhere = matches!(self.get("resourceVersion"), "" | "0");
         let matching = self.get("resourceVersionMatch");
@@ -164,6 +172,7 @@ impl RequestQuery {
         }
     }
 
+    /// Parses the options of a list request.
     pub(super) fn list_options(&self, kind: &Kind) -> Result<ListOptions, ApiError> {
         let (version, matching) = (self.get("resourceVersion"), self.get("resourceVersionMatch"));
         let next = self.get("continue");
@@ -230,10 +239,12 @@ impl RequestQuery {
     }
 }
 
-/// Values of the parameter `resourceVersionMatch`.
+/// Value of `resourceVersionMatch`: the result is at least as new as `resourceVersion`.
 const MATCH_NOT_OLDER_THAN: &str = "NotOlderThan";
+/// Value of `resourceVersionMatch`: the result is the state at `resourceVersion`.
 const MATCH_EXACT: &str = "Exact";
 
+/// Returns the validation error for `dryRun` if one of its values is not `All`.
 fn dry_run_error(values: &[&str]) -> Option<FieldError> {
     let is_unknown = values.iter().any(|it| *it != "All");
     is_unknown.then(|| {
@@ -274,11 +285,12 @@ fn go_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(total_s).map_err(|_| invalid())
 }
 
+/// Quotes the values and joins them with commas.
 fn quote_values(values: &[&str]) -> String {
     values.iter().map(|it| format!("{it:?}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Decodes the delete options from the body, or from the query if there is no body. Also returns whether the body
+/// Parses the delete options from the body, or from the query if there is no body. Also returns whether the body
 /// requests a dry run.
 pub(super) fn delete_options(
     query: &RequestQuery,

@@ -22,13 +22,16 @@ use crate::request::RequestContext;
 use crate::storage::ListPage;
 use crate::unstructured;
 
+/// Media type of responses in plain text.
 pub(super) const TEXT_PLAIN: &str = "text/plain; charset=utf-8";
 
+/// The response of a handler.
 pub(crate) type ApiResponse = hyper::Response<ApiResponseBody>;
+/// A response body that is either whole in memory (`Left`) or streamed (`Right`).
 pub(crate) type ApiResponseBody =
     Either<Full<Bytes>, StreamBody<BoxStream<'static, io::Result<Frame<Bytes>>>>>;
 
-/// The response to a write that may have created the object.
+/// Returns the response to a write with the written object: 201 if the object was created, otherwise 200.
 pub(super) fn write_response(
     context: &RequestContext,
     view: Representation,
@@ -41,6 +44,7 @@ pub(super) fn write_response(
     }
 }
 
+/// Returns a response with one stored object in the requested representation.
 pub(super) fn object_response(
     context: &RequestContext,
     code: StatusCode,
@@ -51,6 +55,7 @@ pub(super) fn object_response(
     full_response(code, JSON_MEDIA_TYPE, view.encode_object(kind, &object, context.now))
 }
 
+/// Returns a response with a list in the requested representation and encoding. A large list is streamed.
 pub(super) fn list_response(
     context: &RequestContext,
     (view, encoding): (Representation, Encoding),
@@ -75,8 +80,8 @@ pub(super) fn list_response(
     response_with_body(StatusCode::OK, JSON_MEDIA_TYPE, Either::Right(StreamBody::new(frames.boxed())))
 }
 
-/// Converts a finished response to YAML if the Accept header prefers it, and removes the body of a response to HEAD. A
-/// list was encoded as YAML before.
+/// Converts a finished response to YAML if the Accept header prefers it. Removes the body of a response to HEAD. A list
+/// is already in YAML, because [`list_response`] encodes it.
 pub(super) fn negotiate_response(response: ApiResponse, accept: &str, is_head: bool) -> ApiResponse {
     let response = if negotiation::prefers_yaml(accept) { convert_to_yaml(response) } else { response };
     if is_head { without_body(response) } else { response }
@@ -113,11 +118,13 @@ fn without_body(response: ApiResponse) -> ApiResponse {
     ApiResponse::from_parts(parts, Either::Left(Full::default()))
 }
 
+/// Returns a `Status` that reports success, with details about the object.
 pub(super) fn success_status(details: Value) -> Value {
     let details = omit_empty(details);
     json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success", "details": details})
 }
 
+/// Returns the response for an error: a `Status`, with a `Retry-After` header if the error asks the client to retry.
 pub(super) fn error_response(refusal: &ApiError) -> ApiResponse {
     let mut response = json_response(refusal.code, &refusal.status());
     if let Some(after_s) = refusal.retry_after_s() {
@@ -126,7 +133,8 @@ pub(super) fn error_response(refusal: &ApiError) -> ApiResponse {
     response
 }
 
-/// The 404 response for a path without a route: a `Status` if the path is in a served API group, otherwise plain text.
+/// Returns the 404 response for a path without a route: a `Status` (as an error) if the path is in a served API group,
+/// otherwise plain text.
 pub(super) fn no_route_response(path: &str) -> Result<ApiResponse, ApiError> {
     let mut segments = path.split('/').filter(|it| !it.is_empty());
     let is_served = match (segments.next(), segments.next()) {
@@ -141,6 +149,7 @@ pub(super) fn no_route_response(path: &str) -> Result<ApiResponse, ApiError> {
     }
 }
 
+/// Returns a 404 response in plain text, for a path outside the API groups.
 pub(super) fn not_found_page() -> ApiResponse {
     text_response(StatusCode::NOT_FOUND, "404 page not found\n")
 }
@@ -153,7 +162,7 @@ pub(super) fn text_response(code: StatusCode, text: &'static str) -> ApiResponse
     full_response(code, TEXT_PLAIN, Bytes::from_static(text.as_bytes()))
 }
 
-/// The response with a static document, or 304 if the client already has the document (`If-None-Match`).
+/// Returns a response with a static document, or 304 if the client already has the document (`If-None-Match`).
 pub(super) fn document_response(document: &StaticDocument, if_none_match: &str) -> ApiResponse {
     let etag = format!("\"{}\"", document.hash);
     let has_it = if_none_match.split(',').any(|it| it.trim() == etag);
@@ -169,11 +178,12 @@ pub(super) fn document_response(document: &StaticDocument, if_none_match: &str) 
     response
 }
 
-/// A response whose whole body is in memory.
+/// Returns a response whose whole body is in memory.
 pub(super) fn full_response(code: StatusCode, media_type: &'static str, body: Bytes) -> ApiResponse {
     response_with_body(code, media_type, Either::Left(Full::new(body)))
 }
 
+/// Returns a response with a whole or streamed body.
 pub(super) fn response_with_body(
     code: StatusCode,
     media_type: &'static str,
@@ -185,29 +195,30 @@ pub(super) fn response_with_body(
     response
 }
 
-/// A response whose body fails immediately. This resets the HTTP/2 stream or closes the HTTP/1 connection.
+/// Returns a response whose body fails immediately. This resets the HTTP/2 stream or closes the HTTP/1 connection.
 pub(super) fn reset_response() -> ApiResponse {
     let error = io::Error::other("too many responses to this client are unsent");
     let body = StreamBody::new(stream::once(async { Err(error) }).boxed());
     response_with_body(StatusCode::TOO_MANY_REQUESTS, TEXT_PLAIN, Either::Right(body))
 }
 
-/// Maximum number of characters of all warnings of a response together. If they are longer, each warning is truncated,
-/// and warnings that still do not fit are dropped, because clients reject headers that are too long. Upstream:
-/// `truncateAtTotalRunes`.
-const WARNINGS_CHARS_MAX: usize = 4 * 1024;
-/// Maximum number of characters of one warning after truncation. Upstream: `truncateItemRunes`.
-const WARNING_CHARS_MAX: usize = 256;
+/// Maximum number of characters of all warnings of a response together, because clients reject headers that are too
+/// long. Above it, each warning is truncated to `TRUNCATED_WARNING_CHARS_MAX`, and warnings that still do not fit are
+/// dropped. Upstream: `truncateAtTotalRunes`.
+const TOTAL_WARNING_CHARS_MAX: usize = 4 * 1024;
+/// Number of characters to which each warning is truncated if all warnings of a response together are too long.
+/// Upstream: `truncateItemRunes`.
+const TRUNCATED_WARNING_CHARS_MAX: usize = 256;
 
-/// Adds `Warning: 299 - "text"` headers, which kubectl prints.
+/// Adds a header `Warning: 299 - "text"` for each warning. kubectl prints these warnings.
 pub(super) fn add_warnings(response: &mut ApiResponse, warnings: Vec<String>) {
-    let is_cut = WARNINGS_CHARS_MAX < warnings.iter().map(|it| it.chars().count()).sum();
+    let is_cut = TOTAL_WARNING_CHARS_MAX < warnings.iter().map(|it| it.chars().count()).sum();
     let mut chars = 0;
     for text in warnings {
-        if is_cut && WARNINGS_CHARS_MAX <= chars {
+        if is_cut && TOTAL_WARNING_CHARS_MAX <= chars {
             return;
         }
-        let chars_max = if is_cut { WARNING_CHARS_MAX } else { usize::MAX };
+        let chars_max = if is_cut { TRUNCATED_WARNING_CHARS_MAX } else { usize::MAX };
         let text: String = text.chars().take(chars_max).filter(|it| !it.is_control()).collect();
         chars += text.chars().count();
         let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");

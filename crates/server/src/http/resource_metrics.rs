@@ -1,5 +1,5 @@
 //! `metrics.k8s.io`: CPU and memory usage of nodes and pods, read from the agents for each request. An agent is trusted
-//! only for its own node and the pods that are bound to it. Anything else in its stats summary is ignored.
+//! only for its node and the pods that are bound to that node. Anything else in its stats summary is ignored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ use crate::unstructured::{self, list_at};
 /// Maximum number of agents that are queried concurrently. At 10 ms for each agent, 5,000 agents take a second.
 const CONCURRENT_AGENTS_MAX: usize = 50;
 
-/// Timeout for reading the stats summary of one node. A node that does not respond is omitted from the list.
+/// Timeout for reading the stats summary of one node from its agent. A node that does not respond in time is left out
+/// of the metrics.
 const NODE_SUMMARY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum number of bytes of a node's stats summary: enough for 250 pods with a few containers each, at one kilobyte
@@ -32,7 +33,7 @@ const NODE_SUMMARY_TIMEOUT: Duration = Duration::from_secs(5);
 const SUMMARY_BYTES_MAX: usize = 4 << 20;
 
 impl Api {
-    /// Lists the metrics of the nodes or pods that the selector matches.
+    /// Returns the metrics of the nodes or pods that the selector matches.
     pub(super) async fn resource_metrics(
         &self,
         kind: &'static Kind,
@@ -69,7 +70,7 @@ impl Api {
         Ok(ListPage { objects: objects.iter().map(unstructured::to_bytes).collect(), meta })
     }
 
-    /// Reads the stats summary of a node from its agent.
+    /// Reads the stats summary of a node from its agent. Returns `None` if that fails.
     async fn stats_summary(&self, node: &str) -> Option<Value> {
         let place = self.agent_address(node)?;
         let request = Request::get("/stats/summary").body(Full::new(Bytes::new())).ok()?;
@@ -88,8 +89,8 @@ impl Api {
     }
 }
 
-/// Builds the `NodeMetrics` or `PodMetrics` of an object. Returns `None` if the summary has no usage of it. A CPU rate
-/// is missing until the agent has taken two samples.
+/// Builds the `NodeMetrics` or `PodMetrics` of a node or pod. Returns `None` if the stats summary lacks its CPU or
+/// memory usage. The CPU usage is missing until the agent has taken two samples.
 fn metrics_object(kind: &Kind, of: MeteredResource, object: &Value, summary: &Value) -> Option<Value> {
     let meta = &object["metadata"];
     let mut metadata = json!({"name": meta["name"]});
@@ -122,10 +123,11 @@ fn metrics_object(kind: &Kind, of: MeteredResource, object: &Value, summary: &Va
     Some(measured)
 }
 
-/// The field `window` of the metrics: the agent's nominal sampling interval, over which the CPU rate is measured.
+/// Value of the field `window` in the metrics: the agent's nominal sampling interval, over which CPU usage is measured.
 const SAMPLING_WINDOW: &str = "10s";
 
-/// Formats the usage of a node or container in the units of metrics-server: CPU in nanocores, memory in KiB.
+/// Returns the usage of a node or container in the units of metrics-server: CPU in nanocores, memory in KiB. `of` is
+/// its part of the stats summary.
 fn usage_quantities(of: &Value) -> Option<Value> {
     let cpu = of["cpu"]["usageNanoCores"].as_u64()?;
     let memory = of["memory"]["workingSetBytes"].as_u64()?;

@@ -12,6 +12,7 @@ use crate::subresource::Subresource;
 pub(crate) enum Route {
     /// `/`: the list of paths.
     Root,
+    /// `/healthz`, `/livez` or `/readyz`, or one check below it.
     Health(health::HealthProbe),
     Metrics,
     /// `/metrics/slis`: the results of the health checks as metrics.
@@ -35,27 +36,31 @@ pub(crate) enum Route {
         version: String,
     },
     OpenApiV2,
+    /// `/openapi/v3`: the paths of the OpenAPI v3 documents.
     OpenApiV3Index,
+    /// `/openapi/v3/api/VERSION` or `/openapi/v3/apis/GROUP/VERSION`: the OpenAPI v3 document of one group and version.
     OpenApiV3 {
         group: String,
         version: String,
     },
+    /// The objects of a kind, in one namespace or in all.
     Collection {
         kind: &'static Kind,
         namespace: Option<String>,
     },
-    /// The deprecated watch path of a collection or of one object, such as `/api/v1/watch/pods`. The Ruby client uses
-    /// only this path.
+    /// The deprecated watch path of a collection or of one object, such as `/api/v1/watch/pods`. It is served because
+    /// the Ruby client watches only through this path.
     Watch {
         kind: &'static Kind,
         namespace: Option<String>,
         name: Option<String>,
     },
+    /// One object, or a subresource of it.
     Object(RequestTarget),
 }
 
 impl Route {
-    /// The kind of the objects that the path selects.
+    /// Returns the kind of the objects that the path selects, or `None` for a non-resource path.
     pub(crate) fn kind(&self) -> Option<&'static Kind> {
         match self {
             Self::Collection { kind, .. } | Self::Watch { kind, .. } => Some(kind),
@@ -64,6 +69,7 @@ impl Route {
         }
     }
 
+    /// Parses the path of a request. Returns `None` if no endpoint has this path.
     pub(crate) fn parse(kinds: &KindRegistry, path: &str) -> Option<Self> {
         let segments: Vec<String> = path_segments(path)
             .map(|it| percent_decode_str(it).decode_utf8().map(|it| it.into_owned()))
@@ -113,6 +119,7 @@ fn has_empty_segment(path: &str, count: usize) -> bool {
     path.strip_prefix('/').unwrap_or(path).split('/').take(count).any(str::is_empty)
 }
 
+/// Parses the path `rest` that follows the API group and version.
 fn parse_resource_path(kinds: &KindRegistry, group: &str, version: &str, rest: &[&str]) -> Option<Route> {
     match rest {
         [] => Some(Route::Resources { group: group.to_owned(), version: version.to_owned() }),
@@ -137,6 +144,8 @@ fn parse_resource_path(kinds: &KindRegistry, group: &str, version: &str, rest: &
     }
 }
 
+/// Parses the path `rest` that follows the plural name of the kind: nothing, or the name of an object and a
+/// subresource.
 fn parse_object_path(kind: &'static Kind, namespace: Option<&str>, rest: &[&str]) -> Option<Route> {
     let namespace = namespace.map(str::to_owned);
     let object = |name: &str, subresource| {

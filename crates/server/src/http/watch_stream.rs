@@ -26,14 +26,14 @@ use crate::unstructured;
 /// Interval between bookmarks on an idle watch, if the client requests bookmarks.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long before the end of a watch the last bookmark is sent, so that the client can resume from there.
+/// Time before the end of a watch at which the last bookmark is sent, so that the client can resume from there.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
-/// Maximum number of events that are encoded in one batch.
+/// Maximum number of watch events that are encoded in one batch.
 const BATCH_EVENTS_MAX: usize = 100;
 
-/// Number of encoded bytes after which no further event is added to a batch. A watch whose client reads slowly holds
-/// at most this much in memory, plus one event.
+/// Number of encoded bytes after which no further watch event is added to a batch. A watch whose client reads slowly
+/// holds at most this many bytes in memory, plus one event.
 const BATCH_BYTES_MAX: usize = 64 << 10;
 
 /// Options of a watch request.
@@ -42,19 +42,21 @@ pub(crate) struct WatchOptions {
     pub(crate) kind: &'static Kind,
     pub(crate) namespace: Option<String>,
     pub(crate) selector: ObjectSelector,
+    /// Representation in which objects are sent.
     pub(crate) view: Representation,
     pub(crate) from: WatchStart,
+    /// Whether the client requests bookmarks (`allowWatchBookmarks`).
     pub(crate) bookmarks: bool,
     pub(crate) timeout: Duration,
-    /// Repeats the authorization of the client while the watch lasts.
+    /// Checks at intervals whether the client is still authorized to watch.
     pub(crate) reauthorization: Option<Reauthorization>,
 }
 
-/// The state or revision from which a watch starts.
+/// Where a watch starts, as chosen by `resourceVersion` and `sendInitialEvents`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WatchStart {
-    /// The watch starts with all existing objects as `ADDED` events, then sends the changes.
-    /// `sends_initial_events_end` adds the bookmark that marks the end of the initial events (WatchList).
+    /// The watch sends all existing objects as `ADDED` events, and then the changes. If `sends_initial_events_end` is
+    /// set, a bookmark with the annotation `k8s.io/initial-events-end` follows the existing objects (WatchList).
     State { sends_initial_events_end: bool },
     /// The watch sends the changes after this revision.
     After(Revision),
@@ -62,9 +64,11 @@ pub(crate) enum WatchStart {
     Now,
 }
 
-/// Returns the encoded events of a watch. The stream ends at the timeout, when the server stops, or when the history no
-/// longer contains the changes that are to be sent next. In the last case the client gets a 410 and must list again.
-/// Events are encoded when the client reads them, so that a slow client does not delay other clients.
+/// Returns the events of a watch. Each item has one or more frames, and each frame is one event as a line of JSON.
+///
+/// The stream ends at the timeout, when the server stops, or when the client is no longer authorized. It also ends with
+/// a 410 error when the history no longer contains the next changes. The client must then list again. Events are
+/// encoded when the client reads them, so that a slow client does not delay other clients.
 pub(crate) fn watch_frames(
     registry: Arc<Registry>,
     options: WatchOptions,
@@ -81,35 +85,39 @@ pub(crate) fn watch_frames(
 struct WatchStream {
     registry: Arc<Registry>,
     options: WatchOptions,
+    /// Prefix of the store keys of the watched objects. For a watch of one object, the key of that object.
     prefix: String,
+    /// Wakes the watch when a watched object may have changed.
     subscription: Subscription,
     stop: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Time at which the watch ends.
     deadline: Instant,
     /// Time of the next periodic bookmark. `None` if the client requests no bookmarks.
     bookmark_at: Option<Instant>,
-    /// Time of the last bookmark before the end of the watch. `None` if the client requests no bookmarks, or if it was
-    /// sent.
+    /// Time of the last bookmark, shortly before the deadline. `None` after that bookmark, or if the client requests no
+    /// bookmarks.
     final_bookmark_at: Option<Instant>,
+    /// Time of the next reauthorization. `None` for a watch without reauthorization.
     reauthorize_at: Option<Instant>,
     /// Timer that fires at the deadline, at the next bookmark or at the next reauthorization, whichever is first.
     timer: Pin<Box<Sleep>>,
     is_bookmark_due: bool,
+    /// Set when the server stops. The watch ends after the events that are already committed.
     is_stopping: bool,
+    /// Whether the column definitions of a table have been sent.
     has_sent_columns: AtomicBool,
     progress: WatchProgress,
 }
 
-/// How much of a watch has been sent.
+/// What a watch has sent so far.
 enum WatchProgress {
+    /// Nothing has been sent.
     Begin,
-    /// The initial state at `revision` is being sent; objects from the key `start` on have not been sent yet.
-    State {
-        start: String,
-        revision: Revision,
-        sends_initial_events_end: bool,
-    },
+    /// The initial state at `revision` is being sent. Objects from the key `start` on have not been sent yet.
+    State { start: String, revision: Revision, sends_initial_events_end: bool },
     /// All changes up to this revision have been sent.
     SentUpTo(Revision),
+    /// The last event has been sent.
     End,
 }
 
@@ -145,6 +153,7 @@ impl WatchStream {
         }
     }
 
+    /// Waits for the next events and returns their frames. Returns `None` when the watch has ended.
     async fn next_frames(&mut self) -> Option<Bytes> {
         loop {
             // Checked before every batch: while events are pending, the timer below is never polled.
@@ -210,13 +219,14 @@ impl WatchStream {
         }
     }
 
-    /// Returns the next time at which the timer must fire: bookmark, reauthorization or end.
+    /// Returns the time of the next bookmark, the next reauthorization or the deadline, whichever is first.
     fn next_timer(&self) -> Instant {
         let due = [self.bookmark_at, self.final_bookmark_at, self.reauthorize_at].into_iter().flatten();
         due.fold(self.deadline, Instant::min)
     }
 
-    /// Handles the timers that have expired. If the watch ends, returns `Some` with its last event, if it has one.
+    /// Performs what is due at `now`: sets `is_bookmark_due`, and reauthorizes the watch. Returns `Some` if the watch
+    /// ends, with its last event if it has one.
     fn handle_timers(&mut self, now: Instant) -> Option<Option<Bytes>> {
         if self.deadline <= now {
             return Some(None);
@@ -239,6 +249,7 @@ impl WatchStream {
         None
     }
 
+    /// Sets `progress` according to `WatchOptions::from`.
     fn start_watch(&mut self) {
         self.progress = match self.options.from {
             WatchStart::After(revision) => WatchProgress::SentUpTo(revision),
@@ -250,7 +261,7 @@ impl WatchStream {
         };
     }
 
-    /// Encodes the next batch of the initial state.
+    /// Returns the frames of the next batch of the initial state, and advances `progress`.
     fn next_state_frames(&mut self) -> Bytes {
         let begun = std::mem::replace(&mut self.progress, WatchProgress::End);
         let WatchProgress::State { start, revision, sends_initial_events_end } = begun else {
@@ -277,8 +288,8 @@ impl WatchStream {
         frames.concat().into()
     }
 
-    /// Encodes events until the batch is full. If events remain, also returns the revision of the last event that was
-    /// handled.
+    /// Returns the frames of the events until the batch is full. If events remain, also returns the revision of the
+    /// last event that was handled.
     fn event_frames(&self, events: &[Arc<CommitEvent>]) -> (Vec<Bytes>, Option<Revision>) {
         let now = Timestamp::now();
         let (mut frames, mut bytes, mut handled) = (Vec::new(), 0, None);
@@ -295,8 +306,8 @@ impl WatchStream {
         (frames, None)
     }
 
-    /// Encodes one event. An object that begins to match the selector is `ADDED`. An object that stops matching is
-    /// `DELETED`. Returns `None` for an object that matched neither before nor after the commit.
+    /// Returns the frame of one event. An object that begins to match the selector is `ADDED`. An object that stops
+    /// matching is `DELETED`. Returns `None` for an object that matched neither before nor after the commit.
     fn event_frame(&self, event: &CommitEvent, now: Timestamp) -> Option<Bytes> {
         let chosen = |record: &StoredObject| self.options.selector.matches(record);
         match &event.change {
@@ -318,11 +329,11 @@ impl WatchStream {
         }
     }
 
-    /// Returns the encoded event of a commit. The first watch encodes it, and the others share its bytes. A table is
+    /// Returns the frame of a commit event, which the first watch encodes and all other watches share. A table is
     /// encoded for each watch, because it contains ages.
-    fn shared_frame(&self, event: &CommitEvent, kind_of_event: &str, now: Timestamp) -> Bytes {
+    fn shared_frame(&self, event: &CommitEvent, event_type: &str, now: Timestamp) -> Bytes {
         let [whole, metadata] = &event.frames;
-        let make = || self.object_frame(kind_of_event, event.latest_value(), now);
+        let make = || self.object_frame(event_type, event.latest_value(), now);
         match self.options.view {
             // A converted version has another encoding.
             _ if self.options.kind.conversion.is_some() => make(),
@@ -332,13 +343,16 @@ impl WatchStream {
         }
     }
 
-    fn object_frame(&self, kind_of_event: &str, stored: &Bytes, now: Timestamp) -> Bytes {
+    /// Encodes an object as the frame of an event of this type (`ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK`).
+    fn object_frame(&self, event_type: &str, stored: &Bytes, now: Timestamp) -> Bytes {
         let WatchOptions { kind, view, .. } = &self.options;
         let with_columns = matches!(view, Representation::Table { .. })
             && !self.has_sent_columns.swap(true, Ordering::Relaxed);
-        encode_frame(kind_of_event, &view.encode_event_object(kind, stored, now, with_columns))
+        encode_frame(event_type, &view.encode_event_object(kind, stored, now, with_columns))
     }
 
+    /// Returns the frame of a bookmark at `revision`. `is_end_of_state` adds the annotation
+    /// `k8s.io/initial-events-end`.
     fn bookmark_frame(&self, revision: Revision, is_end_of_state: bool) -> Bytes {
         let kind = self.options.kind;
         let mut object = json!({
@@ -353,13 +367,14 @@ impl WatchStream {
     }
 }
 
-/// The last event of a watch whose next changes are no longer in the history: an error 410, after which the client must
-/// list again.
+/// Returns the last frame of a watch whose next changes are no longer in the history: a 410 error, after which the
+/// client must list again.
 fn expired_frame(seen: Revision, compacted: &CompactedError) -> Bytes {
-    let message = format!("too old resource version: {seen} ({})", compacted.floor);
+    let message = format!("too old resource version: {seen} ({})", compacted.compacted_revision);
     encode_frame("ERROR", &unstructured::to_bytes(&ApiError::resource_expired(message).status()))
 }
 
-fn encode_frame(kind_of_event: &str, object: &[u8]) -> Bytes {
-    [br#"{"type":""#, kind_of_event.as_bytes(), br#"","object":"#, object, b"}\n"].concat().into()
+/// Encodes a watch event as a line of JSON.
+fn encode_frame(event_type: &str, object: &[u8]) -> Bytes {
+    [br#"{"type":""#, event_type.as_bytes(), br#"","object":"#, object, b"}\n"].concat().into()
 }

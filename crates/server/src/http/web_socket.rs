@@ -1,4 +1,4 @@
-//! Watches over a WebSocket: each message is one event.
+//! Watches over a WebSocket: each message is one watch event.
 
 use std::io;
 
@@ -24,14 +24,16 @@ use crate::error::ApiError;
 use crate::flow_control::response::{CHUNK_BYTES, ResponseMeter};
 use crate::headers;
 
-/// Maximum number of bytes of a message from the client. A watch client sends only pings and the close frame.
+/// Maximum number of bytes of a message that the client of a watch sends. Such a client sends only pings and the close
+/// frame.
 const CLIENT_MESSAGE_BYTES_MAX: usize = 4 << 10;
 
-/// Upgrades the connection to a WebSocket, and sends each line of `events` (one watch event as JSON) as a text message
+/// Upgrades the connection to a WebSocket. Sends each line of `events` (one watch event as JSON) as a text message
 /// until the events end or the client disconnects. The server confirms the first subprotocol that the client offers,
 /// which has no effect. Upstream: `WatchServer.HandleWS`.
 ///
-/// Rule: as over HTTP, large unsent parts are charged to the user, and the watch ends when the limit is exceeded.
+/// Rule: as over HTTP, unsent frames of more than `CHUNK_BYTES` are charged to the user, and the watch ends when the
+/// user's limit is exceeded.
 pub(super) fn serve_watch(
     upgrade: &ClientUpgrade,
     events: BoxStream<'static, Bytes>,
@@ -67,6 +69,8 @@ pub(super) fn serve_watch(
     Ok(response)
 }
 
+/// Sends the lines of `events` as messages, and closes the WebSocket after the last one. Ends early if the client
+/// disconnects.
 async fn send_events(
     client: hyper::upgrade::Upgraded,
     mut events: BoxStream<'static, Bytes>,

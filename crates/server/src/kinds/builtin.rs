@@ -1,4 +1,4 @@
-//! The built-in kinds, one row for each.
+//! The table of built-in kinds, with one row for each kind.
 
 use super::{
     AdmissionPlugin, CreateAction, FieldPath, Kind, MeteredResource, PodSecuritySubject, StatusPolicy,
@@ -8,10 +8,11 @@ use crate::subresource::Subresource;
 use crate::validation::{names, warnings};
 use crate::{conversion, defaulting, table_printer, validation};
 
+/// All verbs of an ordinary resource.
 const ALL_VERBS: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
-/// The default values of a row in the table of kinds.
+/// The default values of the fields of a row. Each row sets the fields in which its kind differs.
 const DEFAULT_KIND: Kind = Kind {
     group: "",
     version: "v1",
@@ -38,7 +39,7 @@ const DEFAULT_KIND: Kind = Kind {
     conversion: None,
     create_action: None,
     metered_resource: None,
-    read_only: None,
+    read_only_error: None,
     ttl_s: None,
     name_rule: names::dns_subdomain_name_errors,
     validates_metadata_last: false,
@@ -69,7 +70,7 @@ const fn create_subresource(
     }
 }
 
-/// Defines a subresource that only the node's agent can serve.
+/// Defines a subresource of a pod, node or service that the server forwards to the agent of the node.
 const fn agent_subresource(
     name: &'static str,
     body: Option<(&'static str, &'static str, &'static str)>,
@@ -107,10 +108,14 @@ const fn field_subresource(
     }
 }
 
+/// Verbs of `attach`, `exec` and `portforward`, which open a stream to the agent.
 const STREAM_VERBS: &[&str] = &["create", "get"];
+/// Verbs of `proxy`, one for each HTTP method.
 const PROXY_VERBS: &[&str] = &["create", "delete", "get", "patch", "update"];
+/// Verbs of a subresource that is read and updated like the object.
 const READ_WRITE_VERBS: &[&str] = &["get", "patch", "update"];
 
+/// The kind Event, which the groups core and `events.k8s.io` serve.
 const EVENT_KIND: Kind = Kind {
     kind: "Event",
     allows_create_on_update: true,
@@ -138,6 +143,7 @@ const EVENT_KIND: Kind = Kind {
     ..DEFAULT_KIND
 };
 
+/// The kind DaemonSet, which the groups `apps` and `extensions` serve.
 const DAEMON_SET_KIND: Kind = Kind {
     group: "apps",
     kind: "DaemonSet",
@@ -584,7 +590,7 @@ pub(crate) static KINDS: &[Kind] = &[
     },
 ];
 
-/// Read-only kinds, which upstream serves from other API servers.
+/// Kinds that clients can only read. Upstream serves these kinds from other API servers.
 static READ_ONLY_KINDS: &[Kind] = &[
     // Always an empty list. kubectl reads it before it accepts a manifest of a kind that is not in the OpenAPI
     // document, and stops if it fails.
@@ -596,7 +602,7 @@ static READ_ONLY_KINDS: &[Kind] = &[
         categories: &["api-extensions"],
         namespaced: false,
         verbs: &["get", "list", "watch"],
-        read_only: Some(
+        read_only_error: Some(
             "custom resources are not served: customresourcedefinitions.apiextensions.k8s.io can be listed, and not written",
         ),
         ..DEFAULT_KIND
@@ -624,7 +630,8 @@ static READ_ONLY_KINDS: &[Kind] = &[
     },
 ];
 
-/// All served kinds in the order in which discovery lists them. If two groups serve a resource, clients use the first.
+/// All kinds that clients can read or write, in the order in which discovery lists them. If two groups serve a
+/// resource, clients use the first.
 pub(crate) fn served_kinds() -> impl Iterator<Item = &'static Kind> {
     KINDS.iter().chain(READ_ONLY_KINDS)
 }

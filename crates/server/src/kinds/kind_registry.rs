@@ -4,19 +4,20 @@ use std::collections::HashMap;
 
 use super::{KINDS, Kind, served_kinds};
 
-/// The kinds that a server serves. Kinds are looked up in this registry and not in a static table, so that a
-/// server can add kinds while it runs.
+/// The kinds that a server serves. Requests look up kinds in this registry and not in a static table, so that a server
+/// can add kinds while it runs.
 #[derive(Debug)]
 pub(crate) struct KindRegistry {
-    /// Kinds that can be written.
+    /// Kinds that clients can write.
     writable: Vec<&'static Kind>,
-    /// Kinds that can be read, in the order in which discovery lists them.
+    /// All kinds that clients can read or write, in the order in which discovery lists them.
     served: Vec<&'static Kind>,
     /// The kinds by group, version and plural.
     by_resource: HashMap<(&'static str, &'static str, &'static str), &'static Kind>,
 }
 
 impl KindRegistry {
+    /// A registry with the built-in kinds.
     pub(crate) fn builtin() -> Self {
         Self {
             writable: KINDS.iter().collect(),
@@ -25,16 +26,17 @@ impl KindRegistry {
         }
     }
 
+    /// Looks up a kind by its path in the API.
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
         self.by_resource.get(&(group, version, plural)).copied()
     }
 
-    /// Kinds that can be written.
+    /// Kinds that clients can write.
     pub(crate) fn writable_kinds(&self) -> impl Iterator<Item = &'static Kind> {
         self.writable.iter().copied()
     }
 
-    /// Kinds that can be read, in the order in which discovery lists them.
+    /// All kinds that clients can read or write, in the order in which discovery lists them.
     pub(crate) fn served_kinds(&self) -> impl Iterator<Item = &'static Kind> {
         self.served.iter().copied()
     }

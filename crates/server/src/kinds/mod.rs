@@ -1,11 +1,15 @@
-//! The served kinds. The row of a kind in the kind table contains everything that is special about the kind, so that
-//! other modules need not compare kinds by name.
+//! The served kinds. Everything that is special about a kind is in its row of the kind table, so that other modules
+//! need not compare kinds by name.
 //!
 //! `builtin` contains the rows, [`KindRegistry`] looks them up, and `strategy` sets server-owned fields.
 
+/// The kind table.
 mod builtin;
+/// Lookup of kinds by their API path.
 mod kind_registry;
+/// Restores the fields that an update may not change.
 mod reset_fields;
+/// Sets the server-owned fields of created and updated objects.
 mod strategy;
 
 use bytes::Bytes;
@@ -26,61 +30,68 @@ use crate::unstructured;
 /// One row of the kind table: a resource as the server serves it.
 #[derive(Debug)]
 pub(crate) struct Kind {
-    /// API group of the kind; empty for the core group.
+    /// API group of the kind. Empty for the core group.
     pub(crate) group: &'static str,
+    /// API version of the kind without its group, such as `v1`.
     pub(crate) version: &'static str,
+    /// Name of the kind, such as `DaemonSet`.
     pub(crate) kind: &'static str,
+    /// Plural name of the resource in paths, such as `daemonsets`.
     pub(crate) plural: &'static str,
+    /// Abbreviations for kubectl, such as `ds`.
     pub(crate) short_names: &'static [&'static str],
     /// Categories of the kind, for example `all` for `kubectl get all`.
     pub(crate) categories: &'static [&'static str],
+    /// Whether objects of the kind are in a namespace.
     pub(crate) namespaced: bool,
+    /// Verbs that the resource supports.
     pub(crate) verbs: &'static [&'static str],
+    /// Which requests may write `status`.
     pub(crate) status: StatusPolicy,
     /// Subresources other than `status`.
     pub(crate) subresources: &'static [SubresourceSpec],
-    /// Fields that an update of the whole object resets to their stored value. A status that is a subresource is always
-    /// reset and is not listed.
+    /// Fields that an update of the whole object resets to their stored value, besides `status` if it is a subresource.
     pub(crate) update_reset_fields: &'static [FieldPath],
-    /// Fields that an update of the status resets to their stored value. Of the other fields, a status update can
-    /// change only `metadata` and `status`.
+    /// Fields that an update of `/status` resets to their stored value. Such an update can change only `metadata` and
+    /// `status`, except these fields.
     pub(crate) status_update_reset_fields: &'static [FieldPath],
-    /// Fields whose changes increment `metadata.generation`. `None` if the kind has no generation.
+    /// Top-level fields whose changes increment `metadata.generation`. `None` if the kind has no generation.
     pub(crate) generation_fields: Option<&'static [&'static str]>,
     /// Sets the server-owned fields that only this kind has. The arguments are the new object, the stored object
     /// (`None` on create) and the written subresource. Upstream: `PrepareForCreate` and `PrepareForUpdate`.
     pub(crate) prepare: fn(&mut Value, Option<&Value>, Subresource),
-    /// Whether a PUT creates an absent object. Upstream: `AllowCreateOnUpdate`.
+    /// Whether a PUT of an object that does not exist creates the object. Upstream: `AllowCreateOnUpdate`.
     pub(crate) allows_create_on_update: bool,
     /// Whether a PUT must have a resourceVersion. Upstream: `AllowUnconditionalUpdate`, which is the opposite.
     pub(crate) requires_resource_version: bool,
-    /// Whether a delete has a grace period, in which the node stops the pod.
+    /// Whether a deleted object stays for its grace period, in which the node stops the pod.
     pub(crate) deletes_gracefully: bool,
-    /// Whether the kind has `spec.finalizers`, which delay the deletion of a namespace until the namespace is empty.
+    /// Whether the kind has `spec.finalizers`, which delay the deletion of a Namespace until it contains no objects.
     pub(crate) has_spec_finalizers: bool,
-    /// Whether objects of the kind may own other objects. If not, the propagation policy of a delete has no effect.
+    /// Whether objects of the kind may be owners of other objects. If not, the propagation policy of a delete has no
+    /// effect.
     pub(crate) can_own_objects: bool,
     /// Whether a delete returns the deleted object instead of a `Status`. Upstream: `ReturnDeletedObject`.
     pub(crate) returns_deleted_object: bool,
     /// Fields that field selectors support, besides `metadata.name` and `metadata.namespace`.
     pub(crate) selectable_fields: &'static [&'static str],
-    /// Admission plugins that run for writes of the kind.
+    /// Admission plugins that run for writes of the kind, besides those that run for every kind.
     pub(crate) admission_plugins: &'static [AdmissionPlugin],
     /// Conversion between this version and the storage version. `None` if this is the storage version.
     pub(crate) conversion: Option<&'static Conversion>,
     /// What a create does instead of storing the object. `None` if objects of the kind are stored.
     pub(crate) create_action: Option<CreateAction>,
-    /// The resource whose usage the kind reports. `None` unless the kind belongs to `metrics.k8s.io`, whose objects are
-    /// read from the agents.
+    /// For a kind of `metrics.k8s.io`, the resource whose usage it reports. The server reads this usage from the
+    /// agents. `None` for other kinds.
     pub(crate) metered_resource: Option<MeteredResource>,
-    /// The error message for a write of a read-only kind. `None` if the kind can be written.
-    pub(crate) read_only: Option<&'static str>,
+    /// The error message for a write to a read-only kind. `None` if the kind can be written.
+    pub(crate) read_only_error: Option<&'static str>,
     /// Time to live of an object after its last write, in seconds. `None` if objects of the kind do not expire.
     pub(crate) ttl_s: Option<u64>,
-    /// Rule for the names of the kind's objects.
+    /// Returns the validation errors for the name of an object.
     pub(crate) name_rule: names::NameRule,
-    /// Whether metadata is validated only if the rest of the object is valid. Any finalizer is then accepted. Upstream
-    /// does both for some kinds.
+    /// Whether metadata is validated only if the rest of the object is valid. The names of finalizers are then not
+    /// checked. Upstream does both for some kinds.
     pub(crate) validates_metadata_last: bool,
     /// Deprecation warning that is sent with every response for the kind. `None` if the kind is not deprecated.
     pub(crate) deprecation_warning: Option<&'static str>,
@@ -92,33 +103,35 @@ pub(crate) struct Kind {
     pub(crate) warnings: fn(&ValidatedWrite) -> Vec<String>,
     /// Table columns of the kind, for `kubectl get`.
     pub(crate) columns: &'static [Column],
-    /// Returns the condition of the table row for an object, if the row has one. Upstream: `TableRowCondition`.
+    /// Returns the condition of the table row of an object, for example for a completed pod. Upstream:
+    /// `TableRowCondition`.
     pub(crate) row_condition: fn(&Value) -> Option<Value>,
 }
 
 /// Which requests may write `status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StatusPolicy {
-    /// The kind has no status, or the status is an ordinary field.
+    /// The kind has no `/status`: it has no `status`, or `status` is written like any other field.
     NoSubresource,
-    /// The status is written only through `/status`. A new object has this JSON as its status.
+    /// `status` is written only through `/status`. On create the server sets it to this JSON.
     SubresourceOnly(&'static str),
-    /// The status is written through `/status` and on create: a node registers with its status.
+    /// `status` is written through `/status` and on create. A Node is created with its status.
     SubresourceAndCreate,
 }
 
-/// A subresource of a kind.
+/// How the server serves a subresource of a kind other than `status`.
 #[derive(Debug)]
 pub(crate) struct SubresourceSpec {
+    /// Name of the subresource in paths.
     pub(crate) name: &'static str,
     pub(crate) subresource: Subresource,
-    /// Group, version and kind of the request and response bodies. `None` if they are those of the object.
+    /// Group, version and kind of the request and response bodies. `None` if the body is the object itself.
     pub(crate) body: Option<(&'static str, &'static str, &'static str)>,
-    /// An older API version of the body that is also accepted.
+    /// An older API version that the request body may have too.
     pub(crate) older_body_version: Option<&'static str>,
+    /// Verbs that the subresource supports.
     pub(crate) verbs: &'static [&'static str],
-    /// What a create through the subresource does. `None` if the subresource updates the object, or if an agent serves
-    /// it.
+    /// What a create through the subresource does. `None` if the subresource has no `create`, or if an agent serves it.
     pub(crate) create_action: Option<CreateAction>,
     /// The only fields of the object that an update through the subresource may change.
     pub(crate) mutable_fields: &'static [FieldPath],
@@ -126,71 +139,96 @@ pub(crate) struct SubresourceSpec {
     pub(crate) reset_fields: &'static [FieldPath],
 }
 
-/// The path of a field: the field names from the root of the object to the field.
+/// The path of a field: the field names from the root of the object to the field, such as `["spec", "nodeName"]`.
 pub(crate) type FieldPath = &'static [&'static str];
 
-/// What a create does for a kind or subresource whose objects are not stored. `http::subresources` runs the actions.
+/// What a create does for a kind or subresource whose request body is not stored. `http::subresources` runs the
+/// actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CreateAction {
+    /// Binds a pod to a node.
     Binding,
+    /// Deletes a pod if its PodDisruptionBudgets allow it.
     Eviction,
+    /// Issues a token for a ServiceAccount.
     ServiceAccountToken,
+    /// Returns the user of the request.
     SelfSubjectReview,
+    /// Authenticates the token in the request body.
     TokenReview,
+    /// Returns whether the user in the request body is authorized.
     SubjectAccessReview,
+    /// Returns whether the user of the request is authorized.
     SelfSubjectAccessReview,
+    /// Returns all rules that apply to the user of the request in a namespace.
     SelfSubjectRulesReview,
 }
 
-/// The resource whose usage a kind of `metrics.k8s.io` reports.
+/// The resource whose CPU and memory usage a kind of `metrics.k8s.io` reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MeteredResource {
     Nodes,
     Pods,
 }
 
-/// An admission plugin that runs for some kinds only. `NamespaceLifecycle` and `ResourceQuota` run for every kind.
+/// An admission plugin that runs only for the kinds that list it. `NamespaceLifecycle` and `ResourceQuota` run for
+/// every kind and are not listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdmissionPlugin {
+    /// Applies the defaults of LimitRanges to new pods and enforces their constraints.
     LimitRanger,
+    /// Sets the service account of a pod and mounts its token.
     ServiceAccount,
+    /// Adds the taint `node.kubernetes.io/not-ready` to a new Node.
     NodeTaint,
+    /// Refuses addresses of a Node that belong to Services or to pods of other nodes.
     NodeAddress,
+    /// Allocates a pod CIDR to a new Node.
     PodCidr,
+    /// Sets the priority of a pod from its PriorityClass.
     Priority,
+    /// Adds the default tolerations for not-ready and unreachable nodes to a pod.
     TolerationSeconds,
+    /// Applies the overhead and the scheduling constraints of a RuntimeClass to a pod.
     RuntimeClass,
+    /// Sets the requester of a new CertificateSigningRequest.
     CertificateRequester,
+    /// Allocates the cluster IPs and node ports of a Service.
     ServiceAddress,
+    /// Restricts `spec.externalIPs` of a Service to the allowed ranges.
     ExternalIps,
+    /// Converts AppArmor annotations of a new pod to `securityContext.appArmorProfile`.
     AppArmor,
+    /// Enforces the Pod Security level of the namespace.
     PodSecurity(PodSecuritySubject),
 }
 
-/// What Pod Security evaluates in the objects of a kind.
+/// What the Pod Security plugin evaluates in an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PodSecuritySubject {
-    /// A namespace, whose labels select the policy.
+    /// The Namespace itself, whose labels select the Pod Security levels.
     Namespace,
-    /// A pod. The policy is enforced, and violations cause audit annotations and warnings.
+    /// The pod. The `enforce` level is enforced, and violations of the `audit` and `warn` levels cause audit
+    /// annotations and warnings.
     Pod,
-    /// The pod template at this JSON pointer. Violations cause audit annotations and warnings. The policy is enforced
-    /// only on the pods that are created from the template.
+    /// The pod template at this JSON pointer. Violations cause only audit annotations and warnings, because the
+    /// `enforce` level is enforced on the pods that are created from the template.
     Template(&'static str),
 }
 
 impl Kind {
-    /// Returns a built-in kind to which the server's own code refers. Kinds of requests are looked up in a
-    /// [`KindRegistry`] instead.
+    /// Returns a built-in kind that the server itself uses, and panics if it does not exist. Kinds of requests are
+    /// looked up in a [`KindRegistry`] instead.
     pub(crate) fn builtin(group: &str, version: &str, plural: &str) -> &'static Kind {
         Self::find(group, version, plural).expect("the kind is built in")
     }
 
+    /// Looks up a built-in kind. Returns `None` if it does not exist.
     pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
         served_kinds().find(|it| it.group == group && it.version == version && it.plural == plural)
     }
 
-    /// The kind in its storage version.
+    /// The kind in whose version the objects of this kind are stored. It is this kind itself if there is no conversion.
     pub(crate) fn storage_kind(&self) -> &Kind {
         self.conversion.map_or(self, |it| {
             let (group, version, plural) = it.storage_version;
@@ -198,7 +236,7 @@ impl Kind {
         })
     }
 
-    /// The kind that serves the same objects in the version `api_version`, if there is one.
+    /// The kind that serves the same stored objects in the version `api_version`, if there is one.
     pub(crate) fn kind_in_version(&self, api_version: &str) -> Option<&'static Kind> {
         let stored = self.storage_kind().resource();
         served_kinds().find(|it| it.storage_kind().resource() == stored && it.api_version() == api_version)
@@ -230,17 +268,19 @@ impl Kind {
         unstructured::to_bytes(&self.to_served_version(unstructured::parse_stored(&stored)))
     }
 
-    /// Returns the name in the storage version for a field of this version, as used in a field selector.
+    /// Converts the name of a selectable field of this version to its name in the storage version.
     pub(crate) fn stored_field<'a>(&self, name: &'a str) -> &'a str {
         self.conversion.map_or(name, |it| it.stored_field(name))
     }
 
+    /// Sets `apiVersion` and `kind` of an object to those of this kind.
     fn set_type_meta(&self, object: &mut Value) {
         object["apiVersion"] = json!(self.api_version());
         object["kind"] = json!(self.kind);
     }
 
-    /// Whether objects are stored under this kind's own resource name.
+    /// Whether the store contains objects of this kind in this version: the kind has no conversion and no create
+    /// action.
     pub(crate) fn is_stored(&self) -> bool {
         self.conversion.is_none() && self.create_action.is_none()
     }
@@ -250,6 +290,7 @@ impl Kind {
         Self::builtin("", "v1", "namespaces")
     }
 
+    /// Group, version and kind.
     pub(crate) fn gvk(&self) -> GroupVersionKind<'static> {
         GroupVersionKind { group: self.group, version: self.version, kind: self.kind }
     }
@@ -264,15 +305,17 @@ impl Kind {
         qualified_resource(self.plural, self.group)
     }
 
+    /// Singular name of the resource, such as `daemonset`.
     pub(crate) fn singular(&self) -> String {
         self.kind.to_lowercase()
     }
 
+    /// Whether the kind has `/status`.
     pub(crate) fn has_status_subresource(&self) -> bool {
         self.status != StatusPolicy::NoSubresource
     }
 
-    /// Validates an object before it is stored.
+    /// Validates the metadata and the rest of an object before it is stored.
     pub(crate) fn validate(&self, write: &ValidatedWrite) -> Vec<FieldError> {
         let mut out = FieldErrors::default();
         if self.validates_metadata_last {
@@ -288,6 +331,7 @@ impl Kind {
         out.into_inner()
     }
 
+    /// Validates the metadata of a new or updated object.
     fn validate_metadata(&self, write: &ValidatedWrite, out: &mut FieldErrors) {
         match write.old {
             None => metadata::validate_new_metadata(write.new, self.name_rule, self.namespaced, out),
@@ -297,9 +341,9 @@ impl Kind {
 
     /// Fields that an update of this subresource resets to their stored value. Upstream: `GetResetFields`.
     pub(crate) fn reset_fields(&self, subresource: Subresource) -> impl Iterator<Item = FieldPath> {
-        const STATUS_FIELDS: &[FieldPath] = &[&["status"]];
+        const STATUS_FIELD: &[FieldPath] = &[&["status"]];
         let (first, rest): (&[FieldPath], &[FieldPath]) = match subresource {
-            Subresource::Whole if self.has_status_subresource() => (STATUS_FIELDS, self.update_reset_fields),
+            Subresource::Whole if self.has_status_subresource() => (STATUS_FIELD, self.update_reset_fields),
             Subresource::Whole => (&[], self.update_reset_fields),
             Subresource::Status => (&[], self.status_update_reset_fields),
             subresource => (
@@ -313,13 +357,13 @@ impl Kind {
         first.iter().chain(rest).copied()
     }
 
-    /// The only fields that an update of this subresource may change. `None` for the whole object: such an update may
-    /// change all fields except [`Kind::reset_fields`].
+    /// The only fields that an update of this subresource may change. `None` for an update of the whole object, which
+    /// may change all fields except [`Kind::reset_fields`].
     pub(crate) fn mutable_fields(&self, subresource: Subresource) -> Option<&'static [FieldPath]> {
-        const STATUS_FIELDS: &[FieldPath] = &[&["metadata"], &["status"]];
+        const METADATA_AND_STATUS: &[FieldPath] = &[&["metadata"], &["status"]];
         match subresource {
             Subresource::Whole => None,
-            Subresource::Status => Some(STATUS_FIELDS),
+            Subresource::Status => Some(METADATA_AND_STATUS),
             subresource => Some(
                 self.subresources
                     .iter()
@@ -338,7 +382,7 @@ impl Kind {
         }
     }
 
-    /// Name of the subresource in paths and in managed fields; empty for the whole object.
+    /// Name of the subresource in paths and in managed fields. Empty for the whole object.
     pub(crate) fn subresource_name(&self, subresource: Subresource) -> &'static str {
         match subresource {
             Subresource::Whole => "",
@@ -387,6 +431,7 @@ pub(crate) fn group_versions() -> Vec<(&'static str, &'static str)> {
     all
 }
 
+/// API version in the form `group/version`, or `version` for the core group.
 pub(crate) fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }

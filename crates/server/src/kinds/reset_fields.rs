@@ -14,8 +14,8 @@ const IMMUTABLE_METADATA: [FieldPath; 4] = [
     &["metadata", "generation"],
 ];
 
-/// Rule: an update changes only the fields that its subresource may change. All other fields keep their stored
-/// value, whatever the request contains. The row of the kind lists both.
+/// Rule: an update changes only the fields that its subresource may change. All other fields keep their stored value,
+/// whatever the request contains. See [`Kind::mutable_fields`] and [`Kind::reset_fields`].
 /// Upstream: `PrepareForUpdate` of each strategy, `ResetObjectMetaForStatus`.
 pub(super) fn reset_fields(kind: &Kind, subresource: Subresource, new: &mut Value, old: &Value) {
     if let Some(changes) = kind.mutable_fields(subresource) {

@@ -1,8 +1,8 @@
-//! Strategies: set the server-owned fields of an object that is created or updated. Upstream: `rest.BeforeCreate` and
-//! `rest.BeforeUpdate`, which call the strategy of the kind.
+//! Strategies, which set the server-owned fields of an object that is created or updated. Upstream: `rest.BeforeCreate`
+//! and `rest.BeforeUpdate`, which call the strategy of the kind.
 //!
-//! [`Kind::prepare_for_create`] and [`Kind::prepare_for_update`] set the fields that every kind has, and then call the
-//! function in the row of the kind for the fields that only this kind has.
+//! [`Kind::prepare_for_create`] and [`Kind::prepare_for_update`] set the fields that every kind has. Then they call the
+//! function [`Kind::prepare`] of the kind for the fields that only this kind has.
 
 use jiff::Timestamp;
 use muster_api::well_known::POD_SCHEDULED;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Kind, StatusPolicy, reset_fields};
-use crate::defaulting::TEMPLATE_GENERATION;
+use crate::defaulting::TEMPLATE_GENERATION_ANNOTATION;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, map_at_mut};
 use crate::validation::resources;
@@ -56,10 +56,10 @@ impl Kind {
     }
 }
 
-/// The strategy of a kind without server-owned fields of its own.
+/// The function [`Kind::prepare`] of a kind that has no additional server-owned fields.
 pub(super) fn no_strategy(_: &mut Value, _: Option<&Value>, _: Subresource) {}
 
-/// Gives a new namespace the finalizer `kubernetes`, which is removed once the namespace is empty.
+/// Adds the finalizer `kubernetes` to a new Namespace. It is removed when the Namespace contains no objects.
 pub(super) fn prepare_namespace(new: &mut Value, old: Option<&Value>, _: Subresource) {
     if old.is_some() {
         return;
@@ -71,8 +71,8 @@ pub(super) fn prepare_namespace(new: &mut Value, old: Option<&Value>, _: Subreso
     map_at_mut(new, "spec").insert("finalizers".into(), Value::Array(finalizers));
 }
 
-/// Sets the initial status of a new pod, with its QoS class. A status update that omits the QoS class keeps the stored
-/// one.
+/// Sets the initial status of a new pod. On an update of the status, keeps the stored `qosClass` if the update has
+/// none.
 pub(super) fn prepare_pod(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
     let Some(old) = old else { return set_initial_pod_status(new) };
     if subresource != Subresource::Status {
@@ -84,6 +84,8 @@ pub(super) fn prepare_pod(new: &mut Value, old: Option<&Value>, subresource: Sub
     }
 }
 
+/// Sets `qosClass` and, for a pod with scheduling gates, the condition `PodScheduled`. Also merges `matchLabelKeys`
+/// into the label selectors of the spec.
 fn set_initial_pod_status(pod: &mut Value) {
     let class = resources::qos_class(&pod["spec"]).as_str();
     let since = pod["metadata"]["creationTimestamp"].clone();
@@ -104,12 +106,14 @@ fn set_initial_pod_status(pod: &mut Value) {
     resources::merge_match_label_keys(pod);
 }
 
-/// Maintains the annotation with the template generation of a DaemonSet, a field of its old API version. Every change
-/// of the template increments the template generation, and no other change does: controllers use it to distinguish old
+/// Maintains the template generation in the annotation [`TEMPLATE_GENERATION_ANNOTATION`], which is a field of
+/// `extensions/v1beta1`. Only a change of the template increments it, because controllers use it to distinguish old
 /// pods from new pods.
 pub(super) fn prepare_daemon_set(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
     let of = |set: &Value| {
-        set["metadata"]["annotations"][TEMPLATE_GENERATION].as_str().and_then(|it| it.parse::<i64>().ok())
+        set["metadata"]["annotations"][TEMPLATE_GENERATION_ANNOTATION]
+            .as_str()
+            .and_then(|it| it.parse::<i64>().ok())
     };
     let generation = match old {
         None => of(new).unwrap_or(1).max(1),
@@ -121,12 +125,13 @@ pub(super) fn prepare_daemon_set(new: &mut Value, old: Option<&Value>, subresour
         Some(old) => of(old).unwrap_or(0),
     };
     let annotations = map_at_mut(&mut new["metadata"], "annotations");
-    annotations.insert(TEMPLATE_GENERATION.into(), generation.to_string().into());
+    annotations.insert(TEMPLATE_GENERATION_ANNOTATION.into(), generation.to_string().into());
 }
 
 /// Returns five random characters to append to `generateName`. Vowels are excluded, so that the characters form no
 /// words. Upstream: `SimpleNameGenerator`.
 pub(crate) fn generate_name_suffix() -> String {
+    /// Consonants and digits of which the suffix consists.
     const NAME_SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     // The low 62 bits of a random UUID are all random, and 27^5 is far below 2^62.
     let mut random = Uuid::new_v4().as_u64_pair().1 & (u64::MAX >> 2);

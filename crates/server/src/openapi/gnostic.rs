@@ -1,8 +1,9 @@
-//! Encodes the OpenAPI v2 document as protobuf (gnostic's `openapi.v2`), the only encoding that kubectl up to 1.28
-//! reads. Only the messages and fields that this document uses are implemented.
+//! Encodes the OpenAPI v2 document as protobuf, the only encoding that kubectl up to 1.28 reads. The messages are those
+//! of `openapi.v2` in the library gnostic. Only the messages and fields that this document uses are implemented.
 
 use serde_json::Value;
 
+/// Encodes a document: the message `Document`.
 pub(super) fn encode_document(value: &Value) -> Vec<u8> {
     let mut out = ProtobufWriter::default();
     out.write_text(1, &value["swagger"]);
@@ -15,6 +16,7 @@ pub(super) fn encode_document(value: &Value) -> Vec<u8> {
     out.0
 }
 
+/// Writes the fields of the message `PathItem`.
 fn write_path_item(out: &mut ProtobufWriter, value: &Value) {
     for (number, method) in [(2, "get"), (3, "put"), (4, "post"), (5, "delete"), (8, "patch")] {
         if value[method].is_object() {
@@ -24,6 +26,7 @@ fn write_path_item(out: &mut ProtobufWriter, value: &Value) {
     out.write_messages(9, &value["parameters"], write_parameter);
 }
 
+/// Writes the fields of the message `Operation`.
 fn write_operation(out: &mut ProtobufWriter, value: &Value) {
     out.write_texts(1, &value["tags"]);
     out.write_text(5, &value["operationId"]);
@@ -43,6 +46,7 @@ fn write_operation(out: &mut ProtobufWriter, value: &Value) {
     out.write_extensions(13, value);
 }
 
+/// Writes the fields of the message `ParametersItem`: a body, path or query parameter.
 fn write_parameter(out: &mut ProtobufWriter, value: &Value) {
     out.write_message(1, |out| match value["in"].as_str() {
         Some("body") => out.write_message(1, |body| {
@@ -71,6 +75,7 @@ fn write_parameter(out: &mut ProtobufWriter, value: &Value) {
     });
 }
 
+/// Writes the fields of the message `Schema`.
 fn write_schema(out: &mut ProtobufWriter, value: &Value) {
     out.write_text(1, &value["$ref"]);
     out.write_text(2, &value["format"]);
@@ -93,23 +98,26 @@ fn write_schema(out: &mut ProtobufWriter, value: &Value) {
     out.write_extensions(31, value);
 }
 
-/// Writes a protobuf message. Null and empty values are omitted.
+/// Writes the fields of a protobuf message. Null and empty values are omitted. `number` is always the field number.
 #[derive(Default)]
 struct ProtobufWriter(Vec<u8>);
 
 impl ProtobufWriter {
+    /// Writes a string field.
     fn write_text(&mut self, number: u32, value: &Value) {
         if let Some(text) = value.as_str().filter(|it| !it.is_empty()) {
             self.write_bytes(number, text.as_bytes());
         }
     }
 
+    /// Writes a repeated string field.
     fn write_texts(&mut self, number: u32, value: &Value) {
         for text in value.as_array().into_iter().flatten() {
             self.write_text(number, text);
         }
     }
 
+    /// Writes a boolean field.
     fn write_flag(&mut self, number: u32, value: &Value) {
         if *value == true {
             self.write_varint(u64::from(number << 3));
@@ -117,19 +125,21 @@ impl ProtobufWriter {
         }
     }
 
+    /// Writes a message field. `write` writes the fields of the message.
     fn write_message(&mut self, number: u32, write: impl FnOnce(&mut Self)) {
         let mut inner = Self::default();
         write(&mut inner);
         self.write_bytes(number, &inner.0);
     }
 
+    /// Writes a repeated message field.
     fn write_messages(&mut self, number: u32, list: &Value, write: fn(&mut Self, &Value)) {
         for value in list.as_array().into_iter().flatten() {
             self.write_message(number, |it| write(it, value));
         }
     }
 
-    /// Writes a map: for each entry a message with the name and the value of the entry.
+    /// Writes a map as a repeated message field: for each entry a message with the name and the value of the entry.
     fn write_map(&mut self, number: u32, map: &Value, write: fn(&mut Self, &Value)) {
         for (name, value) in map.as_object().into_iter().flatten() {
             self.write_message(number, |it| {
@@ -150,12 +160,14 @@ impl ProtobufWriter {
         }
     }
 
+    /// Writes a length-delimited field.
     fn write_bytes(&mut self, number: u32, bytes: &[u8]) {
         self.write_varint(u64::from(number << 3 | 2));
         self.write_varint(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
     }
 
+    /// Writes a number as a varint, without a field number.
     fn write_varint(&mut self, mut value: u64) {
         while 0x80 <= value {
             self.0.push(value as u8 | 0x80);

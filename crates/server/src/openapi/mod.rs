@@ -4,9 +4,13 @@
 //! document for each group and version. `kubectl explain` prints the descriptions. `kubectl apply` reads which patch
 //! types and parameters the server supports.
 
+/// Values of enum types, which the type table does not contain.
 mod enum_values;
+/// Encoding of the OpenAPI v2 document as protobuf.
 mod gnostic;
+/// Paths and operations of kinds.
 mod paths;
+/// Schemas of types.
 mod schema;
 
 use std::collections::BTreeMap;
@@ -19,14 +23,17 @@ use crate::discovery::StaticDocument;
 use crate::kinds::{KINDS, Kind, group_versions};
 use schema::Schemas;
 
+/// The version of OpenAPI in which a document is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OpenApiVersion {
     V2,
     V3,
 }
 
-/// Returns the OpenAPI v2 document, which describes all groups. `accept` is the Accept header of the request.
+/// Returns the OpenAPI v2 document, which describes all groups, as protobuf or JSON. `accept` is the Accept header of
+/// the request.
 pub(crate) fn v2_document(accept: &str) -> &'static StaticDocument {
+    /// Media type of the protobuf encoding of the document.
     const PROTOBUF_MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     static JSON_DOCUMENT: LazyLock<StaticDocument> =
         LazyLock::new(|| StaticDocument::new(JSON_MEDIA_TYPE, v2_value().to_string()));
@@ -36,6 +43,7 @@ pub(crate) fn v2_document(accept: &str) -> &'static StaticDocument {
     if accept.contains("proto-openapi.spec.v2") { &PROTOBUF_DOCUMENT } else { &JSON_DOCUMENT }
 }
 
+/// Returns the document at `/openapi/v3`, which lists the paths of all OpenAPI v3 documents.
 pub(crate) fn v3_index_document() -> &'static StaticDocument {
     static INDEX_DOCUMENT: LazyLock<StaticDocument> = LazyLock::new(|| {
         let at = |(path, document): (&String, &StaticDocument)| {
@@ -48,6 +56,7 @@ pub(crate) fn v3_index_document() -> &'static StaticDocument {
     &INDEX_DOCUMENT
 }
 
+/// Returns the OpenAPI v3 document of a group and version, if they are served.
 pub(crate) fn v3_document(group: &str, version: &str) -> Option<&'static StaticDocument> {
     V3_DOCUMENTS.get(&api_root(group, version))
 }
@@ -72,6 +81,7 @@ static V3_DOCUMENTS: LazyLock<BTreeMap<String, StaticDocument>> = LazyLock::new(
     documents.flatten().collect()
 });
 
+/// Builds the OpenAPI v2 document.
 fn v2_value() -> Value {
     let kinds: Vec<&Kind> = KINDS.iter().collect();
     json!({
@@ -82,10 +92,12 @@ fn v2_value() -> Value {
     })
 }
 
+/// The object `info` of a document.
 fn info_value() -> Value {
     json!({"title": "Kubernetes", "version": "unversioned"})
 }
 
+/// The schemas of the kinds, of their lists and of the types that these contain, by name.
 fn schemas_of_kinds(kinds: &[&Kind], version: OpenApiVersion) -> Map<String, Value> {
     let mut schemas = Schemas::new(version);
     for kind in kinds {
@@ -100,7 +112,7 @@ fn schemas_of_kinds(kinds: &[&Kind], version: OpenApiVersion) -> Map<String, Val
     schemas.into_schemas()
 }
 
-/// Path of a group version: `api/v1` or `apis/apps/v1`.
+/// Path of a group and version: `api/v1` or `apis/apps/v1`.
 fn api_root(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }

@@ -1,4 +1,4 @@
-//! OpenAPI paths and operations of each kind.
+//! OpenAPI paths, and the operations that each kind has on them.
 
 use serde_json::{Map, Value, json};
 
@@ -6,10 +6,11 @@ use super::{OpenApiVersion, api_root};
 use crate::kinds::Kind;
 use crate::types;
 
+/// Media types of request bodies that contain an object.
 const BODY_MEDIA_TYPES: &[&str] =
     &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
-/// Media types of patches. kubectl reads from them which patch types the server supports.
+/// Media types of patches, from which kubectl reads the patch types that the server supports.
 const PATCH_MEDIA_TYPES: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -17,6 +18,7 @@ const PATCH_MEDIA_TYPES: &[&str] = &[
     "application/apply-patch+yaml",
 ];
 
+/// Query parameters of lists and watches: name and type.
 const LIST_PARAMETERS: &[(&str, &str)] = &[
     ("allowWatchBookmarks", "boolean"),
     ("continue", "string"),
@@ -30,14 +32,16 @@ const LIST_PARAMETERS: &[(&str, &str)] = &[
     ("watch", "boolean"),
 ];
 
-/// Query parameters of writes. kubectl concludes from `fieldValidation` that the server validates fields, and from
-/// `dryRun` that the server supports dry runs.
+/// Query parameters of creates and updates: name and type. kubectl concludes from `fieldValidation` that the server
+/// validates fields, and from `dryRun` that the server supports dry runs.
 const WRITE_PARAMETERS: &[(&str, &str)] =
     &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string")];
 
+/// Query parameters of patches: name and type.
 const PATCH_PARAMETERS: &[(&str, &str)] =
     &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string"), ("force", "boolean")];
 
+/// Query parameters of deletes: name and type.
 const DELETE_PARAMETERS: &[(&str, &str)] = &[
     ("dryRun", "string"),
     ("gracePeriodSeconds", "integer"),
@@ -45,6 +49,7 @@ const DELETE_PARAMETERS: &[(&str, &str)] = &[
     ("propagationPolicy", "string"),
 ];
 
+/// The object `paths` of a document with these kinds.
 pub(super) fn openapi_paths(kinds: &[&Kind], version: OpenApiVersion) -> Map<String, Value> {
     let mut paths = PathsBuilder { version, paths: Map::new() };
     for kind in kinds {
@@ -53,27 +58,32 @@ pub(super) fn openapi_paths(kinds: &[&Kind], version: OpenApiVersion) -> Map<Str
     paths.paths
 }
 
-/// Collects the OpenAPI paths of kinds.
+/// Builds the object `paths` of a document.
 struct PathsBuilder {
     version: OpenApiVersion,
+    /// The path items by path.
     paths: Map<String, Value>,
 }
 
 /// One OpenAPI operation: an HTTP method on a path.
 struct OpenApiOperation<'a> {
     kind: &'a Kind,
+    /// The HTTP method in lower case.
     method: &'a str,
-    /// Value of `x-kubernetes-action`. For most operations it is the verb that is authorized.
+    /// Value of `x-kubernetes-action`, such as `list` or `post`.
     action: &'a str,
+    /// Value of `operationId`, such as `listCoreV1NamespacedPod`.
     id: String,
+    /// Query parameters of the operation: name and type.
     parameters: &'a [(&'a str, &'a str)],
     /// Group, version and kind of the request body. `None` for a patch and for a request without a body.
     body: Option<(&'a str, &'a str, &'a str)>,
-    /// Name of the schema of the response body, or empty.
+    /// Name of the schema of the response body. Empty if the type table does not contain the type.
     response: String,
 }
 
 impl PathsBuilder {
+    /// Adds the operations on a kind and on its subresources.
     fn add_kind(&mut self, kind: &Kind) {
         let own = (kind.group, kind.version, kind.kind);
         let name = schema_name(own);
@@ -178,6 +188,7 @@ impl PathsBuilder {
         }
     }
 
+    /// Adds an operation to the path item of `path`, which is created with its path parameters if it does not exist.
     fn add_operation(&mut self, path: &str, operation: &OpenApiOperation<'_>) {
         let item = self.paths.entry(path).or_insert_with(|| {
             let in_path = ["name", "namespace"].into_iter().filter(|it| path.contains(&format!("{{{it}}}")));
@@ -188,6 +199,7 @@ impl PathsBuilder {
     }
 }
 
+/// The JSON of an operation.
 fn operation_value(version: OpenApiVersion, it: &OpenApiOperation<'_>) -> Value {
     let mut parameters: Vec<_> =
         it.parameters.iter().map(|(name, of)| parameter_value(version, name, "query", of)).collect();
@@ -242,8 +254,8 @@ fn operation_value(version: OpenApiVersion, it: &OpenApiOperation<'_>) -> Value 
     with_parameters(value, parameters)
 }
 
-/// Adds the parameters to an operation or path. An empty list is omitted, because clients that parse and serialize the
-/// document drop empty lists.
+/// Adds `parameters` to the JSON of an operation or path item. An empty list is omitted, because clients that parse and
+/// serialize the document drop empty lists.
 fn with_parameters(mut value: Value, parameters: Vec<Value>) -> Value {
     if !parameters.is_empty() {
         value["parameters"] = parameters.into();
@@ -251,6 +263,7 @@ fn with_parameters(mut value: Value, parameters: Vec<Value>) -> Value {
     value
 }
 
+/// The JSON of a parameter. `place` is `path` or `query`, and `of` is the type of its value.
 fn parameter_value(version: OpenApiVersion, name: &str, place: &str, of: &str) -> Value {
     let mut value = json!({"name": name, "in": place});
     if place == "path" {
@@ -266,7 +279,7 @@ fn parameter_value(version: OpenApiVersion, name: &str, place: &str, of: &str) -
     value
 }
 
-/// Name of the schema of a kind, if the type table contains the kind.
+/// Name of the schema of a kind, or `None` if the type table does not contain the kind.
 fn schema_name((group, version, kind): (&str, &str, &str)) -> Option<String> {
     types::find_type(group, version, kind).map(|it| it.name.to_owned())
 }
@@ -284,6 +297,7 @@ fn upper_camel_case(words: &str) -> String {
     words.split(['.', '-']).map(word).collect()
 }
 
+/// Converts dotted words to lower camel case: `rbac.authorization` becomes `rbacAuthorization`.
 fn lower_camel_case(words: &str) -> String {
     let camel = upper_camel_case(words);
     camel.get(..1).map(|first| first.to_lowercase() + &camel[1..]).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! OpenAPI schemas of the types.
+//! OpenAPI schemas of the types in the type table.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,13 @@ use super::enum_values::enum_values;
 use crate::kinds::{Kind, group_versions};
 use crate::types::{self, Field, ListKeys, MapType, PatchStrategy, Presence, Shape, Type};
 
-/// Collects schemas together with the schemas that they refer to.
+/// Collects the schemas of types, together with the schemas of the types that they refer to.
 #[derive(Debug)]
 pub(super) struct Schemas {
     version: OpenApiVersion,
+    /// Schemas of types by the name of the type. The value is null while the schema is built.
     schemas: BTreeMap<&'static str, Value>,
+    /// Schemas of the lists of kinds, such as `…PodList`, by name.
     list_schemas: BTreeMap<String, Value>,
 }
 
@@ -22,18 +24,20 @@ impl Schemas {
         Self { version, schemas: BTreeMap::new(), list_schemas: BTreeMap::new() }
     }
 
+    /// All collected schemas by name.
     pub(super) fn into_schemas(self) -> Map<String, Value> {
         let found = self.schemas.into_iter().map(|(name, schema)| (name.to_owned(), schema));
         found.chain(self.list_schemas).collect()
     }
 
+    /// Adds the schema of the type of a kind, if the type table contains it.
     pub(super) fn add_kind_type(&mut self, group: &str, version: &str, kind: &str) {
         if let Some(of) = types::find_type(group, version, kind) {
             self.add_type(of);
         }
     }
 
-    /// Adds the schema of a kind, and that of its list if the kind can be listed.
+    /// Adds the schema of a kind and, if the kind can be listed, that of its list.
     pub(super) fn add_kind(&mut self, kind: &Kind) {
         self.add_kind_type(kind.group, kind.version, kind.kind);
         let Some(of) = types::find_type(kind.group, kind.version, kind.kind) else { return };
@@ -60,6 +64,7 @@ impl Schemas {
         self.list_schemas.insert(format!("{}List", of.name), schema);
     }
 
+    /// Adds the schema of a type and of the types of its fields, unless it is already there.
     fn add_type(&mut self, of: &'static Type) {
         if self.schemas.contains_key(of.name) {
             return;
@@ -86,8 +91,9 @@ impl Schemas {
         self.schemas.insert(of.name, schema);
     }
 
+    /// The schema of a field, with its description, default and `x-kubernetes-…` extensions.
     fn field_schema(&mut self, field: &'static Field) -> Value {
-        let mut schema = self.shape_schema(field.shape);
+        let mut schema = self.schema_of_shape(field.shape);
         let mut description = field.description.to_owned();
         let go_type = field.go_type.unwrap_or_default();
         match field.shape {
@@ -140,7 +146,9 @@ impl Schemas {
         schema
     }
 
-    fn shape_schema(&mut self, shape: Shape) -> Value {
+    /// The schema of a value of this [`Shape`], without description and default. Adds the schemas of the types to which
+    /// it refers.
+    fn schema_of_shape(&mut self, shape: Shape) -> Value {
         match shape {
             Shape::Bool => json!({"type": "boolean"}),
             Shape::Int32 => json!({"type": "integer", "format": "int32"}),
@@ -164,9 +172,9 @@ impl Schemas {
         }
     }
 
-    /// The schema of list items or map values.
+    /// The schema of the items of a list or the values of a map.
     fn item_schema(&mut self, shape: Shape) -> Value {
-        let mut schema = self.shape_schema(shape);
+        let mut schema = self.schema_of_shape(shape);
         match (self.version, zero_default(shape)) {
             (OpenApiVersion::V2, _) => schema,
             (OpenApiVersion::V3, Some(zero)) => {
@@ -178,7 +186,8 @@ impl Schemas {
         }
     }
 
-    /// Adds the schema of a type with its own JSON encoding, such as Quantity, and returns a reference to it.
+    /// Adds the schema of a type that is not encoded as a JSON object with fields, such as Quantity, and returns a
+    /// reference to it.
     fn special_schema(&mut self, shape: Shape) -> Value {
         let Some((name, description)) = shape.special_type_name_and_description() else { return json!({}) };
         let v3 = self.version == OpenApiVersion::V3;
@@ -197,6 +206,7 @@ impl Schemas {
         self.schema_reference(name)
     }
 
+    /// The reference to the schema with this name.
     fn schema_reference(&self, name: &str) -> Value {
         match self.version {
             OpenApiVersion::V2 => json!({"$ref": format!("#/definitions/{name}")}),
@@ -206,7 +216,7 @@ impl Schemas {
     }
 }
 
-/// The default value that upstream's OpenAPI v3 documents have for a shape: Go's zero value, or none.
+/// The default value that upstream's OpenAPI v3 documents have for a value of this shape: Go's zero value, or none.
 fn zero_default(shape: Shape) -> Option<Value> {
     match shape {
         Shape::Bool => Some(false.into()),
@@ -217,6 +227,7 @@ fn zero_default(shape: Shape) -> Option<Value> {
     }
 }
 
+/// The value of `x-kubernetes-group-version-kind` for a type: all kinds of this type.
 fn group_version_kinds(of: &'static Type) -> Vec<Value> {
     let named =
         |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});

@@ -5,50 +5,56 @@ use serde_json::{Map, Value};
 
 use crate::decode::{self, DECODED_BYTES_MAX};
 
-/// Maximum number of operations of one patch. Upstream: `maxJSONPatchOperations`.
+/// Maximum number of operations in one patch. Upstream: `maxJSONPatchOperations`.
 pub(super) const OPERATIONS_MAX: usize = 10_000;
 
-/// Maximum number of bytes that all `copy` operations of a patch together may add: the maximum size of a request body.
-/// Upstream: `JSONPatchMaxCopyBytes`.
+/// Maximum total size of the values that the `copy` operations of a patch add, as JSON text. It is the maximum size of
+/// a request body. Upstream: `JSONPatchMaxCopyBytes`.
 const COPIED_BYTES_MAX: usize = 3 << 20;
 
-/// Maximum nesting depth that `move` and `copy` operations may create, because code that walks an object is recursive.
-/// Each operation can nest its value as deep as its path. No real object is nested a tenth as deep.
+/// Maximum nesting depth that `move` and `copy` operations may create. Each operation can nest its value as deep as its
+/// path, and the functions that walk an object are recursive. No real object is nested a tenth as deep.
 const NESTING_DEPTH_MAX: usize = 1_000;
 
 /// The error for a patch that cannot be applied to the object. As upstream, the client gets no details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PatchDoesNotApply;
 
+/// Applies the operations to the object in order. After an error the object is only partly patched.
 pub(super) fn apply_operations(object: &mut Value, operations: &[Value]) -> Result<(), PatchDoesNotApply> {
-    let mut usage = PatchUsage { copied_bytes: 0, copied_values_bytes: 0, depth: 256 };
+    let mut usage = PatchUsage { copied_json_bytes: 0, copied_memory_bytes: 0, depth: 256 };
     operations.iter().try_for_each(|it| apply_operation(object, it, &mut usage))
 }
 
-/// What the operations of a patch have used of its limits.
+/// How much of its limits a patch has used so far.
 struct PatchUsage {
-    /// Bytes of the copied values as JSON.
-    copied_bytes: usize,
-    /// Estimated memory of the copied values, which can be a hundred times their size as JSON.
-    copied_values_bytes: usize,
-    /// Upper bound of the nesting depth that the patched object has.
+    /// Total size of the copied values as JSON text, limited by `COPIED_BYTES_MAX`.
+    copied_json_bytes: usize,
+    /// Estimated memory of the copied values once parsed, limited by `DECODED_BYTES_MAX`. It can be a hundred times
+    /// their size as JSON text.
+    copied_memory_bytes: usize,
+    /// Upper bound of the nesting depth of the patched object.
     depth: usize,
 }
 
 impl PatchUsage {
+    /// Adds the depth of `path` to the used depth. Fails if the limit is exceeded.
     fn charge_depth(&mut self, path: &str) -> Result<(), PatchDoesNotApply> {
         self.depth += path.split('/').count();
         if self.depth <= NESTING_DEPTH_MAX { Ok(()) } else { Err(PatchDoesNotApply) }
     }
 
+    /// Adds the size of a copied value to the used bytes. Fails if a limit is exceeded.
     fn charge_copy(&mut self, value: &Value) -> Result<(), PatchDoesNotApply> {
-        self.copied_bytes += value.to_string().len();
-        self.copied_values_bytes += decode::estimated_bytes(value);
-        let is_small = self.copied_bytes <= COPIED_BYTES_MAX && self.copied_values_bytes <= DECODED_BYTES_MAX;
+        self.copied_json_bytes += value.to_string().len();
+        self.copied_memory_bytes += decode::estimated_bytes(value);
+        let is_small =
+            self.copied_json_bytes <= COPIED_BYTES_MAX && self.copied_memory_bytes <= DECODED_BYTES_MAX;
         if is_small { Ok(()) } else { Err(PatchDoesNotApply) }
     }
 }
 
+/// Applies one operation to the object.
 fn apply_operation(
     object: &mut Value,
     operation: &Value,
@@ -117,7 +123,8 @@ fn apply_operation(
     }
 }
 
-/// Returns the parent of the value at the path, and the last path segment. Text before the first slash is ignored.
+/// Returns the object or list that contains the value at the JSON pointer `path`, and the last segment of the path.
+/// Text before the first slash is ignored.
 fn parent_of<'a>(object: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), PatchDoesNotApply> {
     let (_, path) = path.split_once('/').ok_or(PatchDoesNotApply)?;
     let (parents, key) = path.rsplit_once('/').map_or((None, path), |(parents, key)| (Some(parents), key));
@@ -135,6 +142,7 @@ fn parent_of<'a>(object: &'a mut Value, path: &str) -> Result<(&'a mut Value, St
     if at.is_object() || at.is_array() { Ok((at, unescape_segment(key))) } else { Err(PatchDoesNotApply) }
 }
 
+/// Replaces `~1` by a slash and `~0` by a tilde in a segment of a JSON pointer.
 fn unescape_segment(part: &str) -> String {
     // In one pass, so that `~01` becomes `~1` and not a slash.
     let mut parts = part.split('~');
@@ -154,7 +162,7 @@ fn unescape_segment(part: &str) -> String {
     out
 }
 
-/// Parses a list index. A negative index counts from the end.
+/// Parses an index into a list of `len` items. A negative index counts from the end.
 fn parse_index(key: &str, len: usize) -> Result<usize, PatchDoesNotApply> {
     let at: i64 = key.parse().map_err(|_| PatchDoesNotApply)?;
     let len = i64::try_from(len).map_err(|_| PatchDoesNotApply)?;
@@ -162,6 +170,7 @@ fn parse_index(key: &str, len: usize) -> Result<usize, PatchDoesNotApply> {
     at.and_then(|it| usize::try_from(it).ok()).ok_or(PatchDoesNotApply)
 }
 
+/// The value at `key` in an object or list. An absent field of an object is null.
 fn get_value<'a>(parent: &'a Value, key: &str) -> Result<&'a Value, PatchDoesNotApply> {
     match parent {
         Value::Object(entries) => Ok(entries.get(key).unwrap_or(&Value::Null)),
@@ -170,6 +179,7 @@ fn get_value<'a>(parent: &'a Value, key: &str) -> Result<&'a Value, PatchDoesNot
     }
 }
 
+/// Sets a field of an object, or inserts an item into a list. The key `-` appends to the list.
 fn add_value(parent: &mut Value, key: &str, value: Value) -> Result<(), PatchDoesNotApply> {
     match parent {
         Value::Object(entries) => drop(entries.insert(key.to_owned(), value)),
@@ -186,6 +196,7 @@ fn add_value(parent: &mut Value, key: &str, value: Value) -> Result<(), PatchDoe
     Ok(())
 }
 
+/// Removes and returns the field or item at `key`.
 fn remove_value(parent: &mut Value, key: &str) -> Result<Value, PatchDoesNotApply> {
     match parent {
         Value::Object(entries) => entries.remove(key).ok_or(PatchDoesNotApply),
@@ -197,7 +208,7 @@ fn remove_value(parent: &mut Value, key: &str) -> Result<Value, PatchDoesNotAppl
     }
 }
 
-/// Returns a strict decoding error for each unknown field of an operation.
+/// Returns a strict decoding error for each operation field that JSON patch does not define.
 pub(super) fn unknown_field_errors(operations: &[Value]) -> Vec<String> {
     let unknown = |(at, operation): (usize, &Map<String, Value>)| {
         operation

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+/// Applies the patch to `target`. A null value removes a field.
 pub(super) fn merge_patch(target: &mut Map<String, Value>, patch: Map<String, Value>) {
     for (name, value) in patch {
         if value.is_null() {

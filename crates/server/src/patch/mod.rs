@@ -1,7 +1,10 @@
 //! Patches: JSON patch, JSON merge patch and strategic merge patch.
 
+/// JSON patch (RFC 6902).
 mod json;
+/// JSON merge patch (RFC 7386).
 mod merge;
+/// Strategic merge patch.
 mod strategic;
 
 #[cfg(test)]
@@ -14,19 +17,24 @@ use crate::types::{self, GroupVersionKind, Shape};
 use crate::validation::FieldError;
 use crate::{decode, go_format};
 
-/// The type of a patch, from its content type.
+/// The type of a patch, which its content type determines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PatchType {
+    /// JSON patch (RFC 6902).
     Json,
+    /// JSON merge patch (RFC 7386).
     Merge,
+    /// Strategic merge patch.
     Strategic,
+    /// Server-side apply.
     Apply,
 }
 
-/// Strict decoding errors of a patch, for example duplicate fields.
+/// Strict decoding errors of a patch, for example for duplicate fields.
 type StrictErrors = Vec<String>;
 
 impl PatchType {
+    /// The patch type of a request with this content type.
     pub(crate) fn from_content_type(content_type: &str) -> Result<Self, ApiError> {
         match content_type {
             "application/json-patch+json" => Ok(Self::Json),
@@ -37,7 +45,8 @@ impl PatchType {
         }
     }
 
-    /// Checks the options of a patch: an apply must have a field manager, and only an apply may have `force`.
+    /// Checks the options of a patch: server-side apply requires `fieldManager`, and only server-side apply allows
+    /// `force`.
     pub(crate) fn validate_options(self, manager: &str, says_force: bool) -> Result<(), ApiError> {
         let cause = match self {
             Self::Apply if manager.is_empty() => {
@@ -51,7 +60,8 @@ impl PatchType {
         Err(ApiError::invalid_options("PatchOptions", &[cause]))
     }
 
-    /// Applies the patch in `body` to `object`. Also returns the strict decoding errors of the patch.
+    /// Applies the patch in `body` to `object`, whose type is `of`. Returns the patched object and the strict decoding
+    /// errors of the patch. Server-side apply has its own function.
     pub(crate) fn apply(
         self,
         of: GroupVersionKind<'_>,
@@ -108,6 +118,7 @@ impl PatchType {
         Ok((object, complaints))
     }
 
+    /// The error for a patch that cannot be decoded.
     fn decode_error(self, why: &str) -> ApiError {
         match self {
             Self::Strategic => ApiError::bad_request(why),

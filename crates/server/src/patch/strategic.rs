@@ -1,4 +1,4 @@
-//! Strategic merge patch: the type of the patched object determines how each field is merged.
+//! Strategic merge patch, in which the type of the patched object determines how each field is merged.
 //!
 //! Upstream: `strategicpatch`. The results are the same, including the order of list items.
 
@@ -9,27 +9,36 @@ use crate::error::ApiError;
 use crate::go_format;
 use crate::types::{Field, PatchStrategy, Shape};
 
+/// Field with the directive `replace`, `delete` or `merge` for the object that contains it.
 const PATCH_DIRECTIVE: &str = "$patch";
+/// Field that lists the fields of the object that may stay.
 const RETAIN_KEYS_DIRECTIVE: &str = "$retainKeys";
+/// Prefix of a field that lists the values to delete from a list of primitives: `$deleteFromPrimitiveList/finalizers`.
 const DELETE_FROM_LIST_DIRECTIVE: &str = "$deleteFromPrimitiveList";
+/// Prefix of a field that sets the order of the items of a list: `$setElementOrder/containers`.
 const ELEMENT_ORDER_DIRECTIVE: &str = "$setElementOrder";
 
+/// A JSON object: the patched object or the patch.
 type JsonObject = Map<String, Value>;
 
 /// Why a strategic merge patch cannot be applied.
 #[derive(Debug)]
 pub(super) enum StrategicPatchError {
-    /// The patch violates the patch format.
+    /// The patch violates the patch format. The client gets this message with status 400.
     Malformed(&'static str),
+    /// A list to merge contains lists.
     ListOfLists,
-    /// An error that has no type upstream. The client gets its message.
+    /// An error that has no type upstream. The client gets this message with status 500.
     Other(String),
 }
 
+/// The error for an invalid name of a `$deleteFromPrimitiveList` field.
 const MALFORMED_PRIMITIVE_LIST: StrategicPatchError =
     StrategicPatchError::Malformed("invalid patch format of primitive list");
+/// The error for an invalid `$retainKeys` list.
 const MALFORMED_RETAIN_KEYS: StrategicPatchError =
     StrategicPatchError::Malformed("invalid patch format of retainKeys");
+/// The error for an invalid name of a `$setElementOrder` field.
 const MALFORMED_ELEMENT_ORDER: StrategicPatchError =
     StrategicPatchError::Malformed("invalid patch format of setElementOrder list");
 
@@ -43,6 +52,7 @@ impl From<StrategicPatchError> for ApiError {
     }
 }
 
+/// Merges `patch` into `original` and returns the result. `shape` is the type of the object.
 pub(super) fn merge_objects(
     mut original: JsonObject,
     mut patch: JsonObject,
@@ -100,6 +110,7 @@ pub(super) fn merge_objects(
     Ok(original)
 }
 
+/// The error for an unknown value of `$patch` in a patch object.
 fn unknown_directive(directive: &Value, patch: &JsonObject) -> StrategicPatchError {
     let patch = go_format::format_value(&Value::Object(patch.clone()));
     let directive = match directive.as_str() {
@@ -110,8 +121,8 @@ fn unknown_directive(directive: &Value, patch: &JsonObject) -> StrategicPatchErr
     StrategicPatchError::Other(format!("unknown patch type: {directive} in map: {patch}"))
 }
 
-/// Applies `$retainKeys`, which lists the fields that stay in the object. All others are removed, and the patch may not
-/// set them.
+/// Applies `$retainKeys`, which lists the fields that may stay in the object. All other fields are removed from the
+/// object. Fails if the patch sets a field that is not in the list.
 fn apply_retain_keys(original: &mut JsonObject, patch: &mut JsonObject) -> Result<(), StrategicPatchError> {
     let Some(retained) = patch.remove(RETAIN_KEYS_DIRECTIVE) else { return Ok(()) };
     let Value::Array(retained) = retained else { return Err(MALFORMED_RETAIN_KEYS) };
@@ -129,7 +140,8 @@ fn apply_retain_keys(original: &mut JsonObject, patch: &mut JsonObject) -> Resul
     Ok(())
 }
 
-/// Merges the lists for which the patch sets an element order, and removes them from the patch.
+/// Merges the lists for which the patch has a `$setElementOrder` field, and removes both the lists and these fields
+/// from the patch.
 fn merge_ordered_lists(
     original: &mut JsonObject,
     patch: &mut JsonObject,
@@ -168,13 +180,16 @@ fn merge_ordered_lists(
             }
             (None, None) => continue,
         };
-        original.insert(name.to_owned(), Value::Array(sort_items(merged, &order, &live, key, is_map)?));
+        original.insert(
+            name.to_owned(),
+            Value::Array(sort_by_element_order(merged, &order, &live, key, is_map)?),
+        );
         patch.remove(name);
     }
     Ok(())
 }
 
-/// Checks that the items of the patch are in the order that `$setElementOrder` sets.
+/// Checks that the items of a list in the patch are in the order of its `$setElementOrder` list.
 fn check_element_order(
     patch: &[Value],
     order: &[Value],
@@ -218,13 +233,17 @@ fn check_element_order(
     Ok(())
 }
 
-/// The merge key and strategy by which the items of a list are merged.
+/// How a list in the patch is merged with the list in the object.
 #[derive(Debug, Clone, Copy)]
 struct ListMergeStrategy {
+    /// Whether the items are merged. If not, the list in the patch replaces the list in the object.
     merges: bool,
+    /// The merge key: the field that identifies an item. `None` for a list of primitives.
     key: Option<&'static str>,
 }
 
+/// Merges the list `patch` into the list `old`. `of` is the type of the items. If `is_deletion` is set, `patch` is a
+/// `$deleteFromPrimitiveList` list, and its values are removed.
 fn merge_lists(
     old: Vec<Value>,
     patch: Vec<Value>,
@@ -248,7 +267,7 @@ fn merge_lists(
                 both.push(value.clone());
             }
         }
-        return sort_items(both, &patch, &old, strategy.key, false);
+        return sort_by_element_order(both, &patch, &old, strategy.key, false);
     }
     let Some(key) = strategy.key else {
         return Err(StrategicPatchError::Other(format!(
@@ -270,10 +289,11 @@ fn merge_lists(
             None => old.push(item.clone()),
         }
     }
-    sort_items(old, &patch, &live, Some(key), true)
+    sort_by_element_order(old, &patch, &live, Some(key), true)
 }
 
-/// Applies the list items that are directives. Returns the remaining list and the items to merge.
+/// Applies the items of the list `patch` that contain `$patch`. Returns the list into which to merge, and the items of
+/// the patch that are left to merge.
 fn apply_list_directives(
     mut old: Vec<Value>,
     patch: Vec<Value>,
@@ -305,9 +325,10 @@ fn apply_list_directives(
     Ok(if is_replaced { (plain, Vec::new()) } else { (old, plain) })
 }
 
-/// Returns the live list as upstream leaves it after a merge, because its order is then used for sorting. Upstream
-/// deletes and appends items in the slice of the live list: after a deletion the slice contains the last item twice,
-/// until an appended item overwrites it.
+/// Returns the live list as upstream leaves it after a merge, because upstream sorts the merged items by it.
+///
+/// Upstream deletes and appends items in the slice of the live list. After a deletion the slice contains the last item
+/// twice, until an appended item overwrites it.
 fn live_order_after_merge(mut live: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
     let mut len = live.len();
     let is = |it: &Value, name: &Value| it.get(key) == Some(name);
@@ -332,9 +353,9 @@ fn live_order_after_merge(mut live: Vec<Value>, patch: &[Value], key: &str) -> V
     live
 }
 
-/// Sorts the items that are in `order` into that order. The other items, which the author of the patch did not know,
-/// keep their position relative to the items of the live list.
-fn sort_items(
+/// Sorts the items of a merged list. Items in the `$setElementOrder` list `order` get the order of that list. Each
+/// other item is inserted before the first of them that follows it in the live list `live`.
+fn sort_by_element_order(
     merged: Vec<Value>,
     order: &[Value],
     live: &[Value],
@@ -382,6 +403,7 @@ fn sort_items(
     Ok(all)
 }
 
+/// The index of the item whose merge key has the value `name`.
 fn find_item(items: &[Value], key: &str, name: &Value) -> Result<Option<usize>, StrategicPatchError> {
     for (at, item) in items.iter().enumerate() {
         if !item.is_object() {
@@ -394,6 +416,7 @@ fn find_item(items: &[Value], key: &str, name: &Value) -> Result<Option<usize>, 
     Ok(None)
 }
 
+/// The value of the merge key `key` in a list item.
 fn merge_key_value<'a>(item: &'a Value, key: &str) -> Result<&'a Value, StrategicPatchError> {
     let Value::Object(entries) = item else { return Err(type_error("map[string]interface {}", item)) };
     let missing = || {
@@ -405,7 +428,7 @@ fn merge_key_value<'a>(item: &'a Value, key: &str) -> Result<&'a Value, Strategi
     entries.get(key).ok_or_else(missing)
 }
 
-/// Whether the items are objects. All items must have the same type, and none may be a list.
+/// Whether the items of both lists are objects. Fails if the items have different types, or if they are lists.
 fn are_objects(old: &[Value], patch: &[Value]) -> Result<bool, StrategicPatchError> {
     let mut kinds = old.iter().chain(patch).map(go_format::go_type_of);
     let Some(first) = kinds.next() else {
@@ -425,16 +448,18 @@ fn are_objects(old: &[Value], patch: &[Value]) -> Result<bool, StrategicPatchErr
     Ok(first == "map[string]interface {}")
 }
 
+/// The error for a value in the patch that has not the expected Go type.
 fn type_error(expected: &str, got: &Value) -> StrategicPatchError {
     let got = if got.is_null() { "%!s(<nil>)" } else { go_format::go_type_of(got) };
     StrategicPatchError::Other(format!("expected a {expected}, but received a {got}"))
 }
 
-/// Returns the field to which a directive applies: `containers` for `$setElementOrder/containers`.
+/// Returns the field to which a directive applies, such as `containers` for `$setElementOrder/containers`.
 fn directive_field<'a>(directive: &'a str, prefix: &str) -> Option<&'a str> {
     directive.split_once('/').filter(|(it, _)| *it == prefix).map(|(_, name)| name)
 }
 
+/// Returns the field `name` of an object of this shape.
 fn find_field(shape: Shape, name: &str) -> Result<&'static Field, StrategicPatchError> {
     let Shape::Object(of) = shape else {
         let why = match go_kind(shape) {
@@ -457,7 +482,7 @@ fn find_field(shape: Shape, name: &str) -> Result<&'static Field, StrategicPatch
     })
 }
 
-/// Returns the shape of the items of a list field, and how the list is merged.
+/// Returns the shape of the items of the list field `name`, and how the list is merged.
 fn list_field(shape: Shape, name: &str) -> Result<(Shape, ListMergeStrategy), StrategicPatchError> {
     let field = find_field(shape, name)?;
     let Shape::List(of, _) = field.shape else {
@@ -474,8 +499,10 @@ fn list_field(shape: Shape, name: &str) -> Result<(Shape, ListMergeStrategy), St
     Ok((*of, strategy))
 }
 
-/// Returns upstream's error message if the merged value does not have the expected shape. After a strategic merge patch
-/// upstream converts values instead of decoding JSON, so these messages differ from those of the decoder.
+/// Returns upstream's error message if the merged value does not have the expected shape.
+///
+/// After a strategic merge patch upstream converts values instead of decoding JSON, so these messages differ from those
+/// of the decoder.
 pub(super) fn conversion_error(shape: Shape, value: &Value) -> Option<String> {
     let kind = match go_format::go_type_of(value) {
         "map[string]interface {}" => "map",
@@ -511,7 +538,7 @@ pub(super) fn conversion_error(shape: Shape, value: &Value) -> Option<String> {
     }
 }
 
-/// Go's `reflect.Kind` of a shape.
+/// Name of Go's `reflect.Kind` for a shape.
 fn go_kind(shape: Shape) -> &'static str {
     match shape {
         Shape::Bool => "bool",
@@ -524,6 +551,7 @@ fn go_kind(shape: Shape) -> &'static str {
     }
 }
 
+/// Name of the Go type for a shape.
 fn go_type_name(shape: Shape) -> &'static str {
     match shape {
         Shape::Object(it) => it.name.rsplit('.').next().unwrap_or_default(),
@@ -536,8 +564,8 @@ fn go_type_name(shape: Shape) -> &'static str {
     }
 }
 
-/// Removes all objects that contain a directive from a value that the patch adds, where directives have no meaning.
-/// Returns `None` if the value itself is such an object.
+/// Removes all objects that contain `$patch` from a value that the patch adds, because nothing exists that they could
+/// change. Returns `None` if the value itself is such an object.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(entries) if entries.contains_key(PATCH_DIRECTIVE) => None,

@@ -7,7 +7,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::{ISSUE_TIME_OID, decode_issue_time};
 use crate::request::{AUTHENTICATED_GROUP, CREDENTIAL_ID_KEY, ClientCertificate, User};
 
-/// The client certificate of a connection: its user, and the end of its validity.
+/// The client certificate of a connection, reduced to its user and the end of its validity.
 #[derive(Debug)]
 pub(crate) struct PeerCertificate {
     user: User,
@@ -28,14 +28,15 @@ impl PeerCertificate {
         Self { user, not_after: Timestamp::MAX }
     }
 
-    /// The user of the certificate, or `None` if the certificate has expired. A connection may outlive its certificate.
+    /// The user of the certificate, or `None` if the certificate has expired, because a connection may outlive its
+    /// certificate.
     pub(crate) fn user(&self, now: Timestamp) -> Option<&User> {
         (now <= self.not_after).then_some(&self.user)
     }
 }
 
-/// The user of a client certificate: the common name is the user name, each organization is a group. TLS has already
-/// verified the certificate.
+/// The user of a client certificate that TLS has already verified. The common name is the user name, and each
+/// organization is a group.
 pub(crate) fn user_from_der(der: &[u8]) -> Option<User> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();
@@ -56,8 +57,10 @@ pub(crate) fn user_from_der(der: &[u8]) -> Option<User> {
     Some(user)
 }
 
-/// Rule: a certificate without the issue time extension counts as issued at its `notBefore`, which is never later
-/// than its real issue time. Such a certificate is from an earlier version of the server, or was signed by other
+/// The issue time of a certificate.
+///
+/// Rule: a certificate without the issue time extension counts as issued at its `notBefore`, which is never later than
+/// its real issue time. Such a certificate was issued by an earlier version of the server, or was signed by other
 /// means.
 fn issued_at(certificate: &X509Certificate<'_>) -> Option<Timestamp> {
     let has_oid = |it: &&x509_parser::extensions::X509Extension<'_>| {
@@ -67,7 +70,7 @@ fn issued_at(certificate: &X509Certificate<'_>) -> Option<Timestamp> {
     issue_time.or_else(|| Timestamp::from_second(certificate.validity().not_before.timestamp()).ok())
 }
 
-/// Formats a serial number as in revocations: lowercase hexadecimal digits without leading zeros.
+/// Formats a serial number as `muster cert revoke` expects it: lowercase hexadecimal digits without leading zeros.
 pub(crate) fn format_serial(bytes: &[u8]) -> String {
     let digits: String = bytes.iter().map(|it| format!("{it:02x}")).collect();
     match digits.trim_start_matches('0') {

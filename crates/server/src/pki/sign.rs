@@ -1,4 +1,4 @@
-//! Certificate signing requests (PKCS #10), and the certificates issued for them.
+//! PKCS #10 certificate requests, and the certificates that the server issues for them.
 //!
 //! The subject and the public key of the request are copied to the certificate byte for byte. A subject may contain
 //! many organizations, one for each group of the user.
@@ -16,7 +16,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate, X509CertificationReque
 use super::{Pki, PkiError};
 use crate::unstructured::str_at;
 
-/// The reason why a certificate signing request is invalid.
+/// Why a PKCS #10 request is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CertificateRequestError {
     #[error("PEM block type must be CERTIFICATE REQUEST")]
@@ -30,7 +30,9 @@ pub(crate) enum CertificateRequestError {
 /// A parsed PKCS #10 request whose signature was verified with its own public key.
 #[derive(Debug, Default)]
 pub(crate) struct CertificateRequest {
+    /// Common name of the subject: the requested user name.
     pub(crate) common_name: String,
+    /// Organizations of the subject: the requested groups.
     pub(crate) organizations: Vec<String>,
     /// DNS names among the subject alternative names.
     pub(crate) dns_names: Vec<String>,
@@ -40,9 +42,11 @@ pub(crate) struct CertificateRequest {
     pub(crate) email_count: usize,
     /// Number of URIs among the subject alternative names.
     pub(crate) uri_count: usize,
-    /// DER encodings of the parts of the request that are copied to the certificate.
+    /// The subject in DER. It is copied to the certificate.
     subject_der: Vec<u8>,
+    /// The public key in DER. It is copied to the certificate.
     public_key_der: Vec<u8>,
+    /// The subject alternative names in DER. They are copied to the certificate.
     subject_alt_names_der: Option<Vec<u8>>,
 }
 
@@ -56,13 +60,13 @@ pub(crate) enum KeyUsage {
 }
 
 impl CertificateRequest {
-    /// Parses the PKCS #10 request in a CertificateSigningRequest object.
+    /// Parses the PKCS #10 request in `spec.request` of a CertificateSigningRequest.
     pub(crate) fn from_object(object: &Value) -> Result<Self, CertificateRequestError> {
         let pem = BASE64.decode(str_at(object, "spec.request")).map_err(|_| CertificateRequestError::Pem)?;
         Self::parse(&pem)
     }
 
-    /// Parses a request in PEM and verifies its signature.
+    /// Parses a PKCS #10 request in PEM and verifies its signature.
     pub(crate) fn parse(pem: &[u8]) -> Result<Self, CertificateRequestError> {
         let text = std::str::from_utf8(pem).map_err(|_| CertificateRequestError::Pem)?;
         let (_, rest) =
@@ -131,7 +135,7 @@ fn parse_ip(bytes: &[u8]) -> Result<IpAddr, CertificateRequestError> {
 impl Pki {
     /// Issues a certificate for a request, and returns it in PEM. `now` is the issue time. `not_before` may be earlier.
     ///
-    /// Rule: serving certificates of nodes are signed by a separate CA, so that clients that trust the cluster CA never
+    /// Rule: a separate CA signs the serving certificates of nodes, so that clients that trust the cluster CA never
     /// mistake a node for the API server, whatever names its certificate has.
     pub(crate) fn issue_certificate(
         &self,
@@ -198,14 +202,15 @@ fn to_pem(der: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-/// Returns a random serial number, which is positive and practically unique.
+/// Returns a random serial number. It is positive, and long enough to be unique.
 fn random_serial() -> [u8; 16] {
     let mut serial = Uuid::new_v4().into_bytes();
     serial[0] = (serial[0] & 0x7f) | 0x40;
     serial
 }
 
-/// Encodes the key usage extension. Returns `None` if no bit is set, because an empty extension is not allowed.
+/// Encodes the value of the key usage extension. Returns `None` if no usage in it is set, because an empty value is not
+/// allowed.
 fn encode_key_usage(usages: &[KeyUsage]) -> Option<Vec<u8>> {
     let bit = |usage: KeyUsage, bit: u8| if usages.contains(&usage) { bit } else { 0 };
     let bits = bit(KeyUsage::DigitalSignature, 0x80) | bit(KeyUsage::KeyEncipherment, 0x20);
@@ -213,7 +218,7 @@ fn encode_key_usage(usages: &[KeyUsage]) -> Option<Vec<u8>> {
     (bits != 0).then(|| encode_tlv(0x03, &[unused, bits]))
 }
 
-/// Encodes the extended key usage extension.
+/// Encodes the value of the extended key usage extension.
 fn encode_extended_key_usage(usages: &[KeyUsage]) -> Vec<u8> {
     let purpose = |it: u8| encode_tlv(0x06, &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, it]);
     let purposes = usages.iter().filter_map(|it| match it {
@@ -227,8 +232,8 @@ fn encode_extended_key_usage(usages: &[KeyUsage]) -> Vec<u8> {
 /// Object identifier of the certificate extension that contains the issue time: privateKeyUsagePeriod of RFC 3280.
 pub(crate) const ISSUE_TIME_OID: &[u64] = &[2, 5, 29, 16];
 
-/// Encodes the issue time as the start of a privateKeyUsagePeriod. `notBefore` is backdated and cannot hold it. OpenSSL
-/// prints the extension, and TLS libraries ignore it.
+/// Encodes the issue time as the start of a privateKeyUsagePeriod, because `notBefore` is backdated and cannot hold it.
+/// OpenSSL prints the extension, and TLS libraries ignore it.
 pub(super) fn encode_issue_time(at: Timestamp) -> Vec<u8> {
     let text = at.to_zoned(TimeZone::UTC).strftime("%Y%m%d%H%M%SZ").to_string();
     encode_sequence(&[encode_tlv(0x80, text.as_bytes())])
@@ -242,7 +247,7 @@ pub(crate) fn decode_issue_time(value: &[u8]) -> Option<Timestamp> {
     Some(at.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
-/// Encodes an X.509 extension.
+/// Encodes an X.509 extension. `oid` is the DER content of its object identifier.
 fn encode_extension(oid: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
     let mut parts = vec![encode_tlv(0x06, oid)];
     if critical {

@@ -14,10 +14,12 @@ use crate::storage::ObjectCommit;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, map_at_mut, str_at};
 
-/// Maximum number of names that are generated for a create with `generateName`. If all of them exist, the create fails.
+/// Maximum number of names that are generated for a create with `generateName`. If objects with all of these names
+/// exist, the create fails.
 const GENERATED_NAMES_MAX: u32 = 8;
 
 impl Registry {
+    /// Creates an object, for a POST. Returns the stored object.
     pub(crate) async fn create(
         &self,
         context: &RequestContext,
@@ -38,8 +40,8 @@ impl Registry {
         self.admit_and_create(context, &mut target, object).await
     }
 
-    /// Runs admission and validation of a new object, and commits it. The caller has applied defaulting and set managed
-    /// fields.
+    /// Runs admission and validation for a new object, and commits it. The caller has already applied defaults and set
+    /// managed fields.
     pub(super) async fn admit_and_create(
         &self,
         context: &RequestContext,
@@ -69,7 +71,7 @@ impl Registry {
             validate_object(context, target, &object, None)?;
             // A refused create must not be charged to a quota.
             if is_named && self.storage.read_store().get(&target.key()).is_some() {
-                self.admission.check_write(&context.user, attributes, &object)?;
+                self.admission.check_privilege_escalation(&context.user, attributes, &object)?;
                 return Err(self.already_exists_error(target));
             }
             let charge = self.admission.validate(self, context, attributes, &object).await?;
@@ -104,13 +106,15 @@ impl Registry {
         Err(ApiError::name_generation_failed(kind, &target.name))
     }
 
-    /// Returns the store key of the object's namespace, and the revision of the namespace's last change.
+    /// Returns the store key of the namespace of the object, and the revision of the last change of this Namespace.
+    /// `None` for a cluster-scoped object and a missing Namespace.
     fn namespace_revision(&self, target: &RequestTarget) -> Option<(String, Revision)> {
         let key = Kind::namespace_kind().key(None, target.namespace.as_deref()?);
         let since = self.storage.read_store().get(&key)?.modified;
         Some((key, since))
     }
 
+    /// The error for a create of an object that exists. Its message also tells whether that object is being deleted.
     fn already_exists_error(&self, target: &RequestTarget) -> ApiError {
         let is_terminating = self
             .storage
@@ -121,7 +125,7 @@ impl Registry {
     }
 }
 
-/// Removes the metadata that a client may not set in a new object, and checks that the object's namespace is that of
+/// Removes the metadata that a client may not set in a new object. Fails if the namespace in the object is not that of
 /// the request.
 pub(super) fn normalize_new_metadata(
     kind: &Kind,

@@ -1,4 +1,4 @@
-//! Deletes objects: immediately, or after a grace period and finalizers. Upstream: `BeforeDelete` and the
+//! Deletes objects, either immediately or after a grace period and finalizers. Upstream: `BeforeDelete` and the
 //! registry's `Delete`.
 
 use bytes::Bytes;
@@ -14,41 +14,50 @@ use crate::request::{RequestContext, RequestTarget};
 use crate::storage::ObjectCommit;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 
+/// Finalizer with which the garbage collector deletes the dependents before the object.
 const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
+/// Finalizer with which the garbage collector removes the object from its dependents' owner references.
 const ORPHAN_FINALIZER: &str = "orphan";
 
 /// Options of a delete. Upstream: `metav1.DeleteOptions`.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct DeleteOptions {
+    /// Requested grace period in seconds.
     pub(crate) grace_s: Option<i64>,
+    /// Requested propagation policy.
     pub(crate) propagation: Option<DeletePropagation>,
     /// Precondition of the delete: the UID that the object must have.
     pub(crate) uid: Option<String>,
     /// Precondition of the delete: the resourceVersion that the object must have.
     pub(crate) resource_version: Option<String>,
-    /// Whether the client sent `orphanDependents: false`. If the object still exists after the delete, the response
-    /// code is then 202 instead of 200.
+    /// Whether the client sent `orphanDependents: false`. If the object still exists after such a delete, the response
+    /// code is 202 instead of 200.
     pub(crate) requests_cascade: bool,
 }
 
 /// The propagation policy: what happens to the dependents of the deleted object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeletePropagation {
+    /// The garbage collector deletes the dependents after the object.
     Background,
+    /// The object is deleted after its dependents.
     Foreground,
+    /// The dependents stay, without their owner reference.
     Orphan,
 }
 
 /// The outcome of a delete.
 #[derive(Debug)]
 pub(crate) enum DeleteOutcome {
-    /// The object was removed. `last` is its last state.
+    /// The object no longer exists. `last` is its last state.
     Removed { last: Bytes },
-    /// The object still exists: its deletion waits for the grace period or for finalizers. `now` is its current state.
+    /// The object still exists, because its deletion waits for the grace period or for finalizers. `now` is its current
+    /// state.
     Pending { now: Bytes },
 }
 
 impl Registry {
+    /// Deletes an object, or marks it for deletion if a grace period or finalizers delay the deletion.
     pub(crate) async fn delete(
         &self,
         context: &RequestContext,
@@ -77,7 +86,7 @@ impl Registry {
         self.admission.validate(self, context, attributes, &Value::Null).await.map(drop)
     }
 
-    /// Attempts a delete once. Returns `None` if a concurrent write came first.
+    /// Attempts a delete once. Returns `None` if a concurrent write has changed the object in the meantime.
     async fn try_delete(
         &self,
         context: &RequestContext,
@@ -119,9 +128,10 @@ impl Registry {
         })
     }
 
-    /// Deletes an object whose deletion timestamp is stored.
-    /// Rule: a deletion timestamp is stored before the object is deleted, also with a grace period of zero, so that
-    /// watches get an event with the timestamp, and the deletion event has the last stored object.
+    /// Deletes an object after its deletion timestamp is stored. `marked` is the object with this timestamp.
+    ///
+    /// Rule: a deletion timestamp is stored before the object is deleted, also with a grace period of zero. Watches
+    /// therefore get an event with the timestamp, and the deletion event contains the last stored object.
     /// Upstream: `updateForGracefulDeletionAndFinalizers`, then `Storage.Delete`.
     async fn delete_marked_object(
         &self,
@@ -152,18 +162,19 @@ impl Registry {
     }
 }
 
-/// The effect of a delete on the stored object.
+/// What a delete does with the stored object.
 enum DeleteEffect {
     /// The object is already being deleted, and this delete changes nothing.
     Unchanged,
-    /// The deletion waits for the grace period or for finalizers.
+    /// The object stays until its grace period and finalizers are over.
     Wait,
-    /// The object is deleted immediately. If `is_marked`, it has a new deletion timestamp or grace period, which is
-    /// stored before.
+    /// The object is deleted immediately. If `is_marked` is set, it has a new deletion timestamp or grace period, and
+    /// the object with it is stored before it is deleted.
     Delete { is_marked: bool },
 }
 
-/// Sets the deletion timestamp, grace period and finalizers of an object, and returns how its deletion continues.
+/// Sets the deletion timestamp, grace period and finalizers of an object for a delete. Returns what the delete does
+/// with the object.
 fn mark_for_deletion(
     kind: &Kind,
     object: &mut Value,
@@ -205,10 +216,10 @@ fn mark_for_deletion(
     }
 }
 
-/// The effect of a delete on the object's grace period.
+/// The grace period of an object after a delete.
 enum GracePeriod {
-    /// The deletion does not wait: the kind has no grace period, or the object is already being deleted with a grace
-    /// period of zero.
+    /// The deletion does not wait. Either the kind has no grace period, or the object is already being deleted with a
+    /// grace period of zero.
     None,
     /// The object is already being deleted, and this delete does not shorten its grace period.
     Running,
@@ -216,6 +227,7 @@ enum GracePeriod {
     Until { at: Timestamp, grace_s: i64 },
 }
 
+/// Computes the grace period of a pod. `requested_s` is the grace period that the delete requests.
 fn grace_period(object: &Value, requested_s: Option<i64>, now: Timestamp) -> GracePeriod {
     // Clamped so that the deletion timestamp stays representable.
     let after = |at: Timestamp, s: i64| at + SignedDuration::from_secs(s.clamp(0, i32::MAX.into()));
@@ -245,12 +257,13 @@ fn grace_period(object: &Value, requested_s: Option<i64>, now: Timestamp) -> Gra
     }
 }
 
+/// `metadata.deletionTimestamp` of an object.
 fn deletion_timestamp(object: &Value) -> Option<Timestamp> {
     str_at(object, "metadata.deletionTimestamp").parse().ok()
 }
 
-/// Sets the finalizer for the garbage collector that the propagation policy requires. Returns whether the
-/// object has any finalizer.
+/// Sets the finalizer `foregroundDeletion` or `orphan`, as the propagation policy requires. Returns whether the object
+/// has any finalizer.
 fn set_finalizers(kind: &Kind, object: &mut Value, propagation: Option<DeletePropagation>) -> bool {
     let finalizers_before = list_at(&object["metadata"], "finalizers");
     let is_ours = |it: &&Value| **it == FOREGROUND_FINALIZER || **it == ORPHAN_FINALIZER;
@@ -276,6 +289,7 @@ fn set_finalizers(kind: &Kind, object: &mut Value, propagation: Option<DeletePro
     !list_at(&object["metadata"], "finalizers").is_empty()
 }
 
+/// Checks the UID and resourceVersion that the delete requires.
 fn check_preconditions(
     target: &RequestTarget,
     options: &DeleteOptions,

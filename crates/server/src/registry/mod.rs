@@ -31,20 +31,21 @@ pub(crate) use self::delete::{DeleteOptions, DeleteOutcome, DeletePropagation};
 pub(crate) use self::update::WriteOutcome;
 
 /// Maximum number of attempts of a write that conflicts with concurrent writes. At each conflict another write has
-/// succeeded, so a write with this many conflicts competes with more writes than can be served in time.
+/// succeeded. A write with this many conflicts competes with more writes than the server can complete in time.
 const WRITE_ATTEMPTS_MAX: u32 = 64;
 
-/// Executes writes on the object storage, with admission and authorization.
+/// Creates, updates and deletes objects of all kinds, with admission and validation.
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) storage: Arc<ObjectStorage>,
+    /// Authentication and authorization.
     pub(crate) access: Arc<AccessControl>,
     pub(crate) admission: AdmissionChain,
     pub(crate) metrics: Arc<ServerMetrics>,
 }
 
 impl Registry {
-    /// Creates the registry. `open` opens the database with its storage backend.
+    /// Creates the registry. `open` opens the database on its storage backend.
     pub(crate) fn open(
         open: impl FnOnce(DbOptions) -> Result<Db, LogError>,
         window: HistoryWindow,
@@ -85,7 +86,7 @@ impl QuotaAccessor for Registry {
     }
 }
 
-/// Removes duplicate owner references, with a warning.
+/// Removes duplicates from `metadata.ownerReferences`, and adds a warning to the response.
 fn dedup_owner_references(context: &RequestContext, object: &mut Value) {
     let Some(owners) = object["metadata"].get_mut("ownerReferences").and_then(Value::as_array_mut) else {
         return;
@@ -112,7 +113,7 @@ fn dedup_owner_references(context: &RequestContext, object: &mut Value) {
     }
 }
 
-/// Validates the object, and adds warnings about it to the response.
+/// Validates a new or updated object, and adds warnings about it to the response.
 fn validate_object(
     context: &RequestContext,
     target: &RequestTarget,

@@ -17,10 +17,11 @@ use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::FieldError;
 use crate::{auth, decode, server_side_apply};
 
+/// Upstream's message for an update with an old resourceVersion.
 const OBJECT_MODIFIED_MESSAGE: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-/// The outcome of a write, with the object as it is stored now.
+/// The outcome of a write that may create the object. It contains the stored object.
 #[derive(Debug)]
 pub(crate) enum WriteOutcome {
     Created(Bytes),
@@ -28,7 +29,8 @@ pub(crate) enum WriteOutcome {
 }
 
 impl Registry {
-    /// Replaces the stored object with `object`, for a PUT.
+    /// Replaces the stored object with `object`, for a PUT. Creates the object if it does not exist and the kind allows
+    /// this.
     pub(crate) async fn replace(
         &self,
         context: &RequestContext,
@@ -53,7 +55,8 @@ impl Registry {
         self.create_or_update(context, target, target.kind.allows_create_on_update, change).await
     }
 
-    /// Replaces the stored object with the result of `change`, which gets the stored object.
+    /// Replaces the stored object with the result of `change`. `change` gets the stored object, and is called again
+    /// after a concurrent write.
     pub(crate) async fn update(
         &self,
         context: &RequestContext,
@@ -72,7 +75,8 @@ impl Registry {
         }
     }
 
-    /// Applies a configuration (server-side apply). Creates the object if it is absent.
+    /// Merges the configuration `applied` into the object (server-side apply). Creates the object if it does not exist.
+    /// `check` validates and may change the merged object.
     pub(crate) async fn apply(
         &self,
         context: &RequestContext,
@@ -99,7 +103,7 @@ impl Registry {
         self.create_or_update(context, target, true, change).await
     }
 
-    /// Binds a pod to a node, for a scheduler. Fails if the pod is already bound.
+    /// Binds a pod to the node in `binding`, for a scheduler. Fails if the pod is already bound or is being deleted.
     pub(crate) async fn bind_pod(
         &self,
         context: &RequestContext,
@@ -153,8 +157,10 @@ impl Registry {
         self.create_or_update(context, target, false, bind).await.map(drop)
     }
 
-    /// Updates an object, or creates it if it is absent and `may_create` is set. `change` is called again after a
-    /// concurrent write, so that an update without a resourceVersion never fails with a conflict.
+    /// Updates an object, or creates it if it does not exist and `may_create` is set.
+    ///
+    /// `change` computes the new object from the stored object. It is called again after a concurrent write, so that an
+    /// update without a resourceVersion never fails with a conflict.
     async fn create_or_update(
         &self,
         context: &RequestContext,
@@ -186,7 +192,7 @@ impl Registry {
         Err(ApiError::timeout())
     }
 
-    /// Attempts an update once. Returns `None` if a concurrent write came first.
+    /// Attempts an update once. Returns `None` if a concurrent write has changed the object in the meantime.
     async fn try_update(
         &self,
         context: &RequestContext,
@@ -220,7 +226,8 @@ impl Registry {
     }
 }
 
-/// Authorizes an update that creates an absent object. Permission to update does not imply permission to create.
+/// Authorizes the create of an object by an update or apply, because permission to update does not imply permission to
+/// create.
 fn authorize_create(
     registry: &Registry,
     context: &RequestContext,
@@ -242,8 +249,8 @@ fn authorize_create(
     .map(drop)
 }
 
-/// Checks that the resourceVersion of an update, if it has one, is that of the stored object. Some kinds require a
-/// resourceVersion.
+/// Checks that the resourceVersion of an update is that of the stored object. An update without a resourceVersion
+/// passes, unless the kind requires one.
 fn check_resource_version(target: &RequestTarget, new: &Value, old: &Value) -> Result<(), ApiError> {
     let (new, old) = (&new["metadata"]["resourceVersion"], &old["metadata"]["resourceVersion"]);
     match new.as_str().unwrap_or_default() {
@@ -256,6 +263,7 @@ fn check_resource_version(target: &RequestTarget, new: &Value, old: &Value) -> R
     }
 }
 
+/// The error for an update of an object with another UID. The message is that of upstream's etcd storage.
 fn uid_mismatch_error(target: &RequestTarget, expected: &str, found: &str) -> ApiError {
     let (plural, name) = (target.kind.plural, &target.name);
     let namespace = target.namespace.as_ref().map_or_else(String::new, |it| format!("{it}/"));
@@ -267,6 +275,7 @@ fn uid_mismatch_error(target: &RequestTarget, expected: &str, found: &str) -> Ap
 
 /// Whether an update changes nothing except timestamps in managed fields.
 fn is_unchanged(new: &Value, old: &Value) -> bool {
+    /// Whether two objects are equal, with `same` as the comparison of the field `name`.
     fn is_equal_except(new: &Value, old: &Value, name: &str, same: impl Fn(&Value, &Value) -> bool) -> bool {
         let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new == old };
         new.len() == old.len()
@@ -286,8 +295,8 @@ fn is_unchanged(new: &Value, old: &Value) -> bool {
     })
 }
 
-/// Whether an update removes an object that is being deleted, because neither finalizers nor a grace period delay its
-/// deletion any more.
+/// Whether an update completes the deletion of the object. This is so if the object is being deleted, and neither
+/// finalizers nor a grace period delay its deletion any more.
 fn should_delete_during_update(target: &RequestTarget, new: &Value, old: &Value) -> bool {
     is_set(&old["metadata"]["deletionTimestamp"])
         && list_at(&new["metadata"], "finalizers").is_empty()

@@ -7,7 +7,7 @@ use std::fmt;
 use hyper::Method;
 use percent_encoding::percent_decode_str;
 
-/// Subresources of a namespace. Any other path segment after `namespaces/NAME` is a resource in the namespace.
+/// Subresources of a Namespace. Any other path segment after `namespaces/NAME` is a resource in that namespace.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
 /// The verb of a request, and the resource or path that the request accesses.
@@ -20,7 +20,9 @@ pub(crate) struct RequestAttributes {
 /// The resource or path that a request accesses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AccessTarget {
+    /// A resource.
     Resource(ResourceAttributes),
+    /// A path that is not that of a resource, such as `/metrics`.
     Path(String),
 }
 
@@ -33,15 +35,18 @@ pub(crate) struct ResourceAttributes {
     pub(crate) subresource: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// The value that a field selector of a list or watch requires for `spec.nodeName`, or empty.
+    /// The node name that the field selector of a list or watch requires for `spec.nodeName`. Empty if it requires
+    /// none.
     pub(crate) node_name: String,
 }
 
 impl RequestAttributes {
+    /// Parses the verb, and the resource or path of a request.
+    ///
     /// Rule: the verb follows from the method, from whether the path contains a name, and from the parameter `watch`. A
-    /// list or watch with a field selector for a name is authorized for that name only.
-    /// Upstream: `NewRequestInfo`. The route is parsed from the same path segments, so that the authorized object is
-    /// the one that is accessed.
+    /// list or watch with a field selector for a name is authorized for that name only. The route is parsed from the
+    /// same path segments, so that the authorized object is the one that is accessed.
+    /// Upstream: `NewRequestInfo`.
     pub(crate) fn from_request(method: &Method, path: &str, query: impl Fn(&str) -> Option<String>) -> Self {
         let other = || Self {
             verb: method.as_str().to_lowercase().into(),
@@ -98,10 +103,12 @@ impl RequestAttributes {
         Self { verb: verb.into(), target: AccessTarget::Resource(on) }
     }
 
+    /// The attributes of a request for a resource.
     pub(crate) fn resource(verb: &str, resource: ResourceAttributes) -> Self {
         Self { verb: verb.to_owned().into(), target: AccessTarget::Resource(resource) }
     }
 
+    /// The namespace of the resource. Empty for a cluster-scoped resource and for a path.
     pub(crate) fn namespace(&self) -> &str {
         match &self.target {
             AccessTarget::Resource(it) => &it.namespace,
@@ -144,8 +151,8 @@ impl ResourceAttributes {
     }
 }
 
-/// Returns the value that a field selector requires for a field, or "". A selector with escape sequences is ignored:
-/// the request then needs permission for all names.
+/// Returns the value that a field selector requires for a field, or "" if it requires none. A selector with escape
+/// sequences is ignored, so that the request needs permission for all names.
 fn required_field_value(selector: &str, field: &str) -> String {
     let value = |term: &str| {
         let rest = term.strip_prefix(field)?;
@@ -158,13 +165,16 @@ fn required_field_value(selector: &str, field: &str) -> String {
     selector.split(',').find_map(value).unwrap_or_default()
 }
 
+/// Parses a boolean query parameter.
+///
 /// Rule: a boolean query parameter that is present is true, even if it is empty. Only the values `0` and `false`, in
 /// upper or lower case, are false. Upstream: `Convert_Slice_string_To_bool`, whose comparison also accepts `ſ` for `s`.
 pub(crate) fn parse_bool_parameter(value: &str) -> bool {
     value != "0" && !value.replace('\u{17f}', "s").eq_ignore_ascii_case("false")
 }
 
-/// The path segments that select a resource. Segments after `proxy` are omitted, because they belong to the backend.
+/// The segments of a path that select a resource. Segments after `proxy` are omitted, because they are the path on the
+/// proxied server.
 pub(crate) fn path_segments(path: &str) -> impl Iterator<Item = &str> {
     let all = || path.split('/').filter(|it| !it.is_empty());
     let until = if all().nth(2) == Some("namespaces") { 7 } else { 5 };

@@ -1,5 +1,5 @@
-//! The context of a request from authentication to the store: user, target object and options.
-//! Upstream: `apiserver/pkg/endpoints/request`.
+//! The context in which a request is executed: user, target object and options. Upstream:
+//! `apiserver/pkg/endpoints/request`.
 
 mod attributes;
 mod target;
@@ -21,36 +21,43 @@ pub(crate) use self::user::{
     service_account_groups, service_account_user_name,
 };
 
-/// Maximum number of bytes of a field manager's name. A name that is taken from a longer user agent is truncated.
+/// Maximum length of the name of a field manager. A name that comes from a longer user agent is truncated.
 pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;
 
-/// User, verb, time and options of one request.
+/// User, verb, time and options of one request, and the warnings and audit annotations that it collects.
 #[derive(Debug)]
 pub(crate) struct RequestContext {
     pub(crate) user: User,
     /// The verb that is authorized: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`,
     /// `deletecollection`.
     pub(crate) verb: Cow<'static, str>,
+    /// The time at which the request began.
     pub(crate) now: Timestamp,
-    /// Whether everything except the commit is done.
+    /// Whether the request is a dry run, which does everything except the commit.
     pub(crate) dry_run: bool,
-    /// The query parameter `fieldManager`, or empty.
+    /// The query parameter `fieldManager`. Empty if the request has none.
     pub(crate) field_manager: String,
     pub(crate) field_validation: FieldValidation,
+    /// The header `User-Agent`.
     pub(crate) user_agent: String,
+    /// Texts of the `Warning` headers of the response.
     pub(crate) warnings: Mutex<Vec<String>>,
+    /// Annotations of the audit event of the request.
     pub(crate) audit_annotations: Mutex<Vec<AuditAnnotation>>,
 }
 
-/// An annotation that admission adds to the audit event of the request: key and value.
+/// Key and value of an annotation that admission adds to the audit event of a request.
 pub(crate) type AuditAnnotation = (&'static str, Cow<'static, str>);
 
-/// What happens if a request body contains unknown or duplicate fields.
+/// The query parameter `fieldValidation`: what happens if a request body contains unknown or duplicate fields.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
+    /// The fields are ignored.
     Ignore,
+    /// The response has a warning for each field.
     #[default]
     Warn,
+    /// The request fails.
     Strict,
 }
 
@@ -91,7 +98,7 @@ impl RequestContext {
         name
     }
 
-    /// Adds a `Warning` header to the response, unless it already has one with this text.
+    /// Adds a `Warning` header with this text to the response, once.
     pub(crate) fn add_warning(&self, text: impl Into<String>) {
         let text = text.into();
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,17 +107,20 @@ impl RequestContext {
         }
     }
 
-    /// Sets an annotation of the audit event. Admission may run more than once; the last value is kept.
+    /// Sets an annotation of the audit event. The last value of a key is kept, because admission may run more than
+    /// once.
     pub(crate) fn annotate_audit(&self, key: &'static str, value: impl Into<Cow<'static, str>>) {
         let mut annotations = self.audit_annotations.lock().unwrap_or_else(PoisonError::into_inner);
         annotations.retain(|(other, _)| *other != key);
         annotations.push((key, value.into()));
     }
 
+    /// Returns the audit annotations and clears them.
     pub(crate) fn take_audit_annotations(&self) -> Vec<AuditAnnotation> {
         std::mem::take(&mut self.audit_annotations.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Returns the warnings and clears them.
     pub(crate) fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
     }

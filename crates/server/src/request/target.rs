@@ -1,13 +1,14 @@
-//! The object that a request accesses.
+//! The object or subresource that a request reads or writes.
 
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::subresource::Subresource;
 
-/// The object or subresource that a request accesses.
+/// The object or subresource that a request reads or writes.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestTarget {
     pub(crate) kind: &'static Kind,
+    /// Namespace of the object. `None` for a cluster-scoped object.
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
     pub(crate) subresource: Subresource,
@@ -19,6 +20,7 @@ impl RequestTarget {
         self.kind.key(self.namespace.as_deref(), &self.name)
     }
 
+    /// The error for a request whose object does not exist.
     pub(crate) fn not_found_error(&self) -> ApiError {
         ApiError::not_found(self.kind, &self.name)
     }

@@ -17,8 +17,8 @@ pub(crate) const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 /// Name of the user of requests without credentials.
 pub(crate) const ANONYMOUS_USER: &str = "system:anonymous";
 
-/// The group that is authorized for everything, independent of roles. An administrator who is locked out by wrong roles
-/// can recover as a member of this group.
+/// The group that is authorized for everything, even without any role. With it an administrator who is locked out by
+/// wrong roles can repair them.
 pub(crate) const MASTERS_GROUP: &str = "system:masters";
 
 /// Group of all nodes.
@@ -30,13 +30,19 @@ const NODE_USER_PREFIX: &str = "system:node:";
 /// Prefix of the user names of service accounts.
 const SERVICE_ACCOUNT_USER_PREFIX: &str = "system:serviceaccount:";
 
-/// User names of Muster's components. None of them is an administrator.
+/// User name of the DaemonSet controller. Like the other components of Muster, it is not a member of `system:masters`.
 pub(crate) const CONTROLLER_USER: &str = "system:muster-controller";
+/// User name of the disruption controller.
 pub(crate) const DISRUPTION_USER: &str = "system:muster-disruption";
+/// User name of the endpoints controller.
 pub(crate) const ENDPOINTS_USER: &str = "system:muster-endpoints";
+/// User name of the garbage collector.
 pub(crate) const GARBAGE_COLLECTOR_USER: &str = "system:muster-garbage-collector";
+/// User name of the node lifecycle controller.
 pub(crate) const NODE_LIFECYCLE_USER: &str = "system:muster-node-lifecycle";
+/// User name of the scheduler.
 pub(crate) const SCHEDULER_USER: &str = "system:muster-scheduler";
+/// User name of the process that runs simulated nodes.
 pub(crate) const SIMULATED_NODES_USER: &str = "system:muster-simulated-nodes";
 
 /// The key in a user's `extra` that identifies the certificate or token of the request.
@@ -46,24 +52,28 @@ pub(crate) const CREDENTIAL_ID_KEY: &str = "authentication.kubernetes.io/credent
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) name: String,
+    /// UID of a service account. Empty for other users.
     pub(crate) uid: String,
     pub(crate) groups: Vec<String>,
+    /// Additional attributes of the user, such as [`CREDENTIAL_ID_KEY`].
     pub(crate) extra: BTreeMap<String, Vec<String>>,
+    /// The client certificate that authenticated the user, if any.
     pub(crate) client_certificate: Option<ClientCertificate>,
 }
 
-/// The trust level of a user, which determines the usage limits of the user.
+/// The trust level of a user, which determines the usage limits that apply to the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TrustLevel {
+    /// Any other user.
     Ordinary,
-    /// A node. It has small limits, and may use the reserved part of each total limit.
+    /// A node. Its own limits are small, but it may use the reserved part of each total limit.
     Node,
-    /// A member of `system:masters` or a component of Muster. It has no limits of its own, and may use the reserved
+    /// A member of `system:masters` or a component of Muster. No per-user limit applies, and it may use the reserved
     /// part of each total limit.
     Trusted,
 }
 
-/// The properties by which a client certificate can be revoked.
+/// Serial number and issue time of a client certificate, by which it can be revoked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientCertificate {
     /// Serial number of the certificate: lowercase hexadecimal digits without leading zeros.
@@ -79,16 +89,17 @@ impl User {
         Self { name: name.into(), groups, ..Self::default() }
     }
 
-    /// The anonymous user, who may access public endpoints only.
+    /// The user of a request without credentials, who may access only public endpoints.
     pub(crate) fn anonymous() -> Self {
         Self::new(ANONYMOUS_USER, [UNAUTHENTICATED_GROUP])
     }
 
-    /// The user of the server's own writes.
+    /// The user as which the server itself writes objects.
     pub(crate) fn server() -> Self {
         Self::new("system:apiserver", [MASTERS_GROUP, AUTHENTICATED_GROUP])
     }
 
+    /// The user of a service account.
     pub(crate) fn service_account(namespace: &str, name: &str) -> Self {
         Self::new(service_account_user_name(namespace, name), service_account_groups(namespace))
     }
@@ -101,14 +112,16 @@ impl User {
         self.name == ANONYMOUS_USER
     }
 
-    /// Rule: a user is a node if it is in the group `system:nodes` and its name is `system:node:` followed by a
-    /// valid Node name.
+    /// The name of the node, if the user is a node.
+    ///
+    /// Rule: a user is a node if it is in the group `system:nodes` and its name is `system:node:` followed by a valid
+    /// Node name.
     /// Upstream: `NodeIdentity`.
     pub(crate) fn node_name(&self) -> Option<&str> {
         parse_node_name(&self.name).filter(|_| self.is_in_group(NODES_GROUP))
     }
 
-    /// Whether the user is in the group `system:nodes`, but its name is not that of a node. Such a user has none of the
+    /// Whether the user is in the group `system:nodes`, but its name is not that of a node. Such a user has no
     /// permissions of a node and may not write.
     pub(crate) fn is_unknown_node(&self) -> bool {
         self.is_in_group(NODES_GROUP) && self.node_name().is_none()
@@ -125,13 +138,12 @@ impl User {
         }
     }
 
-    /// Whether the user is a component of Muster, which has a certificate that the server issued or runs in the
-    /// server's process.
+    /// Whether the user is a component of Muster. Only the server issues certificates with such a user name.
     pub(crate) fn is_component(&self) -> bool {
         self.name.starts_with("system:muster-")
     }
 
-    /// The user as a `UserInfo`, as in reviews, CertificateSigningRequests and the audit log.
+    /// The user as the API type `UserInfo`, for reviews, CertificateSigningRequests and the audit log.
     pub(crate) fn user_info(&self) -> Value {
         let mut info = json!({"username": self.name});
         if !self.uid.is_empty() {
@@ -152,15 +164,17 @@ pub(crate) fn parse_node_name(user_name: &str) -> Option<&str> {
     user_name.strip_prefix(NODE_USER_PREFIX).filter(|it| names::dns_subdomain_errors(it).is_empty())
 }
 
+/// The user name of a service account: `system:serviceaccount:NAMESPACE:NAME`.
 pub(crate) fn service_account_user_name(namespace: &str, name: &str) -> String {
     format!("{SERVICE_ACCOUNT_USER_PREFIX}{namespace}:{name}")
 }
 
+/// The groups of a service account besides `system:authenticated`.
 pub(crate) fn service_account_groups(namespace: &str) -> Vec<String> {
     vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
 }
 
-/// Returns the namespace and name of the service account that has this user name.
+/// Returns the namespace and name of a service account from its user name, or `None` for another user name.
 pub(crate) fn parse_service_account(user_name: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user_name.strip_prefix(SERVICE_ACCOUNT_USER_PREFIX)?.split_once(':')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))

@@ -6,6 +6,7 @@ use muster_api::text::Text;
 
 use crate::validation::{FieldError, names};
 
+/// Parses a label selector into its requirements.
 pub(super) fn parse_label_selector(text: &str) -> Result<Vec<LabelRequirement>, String> {
     let mut tokens = SelectorLexer { tokens: tokenize(text), position: 0 };
     let mut labels = Vec::new();
@@ -33,6 +34,7 @@ pub(super) fn parse_label_selector(text: &str) -> Result<Vec<LabelRequirement>, 
     }
 }
 
+/// Parses one requirement, such as `a in (b,c)`.
 fn parse_requirement(tokens: &mut SelectorLexer) -> Result<LabelRequirement, String> {
     let mut token = tokens.next();
     let is_negated = token == SelectorToken::Symbol("!");
@@ -89,12 +91,13 @@ fn parse_requirement(tokens: &mut SelectorLexer) -> Result<LabelRequirement, Str
     Ok(LabelRequirement { key: key.into(), operator })
 }
 
+/// Joins error messages as upstream does for a list of errors.
 fn join_errors(causes: &[FieldError]) -> String {
     let messages: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
     if let [one] = &messages[..] { one.clone() } else { format!("[{}]", messages.join(", ")) }
 }
 
-/// Parses a set of values such as `(a,b)`. An empty item is the empty value.
+/// Parses the values of `in` or `notin`, such as `(a,b)`. An empty item is the empty value.
 fn parse_value_set(tokens: &mut SelectorLexer) -> Result<Vec<String>, String> {
     let open = tokens.next();
     if open != SelectorToken::Symbol("(") {
@@ -134,6 +137,7 @@ fn parse_value_set(tokens: &mut SelectorLexer) -> Result<Vec<String>, String> {
     Ok(values)
 }
 
+/// Parses the value after `=`, `==`, `!=`, `<` or `>`. It may be empty.
 fn parse_exact_value(tokens: &mut SelectorLexer) -> Result<String, String> {
     if matches!(tokens.peek(), SelectorToken::End | SelectorToken::Symbol(",")) {
         return Ok(String::new());
@@ -149,7 +153,9 @@ fn parse_exact_value(tokens: &mut SelectorLexer) -> Result<String, String> {
 enum SelectorToken {
     /// A key, a value, or a word such as `in`.
     Word(String),
+    /// An operator, a comma or a parenthesis.
     Symbol(&'static str),
+    /// The end of the selector.
     End,
 }
 
@@ -170,10 +176,12 @@ struct SelectorLexer {
 }
 
 impl SelectorLexer {
+    /// The next token, without consuming it.
     fn peek(&self) -> SelectorToken {
         self.tokens.get(self.position).cloned().unwrap_or(SelectorToken::End)
     }
 
+    /// Consumes and returns the next token.
     fn next(&mut self) -> SelectorToken {
         let token = self.peek();
         self.position += 1;
@@ -181,6 +189,7 @@ impl SelectorLexer {
     }
 }
 
+/// Splits a label selector into tokens.
 fn tokenize(text: &str) -> Vec<SelectorToken> {
     const SELECTOR_SYMBOLS: [&str; 9] = ["==", "!=", "=", "!", "(", ")", ",", ">", "<"];
     let mut tokens = Vec::new();

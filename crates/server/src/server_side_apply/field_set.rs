@@ -1,4 +1,4 @@
-//! Sets of field paths, as tries of path elements.
+//! Sets of field paths, stored as tries of path elements.
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
@@ -12,16 +12,17 @@ use crate::types::Shape;
 /// A set of field paths. Upstream: `fieldpath.Set`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FieldSet<'a> {
-    /// The nodes of the trie, sorted by element. No node is empty.
+    /// The nodes of the first level of the trie, sorted by element. Each node contains at least one field of the set.
     nodes: Vec<FieldSetNode<'a>>,
 }
 
-/// A node of the trie: a path element, and the paths that continue after it.
+/// A node of the trie: a path element, and the set of the paths that continue after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FieldSetNode<'a> {
     element: PathElement<'a>,
-    /// Whether the field itself is in the set, and not only a field below it.
+    /// Whether the field at this node is itself in the set. Otherwise only fields below it are.
     is_member: bool,
+    /// The fields below this node, relative to it.
     children: FieldSet<'a>,
 }
 
@@ -30,7 +31,8 @@ impl<'a> FieldSet<'a> {
         self.nodes.is_empty()
     }
 
-    /// Appends an element, which must be greater than all elements in the set.
+    /// Appends a path element with the fields below it. The element must be greater than all elements of the first
+    /// level.
     pub(super) fn push(&mut self, element: PathElement<'a>, is_member: bool, below: FieldSet<'a>) {
         if is_member || !below.is_empty() {
             debug_assert!(self.nodes.last().is_none_or(|it| it.element < element), "out of order");
@@ -38,7 +40,7 @@ impl<'a> FieldSet<'a> {
         }
     }
 
-    /// Adds the field at a path of field names.
+    /// Adds the field at a path of field names, such as `["metadata", "name"]`.
     pub(super) fn insert(&mut self, path: &[&'a str]) {
         let [name, rest @ ..] = path else { return };
         let element = PathElement::Field((*name).into());
@@ -50,20 +52,23 @@ impl<'a> FieldSet<'a> {
         self.nodes[at].children.insert(rest);
     }
 
+    /// Whether the field at this element of the first level is in the set.
     pub(super) fn contains(&self, element: &PathElement<'_>) -> bool {
         self.find(element).is_some_and(|it| it.is_member)
     }
 
-    /// The set of the paths after this element, if it is not empty.
+    /// The fields below an element of the first level, or `None` if there are none.
     pub(super) fn children(&self, element: &PathElement<'_>) -> Option<&FieldSet<'a>> {
         self.find(element).map(|it| &it.children).filter(|it| !it.is_empty())
     }
 
+    /// The node of an element of the first level.
     fn find(&self, element: &PathElement<'_>) -> Option<&FieldSetNode<'a>> {
         let at = self.nodes.binary_search_by(|it| it.element.cmp(element)).ok()?;
         Some(&self.nodes[at])
     }
 
+    /// The fields that are in either set.
     pub(super) fn union(&self, other: &Self) -> Self {
         self.zip_with(other, |left, right| match (left, right) {
             (Some(left), Some(right)) => {
@@ -74,6 +79,7 @@ impl<'a> FieldSet<'a> {
         })
     }
 
+    /// The fields that are in both sets.
     pub(super) fn intersection(&self, other: &Self) -> Self {
         self.zip_with(other, |left, right| {
             let (left, right) = (left?, right?);
@@ -81,7 +87,8 @@ impl<'a> FieldSet<'a> {
         })
     }
 
-    /// Returns the set without the fields of `other`. Fields below and above a removed field stay.
+    /// The fields that are not in `other`. A field of this set stays even if `other` contains a field above or below
+    /// it.
     pub(super) fn difference(&self, other: &Self) -> Self {
         self.zip_with(other, |left, right| match (left?, right) {
             (left, None) => Some((left.is_member, left.children.clone())),
@@ -91,7 +98,7 @@ impl<'a> FieldSet<'a> {
         })
     }
 
-    /// Returns the set without the fields of `other` and all fields below them.
+    /// The fields that are not in `other` and not below a field in `other`.
     pub(super) fn recursive_difference(&self, other: &Self) -> Self {
         self.zip_with(other, |left, right| match (left?, right) {
             (left, None) => Some((left.is_member, left.children.clone())),
@@ -102,7 +109,8 @@ impl<'a> FieldSet<'a> {
         })
     }
 
-    /// Combines two sets. For each element, `of` gets the nodes of both sets and returns the node of the result.
+    /// Combines two sets. For each element, `of` gets the nodes of both sets, and returns whether the element is a
+    /// member of the result and the fields below it.
     fn zip_with(
         &self,
         other: &Self,
@@ -126,8 +134,8 @@ impl<'a> FieldSet<'a> {
         }
     }
 
-    /// Makes every field on the path to a member a member too, if the type declares the field. Map entries and list
-    /// items are not declared by the type and are not added. Upstream: `EnsureNamedFieldsAreMembers`.
+    /// Adds every field that leads to a field of the set, if its type declares the field. Map entries and list items
+    /// are not added, because types do not declare them. Upstream: `EnsureNamedFieldsAreMembers`.
     pub(super) fn ensure_named_fields(&self, shape: Option<Shape>) -> Self {
         let granularity = shape.map(Granularity::from_shape);
         let with_named = |it: &FieldSetNode<'a>| {
@@ -145,7 +153,8 @@ impl<'a> FieldSet<'a> {
         Self { nodes: self.nodes.iter().map(with_named).collect() }
     }
 
-    /// Replaces the fields below an atomic value with the value itself. Upstream: `ReconcileFieldSetWithSchema`.
+    /// Replaces fields below a value that is owned as a whole by the value itself. Upstream:
+    /// `ReconcileFieldSetWithSchema`.
     pub(super) fn reconcile_with_schema(self, shape: Shape) -> Self {
         let granularity = Granularity::from_shape(shape);
         let fit = |it: FieldSetNode<'a>| match granularity.child_shape(&it.element) {
@@ -158,6 +167,7 @@ impl<'a> FieldSet<'a> {
         Self { nodes: self.nodes.into_iter().map(fit).collect() }
     }
 
+    /// Copies all borrowed text and values.
     pub(super) fn into_owned(self) -> FieldSet<'static> {
         let own = |it: FieldSetNode<'_>| FieldSetNode {
             element: it.element.into_owned(),
@@ -167,13 +177,15 @@ impl<'a> FieldSet<'a> {
         FieldSet { nodes: self.nodes.into_iter().map(own).collect() }
     }
 
-    /// The paths of all members, as conflict messages print them. Members of a level come before deeper ones.
+    /// The paths of all fields in the set, in the format of conflict messages. At each level, the fields of the level
+    /// come before the fields below them.
     pub(super) fn member_paths(&self) -> Vec<String> {
         let mut all = Vec::new();
         self.collect_paths(&mut String::new(), &mut all);
         all
     }
 
+    /// Adds the paths of all fields in the set to `all`, each after `prefix`.
     fn collect_paths(&self, prefix: &mut String, all: &mut Vec<String>) {
         all.extend(self.nodes.iter().filter(|it| it.is_member).map(|it| format!("{prefix}{}", it.element)));
         for node in &self.nodes {

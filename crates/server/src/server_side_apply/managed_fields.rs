@@ -8,11 +8,11 @@ use super::field_set::FieldSet;
 use super::path_element::write_json;
 use super::typed_value::Comparison;
 
-/// Maximum number of entries with the operation Update. If there are more, the oldest ones are merged. Upstream:
+/// Maximum number of entries with the operation `Update`. If there are more, the oldest entries are merged. Upstream:
 /// `DefaultMaxUpdateManagers`.
 const UPDATE_ENTRIES_MAX: usize = 10;
 
-/// Name of the manager of the entry into which the oldest entries are merged. The name is upstream's.
+/// Manager name of the entry into which the oldest entries are merged. The name is upstream's.
 const ANCIENT_CHANGES_MANAGER: &str = "ancient-changes";
 
 /// The decoded `managedFields` of an object.
@@ -23,29 +23,34 @@ pub(super) struct ManagedFields<'a>(pub(super) Vec<ManagedFieldsEntry<'a>>);
 #[derive(Debug, Clone)]
 pub(super) struct ManagedFieldsEntry<'a> {
     pub(super) field_manager: FieldManager<'a>,
+    /// API version of the field set.
     pub(super) version: Cow<'a, str>,
-    /// Time of the entry as text, by which entries are sorted.
+    /// Time of the entry as text. Entries are sorted by it.
     pub(super) time: Option<Cow<'a, str>>,
+    /// The fields that the manager owns.
     pub(super) fields: FieldSet<'a>,
 }
 
-/// Identifies an entry of `managedFields`. A manager that updates an object in two API versions has two entries. A
-/// manager that applies has one entry, whatever the version.
+/// Identity of an entry of `managedFields`. A manager that updates an object in two API versions has two entries. A
+/// manager that applies has one entry for all versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FieldManager<'a> {
     pub(super) name: Cow<'a, str>,
     pub(super) operation: ManagedOperation<'a>,
+    /// Name of the written subresource. Empty for the whole object.
     pub(super) subresource: Cow<'a, str>,
 }
 
-/// The operation of an entry of `managedFields`.
+/// The field `operation` of an entry of `managedFields`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ManagedOperation<'a> {
+    /// Server-side apply.
     Apply,
+    /// Any other write, in this API version.
     Update { version: Cow<'a, str> },
 }
 
-/// A conflict of an apply: the fields of another manager that the apply would change.
+/// A conflict of a server-side apply: fields that another manager owns and that the apply would change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FieldConflict<'a> {
     pub(super) field_manager: FieldManager<'a>,
@@ -53,11 +58,13 @@ pub(super) struct FieldConflict<'a> {
 }
 
 impl<'a> FieldManager<'a> {
+    /// The entry of a manager that writes by create, update or patch.
     pub(super) fn for_update(manager: &'a str, version: &'a str, subresource: &'a str) -> Self {
         let operation = ManagedOperation::Update { version: version.into() };
         Self { name: name_or_unknown(manager), operation, subresource: subresource.into() }
     }
 
+    /// The entry of a manager that writes by server-side apply.
     pub(super) fn for_apply(manager: &'a str, subresource: &'a str) -> Self {
         Self {
             name: name_or_unknown(manager),
@@ -66,11 +73,12 @@ impl<'a> FieldManager<'a> {
         }
     }
 
+    /// Whether the operation of the entry is `Update`.
     fn is_update(&self) -> bool {
         self.operation != ManagedOperation::Apply
     }
 
-    /// The identifier of the manager, as upstream formats it. Managers are sorted by it.
+    /// The identifier of the entry in upstream's format, by which entries are sorted.
     pub(super) fn sort_key(&self) -> String {
         let mut id = String::from("{");
         let mut put = |name: &str, value: &str| {
@@ -94,7 +102,7 @@ impl<'a> FieldManager<'a> {
         id
     }
 
-    /// The manager as conflict messages print it.
+    /// The manager in the format of conflict messages.
     pub(super) fn conflict_text(&self) -> String {
         let mut text = format!("{:?}", self.name);
         if !self.subresource.is_empty() {
@@ -107,6 +115,7 @@ impl<'a> FieldManager<'a> {
     }
 }
 
+/// The name of the manager, or `unknown` if it is empty.
 fn name_or_unknown(manager: &str) -> Cow<'_, str> {
     if manager.is_empty() { "unknown".into() } else { manager.into() }
 }
@@ -135,6 +144,7 @@ impl<'a> ManagedFields<'a> {
         Some(all)
     }
 
+    /// Encodes `managedFields` as JSON, with its entries in upstream's order.
     pub(super) fn encode(mut self) -> Value {
         let operation = |it: &ManagedFieldsEntry<'_>| it.field_manager.is_update();
         self.0.sort_by(|left, right| {
@@ -148,16 +158,18 @@ impl<'a> ManagedFields<'a> {
         self.0.iter().map(ManagedFieldsEntry::encode).collect()
     }
 
+    /// The entry of a manager.
     pub(super) fn get(&self, manager: &FieldManager<'_>) -> Option<&ManagedFieldsEntry<'a>> {
         self.0.iter().find(|it| it.field_manager == *manager)
     }
 
+    /// Removes and returns the entry of a manager.
     pub(super) fn remove(&mut self, manager: &FieldManager<'_>) -> Option<ManagedFieldsEntry<'a>> {
         let at = self.0.iter().position(|it| it.field_manager == *manager)?;
         Some(self.0.remove(at))
     }
 
-    /// The union of all managers' fields.
+    /// The fields that any manager owns.
     pub(super) fn all_fields(&self) -> FieldSet<'a> {
         self.0.iter().fold(FieldSet::default(), |all, it| all.union(&it.fields))
     }
@@ -191,7 +203,7 @@ impl<'a> ManagedFields<'a> {
         Ok(())
     }
 
-    /// Rule: an object has at most ten entries with the operation Update. If there are more, the oldest entries are
+    /// Rule: an object has at most ten entries with the operation `Update`. If there are more, the oldest entries are
     /// merged into one for each API version.
     /// Upstream: `capUpdateManagers`.
     pub(super) fn cap_update_entries(&mut self) {
@@ -241,6 +253,7 @@ impl<'a> ManagedFields<'a> {
 }
 
 impl ManagedFieldsEntry<'_> {
+    /// Encodes the entry as JSON.
     fn encode(&self) -> Value {
         let mut out = Map::new();
         let mut put = |name: &str, value: Value| drop(out.insert(name.to_owned(), value));

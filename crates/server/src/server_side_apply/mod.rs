@@ -3,9 +3,13 @@
 //! `path_element` contains the elements of field paths, `field_set` sets of field paths, `typed_value` the comparison
 //! and merge of typed values, and `managed_fields` the entries of `managedFields`. This module applies them to writes.
 
+/// Sets of field paths.
 mod field_set;
+/// The entries of `managedFields`.
 mod managed_fields;
+/// Elements of field paths.
 mod path_element;
+/// Comparison and merge of values with their type.
 mod typed_value;
 
 #[cfg(test)]
@@ -28,16 +32,17 @@ use crate::subresource::Subresource;
 use crate::types::{self, Shape};
 use crate::unstructured::{self, map_at_mut, str_at};
 
-/// Maximum number of bytes of all annotations of an object. Upstream: `TotalAnnotationSizeLimitB`.
+/// Maximum size of all annotations of an object in bytes. Upstream: `TotalAnnotationSizeLimitB`.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
-/// The manager of the fields that an object had before its first apply.
+/// Name of the manager that gets the fields which an object without managed fields has before its first apply.
 const BEFORE_FIRST_APPLY_MANAGER: &str = "before-first-apply";
 
-/// Name of kubectl's field manager. Its server-side applies take over fields from its earlier client-side applies.
+/// Name of kubectl's field manager. A server-side apply by this manager takes over the fields that an earlier
+/// client-side apply set.
 const KUBECTL_MANAGER: &str = "kubectl";
 
-/// Fields that no manager owns: the object's identity and server-owned fields.
+/// Fields that no manager owns: the identity of the object, and metadata that the server sets.
 const UNOWNED_FIELDS: &[&[&str]] = &[
     &["apiVersion"],
     &["kind"],
@@ -53,9 +58,10 @@ const UNOWNED_FIELDS: &[&[&str]] = &[
     &["metadata", "resourceVersion"],
 ];
 
-/// Sets the managed fields of `new`, the result of a create or update by the field manager of `context`. `old` is the
-/// stored object, or `None` on create. Never fails: if the managed fields in the request are invalid, the write still
-/// succeeds.
+/// Updates the managed fields of `new`, the result of a create or update by the field manager of `context`. `old` is
+/// the stored object, or `None` on create.
+///
+/// If the managed fields in the request are invalid, they are removed, and the write still succeeds.
 pub(crate) fn track_update(
     context: &RequestContext,
     target: &RequestTarget,
@@ -68,8 +74,10 @@ pub(crate) fn track_update(
     set_managed_fields(new, managed.ok());
 }
 
-/// Server-side apply: merges the configuration `applied` into the stored object `old`, or into an empty object if `old`
-/// is `None`. The result has the API version of `applied`, which is that of the target.
+/// Merges the configuration `applied` into the stored object `old` (server-side apply), or into an empty object if
+/// `old` is `None`. Returns the merged object in the API version of `applied`, which is that of the target.
+///
+/// Fails if `applied` changes fields of other managers and `force` is not set.
 pub(crate) fn apply_configuration(
     context: &RequestContext,
     target: &RequestTarget,
@@ -110,19 +118,25 @@ pub(crate) fn apply_configuration(
 }
 
 /// A write for which managed fields are computed. Objects and field sets are compared in the API version of the write.
-/// Entries of other versions keep their version.
+/// Entries of `managedFields` in other versions keep their version.
 struct ManagedWrite<'a> {
     kind: &'static Kind,
+    /// The type of the object in the version of the write.
     shape: Shape,
+    /// The API version of the write, such as `apps/v1`.
     version: String,
+    /// Name of the written subresource. Empty for the whole object.
     subresource: &'a str,
     /// Fields that this write resets to their stored value.
     reset_fields: FieldSet<'static>,
+    /// Name of the field manager.
     manager: Cow<'a, str>,
+    /// Time of the write, as entries of `managedFields` contain it.
     now: String,
 }
 
 impl<'a> ManagedWrite<'a> {
+    /// Returns `None` if the type table does not contain the kind.
     fn new(context: &'a RequestContext, target: &'a RequestTarget) -> Option<Self> {
         let kind = target.kind;
         Some(Self {
@@ -136,7 +150,7 @@ impl<'a> ManagedWrite<'a> {
         })
     }
 
-    /// Converts a stored object to the version of this write, including the field sets in its managed fields.
+    /// Converts a stored object and the field sets in its managed fields to the version of this write.
     fn to_write_version<'b>(&self, stored: &'b Value) -> Cow<'b, Value> {
         let is_own = |it: &Value| it["apiVersion"] == *self.version;
         if self.kind.conversion.is_none()
@@ -151,7 +165,7 @@ impl<'a> ManagedWrite<'a> {
         Cow::Owned(shown)
     }
 
-    /// Encodes managed fields for storage. The field set of each entry is converted to the version of the entry.
+    /// Encodes managed fields for storage. Converts the field set of each entry to the version of the entry.
     fn encode(&self, managed: ManagedFields<'_>) -> Value {
         let mut entries = managed.encode();
         self.convert_entries(&mut entries, |other, fields| {
@@ -160,7 +174,8 @@ impl<'a> ManagedWrite<'a> {
         entries
     }
 
-    /// Calls `change` with the field set of each entry that has another version than the write.
+    /// Calls `change` for each entry whose version differs from that of the write, with the kind in the version of the
+    /// entry and the field set of the entry.
     fn convert_entries(&self, entries: &mut Value, change: impl Fn(&Kind, &mut Value)) {
         for entry in entries.as_array_mut().into_iter().flatten() {
             let version = str_at(entry, "apiVersion");
@@ -198,6 +213,8 @@ impl<'a> ManagedWrite<'a> {
         self.update_managed_fields(managed, live, new, &self.manager).map(|it| self.encode(it))
     }
 
+    /// Gives `manager` the fields that differ between `live` and `new`, and removes these fields from all other
+    /// managers.
     fn update_managed_fields<'b>(
         &'b self,
         managed: ManagedFields<'b>,
@@ -220,8 +237,8 @@ impl<'a> ManagedWrite<'a> {
         Ok(managed)
     }
 
-    /// Merges the applied configuration into the live object. Returns the object without its managed fields, and
-    /// the managed fields. Upstream: `FieldManager.Apply`.
+    /// Merges the applied configuration into the live object. Returns the merged object, and its new managed fields
+    /// separately. Upstream: `FieldManager.Apply`.
     fn apply(&self, live: &Value, applied: &Value, force: bool) -> Result<(Value, Value), ApiError> {
         let zero;
         let mut managed = ManagedFields::decode(&live["metadata"]["managedFields"])
@@ -280,6 +297,9 @@ impl<'a> ManagedWrite<'a> {
         Ok((new, managed))
     }
 
+    /// Removes the fields that the manager no longer applies from `merged`. `last` are the fields that it owned after
+    /// its last apply.
+    ///
     /// Rule: a field that a manager applied before and no longer applies is removed, unless another manager also owns
     /// it.
     /// Upstream: `Updater.prune`.
@@ -304,8 +324,8 @@ impl<'a> ManagedWrite<'a> {
         Ok(typed_value::remove_fields(shape, merged, &all.difference(&kept).intersection(&last)))
     }
 
-    /// Fields that a client-side apply set and that have not changed since. A server-side apply may take over these
-    /// fields.
+    /// The fields that a client-side apply set and that have not changed since. A server-side apply by kubectl may take
+    /// over these fields. `None` if there was no client-side apply in the version of this write.
     fn owned_by_client_side_apply(&self, live: &Value) -> Option<FieldSet<'static>> {
         let text = last_applied_configuration(live);
         if text.is_empty() {
@@ -324,8 +344,8 @@ impl<'a> ManagedWrite<'a> {
         Some(unchanged.into_owned())
     }
 
-    /// Removes the entries whose API versions are no longer served, and adjusts the field sets of the others to the
-    /// schema.
+    /// Removes the entries whose API version is no longer served, and adjusts the field sets of the others to the types
+    /// of this server.
     fn reconcile_with_schema<'b>(&self, managed: ManagedFields<'b>) -> ManagedFields<'b> {
         let is_served = |it: &str| it == self.version || self.kind.kind_in_version(it).is_some();
         let ours = managed.0.into_iter().filter(|it| is_served(&it.version));
@@ -336,7 +356,7 @@ impl<'a> ManagedWrite<'a> {
     }
 }
 
-/// Removes the allowed fields from the conflicts. Conflicts without remaining fields are dropped.
+/// Removes the fields in `allowed` from the conflicts. Drops conflicts that have no field left.
 fn without_allowed_fields<'a>(
     conflicts: &[FieldConflict<'a>],
     allowed: &FieldSet<'a>,
@@ -348,25 +368,27 @@ fn without_allowed_fields<'a>(
     conflicts.iter().map(remaining).filter(|it| !it.fields.is_empty()).collect()
 }
 
+/// The error for objects that cannot be compared.
 fn comparison_error(SchemaError(why): SchemaError) -> ApiError {
     ApiError::internal_without_reason(format!("failed to compare objects: {why}"))
 }
 
+/// [`UNOWNED_FIELDS`] as a field set.
 fn unowned_fields() -> FieldSet<'static> {
     let mut all = FieldSet::default();
     UNOWNED_FIELDS.iter().for_each(|it| all.insert(it));
     all
 }
 
-/// Fields that a write of the subresource resets to their stored value. Upstream: `GetResetFields` of the kind's
-/// strategy.
+/// The fields that a write of the subresource resets to their stored value, as a field set. Upstream: `GetResetFields`
+/// of the strategy.
 fn reset_fields(kind: &Kind, subresource: Subresource) -> FieldSet<'static> {
     let mut all = FieldSet::default();
     kind.reset_fields(subresource).for_each(|it| all.insert(it));
     all
 }
 
-/// Whether the client clears the managed fields, by an empty list or a list with one empty entry.
+/// Whether the client requests that the managed fields are cleared, with an empty list or a list with one empty entry.
 fn clears_managed_fields(sent: &Value) -> bool {
     match sent.as_array().map(Vec::as_slice) {
         Some([]) => true,
@@ -375,6 +397,7 @@ fn clears_managed_fields(sent: &Value) -> bool {
     }
 }
 
+/// Sets `metadata.managedFields`, or removes it if `managed` has no entries.
 fn set_managed_fields(object: &mut Value, managed: Option<Value>) {
     let meta = map_at_mut(object, "metadata");
     match managed {
@@ -385,11 +408,13 @@ fn set_managed_fields(object: &mut Value, managed: Option<Value>) {
     }
 }
 
+/// The value of the annotation `kubectl.kubernetes.io/last-applied-configuration`.
 fn last_applied_configuration(object: &Value) -> &str {
     object["metadata"]["annotations"][ANNOTATION_LAST_APPLIED].as_str().unwrap_or_default()
 }
 
-/// Updates the last-applied-configuration annotation, so that the user can switch back to client-side apply.
+/// Sets the annotation `kubectl.kubernetes.io/last-applied-configuration` to the applied configuration, so that the
+/// user can switch back to client-side apply.
 fn set_last_applied_configuration(object: &mut Value, applied: &Value) {
     let mut applied = applied.clone();
     if let Some(annotations) = applied.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
@@ -407,6 +432,7 @@ fn set_last_applied_configuration(object: &mut Value, applied: &Value) {
     }
 }
 
+/// The error for an apply with conflicts. Its causes list the manager and path of each conflicting field.
 fn conflict_error(mut conflicts: Vec<FieldConflict<'_>>) -> ApiError {
     conflicts.sort_by_cached_key(|it| it.field_manager.sort_key());
     let all: Vec<_> = conflicts
@@ -429,7 +455,7 @@ fn conflict_error(mut conflicts: Vec<FieldConflict<'_>>) -> ApiError {
     ApiError::apply_conflict(message, all.iter().map(cause).collect())
 }
 
-/// Formats a kind as Go does: `apps/v1, Kind=DaemonSet`, or `/v1, Kind=Pod` in the core group.
+/// Formats an API version and kind as Go does: `apps/v1, Kind=DaemonSet`, or `/v1, Kind=Pod` in the core group.
 fn format_group_version_kind((version, kind): (&str, &str)) -> String {
     let slash = if version.contains('/') { "" } else { "/" };
     format!("{slash}{version}, Kind={kind}")

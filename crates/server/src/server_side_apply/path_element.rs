@@ -1,4 +1,4 @@
-//! Elements of field paths: each is a step from a value to a part of the value. Their text form and order are
+//! Elements of field paths. Each element leads from a value to a part of the value. Their text form and order are
 //! upstream's.
 
 use std::borrow::Cow;
@@ -12,24 +12,25 @@ use serde_json::{Map, Value};
 pub(super) enum PathElement<'a> {
     /// A field of an object, or an entry of a map.
     Field(Cow<'a, str>),
-    /// The item of an associative list whose key fields, ordered by name, have these values.
+    /// An item of a list that is identified by key fields: the names and values of these fields, ordered by name.
     Key(Vec<(Cow<'a, str>, ElementValue<'a>)>),
-    /// The item of a set with this value.
+    /// An item of a set, identified by its value.
     Value(ElementValue<'a>),
-    /// The item of a list at this index.
+    /// An item of a list, identified by its index.
     Index(i64),
 }
 
-/// A JSON value in a path element, with upstream's ordering.
+/// A JSON value in a path element. Values are ordered as in upstream.
 #[derive(Debug, Clone)]
 pub(super) struct ElementValue<'a>(pub(super) Cow<'a, Value>);
 
-/// The error for a name in `fieldsV1` that cannot be parsed.
+/// The error for an invalid name in `fieldsV1`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InvalidPathElement;
 
 impl<'a> PathElement<'a> {
-    /// Parses a name in `fieldsV1`. Returns `None` for a type of element that this version does not know.
+    /// Parses a name in `fieldsV1`, such as `f:spec`. Returns `None` for an unknown type of element, which is ignored
+    /// as in upstream.
     pub(super) fn parse(text: &'a str) -> Result<Option<Self>, InvalidPathElement> {
         let Some((kind, rest)) = text.split_at_checked(2) else { return Err(InvalidPathElement) };
         match kind {
@@ -46,6 +47,7 @@ impl<'a> PathElement<'a> {
         }
     }
 
+    /// Copies all borrowed text and values.
     pub(super) fn into_owned(self) -> PathElement<'static> {
         let own = |it: ElementValue<'_>| ElementValue(Cow::Owned(it.0.into_owned()));
         match self {
@@ -59,7 +61,7 @@ impl<'a> PathElement<'a> {
         }
     }
 
-    /// Encodes the element as a name in `fieldsV1`.
+    /// Encodes the element as a name in `fieldsV1`, such as `f:spec`.
     pub(super) fn to_fields_v1(&self) -> String {
         match self {
             Self::Field(name) => {
@@ -179,6 +181,7 @@ pub(super) fn compare_values(left: &Value, right: &Value) -> Ordering {
     }
 }
 
+/// Compares maps by their entries in order, and then by length.
 fn compare_maps(left: &Map<String, Value>, right: &Map<String, Value>) -> Ordering {
     let by_name_and_value = |(left, right): ((&String, &Value), (&String, &Value))| {
         left.0.cmp(right.0).then_with(|| compare_values(left.1, right.1))
@@ -187,13 +190,13 @@ fn compare_maps(left: &Map<String, Value>, right: &Map<String, Value>) -> Orderi
     first.unwrap_or_else(|| left.len().cmp(&right.len()))
 }
 
-/// Parses JSON. Trailing text is ignored, as upstream does.
+/// Parses the JSON value at the start of the text. The rest of the text is ignored, as in upstream.
 fn parse_json(text: &str) -> Result<Value, InvalidPathElement> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter();
     values.next().and_then(Result::ok).ok_or(InvalidPathElement)
 }
 
-/// Writes JSON as Go's `encoding/json` does.
+/// Writes a value as Go's `encoding/json` does.
 pub(super) fn write_json(out: &mut String, value: &Value) {
     match value {
         Value::String(text) => write_json_string(out, text),
@@ -230,7 +233,7 @@ pub(super) fn write_json(out: &mut String, value: &Value) {
     }
 }
 
-/// Writes a JSON string as Go does, which escapes characters that are special in HTML.
+/// Writes a string as Go's `encoding/json` does, which escapes characters that are special in HTML.
 fn write_json_string(out: &mut String, text: &str) {
     out.push('"');
     for char in text.chars() {

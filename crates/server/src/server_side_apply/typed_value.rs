@@ -1,6 +1,6 @@
-//! Typed values: their field sets, comparison and merge. Upstream: `typed.TypedValue`.
+//! Values with their type: computes their field sets, compares and merges them. Upstream: `typed.TypedValue`.
 //!
-//! An absent value is not null. Null is a value, which is merged and compared like any other value.
+//! An absent value is not null. Null is merged and compared like any other value.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -14,9 +14,10 @@ use super::path_element::{ElementValue, PathElement, compare_values};
 use crate::go_format;
 use crate::types::{Field, ListKeys, MapType, Presence, Shape, Type};
 
-/// How field managers own a value of a shape: as a whole or in parts.
+/// Whether field managers own a value of some shape as a whole, or its parts separately.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Granularity {
+    /// A value without parts, such as a string.
     Scalar,
     /// An object, map or list that is owned as one value.
     Atomic,
@@ -24,11 +25,12 @@ pub(super) enum Granularity {
     Fields(&'static Type),
     /// A map with values of this shape, whose entries are owned separately.
     Entries(Shape),
-    /// A list with items of this shape, which are owned separately. The `ListKeys` are not `Atomic`.
+    /// A list with items of this shape, which are owned separately. The keys are never [`ListKeys::Atomic`].
     Items(Shape, ListKeys),
 }
 
 impl Granularity {
+    /// How a value of this shape is owned.
     pub(super) fn from_shape(shape: Shape) -> Self {
         match shape {
             Shape::Object(it) if it.atomic => Self::Atomic,
@@ -40,16 +42,17 @@ impl Granularity {
         }
     }
 
+    /// Whether the value is an object, map or list that is owned as a whole.
     pub(super) fn is_atomic(self) -> bool {
         matches!(self, Self::Atomic)
     }
 
-    /// Whether the type has a field of this name.
+    /// Whether the value is an object whose type declares a field of this name.
     pub(super) fn has_field(self, name: &str) -> bool {
         matches!(self, Self::Fields(it) if it.field(name).is_some())
     }
 
-    /// The shape of the part of the value at this element.
+    /// The shape of the part of the value to which this path element leads.
     pub(super) fn child_shape(self, element: &PathElement<'_>) -> Option<Shape> {
         match (self, element) {
             (Self::Fields(it), PathElement::Field(name)) => it.field(name).map(|it| it.shape),
@@ -59,11 +62,11 @@ impl Granularity {
     }
 }
 
-/// The error for a value that does not have the shape of its type: path and reason.
+/// The error for a value that does not have the shape of its type. It contains the path of the value and the reason.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SchemaError(pub(super) String);
 
-/// Returns the set of all fields, list items and map entries of a value.
+/// Returns the paths of all fields, list items and map entries of a value.
 pub(super) fn field_set(shape: Shape, value: &Value) -> Result<FieldSet<'_>, SchemaError> {
     let mut all = FieldSet::default();
     match (Granularity::from_shape(shape), value) {
@@ -89,11 +92,12 @@ pub(super) fn field_set(shape: Shape, value: &Value) -> Result<FieldSet<'_>, Sch
     Ok(all)
 }
 
+/// Whether a value of this shape is owned as a whole.
 fn is_leaf(shape: Shape) -> bool {
     matches!(Granularity::from_shape(shape), Granularity::Scalar | Granularity::Atomic)
 }
 
-/// The fields that differ between two values. No field is in more than one of the three sets.
+/// The fields that differ between an old and a new value. No field is in more than one of the three sets.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Comparison<'a> {
     pub(super) removed: FieldSet<'a>,
@@ -101,7 +105,7 @@ pub(super) struct Comparison<'a> {
     pub(super) added: FieldSet<'a>,
 }
 
-/// How a value itself has changed, not counting the values in it.
+/// How a value itself has changed, without its parts. An unchanged value has no flag set.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct ValueChange {
     removed: bool,
@@ -109,16 +113,22 @@ struct ValueChange {
     added: bool,
 }
 
+/// The value is the same.
 const VALUE_UNCHANGED: ValueChange = ValueChange { removed: false, modified: false, added: false };
+/// The value was removed.
 const VALUE_REMOVED: ValueChange = ValueChange { removed: true, ..VALUE_UNCHANGED };
+/// The value was replaced by another value.
 const VALUE_MODIFIED: ValueChange = ValueChange { modified: true, ..VALUE_UNCHANGED };
+/// The value was added.
 const VALUE_ADDED: ValueChange = ValueChange { added: true, ..VALUE_UNCHANGED };
 
 impl<'a> Comparison<'a> {
+    /// Compares two objects of this shape.
     pub(super) fn between(shape: Shape, old: &'a Value, new: &'a Value) -> Result<Self, SchemaError> {
         compare(shape, Some(old), Some(new)).map(|(below, _)| below)
     }
 
+    /// Removes `fields` and all fields below them from the comparison.
     pub(super) fn without_fields(self, fields: &FieldSet<'a>) -> Self {
         if fields.is_empty() {
             return self;
@@ -130,6 +140,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
+    /// Adds the comparison of the part at `element`, which is greater than all earlier elements.
     fn push_element(&mut self, element: PathElement<'a>, (below, value_change): (Self, ValueChange)) {
         let put = |set: &mut FieldSet<'a>, is_member: bool, below: FieldSet<'a>| {
             if is_member || !below.is_empty() {
@@ -142,6 +153,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
+/// Compares two values of this shape. Returns the differences of their parts, and how the value itself has changed.
 fn compare<'a>(
     shape: Shape,
     old: Option<&'a Value>,
@@ -188,6 +200,7 @@ fn compare<'a>(
     Ok((all, value_change))
 }
 
+/// How a value that is owned as a whole has changed.
 fn leaf_change(old: Option<&Value>, new: Option<&Value>) -> ValueChange {
     match (old, new) {
         (None, _) => VALUE_ADDED,
@@ -197,9 +210,10 @@ fn leaf_change(old: Option<&Value>, new: Option<&Value>) -> ValueChange {
     }
 }
 
-/// Compares the items that have the same key in two lists. Usually each list has at most one such item. Duplicate items
-/// are owned together: if one item replaces several, or several replace one, all old items count as removed and all new
-/// items as added.
+/// Compares the items that have the same key in an old and a new list. Usually each list has at most one such item.
+///
+/// Duplicate items are owned together. If one item replaces several, or several items replace one, all old items count
+/// as removed and all new items as added.
 fn compare_items<'a>(
     shape: Shape,
     old: &[&'a Value],
@@ -224,11 +238,13 @@ fn compare_items<'a>(
     }
 }
 
+/// Whether two values are equal. As in upstream, `1` and `1.0` are equal.
 pub(super) fn is_equal(left: &Value, right: &Value) -> bool {
     left == right || compare_values(left, right).is_eq()
 }
 
-/// Merges `new` into `old`. Nothing in `old` is removed. Where both have a value, the value of `new` is used.
+/// Merges `new` into `old`. Nothing of `old` is removed. Where both have a value that is owned as a whole, the result
+/// has the value of `new`.
 pub(super) fn merge_values(
     shape: Shape,
     old: Option<&Value>,
@@ -262,11 +278,11 @@ pub(super) fn merge_values(
     }
 }
 
-/// Merges two lists. Items that are in both lists have the order of the new list. Items that are only in the old list
-/// stay as close to their neighbours as possible.
+/// Merges two lists with items of the shape `of`. Items that are in both lists have the order of the new list. Items
+/// that are only in the old list stay as close to their neighbours as possible.
 fn merge_items(of: Shape, keys: ListKeys, old: &[Value], new: &[Value]) -> Result<Vec<Value>, SchemaError> {
     let elements = |items: &[Value]| -> Result<Vec<PathElement<'static>>, SchemaError> {
-        items.iter().map(|it| list_element(of, keys, it).map(PathElement::into_owned)).collect()
+        items.iter().map(|it| list_item_path_element(of, keys, it).map(PathElement::into_owned)).collect()
     };
     let (before, after) = (elements(old)?, elements(new)?);
     let in_new: BTreeMap<_, _> = after.iter().zip(new).collect();
@@ -317,7 +333,7 @@ fn merge_items(of: Shape, keys: ListKeys, old: &[Value], new: &[Value]) -> Resul
     Ok(out)
 }
 
-/// Removes fields from a value. A map or list that has no remaining entry becomes null.
+/// Removes fields from a value. A map or list that has no entry left becomes null.
 pub(super) fn remove_fields(shape: Shape, value: Value, fields: &FieldSet<'_>) -> Value {
     match (Granularity::from_shape(shape), value) {
         (Granularity::Scalar, value) => value,
@@ -342,7 +358,7 @@ pub(super) fn remove_fields(shape: Shape, value: Value, fields: &FieldSet<'_>) -
         (Granularity::Items(of, keys), Value::Array(items)) => {
             let mut out = Vec::with_capacity(items.len());
             for item in items {
-                let Ok(element) = list_element(of, keys, &item).map(PathElement::into_owned) else {
+                let Ok(element) = list_item_path_element(of, keys, &item).map(PathElement::into_owned) else {
                     continue;
                 };
                 if fields.contains(&element) {
@@ -359,7 +375,7 @@ pub(super) fn remove_fields(shape: Shape, value: Value, fields: &FieldSet<'_>) -
     }
 }
 
-/// Checks that a value has the shape. Duplicate list items are errors unless `may_repeat` is set.
+/// Checks that a value has this shape. Duplicate list items are errors unless `may_repeat` is set.
 pub(super) fn check_schema(shape: Shape, value: &Value, may_repeat: bool) -> Result<(), SchemaError> {
     let mut check = SchemaCheck { allows_duplicates: may_repeat, path: String::new(), errors: Vec::new() };
     check.check_value(shape, value);
@@ -370,14 +386,17 @@ pub(super) fn check_schema(shape: Shape, value: &Value, may_repeat: bool) -> Res
     }
 }
 
-/// Collects the schema errors of a value.
+/// Walks a value and collects its schema errors.
 struct SchemaCheck {
+    /// Whether lists may contain duplicate items.
     allows_duplicates: bool,
+    /// Path of the value that is checked now.
     path: String,
     errors: Vec<String>,
 }
 
 impl SchemaCheck {
+    /// Checks the value at `path`.
     fn check_value(&mut self, shape: Shape, value: &Value) {
         match (shape, value) {
             (_, Value::Null) | (Shape::Any | Shape::FieldsV1, _) => {}
@@ -429,12 +448,13 @@ impl SchemaCheck {
         }
     }
 
+    /// Checks the items of a list.
     fn check_items(&mut self, of: Shape, keys: ListKeys, items: &[Value]) {
         let mut seen = BTreeSet::new();
         for (at, item) in items.iter().enumerate() {
             let element = match keys {
                 ListKeys::Atomic => PathElement::Index(i64::try_from(at).unwrap_or(i64::MAX)),
-                keys => match list_element(of, keys, item) {
+                keys => match list_item_path_element(of, keys, item) {
                     Ok(element) => element,
                     Err(SchemaError(why)) => return self.report_error(&format!("element {at}: {why}")),
                 },
@@ -447,6 +467,7 @@ impl SchemaCheck {
         }
     }
 
+    /// Checks a part of the value at `path`. `step` is the text of its path element.
     fn check_child(&mut self, step: &str, shape: Shape, value: &Value) {
         let here = self.path.len();
         self.path.push_str(step);
@@ -454,13 +475,14 @@ impl SchemaCheck {
         self.path.truncate(here);
     }
 
+    /// Adds an error for the value at `path`.
     fn report_error(&mut self, why: &str) {
         let colon = if self.path.is_empty() { "" } else { ": " };
         self.errors.push(format!("{}{colon}{why}", self.path));
     }
 }
 
-/// Formats a value as Go prints upstream's `valueUnstructured`, the struct that contains it: `&{VALUE}`.
+/// Formats a value as Go prints it inside upstream's struct `valueUnstructured`: `&{VALUE}`.
 fn go_wrapped_value(value: &Value) -> String {
     format!("&{{{}}}", go_format::format_value(value))
 }
@@ -473,15 +495,16 @@ fn group_by_element<'a>(
 ) -> Result<BTreeMap<PathElement<'a>, Vec<&'a Value>>, SchemaError> {
     let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (at, item) in items.iter().enumerate() {
-        let element = list_element(of, keys, item)
+        let element = list_item_path_element(of, keys, item)
             .map_err(|SchemaError(why)| SchemaError(format!("element {at}: {why}")))?;
         all.entry(element).or_default().push(item);
     }
     Ok(all)
 }
 
-/// Returns the path element of a list item.
-fn list_element(of: Shape, keys: ListKeys, item: &Value) -> Result<PathElement<'_>, SchemaError> {
+/// Returns the path element that identifies an item of a list: the values of its key fields, or its value in a set.
+/// `of` is the shape of the items. An absent key field has its default value.
+fn list_item_path_element(of: Shape, keys: ListKeys, item: &Value) -> Result<PathElement<'_>, SchemaError> {
     let schema_error = |why: &str| Err(SchemaError(why.to_owned()));
     let ListKeys::Fields(keys) = keys else {
         return match item {
@@ -524,16 +547,19 @@ fn list_element(of: Shape, keys: ListKeys, item: &Value) -> Result<PathElement<'
 }
 
 impl Field {
+    /// The default value of the field, parsed from JSON.
     fn default_value(&self) -> Option<Value> {
         serde_json::from_str(self.default?).ok()
     }
 }
 
+/// The entries of an object or map. No entries if the value is absent or not an object.
 fn object_entries(value: Option<&Value>) -> &Map<String, Value> {
     static EMPTY_MAP: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
     value.and_then(Value::as_object).unwrap_or(&EMPTY_MAP)
 }
 
+/// The items of a list. No items if the value is absent or not a list.
 fn array_items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

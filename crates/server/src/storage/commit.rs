@@ -14,28 +14,31 @@ use crate::error::ApiError;
 use crate::request::{MASTERS_GROUP, RequestContext, RequestTarget};
 use crate::subresource::Subresource;
 
-/// Maximum number of bytes of a stored object. Upstream: etcd accepts requests of 1.5 MiB, most of which is the object.
+/// Maximum size of a stored object in bytes. Upstream: etcd accepts requests of 1.5 MiB, most of which is the object.
 pub(crate) const OBJECT_BYTES_MAX: usize = 14 * (1 << 20) / 10;
 
-/// Maximum number of digits of a resourceVersion, which is a 64-bit number.
+/// Maximum length of a resourceVersion, which is a 64-bit number in decimal.
 const RESOURCE_VERSION_BYTES_MAX: usize = 20;
 
-/// Namespaces of the cluster's own objects. Writes to them may use the reserved part of the store.
+/// Namespaces with objects of the cluster itself. Writes to these namespaces may use the reserved part of the store.
 const SYSTEM_NAMESPACES: [&str; 2] = ["kube-system", NAMESPACE_NODE_LEASE];
 
-/// A write of one object, to be committed.
+/// A write of one object that is to be committed.
 pub(crate) enum ObjectCommit<'a> {
-    /// A new object. The namespace with this store key must still have this revision.
+    /// Creates the object. The second value is the store key of the Namespace of the object and the revision that the
+    /// Namespace must still have.
     Create(&'a Value, Option<(String, Revision)>),
+    /// Replaces the stored object.
     Update(&'a Value),
-    /// An update that marks the object for deletion.
+    /// Replaces the stored object by one with a deletion timestamp. No size limit applies.
     MarkDeleted(&'a Value),
+    /// Removes the object.
     Delete,
 }
 
 impl ObjectStorage {
     /// Commits a write, and returns the stored object when the write is durable. For a delete, returns the last state
-    /// of the object. Returns `None` if a concurrent write came first.
+    /// of the object. Returns `None` if a precondition no longer holds, because of a concurrent write.
     pub(crate) async fn commit(
         &self,
         context: &RequestContext,
@@ -87,7 +90,8 @@ impl ObjectStorage {
         }
     }
 
-    /// Serializes an object that is to be stored.
+    /// Serializes an object that is to be stored. Fails if it is too large.
+    ///
     /// Rule: an object of more than 1.4 MiB is not stored. An object that was stored before this limit existed and is
     /// larger may shrink, keep its size or be deleted.
     fn draft_within_limit(&self, target: &RequestTarget, object: &Value) -> Result<ObjectDraft, ApiError> {
@@ -109,7 +113,7 @@ impl ObjectStorage {
         Ok(draft)
     }
 
-    /// The keys and sizes of stored objects above the size limit.
+    /// The keys and sizes in bytes of stored objects that are larger than [`OBJECT_BYTES_MAX`].
     pub(crate) fn oversized_objects(&self) -> Vec<(String, usize)> {
         let store = self.read_store();
         let large = store.list("").filter(|it| OBJECT_BYTES_MAX < it.value.len());
@@ -117,7 +121,9 @@ impl ObjectStorage {
     }
 }
 
-/// Rule: the reserved part of the store is for Nodes, for the namespaces of the cluster's own objects (including the
+/// The write class of a request, which determines whether it may use the reserved part of the store.
+///
+/// Rule: the reserved part of the store is for Nodes, for objects in `kube-system` and `kube-node-lease` (such as the
 /// Leases of nodes and leaders), for pod status that nodes report, and for `system:masters`.
 fn write_class(context: &RequestContext, target: &RequestTarget) -> WriteClass {
     let is_of_cluster = target.kind.plural == "nodes"
@@ -157,6 +163,7 @@ fn serialize_draft(object: &Value) -> ObjectDraft {
     ObjectDraft { head, tail }
 }
 
+/// Appends a field of a JSON object, with its name and value.
 fn write_field(text: &mut Vec<u8>, (name, value): (&String, &Value)) {
     serde_json::to_writer(&mut *text, name).expect("a field name is written into memory");
     text.push(b':');

@@ -1,4 +1,4 @@
-//! The data directory: paths of the database and the marker file, and recovery advice for errors.
+//! The database and the cluster marker in the data directory: opening, backup, restore, and recovery advice for errors.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use muster_store::{
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// Interval at which the server checks that the open files of the data directory were not removed or replaced.
+/// Interval at which the server checks that the database file and the cluster marker were not removed or replaced.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Files that show that a data directory had a cluster. They are created after the database.
+/// Files that show that a data directory had a cluster, because they are created after the database.
 const CLUSTER_FILES: [&str; 4] = ["ca.crt", "ca.key", "nodes-ca.key", "sa.key"];
 
 /// Path of the database in a data directory.
@@ -20,7 +20,7 @@ pub(crate) fn database_path(data_dir: &Path) -> PathBuf {
     data_dir.join("muster.db")
 }
 
-/// Path of the marker file, which identifies the cluster of the data directory.
+/// Path of the cluster marker, which contains the UID of the cluster.
 fn marker_path(data_dir: &Path) -> PathBuf {
     data_dir.join("cluster")
 }
@@ -28,15 +28,16 @@ fn marker_path(data_dir: &Path) -> PathBuf {
 /// Options with which the store is opened.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
-    /// Whether to start a new cluster if the database of the old one is lost or damaged.
+    /// Whether to start a new cluster if the database of the existing cluster is lost or damaged.
     pub new_cluster: bool,
-    /// Maximum number of bytes of all objects together.
+    /// Maximum size of all objects together in bytes.
     pub bytes_max: usize,
-    /// Encryption keys for Secrets, of which the first encrypts. `None` if Secrets are not encrypted.
+    /// Encryption keys for Secrets. The first key encrypts. `None` if Secrets are not encrypted.
     pub keys: Option<EncryptionKeys>,
 }
 
-/// Default limit on the size of the store in bytes. The store is in memory. Upstream: etcd's `--quota-backend-bytes`.
+/// Default maximum size of all objects together in bytes. All objects are in memory. Upstream: etcd's
+/// `--quota-backend-bytes`.
 pub const STORE_BYTES_MAX: usize = 2 << 30;
 
 impl Default for StoreOptions {
@@ -46,12 +47,13 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
+    /// The size limits of the store and of each namespace.
     pub(crate) fn store_limits(&self) -> StoreLimits {
         StoreLimits::with_total(self.bytes_max)
     }
 }
 
-/// An error of the store, with advice for the administrator.
+/// An error of the store, printed with advice for the administrator.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}{}", self.recovery_advice())]
 pub struct DataError {
@@ -65,6 +67,7 @@ impl From<LogError> for DataError {
 }
 
 impl DataError {
+    /// The end of the error message: what the administrator can do.
     fn recovery_advice(&self) -> &'static str {
         match self.error {
             LogError::DiskFull => ": make room, and try again",
@@ -103,20 +106,22 @@ impl DataError {
     }
 }
 
+/// The options for opening the database of a data directory.
 fn data_directory(data_dir: &Path, new_cluster: bool) -> DataDirectory {
     let had_cluster = CLUSTER_FILES.iter().any(|it| data_dir.join(it).exists());
     DataDirectory { marker: marker_path(data_dir), had_cluster, new_cluster }
 }
 
 /// Encrypts the Secrets of a data directory with the first key of `write`, or decrypts them if `write` is `None`.
-/// `read` contains the keys with which the Secrets are encrypted now. No server may use the directory. Returns the
-/// number of Secrets.
-pub fn convert_secrets(
+/// `read` contains the keys with which the Secrets are encrypted now. Returns the number of stored versions of Secrets.
+///
+/// No server may use the directory during the call.
+pub fn reencrypt_secrets(
     data_dir: &Path,
     read: Option<&EncryptionKeys>,
     write: Option<&EncryptionKeys>,
 ) -> Result<usize, DataError> {
-    Ok(muster_store::convert_secrets(
+    Ok(muster_store::reencrypt_secrets(
         &database_path(data_dir),
         &data_directory(data_dir, false),
         read,
@@ -124,7 +129,7 @@ pub fn convert_secrets(
     )?)
 }
 
-/// Opens the database of a data directory. Must be called before certificates are created, because a directory with
+/// Opens the database of a data directory. This must be done before certificates are created, because a directory with
 /// certificates is assumed to have had a cluster.
 pub(crate) fn open_database(data_dir: &Path, options: &StoreOptions) -> Result<Sqlite, DataError> {
     let directory = data_directory(data_dir, options.new_cluster);
@@ -146,8 +151,8 @@ pub(crate) fn open_database(data_dir: &Path, options: &StoreOptions) -> Result<S
     Ok(log)
 }
 
-/// Checks periodically whether a file of the data directory was removed or replaced, and sends an error to `gone` if
-/// so. Runs until `stop` is cancelled.
+/// Checks periodically whether the database file or the cluster marker was removed or replaced. If so, sends an error
+/// to `gone`. Runs until `stop` is cancelled.
 pub(crate) async fn watch_data_files(
     guard: Option<DataFileGuard>,
     gone: oneshot::Sender<DataError>,
@@ -165,13 +170,15 @@ pub(crate) async fn watch_data_files(
     }
 }
 
-/// Copies the database of a data directory to `to`. A server may be running. Returns the revision of the copy.
+/// Copies the database of a data directory to the file `to`, even while a server uses it. Returns the revision of the
+/// copy.
 pub fn backup(data_dir: &Path, to: &Path) -> Result<Revision, DataError> {
     Ok(muster_store::backup(&database_path(data_dir), to)?)
 }
 
-/// Replaces the database of a data directory with a backup. No server may use the directory. Returns the revision at
-/// which the restored store starts.
+/// Replaces the database of a data directory with a backup. Returns the revision at which the restored store starts.
+///
+/// No server may use the directory during the call.
 pub fn restore(data_dir: &Path, from: &Path, keys: Option<&EncryptionKeys>) -> Result<Revision, DataError> {
     Ok(muster_store::restore(from, &database_path(data_dir), &marker_path(data_dir), keys)?)
 }

@@ -16,23 +16,24 @@ use crate::request::{RequestContext, RequestTarget};
 use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
-/// The maximum history from which a watch can resume. 5,000 nodes that renew their Leases every ten seconds cause 500
-/// small commits per second. The window contains about two minutes of these commits. In a quiet cluster the window is
-/// not full, and `HISTORY_AGE_MAX` limits the history.
+/// Limits of the history from which a watch can resume. 5,000 nodes that renew their Leases every ten seconds cause 500
+/// small commits per second, so the window contains about two minutes of these commits. In a quiet cluster the window
+/// is not full, and `HISTORY_AGE_MAX` limits the history.
 pub(crate) const HISTORY_WINDOW: HistoryWindow = HistoryWindow { events_max: 65_536, bytes_max: 64 << 20 };
 
-/// Maximum age of the history. Older history is compacted even if the window is not full. A client that was
-/// disconnected for longer must list again.
+/// Maximum age of the commits in the history. Older commits are compacted even if the window is not full. A client that
+/// was disconnected for longer must list again.
 const HISTORY_AGE_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// Number of most recent commits that stay in the history whatever their age, so that in a quiet cluster a watch can
-/// resume after hours.
+/// Number of most recent commits that stay in the history even if they are older than `HISTORY_AGE_MAX`, so that in a
+/// quiet cluster a watch can resume after hours.
 const HISTORY_COMMITS_MIN: usize = 1024;
 
+/// Time between two rounds of [`run_housekeeping`].
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Maximum number of expired objects that are deleted in one batch. An hour after a burst of Events all of them expire,
-/// and their deletion must not block other clients.
+/// Maximum number of expired objects that are deleted in one batch. An hour after a burst of Events all of these Events
+/// expire, and their deletion must not block other clients.
 const EXPIRED_OBJECTS_BATCH_MAX: usize = 256;
 
 /// Compacts old history and deletes expired objects periodically, until `stop` is cancelled.
@@ -49,21 +50,23 @@ pub(crate) async fn run_housekeeping(storage: Arc<ObjectStorage>, stop: Cancella
 }
 
 impl ObjectStorage {
-    /// Compacts history older than `HISTORY_AGE_MAX`. `marks` contains the revisions of the store at past times.
+    /// Compacts the commits that are older than `HISTORY_AGE_MAX`. `marks` contains the revision of the store at each
+    /// earlier round, and this call adds the current revision.
     fn compact_old_history(&self, marks: &mut VecDeque<(Instant, Revision)>, now: Instant) {
         let head = self.revision();
         marks.push_back((now, head));
-        let mut floor = None;
+        let mut compacted = None;
         while let Some((_, revision)) = marks.pop_front_if(|it| HISTORY_AGE_MAX < now - it.0) {
-            floor = Some(revision);
+            compacted = Some(revision);
         }
-        if let Some(floor) = floor {
-            let floor = floor.min(self.read_store().floor_keeping_commits(HISTORY_COMMITS_MIN));
-            self.db.compact(floor);
+        if let Some(compacted) = compacted {
+            let compacted = compacted.min(self.read_store().max_compaction_revision(HISTORY_COMMITS_MIN));
+            self.db.compact(compacted);
         }
     }
 
-    /// Deletes expired objects (TTL) and returns how many.
+    /// Deletes one batch of expired objects (TTL) and returns how many. Returns 0 if a delete failed, so that the
+    /// caller waits for the next round.
     async fn delete_expired(&self, now: Timestamp) -> usize {
         let now_s = u64::try_from(now.as_second()).unwrap_or(0);
         let expired: Vec<_> =
@@ -84,6 +87,7 @@ impl ObjectStorage {
     }
 }
 
+/// The request target of a stored object, or `None` if its kind is not served.
 fn target_of_stored_object(kinds: &KindRegistry, record: &StoredObject) -> Option<RequestTarget> {
     let object = unstructured::parse_stored(&record.value);
     let resource = record.key.split('/').next()?;
@@ -155,16 +159,16 @@ mod tests {
         let registry = Registry::new(usize::MAX);
         let context = RequestContext::for_server("create", Timestamp::UNIX_EPOCH);
         let (mut marks, start) = (VecDeque::new(), Instant::now());
-        let mut floors = Vec::new();
+        let mut compacted_revisions = Vec::new();
         for minute in 0..14 {
             for _ in 0..200 {
                 let object = json!({"metadata": {"generateName": "n-"}});
                 registry.create(&context, Kind::namespace_kind(), None, object).await.unwrap();
             }
             registry.storage.compact_old_history(&mut marks, start + Duration::from_secs(60 * minute));
-            floors.push(registry.storage.read_store().history_floor());
+            compacted_revisions.push(registry.storage.read_store().compacted_revision());
         }
         // After eleven minutes the commits of the first are too old, and those of the second after twelve.
-        assert_eq!(floors, [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 201, 401, 601]);
+        assert_eq!(compacted_revisions, [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 201, 401, 601]);
     }
 }

@@ -1,4 +1,4 @@
-//! Lists of objects: whole or in pages, in the current state or in the state at a past revision.
+//! Lists of objects. A list is complete or in pages, and contains the current objects or those at a past revision.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,34 +19,36 @@ pub(crate) struct ListOptions {
     pub(crate) selector: ObjectSelector,
     /// Maximum number of objects in a page. 0 means no limit.
     pub(crate) limit: usize,
+    /// The revision to list, and the start of the page.
     pub(crate) from: ListStart,
 }
 
-/// The state that a list reads, and the key at which the page starts.
+/// The revision that a list reads, and the key at which its page starts.
 #[derive(Debug, Default)]
 pub(crate) enum ListStart {
-    /// The list reads the current state.
+    /// The current objects, from the first key.
     #[default]
     Now,
-    /// The list reads the state at this revision.
+    /// The objects at this revision, from the first key.
     At(Revision),
-    /// The list reads the next page of an earlier list.
+    /// The next page of an earlier list.
     Page(ContinueToken),
 }
 
-/// The start of the next page of a list. The token comes from the client, which may have forged it.
+/// The decoded `continue` parameter: the start of the next page of a list. The client may have forged it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ContinueToken {
-    /// The revision of the first page, at which the next page is read too. `None` to read the next page from the
-    /// current state.
+    /// The revision of the first page, which the next pages have too. `None` if the next page contains the current
+    /// objects.
     at: Option<Revision>,
-    /// The first key of the page, without the common prefix of the list.
+    /// The first key of the page, without the key prefix of the list.
     start: String,
 }
 
 /// One page of a list.
 #[derive(Debug)]
 pub(crate) struct ListPage {
+    /// The objects of the page as JSON.
     pub(crate) objects: Vec<Bytes>,
     pub(crate) meta: ListMeta,
 }
@@ -54,15 +56,16 @@ pub(crate) struct ListPage {
 /// The metadata of a list. Upstream: `metav1.ListMeta`.
 #[derive(Debug)]
 pub(crate) struct ListMeta {
+    /// The revision of the list, which clients see as `resourceVersion`.
     pub(crate) revision: Revision,
     /// Continue token of the next page. Empty if this is the last page.
     pub(crate) continue_token: String,
-    /// Number of objects in later pages, if it is known.
+    /// Number of objects in later pages. `None` if the list has a selector, or if this is the last page.
     pub(crate) remaining: Option<usize>,
 }
 
 impl ObjectStorage {
-    /// Returns all matching objects of a kind in the current state, and the revision of that state.
+    /// Returns the JSON of all matching objects of a kind, and the current revision.
     pub(crate) fn list(
         &self,
         kind: &Kind,
@@ -73,7 +76,7 @@ impl ObjectStorage {
         (records.iter().map(|it| it.value.clone()).collect(), revision)
     }
 
-    /// Like [`ObjectStorage::list`], but returns the objects with their revisions and selector index.
+    /// Like [`ObjectStorage::list`], but returns stored objects with their revisions and selector index.
     pub(crate) fn list_records(
         &self,
         kind: &Kind,
@@ -93,9 +96,11 @@ impl ObjectStorage {
         (all.filter(|it| selector.matches(it)).cloned().collect(), store.revision())
     }
 
-    /// Returns a page of the matching objects in the state at `revision`, from the key `start` on, and the key at which
-    /// the next page starts. A page has at most `records_max` objects, and ends when it has `bytes_max` bytes. A slow
-    /// reader holds only one page: the objects of later pages are kept by the history until it is compacted.
+    /// Returns a page of the matching objects at `revision`, from the key `start` on, and the key at which the next
+    /// page starts.
+    ///
+    /// A page has at most `records_max` objects, and ends when it has `bytes_max` bytes. A slow reader holds only the
+    /// objects of one page in memory. The history keeps the objects of later pages until it is compacted.
     pub(crate) fn records_page_at(
         &self,
         revision: Revision,
@@ -116,6 +121,7 @@ impl ObjectStorage {
         Ok((records, None))
     }
 
+    /// Returns the page of a list that `options` describe.
     pub(crate) fn list_page(
         &self,
         kind: &Kind,
@@ -178,7 +184,8 @@ fn list_prefix(kind: &Kind, namespace: Option<&str>) -> String {
     kind.key_prefix(namespace.or_else(|| (!kind.namespaced).then_some("")))
 }
 
-/// Returns the objects from the key `start` on in the state at `revision`, ordered by key.
+/// Returns the objects at `revision` from the key `start` on, ordered by key. Fails if the history does not reach back
+/// to `revision`.
 fn records_at_revision<'a>(
     store: &'a Store,
     prefix: &'a str,
@@ -203,16 +210,18 @@ fn records_at_revision<'a>(
 }
 
 impl ContinueToken {
+    /// Format version of the token, which is upstream's.
     const CONTINUE_TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
+    /// Encodes the token as the `continue` field of a list, in upstream's format.
     fn encode(&self) -> String {
         // Upstream encodes the current state as -1.
         let at = self.at.and_then(|it| i64::try_from(it).ok()).unwrap_or(-1);
         BASE64.encode(json!({"v": Self::CONTINUE_TOKEN_VERSION, "rv": at, "start": self.start}).to_string())
     }
 
-    /// Decodes a continue token. A forged token gives no access to objects outside the list: `start` only narrows the
-    /// list.
+    /// Decodes the `continue` parameter. A forged token gives no access to objects outside the list, because `start`
+    /// can only shorten the list.
     pub(crate) fn parse(token: &str) -> Result<Self, String> {
         const INVALID_TOKEN_MESSAGE: &str = "continue key is not valid";
         let json = BASE64.decode(token).map_err(|error| {

@@ -1,9 +1,15 @@
-//! Objects by key, on top of the store: reads, lists, watches and commits. The rules for writes are in `registry`.
+//! The objects of the cluster by key, on top of the store: reads, lists, watches and commits. The rules for writes are
+//! in `registry`.
 
+/// Commits of single objects.
 mod commit;
+/// The database in the data directory, with backup and restore.
 pub(crate) mod data_dir;
+/// Periodic compaction of the history and deletion of expired objects.
 mod housekeeping;
+/// Lists and their pages.
 mod list;
+/// Wakes watches after commits.
 mod watch_notifier;
 
 use std::sync::atomic::AtomicBool;
@@ -28,16 +34,17 @@ pub(crate) use self::list::{ContinueToken, ListMeta, ListOptions, ListPage, List
 pub(crate) use self::watch_notifier::Subscription;
 use self::watch_notifier::WatchNotifier;
 
-/// Maximum number of commits that wait for the disk: far more than clients may have in flight.
+/// Maximum number of commits that wait for the disk. It is far more than clients may have in flight.
 const COMMIT_QUEUE_MAX: usize = 4096;
 
-/// The objects of the cluster. Reads return only durable state. A commit is durable when it returns.
+/// The objects of the cluster. Reads return only durable objects. A commit is durable when it returns.
 #[derive(Debug)]
 pub(crate) struct ObjectStorage {
     db: Db,
-    /// Capacity of the store in bytes.
+    /// Maximum size of all objects together in bytes.
     bytes_max: usize,
     pub(crate) kinds: KindRegistry,
+    /// Wakes watches after commits.
     notifier: Arc<WatchNotifier>,
     metrics: Arc<ServerMetrics>,
     /// Whether the last write failed because the disk was full.
@@ -45,7 +52,8 @@ pub(crate) struct ObjectStorage {
 }
 
 impl ObjectStorage {
-    /// Creates the storage. `open` opens the database with its storage backend.
+    /// Creates the storage. `open` opens the database on its storage backend. `on_failure` is called when the store can
+    /// no longer be written.
     pub(crate) fn open(
         open: impl FnOnce(DbOptions) -> Result<Db, LogError>,
         window: HistoryWindow,
@@ -69,13 +77,13 @@ impl ObjectStorage {
         })
     }
 
-    /// Completes all queued writes, closes the store and returns.
+    /// Completes all queued writes and closes the store.
     pub(crate) fn close(&self) {
         self.db.close();
     }
 
     /// Waits until reads include every write that any server acknowledged before this call. Each request calls this
-    /// function once, before its first read.
+    /// once, before its first read.
     pub(crate) async fn wait_until_fresh(&self) -> Result<(), ApiError> {
         let (done, outcome) = oneshot::channel();
         self.db.read_barrier(move |it| drop(done.send(it)));
@@ -86,21 +94,22 @@ impl ObjectStorage {
         }
     }
 
+    /// Returns the JSON of an object, or the error `NotFound`.
     pub(crate) fn get(&self, target: &RequestTarget) -> Result<Bytes, ApiError> {
         Ok(self.find_record(target)?.value.clone())
     }
 
-    /// Returns the stored object, if there is one.
+    /// Returns the JSON of an object, or `None` if it does not exist.
     pub(crate) fn find(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Option<Bytes> {
         Some(self.read_store().get(&kind.key(namespace, name))?.value.clone())
     }
 
-    /// Used bytes of the store, and its capacity in bytes.
+    /// Size of all objects, and its maximum, in bytes.
     pub(crate) fn used_bytes_and_capacity(&self) -> (usize, usize) {
         (self.read_store().usage().total_bytes(), self.bytes_max)
     }
 
-    /// The namespaces with the most bytes, in descending order.
+    /// The `count` largest namespaces with their sizes in bytes, largest first.
     pub(crate) fn largest_namespaces(&self, count: usize) -> Vec<(String, usize)> {
         let store = self.read_store();
         store
@@ -111,6 +120,7 @@ impl ObjectStorage {
             .collect()
     }
 
+    /// Revision of the last commit.
     pub(crate) fn revision(&self) -> Revision {
         self.read_store().revision()
     }
@@ -120,7 +130,7 @@ impl ObjectStorage {
         self.read_store().list(&kind.key_prefix(None)).count()
     }
 
-    /// Returns a channel that always contains the revision of the last commit.
+    /// Returns a channel whose value is always the revision of the last commit.
     pub(crate) fn watch_revision(&self) -> watch::Receiver<Revision> {
         self.notifier.last_revision.subscribe()
     }
@@ -130,13 +140,14 @@ impl ObjectStorage {
         *self.notifier.kind_sender(kind).borrow()
     }
 
-    /// Returns a channel that always contains the revision of the last commit to one kind.
+    /// Returns a channel whose value is always the revision of the last commit to one kind.
     pub(crate) fn watch_kind_revision(&self, kind: &Kind) -> watch::Receiver<Revision> {
         self.notifier.kind_sender(kind).subscribe()
     }
 
-    /// Subscribes a watch to commits. If `key` is set, the watch is notified of the commits to this object; otherwise
-    /// of the commits to the kind, or only of those to the pods of one node if the selector requires a node.
+    /// Subscribes a watch to commits. If `key` is set, the watch is notified of commits to the object with this store
+    /// key. Otherwise it is notified of commits to the kind. If the selector of a watch of pods requires a node, the
+    /// watch is notified only of commits to the pods of this node.
     pub(crate) fn subscribe(
         &self,
         kind: &Kind,
@@ -147,7 +158,7 @@ impl ObjectStorage {
     }
 
     /// Returns the commits after the revision `after` to keys with this prefix, and the revision up to which they are
-    /// complete.
+    /// complete. Fails if the history no longer contains all of them.
     pub(crate) fn events_since(
         &self,
         prefix: &str,
@@ -156,7 +167,7 @@ impl ObjectStorage {
         self.bounded_events_since(prefix, after, usize::MAX)
     }
 
-    /// Like [`ObjectStorage::events_since`], with at most `events_max` commits.
+    /// Like [`ObjectStorage::events_since`], but returns at most `events_max` commits.
     pub(crate) fn bounded_events_since(
         &self,
         prefix: &str,
@@ -177,7 +188,7 @@ impl ObjectStorage {
         self.read_store().get(&target.key()).cloned().ok_or_else(|| target.not_found_error())
     }
 
-    /// Locks the state and its history for reading. Commits wait while the guard is held.
+    /// Locks the objects and their history for reading. Commits wait while the guard is held.
     pub(crate) fn read_store(&self) -> RwLockReadGuard<'_, Store> {
         self.db.read()
     }

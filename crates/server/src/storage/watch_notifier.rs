@@ -1,8 +1,8 @@
 //! Wakes watches after commits. A watch is woken only by commits that may concern it.
 //!
-//! A watch of one object, or of the pods of one node, is woken only by commits to that object or those pods. Each of
-//! thousands of node agents has such watches. If every pod woke all of them, the cost of a rollout would grow with the
-//! square of the cluster's size.
+//! A watch of one object, or of the pods of one node, is woken only by commits to that object or those pods. Thousands
+//! of agents have such watches. If every commit to a pod woke all of these watches, the cost of a rollout would grow
+//! with the square of the cluster's size.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,42 +13,49 @@ use tokio::sync::watch;
 use crate::kinds::{Kind, KindRegistry};
 use crate::selector::ObjectSelector;
 
-/// The resource and field by which watches are sharded. Many clients watch this resource, each with a field selector
-/// for one value of the field. The objects with one value are a shard.
+/// The resource and the field by which its watches are sharded. Many clients watch pods, each with a field selector for
+/// one node. The pods of one node are a shard.
 const SHARDED_FIELD: (&str, &str) = ("pods", "spec.nodeName");
 
-/// Maximum number of commits that a topic remembers. A watch that is further behind reads the history of its kind.
+/// Maximum number of commits whose revisions a [`Topic`] keeps. A watch that is further behind reads all commits to its
+/// kind.
 const TOPIC_COMMITS_MAX: usize = 16;
 
-/// Wakes the watches of a kind, of an object or of a shard after a commit.
+/// Wakes the watches of a kind, of one object or of a shard after a commit.
 #[derive(Debug)]
 pub(super) struct WatchNotifier {
+    /// The revision of the last commit.
     pub(super) last_revision: watch::Sender<Revision>,
-    /// The revision of the last commit to each kind, by resource, which is the first segment of store keys.
+    /// The revision of the last commit to each kind. The key is the resource, such as `daemonsets.apps`.
     kinds: HashMap<String, watch::Sender<Revision>>,
+    /// The objects and shards that are watched.
     topics: Mutex<Topics>,
 }
 
-/// The watched topics: single objects and shards of a kind.
+/// All topics: single objects and shards that are watched.
 #[derive(Debug, Default)]
 struct Topics {
-    /// Topics by the key of an object, or by the name of a [`shard_topic`].
+    /// Topics by name. The name is the store key of an object, or that of a shard, see [`shard_topic`].
     by_name: HashMap<String, Topic>,
-    /// Revision up to which all topics have been notified of commits.
+    /// Revision of the last commit of which topics were notified.
     notified: Revision,
 }
 
-/// One object or one shard, with at least one watch.
+/// One object or shard with at least one watch.
 #[derive(Debug)]
 struct Topic {
+    /// Channel with the last commits to the object or shard.
     commits: watch::Sender<TopicCommits>,
+    /// Number of subscriptions to the topic.
     watchers: usize,
 }
 
-/// The revisions of the last commits to a topic: all commits after the revision `since`.
+/// The revisions of the last commits to a topic.
 #[derive(Debug)]
 struct TopicCommits {
+    /// `revisions` contains all commits after this revision.
     since: Revision,
+    /// Revisions of the commits, in order.
     revisions: VecDeque<Revision>,
 }
 
@@ -56,10 +63,12 @@ struct TopicCommits {
 #[derive(Debug)]
 pub(crate) struct Subscription(SubscriptionSource);
 
-/// Where the commits of a subscription come from: a whole kind, or a topic.
+/// What a subscription is notified of.
 #[derive(Debug)]
 enum SubscriptionSource {
+    /// All commits to a kind. The value of the channel is the revision of the last one.
     Kind(watch::Receiver<Revision>),
+    /// The commits to one object or shard. `name` is the name of its topic.
     Topic { notifier: Arc<WatchNotifier>, name: String, commits: watch::Receiver<TopicCommits> },
 }
 
@@ -79,11 +88,12 @@ impl WatchNotifier {
         self.last_revision.send_replace(revision);
     }
 
+    /// The channel with the revision of the last commit to a kind.
     pub(super) fn kind_sender(&self, kind: &Kind) -> &watch::Sender<Revision> {
         self.kinds.get(&kind.storage_kind().resource()).unwrap_or(&self.last_revision)
     }
 
-    /// Subscribes a watch of this kind. `key` is set for a watch of one object.
+    /// Subscribes a watch of this kind. `key` is the store key of the object, for a watch of one object.
     pub(super) fn subscribe(
         self: &Arc<Self>,
         kind: &Kind,
@@ -109,7 +119,8 @@ impl WatchNotifier {
         Subscription(SubscriptionSource::Topic { notifier: self.clone(), name, commits })
     }
 
-    /// Notifies topics and kinds of a batch of commits. Each kind is woken once, with the last of its commits.
+    /// Notifies topics and kinds of a batch of commits. Each kind is notified once, with the revision of its last
+    /// commit.
     pub(super) fn notify_commits(&self, batch: &[Arc<CommitEvent>]) {
         let Some(last) = batch.last() else { return };
         let mut topics = self.lock_topics();
@@ -136,12 +147,14 @@ impl WatchNotifier {
         self.last_revision.send_replace(last.revision);
     }
 
+    /// Locks the topics.
     fn lock_topics(&self) -> MutexGuard<'_, Topics> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Topics {
+    /// Notifies the topics of the object and its shards of a commit.
     fn notify_commit(&self, event: &CommitEvent) {
         let notify = |name: &str| {
             if let Some(topic) = self.by_name.get(name) {
@@ -165,6 +178,7 @@ impl Topics {
 }
 
 impl TopicCommits {
+    /// Adds a commit. Drops the oldest one if there are too many.
     fn push(&mut self, revision: Revision) {
         if self.revisions.len() == TOPIC_COMMITS_MAX {
             self.since = self.revisions.pop_front().unwrap_or(self.since);
@@ -174,6 +188,7 @@ impl TopicCommits {
 }
 
 impl Subscription {
+    /// Makes [`Subscription::wait_for_commit`] ignore the commits so far.
     pub(crate) fn mark_unchanged(&mut self) {
         match &mut self.0 {
             SubscriptionSource::Kind(head) => head.mark_unchanged(),
@@ -181,7 +196,7 @@ impl Subscription {
         }
     }
 
-    /// Waits for a commit. Returns `None` if the store is closed.
+    /// Waits for the next commit that may concern the watch. Returns `None` if the store is closed.
     pub(crate) async fn wait_for_commit(&mut self) -> Option<()> {
         match &mut self.0 {
             SubscriptionSource::Kind(head) => head.changed().await.ok(),
@@ -189,8 +204,8 @@ impl Subscription {
         }
     }
 
-    /// Returns the revision up to which no commit after `seen` concerns the watch, so that the watch can skip these
-    /// commits. `seen` is the revision up to which the watch has sent all changes.
+    /// Returns a revision up to which the watch can skip all commits, because none of them after `seen` concerns it.
+    /// `seen` is the revision up to which the watch has sent all changes.
     pub(crate) fn skip_unrelated(&self, seen: Revision) -> Revision {
         let SubscriptionSource::Topic { notifier, commits, .. } = &self.0 else { return seen };
         // Read first: topics have been notified of every commit up to this revision.
@@ -219,11 +234,13 @@ impl Drop for Subscription {
     }
 }
 
+/// The resource of the changed object: the first segment of its store key.
 fn resource_of_event(event: &CommitEvent) -> &str {
     event.key.split('/').next().unwrap_or_default()
 }
 
-/// Name of the topic of a shard. The name differs from all store keys, because no resource contains a question mark.
+/// Name of the topic of a shard, such as `pods?n1`. It differs from all store keys, because no resource name contains a
+/// question mark.
 fn shard_topic(value: &str) -> String {
     format!("{}?{value}", SHARDED_FIELD.0)
 }

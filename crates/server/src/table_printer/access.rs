@@ -7,6 +7,7 @@ use super::{
 };
 use crate::unstructured::{is_set, list_at, str_at};
 
+/// The columns of ConfigMaps.
 pub(crate) const CONFIG_MAP_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Data", Field("data"), |it, _| {
@@ -15,6 +16,7 @@ pub(crate) const CONFIG_MAP_COLUMNS: &[Column] = &[
     AGE_COLUMN,
 ];
 
+/// The columns of Secrets.
 pub(crate) const SECRET_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Type", Field("type"), |it, _| json!(str_at(it, "type"))),
@@ -22,18 +24,23 @@ pub(crate) const SECRET_COLUMNS: &[Column] = &[
     AGE_COLUMN,
 ];
 
+/// The column with the role of a binding.
 const ROLE_COLUMN: Column = text_column("Role", Field("roleRef"), |it, _| {
     json!(format!("{}/{}", str_at(it, "roleRef.kind"), str_at(it, "roleRef.name")))
 });
 
+/// The column with the users of a binding.
 const USERS_COLUMN: Column =
     text_column("Users", Literal(""), |it, _| json!(subject_names(it, "User"))).only_wide();
+/// The column with the groups of a binding.
 const GROUPS_COLUMN: Column =
     text_column("Groups", Literal(""), |it, _| json!(subject_names(it, "Group"))).only_wide();
+/// The column with the service accounts of a binding.
 const SERVICE_ACCOUNTS_COLUMN: Column =
     text_column("ServiceAccounts", Literal(""), |it, _| json!(subject_names(it, "ServiceAccount")))
         .only_wide();
 
+/// The columns of RoleBindings.
 pub(crate) const ROLE_BINDING_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     ROLE_COLUMN,
@@ -43,6 +50,7 @@ pub(crate) const ROLE_BINDING_COLUMNS: &[Column] = &[
     Column { description: Literal("ServiceAccounts in the roleBinding"), ..SERVICE_ACCOUNTS_COLUMN },
 ];
 
+/// The columns of ClusterRoleBindings.
 pub(crate) const CLUSTER_ROLE_BINDING_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     ROLE_COLUMN,
@@ -52,6 +60,7 @@ pub(crate) const CLUSTER_ROLE_BINDING_COLUMNS: &[Column] = &[
     Column { description: Literal("ServiceAccounts in the clusterRoleBinding"), ..SERVICE_ACCOUNTS_COLUMN },
 ];
 
+/// The columns of CertificateSigningRequests.
 pub(crate) const CERTIFICATE_SIGNING_REQUEST_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     AGE_COLUMN,
@@ -65,6 +74,7 @@ pub(crate) const CERTIFICATE_SIGNING_REQUEST_COLUMNS: &[Column] = &[
     text_column("Condition", Field("status.conditions"), |it, _| json!(csr_condition(it))),
 ];
 
+/// The names of the subjects of this kind in a binding.
 fn subject_names(binding: &Value, kind: &str) -> String {
     let chosen = list_at(binding, "subjects").iter().filter(|it| it["kind"] == kind);
     let names: Vec<_> = chosen
@@ -76,6 +86,7 @@ fn subject_names(binding: &Value, kind: &str) -> String {
     names.join(", ")
 }
 
+/// The state of a CertificateSigningRequest, such as `Approved,Issued`.
 fn csr_condition(request: &Value) -> String {
     let has = |kind: &str| list_at(&request["status"], "conditions").iter().any(|it| it["type"] == kind);
     let mut text = if has("Denied") {

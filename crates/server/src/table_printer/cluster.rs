@@ -8,12 +8,14 @@ use super::{
 };
 use crate::unstructured::{is_set, list_at, str_at};
 
+/// The columns of Namespaces.
 pub(crate) const NAMESPACE_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Status", Literal("The status of the namespace"), |it, _| json!(str_at(it, "status.phase"))),
     AGE_COLUMN,
 ];
 
+/// The columns of Nodes.
 pub(crate) const NODE_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Status", Literal("The status of the node"), |it, _| json!(node_status(it))),
@@ -44,6 +46,7 @@ pub(crate) const NODE_COLUMNS: &[Column] = &[
     .only_wide(),
 ];
 
+/// The columns of Events.
 pub(crate) const EVENT_COLUMNS: &[Column] = &[
     text_column("Last Seen", Field("lastTimestamp"), |it, now| {
         let since = match &it["series"] {
@@ -89,12 +92,14 @@ pub(crate) const EVENT_COLUMNS: &[Column] = &[
     NAME_COLUMN.only_wide(),
 ];
 
+/// The columns of Leases.
 pub(crate) const LEASE_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Holder", Field("spec.holderIdentity"), |it, _| json!(str_at(it, "spec.holderIdentity"))),
     AGE_COLUMN,
 ];
 
+/// The columns of PriorityClasses.
 pub(crate) const PRIORITY_CLASS_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     Column {
@@ -106,12 +111,14 @@ pub(crate) const PRIORITY_CLASS_COLUMNS: &[Column] = &[
     text_column("PreemptionPolicy", Field("preemptionPolicy"), |it, _| json!(str_at(it, "preemptionPolicy"))),
 ];
 
+/// The columns of RuntimeClasses.
 pub(crate) const RUNTIME_CLASS_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Handler", Field("handler"), |it, _| json!(str_at(it, "handler"))),
     AGE_COLUMN,
 ];
 
+/// The columns of ResourceQuotas.
 pub(crate) const RESOURCE_QUOTA_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column(
@@ -129,6 +136,7 @@ pub(crate) const RESOURCE_QUOTA_COLUMNS: &[Column] = &[
     AGE_COLUMN,
 ];
 
+/// The column `Status` of a Node, such as `Ready,SchedulingDisabled`.
 fn node_status(node: &Value) -> String {
     let ready = list_at(&node["status"], "conditions").iter().rfind(|it| it["type"] == "Ready");
     let mut status = match ready.map(|it| &it["status"]) {
@@ -143,6 +151,7 @@ fn node_status(node: &Value) -> String {
     status
 }
 
+/// The roles of a Node, from its `node-role.kubernetes.io/…` labels.
 fn node_roles(node: &Value) -> String {
     let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
     let mut roles: Vec<_> = labels
@@ -158,13 +167,14 @@ fn node_roles(node: &Value) -> String {
     non_empty_or(&roles.join(","), "<none>").to_owned()
 }
 
+/// The address of this type of a Node, such as `InternalIP`, or `<none>`.
 fn node_address<'a>(node: &'a Value, kind: &str) -> &'a str {
     let address = list_at(&node["status"], "addresses").iter().find(|it| it["type"] == kind);
     address.map_or("<none>", |it| str_at(it, "address"))
 }
 
-/// Formats the used and hard amounts of a quota, such as `cpu: 1/2, pods: 3/10`: for the resources `limits.*` if
-/// `of_limits` is set, otherwise for all other resources.
+/// Formats the used and hard amounts of a quota, such as `cpu: 1/2, pods: 3/10`. If `of_limits` is set, formats only
+/// the resources `limits.*`, otherwise all other resources.
 fn quota_usage(quota: &Value, of_limits: bool) -> String {
     let status = &quota["status"];
     let hard = status["hard"].as_object().into_iter().flatten();
@@ -178,6 +188,7 @@ fn quota_usage(quota: &Value, of_limits: bool) -> String {
     usage.join(", ")
 }
 
+/// The value of the first of these fields that is set.
 fn first_set_field<'a>(object: &'a Value, names: &[&str]) -> &'a Value {
     names.iter().map(|it| &object[it]).find(|it| is_set(it)).unwrap_or(&Value::Null)
 }

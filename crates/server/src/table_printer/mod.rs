@@ -1,9 +1,14 @@
-//! Table columns of `kubectl get` for each kind. Upstream: `printers/internalversion`.
+//! Tables for `kubectl get`: the columns of each kind. Upstream: `printers/internalversion`.
 
+/// Columns of ConfigMaps, Secrets, role bindings and CertificateSigningRequests.
 mod access;
+/// Columns of Namespaces, Nodes, Events, Leases, classes and quotas.
 mod cluster;
+/// Columns of Services, Endpoints and EndpointSlices.
 mod network;
+/// Columns of pods.
 mod pod;
+/// Columns of DaemonSets, PodTemplates, ControllerRevisions and PodDisruptionBudgets.
 mod workload;
 
 use jiff::Timestamp;
@@ -29,28 +34,30 @@ pub(crate) use workload::{
 /// A column of a table that `kubectl get` prints.
 #[derive(Debug)]
 pub(crate) struct Column {
+    /// Column header.
     pub(crate) name: &'static str,
-    /// The OpenAPI type of the cells, by which kubectl aligns and sorts.
+    /// OpenAPI type of the cells. kubectl aligns and sorts by it.
     pub(crate) cell_type: &'static str,
     /// Whether the column is shown only with `-o wide`.
     pub(crate) wide: bool,
     description: ColumnDescription,
-    /// Computes the cell of an object at a time.
+    /// Computes the cell of an object. The second argument is the current time.
     pub(crate) cell: fn(&Value, Timestamp) -> Value,
 }
 
-/// Source of a column's description.
+/// The description of a column, or where it comes from.
 #[derive(Debug, Clone, Copy)]
 enum ColumnDescription {
+    /// This text.
     Literal(&'static str),
-    /// The column has the description of this field of the object.
+    /// The description of the field at this dotted path in the type table.
     Field(&'static str),
 }
 
 use ColumnDescription::{Field, Literal};
 
 impl Column {
-    /// The description of the column. `stored` is the kind in its storage version.
+    /// The description of the column for the kind `stored`, in the storage version.
     pub(crate) fn description(&self, stored: GroupVersionKind<'_>) -> &'static str {
         match self.description {
             Literal(text) => text,
@@ -58,16 +65,18 @@ impl Column {
         }
     }
 
+    /// The OpenAPI format of the column. kubectl recognizes the primary name column by the format `name`.
     pub(crate) fn column_format(&self) -> &'static str {
         if self.name == "Name" { "name" } else { "" }
     }
 
-    /// Returns the column, shown only with `-o wide`.
+    /// Returns the column with `wide` set, so that it is shown only with `-o wide`.
     const fn only_wide(self) -> Self {
         Self { wide: true, ..self }
     }
 }
 
+/// The description of the field at a dotted path of a kind.
 fn field_description(kind: GroupVersionKind<'_>, path: &str) -> Option<&'static str> {
     let mut shape = Shape::Object(types::find_type(kind.group, kind.version, kind.kind)?);
     let mut description = None;
@@ -79,6 +88,7 @@ fn field_description(kind: GroupVersionKind<'_>, path: &str) -> Option<&'static 
     description
 }
 
+/// A column with strings. `doc` is its description.
 const fn text_column(
     name: &'static str,
     doc: ColumnDescription,
@@ -87,6 +97,7 @@ const fn text_column(
     Column { name, cell_type: "string", wide: false, description: doc, cell }
 }
 
+/// A column with integers. `doc` is its description.
 const fn integer_column(
     name: &'static str,
     doc: ColumnDescription,
@@ -95,6 +106,7 @@ const fn integer_column(
     Column { name, cell_type: "integer", wide: false, description: doc, cell }
 }
 
+/// A column with booleans. `doc` is its description.
 const fn boolean_column(
     name: &'static str,
     doc: ColumnDescription,
@@ -103,15 +115,18 @@ const fn boolean_column(
     Column { name, cell_type: "boolean", wide: false, description: doc, cell }
 }
 
+/// The column with the name of the object.
 const NAME_COLUMN: Column =
     text_column("Name", Field("metadata.name"), |it, _| it["metadata"]["name"].clone());
+/// The column with the time since the object was created.
 const AGE_COLUMN: Column = text_column("Age", Field("metadata.creationTimestamp"), |it, now| {
     json!(format_age(&it["metadata"]["creationTimestamp"], now))
 });
 
+/// The columns of a kind that shows only name and age.
 pub(crate) const NAME_AND_AGE_COLUMNS: &[Column] = &[NAME_COLUMN, AGE_COLUMN];
 
-/// The columns of kinds that define no columns.
+/// The columns of a kind for which upstream defines no columns.
 pub(crate) const NAME_AND_CREATED_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     Column {
@@ -122,7 +137,7 @@ pub(crate) const NAME_AND_CREATED_COLUMNS: &[Column] = &[
     },
 ];
 
-/// Columns of resource metrics. Upstream: metrics-server.
+/// The columns of NodeMetrics and PodMetrics. Upstream: metrics-server.
 pub(crate) const RESOURCE_METRICS_COLUMNS: &[Column] = &[
     Column { description: Literal("Name of the resource"), ..NAME_COLUMN },
     text_column("CPU", Literal("Processor time that is used"), |it, _| total_usage(it, "cpu")),
@@ -132,7 +147,7 @@ pub(crate) const RESOURCE_METRICS_COLUMNS: &[Column] = &[
     text_column("Window", Literal("Over which time it was measured"), |it, _| it["window"].clone()),
 ];
 
-/// Total usage of a resource by a node, or by all containers of a pod.
+/// Total usage of a resource in a NodeMetrics, or of all containers in a PodMetrics.
 pub(crate) fn total_usage(object: &Value, resource: &str) -> Value {
     let own = str_at(object, &format!("usage.{resource}")).to_owned();
     if !own.is_empty() {
@@ -144,7 +159,7 @@ pub(crate) fn total_usage(object: &Value, resource: &str) -> Value {
     json!(format!("{sum}{suffix}"))
 }
 
-/// Formats the time since `since` as kubectl prints ages.
+/// Formats the time between `since` and `now` as kubectl prints ages.
 fn format_age(since: &Value, now: Timestamp) -> String {
     since
         .as_str()
@@ -152,7 +167,7 @@ fn format_age(since: &Value, now: Timestamp) -> String {
         .map_or_else(|| "<unknown>".to_owned(), |since| human_duration(now.duration_since(since).as_secs()))
 }
 
-/// Formats a duration with at most two units, such as `3d4h`. Upstream: `duration.HumanDuration`.
+/// Formats a duration in seconds with at most two units, such as `3d4h`. Upstream: `duration.HumanDuration`.
 fn human_duration(s: i64) -> String {
     let (m, h, d) = (s / 60, s / 3600, s / 86400);
     let two = |much: i64, unit: &str, rest: i64, rest_unit: &str| match rest {
@@ -175,13 +190,14 @@ fn human_duration(s: i64) -> String {
     }
 }
 
+/// Formats a map of labels, such as `a=1,b=2`, or `<none>` if it is empty.
 fn format_labels(labels: &Value) -> String {
     let labels = labels.as_object().into_iter().flatten();
     let labels: Vec<_> = labels.map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default())).collect();
     non_empty_or(&labels.join(","), "<none>").to_owned()
 }
 
-/// Formats a label selector, with its requirements ordered by key.
+/// Formats a label selector with its requirements ordered by key, or `<none>` if it is empty.
 fn format_selector(selector: &Value) -> String {
     let labels = selector["matchLabels"].as_object().into_iter().flatten();
     let labels = labels.map(|(k, v)| (k.as_str(), format!("{k}={}", v.as_str().unwrap_or_default())));
@@ -203,7 +219,7 @@ fn format_selector(selector: &Value) -> String {
     non_empty_or(&all.join(","), "<none>").to_owned()
 }
 
-/// Joins the values of a field, such as `image`, of all containers of a pod template.
+/// Joins the values of a field, such as `image`, of all containers of a pod template with commas.
 fn container_field_list(template: &Value, field: &str) -> String {
     let containers = list_at(&template["spec"], "containers");
     containers.iter().map(|it| str_at(it, field)).collect::<Vec<_>>().join(",")
@@ -218,14 +234,17 @@ fn format_first_three(mut all: Vec<String>) -> String {
     if more == 0 { shown } else { format!("{shown} + {more} more...") }
 }
 
+/// The value if it is an integer, otherwise 0.
 fn integer_or_zero(value: &Value) -> Value {
     json!(value.as_i64().unwrap_or(0))
 }
 
+/// Number of entries of a map. 0 if it is absent.
 fn entry_count(map: &Value) -> usize {
     map.as_object().map_or(0, serde_json::Map::len)
 }
 
+/// The text, or `otherwise` if the text is empty.
 fn non_empty_or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
     if text.is_empty() { otherwise } else { text }
 }

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::unstructured::{list_at, str_at};
 
+/// The columns of Services.
 pub(crate) const SERVICE_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Type", Field("spec.type"), |it, _| json!(str_at(it, "spec.type"))),
@@ -25,12 +26,14 @@ pub(crate) const SERVICE_COLUMNS: &[Column] = &[
         .only_wide(),
 ];
 
+/// The columns of Endpoints.
 pub(crate) const ENDPOINTS_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Endpoints", Field("subsets"), |it, _| json!(format_endpoints(it))),
     AGE_COLUMN,
 ];
 
+/// The columns of EndpointSlices.
 pub(crate) const ENDPOINT_SLICE_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("AddressType", Field("addressType"), |it, _| json!(str_at(it, "addressType"))),
@@ -51,6 +54,7 @@ pub(crate) const ENDPOINT_SLICE_COLUMNS: &[Column] = &[
     AGE_COLUMN,
 ];
 
+/// The external addresses or the external name of a Service.
 fn external_ip(service: &Value) -> String {
     let external = list_at(&service["spec"], "externalIPs").iter().filter_map(Value::as_str);
     match str_at(service, "spec.type") {
@@ -71,6 +75,7 @@ fn external_ip(service: &Value) -> String {
     }
 }
 
+/// Formats a port of a Service, such as `80:30080/TCP`.
 fn format_service_port(port: &Value) -> String {
     let (number, protocol) = (port["port"].as_i64().unwrap_or(0), str_at(port, "protocol"));
     match port["nodePort"].as_i64() {
@@ -79,6 +84,7 @@ fn format_service_port(port: &Value) -> String {
     }
 }
 
+/// Formats the addresses and ports of an Endpoints object.
 fn format_endpoints(endpoints: &Value) -> String {
     let subsets = list_at(endpoints, "subsets");
     if subsets.is_empty() {

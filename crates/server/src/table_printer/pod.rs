@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{AGE_COLUMN, Column, Field, Literal, NAME_COLUMN, format_age, non_empty_or, text_column};
 use crate::unstructured::{is_set, list_at, str_at};
 
+/// The columns of pods.
 pub(crate) const POD_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column(
@@ -54,7 +55,7 @@ pub(crate) const POD_COLUMNS: &[Column] = &[
         .only_wide(),
 ];
 
-/// The row condition of a completed pod, by which clients can filter completed pods.
+/// The row condition `Completed` of a completed pod, by which clients can hide such pods.
 pub(crate) fn completed_condition(pod: &Value) -> Option<Value> {
     let (reason, message) = match str_at(pod, "status.phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
@@ -64,18 +65,23 @@ pub(crate) fn completed_condition(pod: &Value) -> Option<Value> {
     Some(json!({"type": "Completed", "status": "True", "reason": reason, "message": message}))
 }
 
-/// Status, readiness and restarts of a pod, as its columns show them.
+/// Status, readiness and restarts of a pod, as the table shows them.
 struct PodSummary {
+    /// The column `Status`, such as `Running` or `CrashLoopBackOff`.
     status: String,
+    /// Number of ready containers.
     ready: usize,
+    /// Number of containers, including sidecars.
     containers: usize,
+    /// Number of container restarts.
     restarts: i64,
+    /// Time of the last restart.
     restarted_at: Option<Timestamp>,
 }
 
 impl PodSummary {
-    /// Summarizes a pod. The status is the reason of the first container that is not running. If all containers run, it
-    /// is the pod's phase.
+    /// Summarizes a pod. The status is the reason why a container does not run. If all containers run, the status is
+    /// the reason or the phase of the pod.
     fn from_pod(pod: &Value) -> Self {
         let (spec, status) = (&pod["spec"], &pod["status"]);
         let is_gated =
@@ -109,7 +115,7 @@ impl PodSummary {
         summary
     }
 
-    /// Adds the init containers to the summary. Returns whether one of them has not completed.
+    /// Adds the init containers to the summary. Returns whether the pod is still being initialized.
     fn add_init_containers(&mut self, pod: &Value) -> bool {
         let specs = list_at(&pod["spec"], "initContainers");
         for (at, status) in list_at(&pod["status"], "initContainerStatuses").iter().enumerate() {
@@ -133,6 +139,7 @@ impl PodSummary {
         false
     }
 
+    /// Adds the regular containers to the summary.
     fn add_containers(&mut self, pod: &Value) {
         // Once the pod is initialized, restarts of init containers do not count, except for sidecars.
         (self.restarts, self.restarted_at) = (0, None);
@@ -169,6 +176,7 @@ impl PodSummary {
         }
     }
 
+    /// Adds the restarts of a container. `status` is its container status.
     fn count_restarts(&mut self, status: &Value) {
         self.restarts = self.restarts.saturating_add(status["restartCount"].as_i64().unwrap_or(0));
         let ended_at = str_at(status, "lastState.terminated.finishedAt").parse::<Timestamp>().ok();
@@ -176,6 +184,7 @@ impl PodSummary {
     }
 }
 
+/// The reason of a terminated container, or its signal or exit code.
 fn termination_reason(ended: &Value) -> String {
     match (str_at(ended, "reason"), ended["signal"].as_i64().unwrap_or(0)) {
         ("", 0) => format!("ExitCode:{}", ended["exitCode"].as_i64().unwrap_or(0)),
@@ -184,14 +193,17 @@ fn termination_reason(ended: &Value) -> String {
     }
 }
 
+/// Whether an init container is a sidecar, which runs as long as the pod.
 fn is_sidecar(init_container: &Value) -> bool {
     init_container["restartPolicy"] == "Always"
 }
 
+/// The conditions in the status of a pod.
 fn pod_conditions(pod: &Value) -> impl Iterator<Item = &Value> {
     list_at(&pod["status"], "conditions").iter()
 }
 
+/// The column `Readiness Gates`: how many of the gates are true.
 fn readiness_gates(pod: &Value) -> String {
     let gates = list_at(&pod["spec"], "readinessGates");
     if gates.is_empty() {

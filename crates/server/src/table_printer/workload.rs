@@ -8,15 +8,18 @@ use super::{
 };
 use crate::unstructured::{list_at, str_at};
 
+/// The column with the container names of `spec.template`.
 const CONTAINER_NAMES_COLUMN: Column =
     text_column("Containers", Literal("Names of each container in the template."), |it, _| {
         json!(container_field_list(&it["spec"]["template"], "name"))
     });
+/// The column with the container images of `spec.template`.
 const CONTAINER_IMAGES_COLUMN: Column =
     text_column("Images", Literal("Images referenced by each container in the template."), |it, _| {
         json!(container_field_list(&it["spec"]["template"], "image"))
     });
 
+/// The columns of DaemonSets.
 pub(crate) const DAEMON_SET_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     integer_column("Desired", Field("status.desiredNumberScheduled"), |it, _| {
@@ -44,6 +47,7 @@ pub(crate) const DAEMON_SET_COLUMNS: &[Column] = &[
         .only_wide(),
 ];
 
+/// The columns of PodTemplates.
 pub(crate) const POD_TEMPLATE_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     Column { cell: |it, _| json!(container_field_list(&it["template"], "name")), ..CONTAINER_NAMES_COLUMN },
@@ -53,6 +57,7 @@ pub(crate) const POD_TEMPLATE_COLUMNS: &[Column] = &[
     }),
 ];
 
+/// The columns of ControllerRevisions.
 pub(crate) const CONTROLLER_REVISION_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Controller", Literal("Controller of the object"), |it, _| {
@@ -63,6 +68,7 @@ pub(crate) const CONTROLLER_REVISION_COLUMNS: &[Column] = &[
     AGE_COLUMN,
 ];
 
+/// The columns of PodDisruptionBudgets.
 pub(crate) const POD_DISRUPTION_BUDGET_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Min Available", Literal("The minimum number of pods that must be available."), |it, _| {
@@ -81,6 +87,7 @@ pub(crate) const POD_DISRUPTION_BUDGET_COLUMNS: &[Column] = &[
     AGE_COLUMN,
 ];
 
+/// Formats an owner reference, such as `daemonset.apps/fluentd`.
 fn owner_name(owner: &Value) -> String {
     let group = str_at(owner, "apiVersion").split_once('/').map_or("", |(group, _)| group);
     let kind = str_at(owner, "kind");
@@ -88,7 +95,7 @@ fn owner_name(owner: &Value) -> String {
     format!("{}/{}", kind.to_lowercase(), str_at(owner, "name"))
 }
 
-/// Formats a number or a percentage, or `N/A` for an absent value.
+/// Formats a number or percentage. An absent value is `N/A`.
 fn format_int_or_percent(value: &Value) -> String {
     match value {
         Value::Null => "N/A".to_owned(),

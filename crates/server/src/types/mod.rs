@@ -3,6 +3,7 @@
 //! The table is used by strict decoding, pruning, strategic merge patch, server-side apply, OpenAPI and the protobuf
 //! decoder.
 
+/// The generated table of types.
 #[rustfmt::skip]
 mod generated;
 
@@ -16,7 +17,7 @@ pub(crate) struct GroupVersionKind<'a> {
     pub(crate) kind: &'a str,
 }
 
-/// Returns the type of a kind, if it is in the table.
+/// Returns the type of a kind, if the type table contains the kind.
 pub(crate) fn find_type(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
     let (group, version) = match (group, version, kind) {
         // These are the same in every group.
@@ -30,58 +31,63 @@ pub(crate) fn find_type(group: &str, version: &str, kind: &str) -> Option<&'stat
     Some(generated::KINDS[known].3)
 }
 
-/// Returns the group, version, kind and type of every kind in the table.
+/// Group, version, kind and type of every kind in the type table.
 pub(crate) fn all_kinds() -> &'static [(&'static str, &'static str, &'static str, &'static Type)] {
     generated::KINDS
 }
 
-/// A type with named fields.
+/// An API type with named fields: a Go struct.
 #[derive(Debug)]
 pub(crate) struct Type {
-    /// Full name of the type: `io.k8s.api.apps.v1.DaemonSetSpec`.
+    /// Full name of the type, such as `io.k8s.api.apps.v1.DaemonSetSpec`.
     pub(crate) name: &'static str,
     pub(crate) description: &'static str,
     /// Fields of the type, ordered by name.
     pub(crate) fields: &'static [Field],
-    /// Whether an object of the type is owned and replaced as a whole: `x-kubernetes-map-type: atomic`.
+    /// Whether a field manager owns and replaces an object of this type as a whole: `x-kubernetes-map-type: atomic`.
     pub(crate) atomic: bool,
 }
 
-/// A field of a type.
+/// A field of a [`Type`].
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) description: &'static str,
+    /// Type of the value of the field.
     pub(crate) shape: Shape,
+    /// Whether OpenAPI lists the field as required.
     pub(crate) required: bool,
+    /// When the field is serialized.
     pub(crate) presence: Presence,
-    /// Default value of the field as JSON (`"TCP"` with quotes), for OpenAPI and for absent key fields of list items.
+    /// Default value of the field as JSON text, such as `"TCP"` with quotes. It is used in OpenAPI, and for key fields
+    /// that are absent in list items.
     pub(crate) default: Option<&'static str>,
-    /// Merge strategy of the field in a strategic merge patch.
+    /// How a strategic merge patch merges the field.
     pub(crate) patch: PatchStrategy,
-    /// The path of protobuf field numbers to the field. It has several numbers if Go embeds a struct, and none if the
-    /// protobuf message does not contain the field.
+    /// The path of protobuf field numbers to the field. The path has several numbers if Go embeds a struct, and no
+    /// numbers if the protobuf message does not contain the field.
     pub(crate) proto: &'static [u32],
-    /// Name of the embedded Go struct that contains the field, for error messages.
+    /// Name of the embedded Go struct that declares the field, for error messages.
     pub(crate) embedded: Option<&'static str>,
-    /// Name of the field's Go type if it is a named type, such as `v1.RestartPolicy`.
+    /// Name of the Go type of the field, such as `v1.RestartPolicy`. `None` if it is not a named type.
     pub(crate) go_type: Option<&'static str>,
 }
 
-/// When Go serializes a field. A stored object contains the field in the same cases.
+/// When Go serializes a field. Stored objects contain the field in the same cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
     /// The field is serialized unless it is zero or empty (`omitempty`).
     NotEmpty,
     /// The field is serialized if it was set, even to zero (a pointer with `omitempty`).
     Set,
-    /// The field is always serialized: as `{}`, `0` or `""`, or as `null` for an absent list, map or time.
+    /// The field is always serialized. If it is unset, its value is Go's zero value: `{}`, `0` or `""`, or `null` for a
+    /// list, map or time.
     Always,
-    /// The field is always serialized, as `null` if it is unset.
+    /// The field is always serialized. If it is unset, its value is `null`.
     OrNull,
 }
 
-/// The shape of a value: scalar, object, list or map.
+/// The type of a value in JSON: a scalar, an object with named fields, a list or a map.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Shape {
     Bool,
@@ -90,24 +96,30 @@ pub(crate) enum Shape {
     String,
     /// Bytes, which are base64 in JSON.
     Bytes,
+    /// `metav1.Time`: a time in whole seconds.
     Time,
+    /// `metav1.MicroTime`: a time in microseconds.
     MicroTime,
+    /// `resource.Quantity`: a string or number such as `100Mi`.
     Quantity,
+    /// `intstr.IntOrString`.
     IntOrString,
-    /// Any JSON value: `RawExtension`.
+    /// `runtime.RawExtension`: any JSON value.
     Any,
-    /// The field set of a field manager: any object.
+    /// `metav1.FieldsV1`: the field set in an entry of `managedFields`. Any JSON object.
     FieldsV1,
+    /// An object with named fields.
     Object(&'static Type),
+    /// A list with items of this shape.
     List(&'static Shape, ListKeys),
-    /// A map with string keys.
+    /// A map from strings to values of this shape.
     Map(&'static Shape, MapType),
 }
 
 /// How server-side apply identifies the items of a list. Upstream: `x-kubernetes-list-type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListKeys {
-    /// The items are not identified. The list is one value.
+    /// The items are not identified. A manager owns the list as a whole.
     Atomic,
     /// The items are identified by their value.
     Set,
@@ -115,30 +127,34 @@ pub(crate) enum ListKeys {
     Fields(&'static [&'static str]),
 }
 
-/// Whether the entries of a map are owned separately (granular), or the map as a whole (atomic). Upstream:
-/// `x-kubernetes-map-type`.
+/// Whether field managers own the entries of a map separately or the map as a whole. Upstream: `x-kubernetes-map-type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MapType {
+    /// Managers own entries separately.
     Granular,
+    /// A manager owns the map as a whole.
     Atomic,
 }
 
-/// The merge strategy of a field: `x-kubernetes-patch-strategy` and `x-kubernetes-patch-merge-key`. The merge key may
-/// differ from the key fields in [`ListKeys`].
+/// How a strategic merge patch merges a field. OpenAPI: `x-kubernetes-patch-strategy` and
+/// `x-kubernetes-patch-merge-key`. The merge key may differ from the key fields in [`ListKeys`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PatchStrategy {
-    /// Default: objects and maps are merged, other values are replaced.
+    /// The default: objects and maps are merged, and other values are replaced.
     Plain,
-    /// `merge`: a list is merged by this key. Without a key, it is merged as a set of values.
+    /// `merge`: a list of objects is merged by this key. A list of primitives has no key, and its values are merged as
+    /// a set.
     Merge(Option<&'static str>),
     /// `replace`: an object is replaced as a whole.
     Replace,
-    /// `merge,retainKeys`: like `merge`, and fields that `$retainKeys` does not list are removed.
+    /// `merge,retainKeys`: like `merge` with this key, and the directive `$retainKeys` removes all fields that it does
+    /// not list.
     MergeRetainKeys(&'static str),
 }
 
 impl Shape {
-    /// Name and description of a type whose JSON is not an object with fields, such as `Quantity`.
+    /// Full name and description of a type that is not encoded as a JSON object with named fields, such as `Quantity`.
+    /// `None` for other shapes.
     pub(crate) fn special_type_name_and_description(&self) -> Option<(&'static str, &'static str)> {
         let name = match self {
             Self::Quantity => "io.k8s.apimachinery.pkg.api.resource.Quantity",
@@ -152,7 +168,7 @@ impl Shape {
         generated::SPECIAL.iter().find(|it| it.0 == name).copied()
     }
 
-    /// The value that Go serializes for an unset field.
+    /// The JSON that Go writes for an unset value that is always serialized.
     pub(crate) fn go_zero_value(self) -> Value {
         match self {
             Self::Bool => false.into(),
@@ -171,16 +187,17 @@ impl Shape {
 }
 
 impl Type {
+    /// Looks up a field by name.
     pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
         Some(&self.fields[self.field_index(name)?])
     }
 
-    /// Index of a field in `fields`.
+    /// Index of a field in [`Type::fields`].
     pub(crate) fn field_index(&self, name: &str) -> Option<usize> {
         self.fields.binary_search_by(|it| it.name.cmp(name)).ok()
     }
 
-    /// Adds the fields that Go serializes even if they are unset.
+    /// Adds the absent fields that Go serializes even if they are unset.
     pub(crate) fn add_always_serialized_fields(&self, object: &mut Map<String, Value>) {
         for field in self.fields {
             let value = match field.presence {

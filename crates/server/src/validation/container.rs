@@ -11,9 +11,12 @@ use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{names, resources};
 use muster_api::quantity::Quantity;
 
+/// Upstream's message for restart rules without a restart policy.
 const RESTART_RULES_NEED_POLICY_MESSAGE: &str = "must specify restartPolicy when restart rules are used";
+/// Protocols of a container port.
 const SUPPORTED_PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
+/// Checks the regular containers of a pod.
 pub(super) fn check_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let containers = list_at(spec.json, "containers");
     if containers.is_empty() {
@@ -31,6 +34,7 @@ pub(super) fn check_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mu
     check_host_ports(containers, at, out);
 }
 
+/// Checks the init containers of a pod, including sidecars.
 pub(super) fn check_init_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let mut seen: Vec<_> = list_at(spec.json, "containers").iter().map(|it| str_at(it, "name")).collect();
     for (index, it) in list_at(spec.json, "initContainers").iter().enumerate() {
@@ -72,7 +76,9 @@ pub(super) fn check_init_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out
     }
 }
 
+/// Checks the ephemeral containers of a pod.
 pub(super) fn check_ephemeral_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+    /// Fields that an ephemeral container must not set.
     const EPHEMERAL_CONTAINER_FORBIDDEN_FIELDS: &[&str] = &[
         "ports",
         "resources",
@@ -84,6 +90,7 @@ pub(super) fn check_ephemeral_containers(spec: &ValidatedPodSpec, at: &ErrorPath
         "startupProbe",
         "lifecycle",
     ];
+    /// Upstream's message for a field that an ephemeral container must not set.
     const FORBIDDEN_FIELD_MESSAGE: &str = "cannot be set for an Ephemeral Container";
     let names_of = |list_name| list_at(spec.json, list_name).iter().map(|it| str_at(it, "name"));
     let others: Vec<_> = names_of("containers").chain(names_of("initContainers")).collect();
@@ -114,8 +121,8 @@ pub(super) fn check_ephemeral_containers(spec: &ValidatedPodSpec, at: &ErrorPath
     }
 }
 
-/// Checks that the image of a pod's container has no leading or trailing whitespace. Pod templates are not checked,
-/// because their images may be placeholders.
+/// Checks that the image of a container in a pod has no leading or trailing whitespace. Images in pod templates are not
+/// checked, because they may be placeholders.
 pub(super) fn check_pod_image(container: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let image = str_at(container, "image");
     if image.trim().len() != image.len() {
@@ -123,6 +130,7 @@ pub(super) fn check_pod_image(container: &Value, at: &ErrorPath, out: &mut Field
     }
 }
 
+/// Checks the image pull policy.
 pub(super) fn check_pull_policy(policy: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     match policy.as_str().unwrap_or_default() {
         "Always" | "IfNotPresent" | "Never" => {}
@@ -131,7 +139,7 @@ pub(super) fn check_pull_policy(policy: &Value, at: &ErrorPath, out: &mut FieldE
     }
 }
 
-/// Checks the fields that all types of containers have.
+/// Checks the fields that regular, init and ephemeral containers have.
 fn check_common_fields(it: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     check_required_name(str_at(it, "name"), names::dns_label_errors, &at.field("name"), out);
     check_required(it, &["image"], at, out);
@@ -160,6 +168,7 @@ fn check_common_fields(it: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out:
     security::check_container_context(&it["securityContext"], spec, &at.field("securityContext"), out);
 }
 
+/// Checks the ports of a container.
 fn check_ports(ports: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     let mut seen = Vec::new();
     for (index, port) in ports.iter().enumerate() {
@@ -190,13 +199,14 @@ fn check_ports(ports: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks that a port number is between 1 and 65535.
 pub(super) fn check_port(number: i64, at: &ErrorPath, out: &mut FieldErrors) {
     for why in names::port_number_errors(number) {
         out.invalid(at, number, &why);
     }
 }
 
-/// Checks that no host port is used twice by these containers.
+/// Checks that these containers do not use a host port twice.
 fn check_host_ports(containers: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     let mut seen: Vec<String> = Vec::new();
     for (index, container) in containers.iter().enumerate() {
@@ -217,6 +227,7 @@ fn check_host_ports(containers: &[Value], at: &ErrorPath, out: &mut FieldErrors)
     }
 }
 
+/// Checks the environment variables of a container.
 fn check_env(env: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in env.iter().enumerate() {
         let at = at.index(index);
@@ -227,6 +238,7 @@ fn check_env(env: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks the source of an environment variable, of which there must be exactly one.
 fn check_value_from(env: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let from = &env["valueFrom"];
     let mut sources = 0;
@@ -269,6 +281,7 @@ fn check_value_from(env: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks the ConfigMaps and Secrets whose entries become environment variables.
 fn check_env_from(sources: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in sources.iter().enumerate() {
         let parent = at;
@@ -299,6 +312,7 @@ fn check_env_from(sources: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks the volume mounts of a container.
 fn check_volume_mounts(container: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let (mounts, devices) = (list_at(container, "volumeMounts"), list_at(container, "volumeDevices"));
     for (index, it) in mounts.iter().enumerate() {
@@ -342,6 +356,7 @@ fn check_volume_mounts(container: &Value, spec: &ValidatedPodSpec, at: &ErrorPat
     }
 }
 
+/// Checks `recursiveReadOnly` of a volume mount.
 fn check_recursive_read_only(mount: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     match mount["recursiveReadOnly"].as_str() {
         None | Some("Disabled") => {}
@@ -357,6 +372,7 @@ fn check_recursive_read_only(mount: &Value, at: &ErrorPath, out: &mut FieldError
     }
 }
 
+/// Checks the block devices of a container.
 fn check_volume_devices(container: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let (mounts, devices) = (list_at(container, "volumeMounts"), list_at(container, "volumeDevices"));
     for (index, it) in devices.iter().enumerate() {
@@ -392,10 +408,10 @@ fn check_volume_devices(container: &Value, spec: &ValidatedPodSpec, at: &ErrorPa
     }
 }
 
-/// Function that checks a resource name.
+/// A function that checks the name of a resource in requests or limits.
 type ResourceNameCheck = fn(&str, &ErrorPath, &mut FieldErrors);
 
-/// Checks requests, limits and dynamic resource claims of a container.
+/// Checks the requests, limits and dynamic resource claims of a container or pod.
 pub(super) fn check_resources(
     it: &Value,
     check_name: ResourceNameCheck,
@@ -445,7 +461,7 @@ pub(super) fn check_resources(
     check_container_claims(list_at(it, "claims"), spec, &at.field("claims"), out);
 }
 
-/// Checks that a quantity of huge pages is a multiple of the page size. Returns whether the resource is huge pages.
+/// Checks that an amount of huge pages is a multiple of the page size. Returns whether the resource is huge pages.
 fn check_huge_pages(name: &str, amount: &Value, at: &ErrorPath, out: &mut FieldErrors) -> bool {
     let Some(size) = name.strip_prefix("hugepages-") else { return false };
     let size = Quantity::parse(size).map_or(0, |it| if it.is_whole() { it.units() } else { 0 });
@@ -456,6 +472,7 @@ fn check_huge_pages(name: &str, amount: &Value, at: &ErrorPath, out: &mut FieldE
     true
 }
 
+/// Checks that the claims of a container are unique and declared in `spec.resourceClaims` of the pod.
 fn check_container_claims(claims: &[Value], spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let mut seen: Vec<String> = Vec::new();
     for (index, claim) in claims.iter().enumerate() {
@@ -488,6 +505,7 @@ fn check_container_claims(claims: &[Value], spec: &ValidatedPodSpec, at: &ErrorP
     }
 }
 
+/// Checks what happens to a container when its resources are resized.
 fn check_resize_policy(container: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let policies = list_at(container, "resizePolicy");
     for (index, it) in policies.iter().enumerate() {

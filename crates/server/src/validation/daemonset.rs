@@ -55,6 +55,7 @@ pub(crate) fn validate_daemonset(write: &ValidatedWrite, out: &mut FieldErrors) 
     check_not_negative(spec, &["revisionHistoryLimit"], &at, out);
 }
 
+/// Checks `spec.updateStrategy`.
 fn check_update_strategy(strategy: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     match str_at(strategy, "type") {
         "OnDelete" => {}
@@ -82,7 +83,7 @@ fn check_update_strategy(strategy: &Value, at: &ErrorPath, out: &mut FieldErrors
     }
 }
 
-/// Checks the rolling update parameters: exactly one of `maxUnavailable` and `maxSurge` must be non-zero.
+/// Checks `updateStrategy.rollingUpdate`. Exactly one of `maxUnavailable` and `maxSurge` must be non-zero.
 fn check_rolling_update(rolling: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let fields = [("maxUnavailable", &rolling["maxUnavailable"]), ("maxSurge", &rolling["maxSurge"])];
     for (name, value) in fields {
@@ -102,7 +103,9 @@ fn check_rolling_update(rolling: &Value, at: &ErrorPath, out: &mut FieldErrors) 
     }
 }
 
+/// Checks an update of the status. Upstream: `ValidateDaemonSetStatusUpdate`.
 fn check_status_update(new: &Value, old: &Value, out: &mut FieldErrors) {
+    /// Fields of the status that must not be negative.
     const STATUS_COUNTS: &[&str] = &[
         "currentNumberScheduled",
         "numberMisscheduled",

@@ -1,4 +1,4 @@
-//! Validation of downward API references.
+//! Validation of references to pod fields and container resources in the downward API.
 
 use serde_json::Value;
 
@@ -35,6 +35,7 @@ const EXPOSED_RESOURCES: &[&str] = &[
     "requests.memory",
 ];
 
+/// Checks a `fieldRef`. `fields` are the pod fields that it may refer to.
 pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &ErrorPath, out: &mut FieldErrors) {
     let before = out.len();
     for name in ["apiVersion", "fieldPath"] {
@@ -76,9 +77,10 @@ pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &ErrorPath
     }
 }
 
-/// Whether upstream accepts the field path before it checks which fields may be exposed. Upstream:
-/// `ConvertDownwardAPIFieldLabel`.
+/// Whether upstream knows the field path. Only then does upstream check whether the downward API may expose the field.
+/// Upstream: `ConvertDownwardAPIFieldLabel`.
 fn is_convertible(path: &str) -> bool {
+    /// Field paths that upstream knows, besides `ENV_FIELDS`.
     const OTHER_CONVERTIBLE_FIELDS: &[&str] = &[
         "metadata.annotations",
         "metadata.labels",
@@ -90,7 +92,7 @@ fn is_convertible(path: &str) -> bool {
     ENV_FIELDS.contains(&path) || OTHER_CONVERTIBLE_FIELDS.contains(&path)
 }
 
-/// Checks a `resourceFieldRef`. For a file in a volume, unlike for an environment variable, it must name a container.
+/// Checks a `resourceFieldRef`. In a volume (`is_file`), but not in an environment variable, it must name a container.
 pub(super) fn check_resource_field_ref(
     reference: &Value,
     is_file: bool,

@@ -1,4 +1,4 @@
-//! Validation errors by field, with upstream's messages. Upstream: `field.Error`.
+//! Validation errors of fields, with upstream's messages. Upstream: `field.Error`.
 
 use std::fmt;
 
@@ -9,25 +9,32 @@ use crate::go_format;
 /// One validation error: the reason, the path of the field, and the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FieldError {
+    /// Machine-readable reason, such as `FieldValueInvalid`.
     pub(crate) reason: &'static str,
+    /// Path of the field, such as `spec.containers[0].image`.
     pub(crate) field: String,
+    /// Message with the invalid value.
     pub(crate) message: String,
 }
 
 impl FieldError {
+    /// The error for a required field that is not set.
     pub(crate) fn required(field: impl fmt::Display, why: &str) -> Self {
         Self::without_value("FieldValueRequired", "Required value", field, why)
     }
 
+    /// The error for a field that must not be set.
     pub(crate) fn forbidden(field: impl fmt::Display, why: &str) -> Self {
         Self::without_value("FieldValueForbidden", "Forbidden", field, why)
     }
 
+    /// The error for a value of more than `bytes_max` bytes.
     pub(crate) fn too_long(field: impl fmt::Display, bytes_max: usize) -> Self {
         let why = format!("may not be more than {bytes_max} bytes");
         Self::without_value("FieldValueTooLong", "Too long", field, &why)
     }
 
+    /// The error for a malformed value.
     pub(crate) fn invalid<'a>(
         field: impl fmt::Display,
         value: impl Into<InvalidValue<'a>>,
@@ -36,20 +43,24 @@ impl FieldError {
         Self::with_value("FieldValueInvalid", "Invalid value", field, value, why)
     }
 
+    /// The error for a reference to something that does not exist.
     pub(crate) fn not_found<'a>(field: impl fmt::Display, value: impl Into<InvalidValue<'a>>) -> Self {
         Self::with_value("FieldValueNotFound", "Not found", field, value, "")
     }
 
+    /// The error for a value that must be unique and is not.
     pub(crate) fn duplicate<'a>(field: impl fmt::Display, value: impl Into<InvalidValue<'a>>) -> Self {
         Self::with_value("FieldValueDuplicate", "Duplicate value", field, value, "")
     }
 
+    /// The error for a list with more than `count_max` items.
     pub(crate) fn too_many(field: impl fmt::Display, count: usize, count_max: usize) -> Self {
         let items = if count_max == 1 { "item" } else { "items" };
         let why = format!("must have at most {count_max} {items}");
         Self::with_value("FieldValueTooMany", "Too many", field, count, &why)
     }
 
+    /// The error for a value that is not one of `supported`.
     pub(crate) fn unsupported<'a>(
         field: impl fmt::Display,
         value: impl Into<InvalidValue<'a>>,
@@ -65,11 +76,13 @@ impl FieldError {
         Self::with_value("FieldValueNotSupported", "Unsupported value", field, value, &why)
     }
 
+    /// An error whose message does not contain the invalid value. `what` is the beginning of the message.
     fn without_value(reason: &'static str, what: &str, field: impl fmt::Display, why: &str) -> Self {
         let message = if why.is_empty() { what.to_owned() } else { format!("{what}: {why}") };
         Self { reason, field: field.to_string(), message }
     }
 
+    /// An error whose message contains the invalid value. `what` is the beginning of the message.
     fn with_value<'a>(
         reason: &'static str,
         what: &str,
@@ -84,12 +97,14 @@ impl FieldError {
     }
 }
 
-/// The invalid value in an error message.
+/// The invalid value in an error message, which determines how the value is formatted.
 pub(crate) enum InvalidValue<'a> {
+    /// A string, quoted as Go does.
     Text(&'a str),
     Number(i128),
+    /// A value, formatted as JSON.
     Json(&'a Value),
-    /// A value that is already formatted as Go prints it.
+    /// A value that is already formatted as Go prints it, which is shown unchanged.
     Formatted(String),
 }
 
@@ -118,6 +133,7 @@ pub(crate) fn go_quoted(text: &str) -> String {
     InvalidValue::Text(text).to_string()
 }
 
+/// Writes a string like Go's `%q`.
 fn write_quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     write!(f, "\"")?;
     for it in text.chars() {
@@ -174,15 +190,15 @@ impl From<usize> for InvalidValue<'_> {
     }
 }
 
-/// Path of a field, such as `spec.containers[0].image`. The path borrows its parents and is formatted only for an
-/// error, so that the validation of a valid object allocates nothing for paths.
+/// Path of a field in an error, such as `spec.containers[0].image`. A path borrows its parents and is formatted only
+/// for an error, so that paths cost nothing while a valid object is validated.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ErrorPath<'a> {
     parent: Option<&'a ErrorPath<'a>>,
     step: FieldPathStep<'a>,
 }
 
-/// The last element of a path.
+/// The last step of an [`ErrorPath`].
 #[derive(Debug, Clone, Copy)]
 enum FieldPathStep<'a> {
     Field(&'a str),
@@ -191,6 +207,7 @@ enum FieldPathStep<'a> {
 }
 
 impl<'a> ErrorPath<'a> {
+    /// The path of a top-level field. `name` is a field name or a dotted path.
     pub(crate) const fn new(name: &'a str) -> Self {
         Self { parent: None, step: FieldPathStep::Field(name) }
     }
@@ -225,11 +242,12 @@ impl fmt::Display for ErrorPath<'_> {
     }
 }
 
-/// The validation errors found so far. Upstream: `field.ErrorList`.
+/// The validation errors of an object that were found so far. Upstream: `field.ErrorList`.
 #[derive(Debug, Default)]
 pub(crate) struct FieldErrors(Vec<FieldError>);
 
 impl FieldErrors {
+    /// The list of errors.
     pub(crate) fn into_inner(self) -> Vec<FieldError> {
         self.0
     }
@@ -242,7 +260,7 @@ impl FieldErrors {
         self.0.len()
     }
 
-    /// Removes the first `at` errors.
+    /// Removes the first `at` errors from the list.
     pub(crate) fn drop_errors_before(&mut self, at: usize) {
         self.0.drain(..at.min(self.0.len()));
     }
@@ -251,22 +269,27 @@ impl FieldErrors {
         self.0.push(cause);
     }
 
+    /// Adds the error for a required field that is not set.
     pub(crate) fn required(&mut self, at: &ErrorPath, why: &str) {
         self.push(FieldError::required(at, why));
     }
 
+    /// Adds the error for a field that must not be set.
     pub(crate) fn forbidden(&mut self, at: &ErrorPath, why: &str) {
         self.push(FieldError::forbidden(at, why));
     }
 
+    /// Adds the error for a malformed value.
     pub(crate) fn invalid<'a>(&mut self, at: &ErrorPath, value: impl Into<InvalidValue<'a>>, why: &str) {
         self.push(FieldError::invalid(at, value, why));
     }
 
+    /// Adds the error for a reference to something that does not exist.
     pub(crate) fn not_found<'a>(&mut self, at: &ErrorPath, value: impl Into<InvalidValue<'a>>) {
         self.push(FieldError::not_found(at, value));
     }
 
+    /// Adds a `NotFound` error with a reason.
     pub(crate) fn not_found_because<'a>(
         &mut self,
         at: &ErrorPath,
@@ -276,10 +299,12 @@ impl FieldErrors {
         self.push(FieldError::with_value("FieldValueNotFound", "Not found", at, value, why));
     }
 
+    /// Adds the error for a value that must be unique and is not.
     pub(crate) fn duplicate<'a>(&mut self, at: &ErrorPath, value: impl Into<InvalidValue<'a>>) {
         self.push(FieldError::duplicate(at, value));
     }
 
+    /// Adds a `Duplicate` error with a reason.
     pub(crate) fn duplicate_because<'a>(
         &mut self,
         at: &ErrorPath,
@@ -289,10 +314,12 @@ impl FieldErrors {
         self.push(FieldError::with_value("FieldValueDuplicate", "Duplicate value", at, value, why));
     }
 
+    /// Adds the error for a list with more than `count_max` items.
     pub(crate) fn too_many(&mut self, at: &ErrorPath, count: usize, count_max: usize) {
         self.push(FieldError::too_many(at, count, count_max));
     }
 
+    /// Adds the error for a value that is not one of `supported`.
     pub(crate) fn unsupported<'a>(
         &mut self,
         at: &ErrorPath,
@@ -302,11 +329,12 @@ impl FieldErrors {
         self.push(FieldError::unsupported(at, value, supported));
     }
 
+    /// Adds the error for a value of more than `bytes_max` bytes.
     pub(crate) fn too_long(&mut self, at: &ErrorPath, bytes_max: usize) {
         self.push(FieldError::too_long(at, bytes_max));
     }
 
-    /// Adds an `Invalid` error about the value for each message.
+    /// Adds an `Invalid` error for each message. `text` is the invalid value.
     pub(crate) fn invalid_for_each(&mut self, at: &ErrorPath, text: &str, messages: Vec<String>) {
         for why in messages {
             self.invalid(at, text, &why);

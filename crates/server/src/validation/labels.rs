@@ -8,6 +8,7 @@ use super::field_error::{ErrorPath, FieldErrors};
 use super::names;
 use crate::unstructured::{list_at, str_at};
 
+/// Checks the keys and values of labels.
 pub(crate) fn check_labels(labels: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     for (key, value) in labels.as_object().into_iter().flatten() {
         check_label_key(key, at, out);
@@ -16,11 +17,12 @@ pub(crate) fn check_labels(labels: &Value, at: &ErrorPath, out: &mut FieldErrors
     }
 }
 
+/// Checks that a string has the syntax of a label key.
 pub(crate) fn check_label_key(key: &str, at: &ErrorPath, out: &mut FieldErrors) {
     out.invalid_for_each(at, key, names::qualified_name_errors(key));
 }
 
-/// Validates a `LabelSelector`.
+/// Checks a `LabelSelector`.
 pub(crate) fn check_selector(selector: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_labels(&selector["matchLabels"], &at.field("matchLabels"), out);
     for (index, it) in list_at(selector, "matchExpressions").iter().enumerate() {

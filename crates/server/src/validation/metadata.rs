@@ -8,7 +8,7 @@ use super::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use super::{labels, names};
 use crate::unstructured::{is_set, list_at, str_at};
 
-/// Maximum total size of an object's annotations in bytes.
+/// Maximum size of all annotations of an object in bytes.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
 /// Checks the metadata of a new object. Upstream: `ValidateObjectMeta`.
@@ -87,6 +87,7 @@ fn check_labels_annotations_owners(meta: &Value, at: &ErrorPath, out: &mut Field
     check_owner_references(&meta["ownerReferences"], &at.field("ownerReferences"), out);
 }
 
+/// Checks the keys and the total size of annotations.
 pub(crate) fn check_annotations(annotations: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let mut bytes = 0;
     for (key, value) in annotations.as_object().into_iter().flatten() {
@@ -100,6 +101,7 @@ pub(crate) fn check_annotations(annotations: &Value, at: &ErrorPath, out: &mut F
     }
 }
 
+/// Checks the owner references. At most one of them may be the controller.
 fn check_owner_references(owners: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let mut controller: Option<String> = None;
     for owner in owners.as_array().into_iter().flatten() {
@@ -132,8 +134,9 @@ fn check_owner_references(owners: &Value, at: &ErrorPath, out: &mut FieldErrors)
     }
 }
 
-/// Formats owner references as JSON in the field order of the Go struct.
+/// Formats owner references for an error message: as JSON, with the fields in the order of the Go struct.
 fn format_owner_references(owners: &Value) -> InvalidValue<'static> {
+    /// JSON names of the fields, in the order of the Go struct.
     const OWNER_REFERENCE_FIELDS: &[&str] =
         &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let owner = |it: &Value| {
@@ -148,7 +151,7 @@ fn format_owner_references(owners: &Value) -> InvalidValue<'static> {
     InvalidValue::Formatted(format!("[{}]", owners.join(",")))
 }
 
-/// Checks that each finalizer without a domain is a standard finalizer.
+/// Checks that each finalizer without a domain is one of the standard finalizers.
 pub(crate) fn check_standard_finalizers(object: &Value, out: &mut FieldErrors) {
     let at = ErrorPath::new("metadata.finalizers");
     for (index, it) in list_at(&object["metadata"], "finalizers").iter().enumerate() {

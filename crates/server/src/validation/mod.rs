@@ -1,30 +1,52 @@
-//! Validation of objects before they are stored, one function for each kind. Messages and their order are upstream's,
-//! because clients print them and users search for them.
+//! Validation of objects before they are stored, with one function for each kind. Messages and their order are
+//! upstream's, because clients print them and users search for them.
 //!
 //! Upstream: `pkg/apis/*/validation`.
 
+/// IP addresses and CIDRs.
 mod address;
+/// Containers of pods.
 mod container;
+/// DaemonSets and ControllerRevisions.
 mod daemonset;
+/// References of the downward API.
 mod downward_api;
+/// Validation errors and the paths of fields.
 pub(crate) mod field_error;
+/// File paths in pod specs.
 mod file_path;
+/// Labels and label selectors.
 mod labels;
+/// `metadata` of all kinds.
 pub(crate) mod metadata;
 pub(crate) mod names;
+/// Services, Endpoints and EndpointSlices.
 mod network;
+/// Nodes.
 mod node;
+/// ConfigMaps, Secrets and further kinds without a module.
 mod other_kinds;
+/// Pods and pod templates.
 mod pod;
+/// Updates of pods.
 mod pod_update;
+/// Probes and lifecycle hooks.
 mod probe;
+/// LimitRanges and ResourceQuotas.
 mod quota;
+/// RBAC kinds and CertificateSigningRequests.
 pub(crate) mod rbac_and_certificates;
+/// Resource names and quantities.
 pub(crate) mod resources;
+/// RuntimeClasses.
 mod runtime_class;
+/// Tolerations, taints, affinity and topology spread constraints.
 mod scheduling;
+/// Security contexts.
 mod security;
+/// Volumes.
 pub(crate) mod volume;
+/// Warnings about valid objects.
 pub(crate) mod warnings;
 
 use serde_json::Value;
@@ -50,29 +72,32 @@ pub(crate) use self::security::is_valid_app_armor_profile;
 use crate::subresource::Subresource;
 use crate::unstructured::{is_set, str_at};
 
-/// The write to validate: the object that would be stored, the stored object (`None` on create), and the written
-/// subresource.
+/// A write to validate.
 pub(crate) struct ValidatedWrite<'a> {
+    /// The object that would be stored.
     pub(crate) new: &'a Value,
+    /// The stored object, or `None` on create.
     pub(crate) old: Option<&'a Value>,
+    /// The written subresource.
     pub(crate) subresource: Subresource,
 }
 
 impl ValidatedWrite<'_> {
+    /// Whether the write is an update of `/status`.
     fn is_status_update(&self) -> bool {
         self.subresource == Subresource::Status
     }
 }
 
-/// The validation function of kinds of which only the metadata is validated.
+/// The validation function of kinds of which only `metadata` is validated.
 pub(crate) fn no_validation(_: &ValidatedWrite, _: &mut FieldErrors) {}
 
-/// Whether a field is present and not null. An empty object is present, like a non-nil pointer in Go.
+/// Whether a field is present and not null. An empty object counts as present, like a non-nil pointer in Go.
 fn has_field(object: &Value, name: &str) -> bool {
     object.get(name).is_some_and(|it| !it.is_null())
 }
 
-/// Checks that the required fields are set.
+/// Checks that each of these fields of the object is set.
 fn check_required(object: &Value, fields: &[&str], at: &ErrorPath, out: &mut FieldErrors) {
     for field in fields {
         if !is_set(&object[field]) {
@@ -81,7 +106,7 @@ fn check_required(object: &Value, fields: &[&str], at: &ErrorPath, out: &mut Fie
     }
 }
 
-/// Checks a required string against a syntax rule.
+/// Checks that a name is not empty and that `rule` returns no errors for it.
 fn check_required_name(name: &str, rule: fn(&str) -> Vec<String>, at: &ErrorPath, out: &mut FieldErrors) {
     if name.is_empty() {
         out.required(at, "");
@@ -90,7 +115,7 @@ fn check_required_name(name: &str, rule: fn(&str) -> Vec<String>, at: &ErrorPath
     }
 }
 
-/// Checks that a string, if it is present, is one of the supported values.
+/// Checks that a string is one of the supported values. An absent value is valid.
 fn check_choice(value: &Value, supported: &[&str], at: &ErrorPath, out: &mut FieldErrors) {
     if let Some(text) = value.as_str()
         && !supported.contains(&text)
@@ -99,7 +124,7 @@ fn check_choice(value: &Value, supported: &[&str], at: &ErrorPath, out: &mut Fie
     }
 }
 
-/// Checks that the numbers in the fields are not negative.
+/// Checks that the numbers in these fields of the object are not negative.
 fn check_not_negative(object: &Value, fields: &[&str], at: &ErrorPath, out: &mut FieldErrors) {
     for field in fields {
         if let Some(number) = object[field].as_i64().filter(|it| *it < 0) {
@@ -115,14 +140,14 @@ fn check_positive(number: i64, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks that the value has not changed.
+/// Checks that an immutable field has not changed.
 fn check_immutable(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if new != old {
         out.invalid(at, new, metadata::IMMUTABLE_MESSAGE);
     }
 }
 
-/// Checks a value that is a number or a percentage.
+/// Checks a value that is a non-negative number or a percentage.
 fn check_int_or_percent(value: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     match value.as_str() {
         Some(text) => {
@@ -144,14 +169,15 @@ fn parse_percent(value: &Value) -> Option<i64> {
     Some(text.trim_end_matches('%').parse().unwrap_or(i64::MAX))
 }
 
+/// Checks that a percentage is at most 100%.
 fn check_not_above_100_percent(value: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if parse_percent(value).is_some_and(|it| 100 < it) {
         out.invalid(at, value, "must not be greater than 100%");
     }
 }
 
-/// Formats an object for an error message as Go prints the struct of upstream's internal type: every field, in order,
-/// by its Go name. `fields` contains the Go name and the JSON name of each field. Missing strings are empty.
+/// Formats an object as Go prints the struct of upstream's internal type, for an error message. `fields` contains the
+/// Go name and the JSON name of each field, in order. An absent field is an empty string, or null for some fields.
 fn format_as_go_struct(object: &Value, fields: &[(&str, &str)]) -> InvalidValue<'static> {
     let go_fields: Vec<_> = fields
         .iter()
@@ -176,7 +202,7 @@ fn label_pairs(labels: &Value) -> impl Iterator<Item = (&String, &Value)> {
     labels.as_object().into_iter().flatten()
 }
 
-/// Checks an optional object name at a dotted path.
+/// Checks the object name at the dotted path `field`, if it is set.
 fn check_optional_name(object: &Value, field: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let name = str_at(object, field);
     if !name.is_empty() {

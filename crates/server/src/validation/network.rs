@@ -9,6 +9,7 @@ use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use crate::validation::{address, labels, names};
 
+/// Protocols of a port of a Service or endpoint.
 const SUPPORTED_PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
 /// Validates a Service. Upstream: `ValidateService`.
@@ -74,10 +75,12 @@ pub(crate) fn validate_service(write: &ValidatedWrite, out: &mut FieldErrors) {
     check_traffic_policies(spec, &at, out);
 }
 
+/// Whether a Service has no cluster IP (`None`).
 fn is_headless(spec: &Value) -> bool {
     spec["clusterIP"] == "None" || list_at(spec, "clusterIPs") == ["None"]
 }
 
+/// Checks that an update of a Service does not change cluster IPs, IP families and the load balancer class.
 fn check_service_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if new["type"] == "ExternalName"
         || old["type"] == "ExternalName"
@@ -109,6 +112,7 @@ fn check_service_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut Fiel
     }
 }
 
+/// Checks a port of a Service. `before` are the ports before it in the list.
 fn check_service_port(
     port: &Value,
     before: &[Value],
@@ -131,6 +135,7 @@ fn check_service_port(
     }
 }
 
+/// Checks the protocol of a port, which is required.
 fn check_protocol(port: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(port, &["protocol"], at, out);
     if is_set(&port["protocol"]) {
@@ -138,7 +143,9 @@ fn check_protocol(port: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks `sessionAffinity` and its configuration.
 fn check_session_affinity(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    /// Maximum timeout of session affinity in seconds: one day.
     const SESSION_AFFINITY_TIMEOUT_S_MAX: i64 = 86_400;
     let config = &spec["sessionAffinityConfig"];
     match str_at(spec, "sessionAffinity") {
@@ -164,6 +171,7 @@ fn check_session_affinity(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks the cluster IPs and IP families of a Service.
 fn check_cluster_ips(spec: &Value, old: Option<&Value>, at: &ErrorPath, out: &mut FieldErrors) {
     let (ip, ips) = (str_at(spec, "clusterIP"), list_at(spec, "clusterIPs"));
     let ips_at = at.field("clusterIPs");
@@ -215,6 +223,7 @@ fn check_cluster_ips(spec: &Value, old: Option<&Value>, at: &ErrorPath, out: &mu
     }
 }
 
+/// Checks that ports and node ports of a Service are unique by protocol. `kind` is the type of the Service.
 fn check_duplicate_ports(kind: &str, ports: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     let node_port = |it: &Value| it["nodePort"].as_i64().unwrap_or(0);
     for (index, port) in ports.iter().enumerate() {
@@ -240,8 +249,9 @@ fn check_duplicate_ports(kind: &str, ports: &[Value], at: &ErrorPath, out: &mut 
     }
 }
 
-/// Checks the fields that only Services of type LoadBalancer may set.
+/// Checks the fields that only a Service of the type `LoadBalancer` may set.
 fn check_load_balancer_fields(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    /// Upstream's message for a field that only a Service of the type `LoadBalancer` may set.
     const ONLY_LOAD_BALANCER_MESSAGE: &str = "may only be used when `type` is 'LoadBalancer'";
     let is_load_balancer = spec["type"] == "LoadBalancer";
     let ranges = list_at(spec, "loadBalancerSourceRanges");
@@ -267,6 +277,7 @@ fn check_load_balancer_fields(spec: &Value, at: &ErrorPath, out: &mut FieldError
     }
 }
 
+/// Checks the external and internal traffic policies, `healthCheckNodePort` and `trafficDistribution`.
 fn check_traffic_policies(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let kind = str_at(spec, "type");
     let is_externally_accessible =
@@ -293,6 +304,7 @@ fn check_traffic_policies(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_choice(&spec["trafficDistribution"], distributions, &at.field("trafficDistribution"), out);
 }
 
+/// Checks `status.loadBalancer` of a Service.
 fn check_load_balancer_status(service: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let ingress = list_at(&service["status"]["loadBalancer"], "ingress");
     if service["spec"]["type"] != "LoadBalancer" && !ingress.is_empty() {
@@ -351,6 +363,7 @@ pub(crate) fn validate_endpoints(write: &ValidatedWrite, out: &mut FieldErrors) 
     }
 }
 
+/// Checks one address of an Endpoints object.
 fn check_endpoint_address(it: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let (ip, hostname) = (str_at(it, "ip"), str_at(it, "hostname"));
     address::check_ip(ip, &at.field("ip"), out);
@@ -365,8 +378,11 @@ fn check_endpoint_address(it: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 
 /// Validates an EndpointSlice. Upstream: `ValidateEndpointSlice`.
 pub(crate) fn validate_endpoint_slice(write: &ValidatedWrite, out: &mut FieldErrors) {
+    /// Maximum number of endpoints in a slice.
     const SLICE_ENDPOINTS_MAX: usize = 1000;
+    /// Maximum number of addresses of an endpoint.
     const ENDPOINT_ADDRESSES_MAX: usize = 100;
+    /// Maximum number of ports in a slice.
     const SLICE_PORTS_MAX: usize = 20_000;
     let slice = write.new;
     let kind = str_at(slice, "addressType");
@@ -434,6 +450,8 @@ pub(crate) fn validate_endpoint_slice(write: &ValidatedWrite, out: &mut FieldErr
     }
 }
 
+/// Checks one address of an EndpointSlice. `kind` is the address type of the slice, and `list_at` is the path of the
+/// address list.
 fn check_slice_address(kind: &str, text: &str, at: &ErrorPath, list_at: &ErrorPath, out: &mut FieldErrors) {
     let before = out.len();
     match kind {
@@ -460,7 +478,9 @@ fn check_slice_address(kind: &str, text: &str, at: &ErrorPath, list_at: &ErrorPa
     }
 }
 
+/// Checks the topology hints of an endpoint.
 fn check_hints(hints: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    /// Maximum number of zones or nodes in the hints of an endpoint.
     const ENDPOINT_HINTS_MAX: usize = 8;
     for (field, rule) in [
         ("forZones", names::label_value_errors as fn(&str) -> Vec<String>),

@@ -1,5 +1,5 @@
-//! Validation of kinds without a module of their own: ConfigMap, Secret, Namespace, PriorityClass, PodDisruptionBudget,
-//! Lease, Event.
+//! Validation of the kinds that have no module of their own: ConfigMap, Secret, Namespace, PriorityClass,
+//! PodDisruptionBudget, Lease and Event.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::Value;
@@ -83,6 +83,7 @@ pub(crate) fn validate_secret(write: &ValidatedWrite, out: &mut FieldErrors) {
     }
 }
 
+/// Checks that the entry `key` of a Secret is a JSON object, as a Docker configuration must be.
 fn check_docker_config(data: &Value, key: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let Some(content) = data[key].as_str() else { return out.required(&at.key(key), "") };
     let content = BASE64.decode(content).unwrap_or_default();
@@ -106,8 +107,9 @@ fn check_docker_config(data: &Value, key: &str, at: &ErrorPath, out: &mut FieldE
     out.invalid(&at.key(key), "<secret contents redacted>", &why);
 }
 
-/// Checks that an object with `immutable: true` stays immutable and that its data does not change.
+/// Checks that a ConfigMap or Secret with `immutable: true` stays immutable and that these fields do not change.
 fn check_immutable_data(write: &ValidatedWrite, fields: &[&str], out: &mut FieldErrors) {
+    /// Upstream's message for a change of immutable data.
     const IMMUTABLE_DATA_MESSAGE: &str = "field is immutable when `immutable` is set";
     let Some(old) = write.old.filter(|old| old["immutable"] == true) else { return };
     if write.new["immutable"] != true {
@@ -118,7 +120,7 @@ fn check_immutable_data(write: &ValidatedWrite, fields: &[&str], out: &mut Field
     }
 }
 
-/// Number of bytes that a base64 text encodes.
+/// Number of bytes that a base64 string encodes.
 fn decoded_len(value: &Value) -> usize {
     let text = value.as_str().unwrap_or_default();
     let padding = text.bytes().rev().take_while(|it| *it == b'=').count();
@@ -155,6 +157,7 @@ pub(crate) fn validate_namespace(write: &ValidatedWrite, out: &mut FieldErrors) 
 
 /// Validates a PriorityClass.
 pub(crate) fn validate_priority_class(write: &ValidatedWrite, out: &mut FieldErrors) {
+    /// Maximum value of a PriorityClass that users create. Higher values are for the system.
     const USER_DEFINED_PRIORITY_MAX: i64 = 1_000_000_000;
     let class = write.new;
     let value = class["value"].as_i64().unwrap_or(0);
@@ -237,6 +240,7 @@ pub(crate) fn validate_disruption_budget(write: &ValidatedWrite, out: &mut Field
     check_choice(&spec["unhealthyPodEvictionPolicy"], &["AlwaysAllow", "IfHealthyBudget"], &policy_at, out);
 }
 
+/// Checks the conditions in the status of a PodDisruptionBudget.
 fn check_budget_conditions(conditions: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in conditions.iter().enumerate() {
         let (at, kind) = (at.index(index), str_at(it, "type"));
@@ -264,7 +268,7 @@ pub(crate) fn validate_lease(write: &ValidatedWrite, out: &mut FieldErrors) {
     check_not_negative(spec, &["leaseTransitions"], &at, out);
 }
 
-/// Validates an Event. Events with an `eventTime` must have the fields of `events.k8s.io`.
+/// Validates an Event. An Event with an `eventTime` must have the fields that `events.k8s.io` requires.
 pub(crate) fn validate_event(write: &ValidatedWrite, out: &mut FieldErrors) {
     let event = write.new;
     let namespace = str_at(event, "metadata.namespace");

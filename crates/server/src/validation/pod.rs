@@ -48,7 +48,7 @@ pub(crate) fn validate_pod_template(write: &ValidatedWrite, out: &mut FieldError
     check_template(&write.new["template"], &ErrorPath::new("template"), out);
 }
 
-/// Checks the pod template in another object. Upstream: `ValidatePodTemplateSpec`.
+/// Checks a pod template that another object contains. Upstream: `ValidatePodTemplateSpec`.
 pub(super) fn check_template(template: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let (meta, spec) = (&template["metadata"], &template["spec"]);
     labels::check_labels(&meta["labels"], &at.field("labels"), out);
@@ -62,6 +62,7 @@ pub(super) fn check_template(template: &Value, at: &ErrorPath, out: &mut FieldEr
     }
 }
 
+/// Checks the annotations and the spec of a pod.
 fn check_pod_object(pod: &Value, out: &mut FieldErrors) {
     let (meta, spec, at) = (&pod["metadata"], &pod["spec"], ErrorPath::new("spec"));
     check_pod_annotations(&meta["annotations"], spec, &ErrorPath::new("metadata.annotations"), out);
@@ -88,30 +89,34 @@ fn check_pod_object(pod: &Value, out: &mut FieldErrors) {
 
 /// A pod spec that is being validated, with the volumes that its containers may mount.
 pub(super) struct ValidatedPodSpec<'a> {
+    /// The pod spec.
     pub(super) json: &'a Value,
-    /// The volumes that passed validation.
+    /// The valid volumes of the pod, which containers may mount.
     volumes: Vec<&'a Value>,
 }
 
 impl<'a> ValidatedPodSpec<'a> {
+    /// The valid volume with this name.
     pub(super) fn find_volume(&self, name: &str) -> Option<&'a Value> {
         self.volumes.iter().find(|it| str_at(it, "name") == name).copied()
     }
 
+    /// `terminationGracePeriodSeconds` of the pod.
     pub(super) fn termination_grace_s(&self) -> Option<i64> {
         self.json["terminationGracePeriodSeconds"].as_i64()
     }
 
+    /// `os.name` of the pod.
     pub(super) fn os_name(&self) -> Option<&'a str> {
         self.json["os"]["name"].as_str()
     }
 
-    /// Whether the pod runs in the host's user namespace.
+    /// Whether the pod runs in the user namespace of the host.
     pub(super) fn uses_host_users(&self) -> bool {
         self.json["hostUsers"] != false
     }
 
-    /// Calls `visit` for each container, in upstream's order: init, regular, ephemeral.
+    /// Calls `visit` for each container, in upstream's order: init, regular and ephemeral containers.
     pub(super) fn for_each_container(&self, at: &ErrorPath, mut visit: impl FnMut(&Value, &ErrorPath)) {
         for name in ["initContainers", "containers", "ephemeralContainers"] {
             for (index, container) in list_at(self.json, name).iter().enumerate() {
@@ -185,15 +190,15 @@ fn check_spec(json: &Value, pod: Option<&str>, at: &ErrorPath, out: &mut FieldEr
     check_file_keys(spec, at, out);
 }
 
-/// Checks the overhead of a pod. Upstream checks overhead like the limits of a container, so the messages mention
-/// limits.
+/// Checks the overhead of a pod or RuntimeClass. The messages mention limits, because upstream checks overhead like the
+/// limits of a container.
 pub(super) fn check_overhead(overhead: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let limits = serde_json::json!({"limits": overhead});
     let empty_spec = ValidatedPodSpec { json: &Value::Null, volumes: Vec::new() };
     check_resources(&limits, resources::check_container_resource_name, &empty_spec, at, out);
 }
 
-/// Checks that a required string is one of the supported values.
+/// Checks that the required string in the field `name` is one of the supported values.
 fn check_required_choice(
     json: &Value,
     name: &str,
@@ -207,6 +212,7 @@ fn check_required_choice(
     }
 }
 
+/// Checks `spec.resourceClaims` of a pod.
 fn check_resource_claims(claims: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, claim) in claims.iter().enumerate() {
         let at = at.index(index);
@@ -238,8 +244,8 @@ fn check_resource_claims(claims: &[Value], at: &ErrorPath, out: &mut FieldErrors
     }
 }
 
-/// Checks pod-level resources: the requests of the pod must be at least the sum of those of its containers, and no
-/// container may have a higher limit than the pod.
+/// Checks the resources of the pod as a whole. The requests of the pod must be at least the sum of those of its
+/// containers, and no container may have a higher limit than the pod.
 fn check_pod_resources(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let pod_resources = &spec.json["resources"];
     if pod_resources.is_null() {
@@ -281,6 +287,7 @@ fn check_pod_resources(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldE
     }
 }
 
+/// Checks that a resource may have requests and limits for the pod as a whole.
 fn check_pod_level_resource_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let before = out.len();
     resources::check_resource_name(name, at, out);
@@ -289,7 +296,8 @@ fn check_pod_level_resource_name(name: &str, at: &ErrorPath, out: &mut FieldErro
     }
 }
 
-/// Checks that host ports equal container ports if the pod uses the host network.
+/// Checks that each host port equals its container port if the pod uses the host network. `is_pod` is `false` for a pod
+/// template, where a host port may be absent.
 fn check_host_network(json: &Value, is_pod: bool, at: &ErrorPath, out: &mut FieldErrors) {
     if json["hostNetwork"] != true {
         return;
@@ -309,9 +317,13 @@ fn check_host_network(json: &Value, is_pod: bool, at: &ErrorPath, out: &mut Fiel
     }
 }
 
+/// Checks `spec.dnsConfig`, which is required if `dnsPolicy` is `None`.
 fn check_dns_config(json: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    /// Maximum number of name servers.
     const NAMESERVERS_MAX: usize = 3;
+    /// Maximum number of search domains.
     const SEARCH_DOMAINS_MAX: usize = 32;
+    /// Maximum total length of the search domains, with one space between them.
     const SEARCH_DOMAINS_BYTES_MAX: usize = 2048;
     let config = &json["dnsConfig"];
     let servers = list_at(config, "nameservers");
@@ -359,6 +371,7 @@ fn check_dns_config(json: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks the names of scheduling gates, which must be unique.
 fn check_scheduling_gates(gates: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, gate) in gates.iter().enumerate() {
         let (at, name) = (at.index(index), str_at(gate, "name"));
@@ -369,6 +382,7 @@ fn check_scheduling_gates(gates: &[Value], at: &ErrorPath, out: &mut FieldErrors
     }
 }
 
+/// Checks `spec.hostnameOverride`.
 fn check_hostname_override(json: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let Some(name) = json["hostnameOverride"].as_str() else { return };
     let name_at = at.field("hostnameOverride");
@@ -384,6 +398,7 @@ fn check_hostname_override(json: &Value, at: &ErrorPath, out: &mut FieldErrors) 
     out.invalid_for_each(&name_at, name, names::dns_subdomain_errors(name));
 }
 
+/// Checks the IP addresses and host names of `spec.hostAliases`.
 fn check_host_aliases(aliases: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, alias) in aliases.iter().enumerate() {
         let at = at.index(index);
@@ -399,7 +414,7 @@ fn check_host_aliases(aliases: &[Value], at: &ErrorPath, out: &mut FieldErrors) 
     }
 }
 
-/// Checks that each `fileKeyRef` of an environment variable refers to an emptyDir volume.
+/// Checks that each `fileKeyRef` of an environment variable refers to an `emptyDir` volume.
 fn check_file_keys(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     spec.for_each_container(at, |container, at| {
         for (index, env) in list_at(container, "env").iter().enumerate() {
@@ -420,12 +435,17 @@ fn check_file_keys(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldError
     });
 }
 
+/// Deprecated annotation with the seccomp profile of a pod.
 const SECCOMP_POD_ANNOTATION: &str = "seccomp.security.alpha.kubernetes.io/pod";
+/// Prefix of the deprecated annotations with the seccomp profile of a container.
 const SECCOMP_CONTAINER_ANNOTATION_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
+/// Prefix of the deprecated annotations with the AppArmor profile of a container.
 const APP_ARMOR_ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// Checks the annotations that have a meaning for pods: mirror pod, deletion cost, and deprecated security profiles.
+/// Checks the annotations that the kubelet or controllers read: `kubernetes.io/config.mirror`,
+/// `controller.kubernetes.io/pod-deletion-cost`, and the deprecated annotations for seccomp and AppArmor profiles.
 fn check_pod_annotations(annotations: &Value, spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    /// Annotation with the cost of deleting a pod, a 32-bit integer.
     const DELETION_COST_ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-cost";
     let Some(annotations) = annotations.as_object() else { return };
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
@@ -467,7 +487,7 @@ fn check_pod_annotations(annotations: &Value, spec: &Value, at: &ErrorPath, out:
     }
 }
 
-/// Checks that a seccomp or AppArmor profile that is set by annotation and by field is the same in both.
+/// Checks seccomp and AppArmor profiles that are set by an annotation and by a field. Both must be the same profile.
 fn check_profile_annotations(meta: &Value, json: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let annotations = &meta["annotations"];
     if !annotations.is_object() {
@@ -516,7 +536,7 @@ fn check_profile_annotations(meta: &Value, json: &Value, at: &ErrorPath, out: &m
     });
 }
 
-/// Checks that the profile field has the value of the annotation.
+/// Checks that the profile in a field is the one in the annotation.
 fn check_profile_equals_annotation(
     what: &str,
     annotation: &str,
@@ -544,7 +564,7 @@ fn check_profile_equals_annotation(
     }
 }
 
-/// Checks that the mirror pod and AppArmor annotations of an existing pod do not change.
+/// Checks that an update of a pod does not change the mirror pod annotation and the AppArmor annotations.
 pub(super) fn check_immutable_annotations(new: &Value, old: &Value, out: &mut FieldErrors) {
     let at = ErrorPath::new("metadata.annotations");
     let (new, old) = (&new["metadata"]["annotations"], &old["metadata"]["annotations"]);

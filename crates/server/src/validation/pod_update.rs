@@ -1,4 +1,4 @@
-//! Validation of pod updates: which fields may change.
+//! Validation of pod updates, which may change only a few fields.
 
 use serde_json::Value;
 
@@ -10,6 +10,8 @@ use crate::unstructured::{is_set, list_at, map_at_mut, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{address, labels, names};
 
+/// Checks an update of a pod through this subresource.
+///
 /// Rule: an update of a pod may only change images, add tolerations, shorten the active deadline, remove scheduling
 /// gates, and, while gates remain, add node selectors and node affinity. Upstream: `ValidatePodUpdate`.
 pub(super) fn check_pod_update(new: &Value, old: &Value, subresource: Subresource, out: &mut FieldErrors) {
@@ -24,6 +26,7 @@ pub(super) fn check_pod_update(new: &Value, old: &Value, subresource: Subresourc
     }
 }
 
+/// Checks which fields of the spec have changed.
 fn check_spec_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     for name in ["containers", "initContainers"] {
         let (now, before) = (list_at(new, name), list_at(old, name));
@@ -79,13 +82,13 @@ fn check_spec_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldEr
     }
 }
 
-/// Error message for a change of an immutable field of a pod's spec.
+/// Upstream's message for a change of an immutable field of a pod spec.
 const IMMUTABLE_FIELDS_MESSAGE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
                           `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only \
                           additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be \
                           set to 1 if it was previously negative)";
 
-/// Sets a field of an object to `value`, or removes the field if `value` is `None`.
+/// Sets a field of an object to its old value, or removes the field if `value` is `None`.
 fn restore_field(object: &mut Value, name: &str, value: Option<&Value>) {
     let Some(object) = object.as_object_mut() else { return };
     match value {
@@ -94,6 +97,7 @@ fn restore_field(object: &mut Value, name: &str, value: Option<&Value>) {
     }
 }
 
+/// Checks that tolerations are only added, and that only `tolerationSeconds` of existing ones changes.
 fn check_tolerations_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let without_seconds = |it: &Value| {
         let mut it = it.clone();
@@ -108,6 +112,7 @@ fn check_tolerations_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut 
     scheduling::check_tolerations(list_at(new, "tolerations"), at, out);
 }
 
+/// Checks that scheduling gates are only removed.
 fn check_scheduling_gates_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let before = list_at(old, "schedulingGates");
     for (index, gate) in list_at(new, "schedulingGates").iter().enumerate() {
@@ -119,8 +124,8 @@ fn check_scheduling_gates_update(new: &Value, old: &Value, at: &ErrorPath, out: 
     }
 }
 
-/// Checks changes of the node selector and node affinity of a pod with scheduling gates: only additions are allowed.
-/// Then sets these fields in `rest` to their old values.
+/// Checks the node selector and node affinity of a pod with scheduling gates, to which an update may only add. Then
+/// sets these fields in `rest`, a copy of the new spec, to their old values.
 fn check_gated_pod_update(rest: &mut Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const REQUIRED_AFFINITY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const NODE_SELECTOR_TERMS: &str = "nodeSelectorTerms";
@@ -229,7 +234,7 @@ pub(super) fn check_status_update(new: &Value, old: &Value, out: &mut FieldError
     }
 }
 
-/// Checks that a terminated container that cannot restart stays terminated. Upstream:
+/// Checks that a terminated container that its restart policy does not restart stays terminated. Upstream:
 /// `ValidateContainerStateTransition`.
 fn check_terminated_containers(
     name: &str,
@@ -266,6 +271,7 @@ fn check_terminated_containers(
     }
 }
 
+/// Checks the list of IP addresses in the status field `name`. `single` is the field with the first of them.
 fn check_pod_ips(name: &str, single: &str, new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let ips: Vec<_> = list_at(new, name).iter().map(|it| str_at(it, "ip")).collect();
     if let Some(first) = ips.first()

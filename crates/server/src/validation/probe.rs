@@ -9,6 +9,7 @@ use crate::unstructured::{list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::names;
 
+/// Checks the lifecycle hooks and probes of a container.
 pub(super) fn check_lifecycle_and_probes(
     container: &Value,
     spec: &ValidatedPodSpec,
@@ -27,6 +28,7 @@ pub(super) fn check_lifecycle_and_probes(
     }
 }
 
+/// Checks a probe. `name` is its field, such as `livenessProbe`.
 fn check_probe(name: &str, probe: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     check_handler(probe, spec, at, out);
     for field in
@@ -53,7 +55,7 @@ fn check_probe(name: &str, probe: &Value, spec: &ValidatedPodSpec, at: &ErrorPat
     }
 }
 
-/// Checks the handler of a probe or lifecycle hook: exactly one handler type must be set.
+/// Checks the handler of a probe or lifecycle hook. Exactly one type of handler must be set.
 fn check_handler(handler: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let mut found = false;
     for name in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
@@ -89,6 +91,7 @@ fn check_handler(handler: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: 
     }
 }
 
+/// Checks the handler `httpGet`.
 fn check_http_get(action: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(action, &["path"], at, out);
     check_port_or_name(&action["port"], &at.field("port"), out);
@@ -99,6 +102,7 @@ fn check_http_get(action: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks a port that is a number or the name of a container port.
 pub(super) fn check_port_or_name(port: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     match port.as_str() {
         Some(name) => out.invalid_for_each(at, name, names::port_name_errors(name)),

@@ -30,6 +30,7 @@ pub(crate) fn validate_limit_range(write: &ValidatedWrite, out: &mut FieldErrors
     }
 }
 
+/// Checks one item of a LimitRange. `kind` is its type, such as `Container`.
 fn check_limit_range_item(kind: &str, limit: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let check_name = match kind {
         "Pod" | "Container" => resources::check_container_resource_name,
@@ -61,7 +62,7 @@ fn check_limit_range_item(kind: &str, limit: &Value, at: &ErrorPath, out: &mut F
     }
 }
 
-/// Checks the order of min, default request, default limit and max of one resource.
+/// Checks that the quantities of one resource in a LimitRange are in order: `min`, `defaultRequest`, `default`, `max`.
 fn check_quantity_order(kind: &str, name: &str, limit: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let quantity_of = |field: &'static str| {
         let amount = &limit[field][name];
@@ -141,6 +142,7 @@ pub(crate) fn validate_resource_quota(write: &ValidatedWrite, out: &mut FieldErr
     }
 }
 
+/// Checks the names and amounts of the resources that a ResourceQuota limits.
 fn check_quota_resources(hard: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     for (name, amount) in hard.as_object().into_iter().flatten() {
         let at = at.key(name);
@@ -152,6 +154,8 @@ fn check_quota_resources(hard: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks a scope of a ResourceQuota, and that it applies to the resources of the quota. `source` is the list of scopes
+/// or the scope selector that contains it.
 fn check_scope(
     scope: &str,
     spec: &Value,
@@ -160,6 +164,7 @@ fn check_scope(
     source: &Value,
     out: &mut FieldErrors,
 ) {
+    /// All scopes of a ResourceQuota.
     const QUOTA_SCOPES: &[&str] = &[
         "Terminating",
         "NotTerminating",
@@ -169,6 +174,7 @@ fn check_scope(
         "CrossNamespacePodAffinity",
         "VolumeAttributesClass",
     ];
+    /// Resources to which a quota with a pod scope may apply.
     const COMPUTE_RESOURCES: &[&str] =
         &["pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
     if !QUOTA_SCOPES.contains(&scope) {
@@ -190,8 +196,8 @@ fn check_scope(
     }
 }
 
-/// Formats the scopes of a quota for an error message: a list of scopes as JSON, a scope selector as Go prints
-/// upstream's internal struct.
+/// Formats the scopes of a quota for an error message. A list of scopes is formatted as JSON, and a scope selector as
+/// Go prints upstream's internal struct.
 fn format_scopes(source: &Value) -> InvalidValue<'_> {
     if source.is_array() {
         return source.into();
@@ -208,6 +214,7 @@ fn format_scopes(source: &Value) -> InvalidValue<'_> {
     InvalidValue::Formatted(format!("{{\"MatchExpressions\":[{}]}}", source.join(",")))
 }
 
+/// Checks that no two scopes exclude each other.
 fn check_conflicting_scopes(scopes: &[&str], spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     for (one, other) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
         if scopes.contains(&one) && scopes.contains(&other) {
@@ -216,6 +223,7 @@ fn check_conflicting_scopes(scopes: &[&str], spec: &Value, at: &ErrorPath, out: 
     }
 }
 
+/// Checks the scope selector of a ResourceQuota.
 fn check_scope_selector(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let selector = &spec["scopeSelector"];
     let expressions = list_at(selector, "matchExpressions");

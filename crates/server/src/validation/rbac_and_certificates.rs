@@ -9,6 +9,7 @@ use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{labels, names};
 
+/// API group of the RBAC kinds.
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Validates a Role.
@@ -37,6 +38,7 @@ pub(crate) fn validate_cluster_role(write: &ValidatedWrite, out: &mut FieldError
     }
 }
 
+/// Checks the rules of a Role or ClusterRole.
 fn check_policy_rules(role: &Value, is_namespaced: bool, out: &mut FieldErrors) {
     for (index, rule) in list_at(role, "rules").iter().enumerate() {
         let at = ErrorPath::new("rules");
@@ -74,6 +76,7 @@ pub(crate) fn validate_cluster_role_binding(write: &ValidatedWrite, out: &mut Fi
     check_role_binding(write, &["ClusterRole"], false, out);
 }
 
+/// Checks a RoleBinding or ClusterRoleBinding. `kinds` are the kinds of roles to which it may refer.
 fn check_role_binding(write: &ValidatedWrite, kinds: &[&str], is_namespaced: bool, out: &mut FieldErrors) {
     let (role, at) = (&write.new["roleRef"], ErrorPath::new("roleRef"));
     if str_at(role, "apiGroup") != RBAC_GROUP {
@@ -95,6 +98,7 @@ fn check_role_binding(write: &ValidatedWrite, kinds: &[&str], is_namespaced: boo
     }
 }
 
+/// Checks a user, group or service account of a binding.
 fn check_binding_subject(subject: &Value, is_namespaced: bool, at: &ErrorPath, out: &mut FieldErrors) {
     let (name, group) = (str_at(subject, "name"), str_at(subject, "apiGroup"));
     check_required(subject, &["name"], at, out);
@@ -148,7 +152,7 @@ pub(crate) fn validate_signing_request(write: &ValidatedWrite, out: &mut FieldEr
     }
 }
 
-/// Checks that the base64 text is a PKCS #10 request in PEM.
+/// Checks that `pem`, which is base64, contains a PKCS #10 request in PEM.
 fn check_pkcs10(pem: &str) -> Result<(), &'static str> {
     const NOT_A_REQUEST_MESSAGE: &str = "PEM block type must be CERTIFICATE REQUEST";
     let pem = BASE64.decode(pem).unwrap_or_default();
@@ -161,7 +165,7 @@ fn check_pkcs10(pem: &str) -> Result<(), &'static str> {
     parsed.map(drop).map_err(|_| "asn1: structure error")
 }
 
-/// All key usages that a CertificateSigningRequest may request.
+/// All values that `spec.usages` of a CertificateSigningRequest may contain.
 pub(crate) const KEY_USAGES: &[&str] = &[
     "any",
     "cert sign",
@@ -188,6 +192,7 @@ pub(crate) const KEY_USAGES: &[&str] = &[
     "timestamping",
 ];
 
+/// Checks `spec.usages` of a CertificateSigningRequest.
 fn check_key_usages(spec: &Value, old: Option<&Value>, at: &ErrorPath, out: &mut FieldErrors) {
     let usages = list_at(spec, "usages");
     if usages.is_empty() {
@@ -206,6 +211,7 @@ fn check_key_usages(spec: &Value, old: Option<&Value>, at: &ErrorPath, out: &mut
     }
 }
 
+/// Checks a signer name, such as `example.com/signer-name`.
 fn check_signer_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     if name.is_empty() {
         return out.required(at, "");
@@ -236,6 +242,7 @@ fn check_signer_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks the conditions in the status of a CertificateSigningRequest.
 fn check_signing_request_conditions(conditions: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in conditions.iter().enumerate() {
         let list_at = at;
@@ -263,8 +270,9 @@ fn check_signing_request_conditions(conditions: &[Value], at: &ErrorPath, out: &
     }
 }
 
-/// Checks that the conditions `Approved`, `Denied` and `Failed` are not removed, that approvals and denials are written
-/// only through `/approval`, and that the certificate is written only through `/status` and not changed.
+/// Checks an update of the status of a CertificateSigningRequest. The conditions `Approved`, `Denied` and `Failed` must
+/// not be removed. `Approved` and `Denied` may be added only through `/approval`. The certificate may be set only
+/// through `/status`, and not be changed.
 fn check_condition_changes(new: &Value, old: &Value, subresource: Subresource, out: &mut FieldErrors) {
     let at = ErrorPath::new("status.conditions");
     let conditions_of_type = |it: &Value, kind: &str| -> Vec<Value> {

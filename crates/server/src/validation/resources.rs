@@ -1,4 +1,4 @@
-//! Validation of resource names and quantities, and sums over the resources of a pod's containers.
+//! Resource names and quantities: their validation, the sums over the containers of a pod, and the QoS class.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use muster_api::qos::{ComputeResources, CpuAndMemory, QosClass};
 use muster_api::quantity::Quantity;
 use muster_api::resources::{self, ResourceQuantities, is_huge_pages, quantities_from_json};
 
-/// Total requests or limits of a pod's containers. `part` is `requests` or `limits`.
+/// Sum of the requests or limits of the containers of a pod. `part` is `requests` or `limits`.
 pub(crate) fn sum_of_containers(spec: &Value, part: &str) -> ResourceQuantities {
     let amounts = |container: &Value| quantities_from_json(&container["resources"][part]);
     let init_containers = list_at(spec, "initContainers");
@@ -19,7 +19,7 @@ pub(crate) fn sum_of_containers(spec: &Value, part: &str) -> ResourceQuantities 
     )
 }
 
-/// The QoS class of a pod, from its spec.
+/// The QoS class of a pod with this spec.
 pub(crate) fn qos_class(spec: &Value) -> QosClass {
     let compute_resources = |resources: &Value| {
         let compute = |part: &str| CpuAndMemory {
@@ -36,8 +36,8 @@ pub(crate) fn qos_class(spec: &Value) -> QosClass {
     )
 }
 
-/// Merges `matchLabelKeys` and `mismatchLabelKeys` into the label selectors of a pod, with the values of the pod's
-/// labels.
+/// Adds an expression to the label selectors of a pod's affinity terms and spread constraints for each key in
+/// `matchLabelKeys` and `mismatchLabelKeys`. The value is that of the pod's label.
 /// Upstream: `applyMatchLabelKeysAndMismatchLabelKeys`.
 pub(crate) fn merge_match_label_keys(pod: &mut Value) {
     const REQUIRED_AFFINITY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -59,7 +59,8 @@ pub(crate) fn merge_match_label_keys(pod: &mut Value) {
     }
 }
 
-/// Merges the label keys of one affinity term or spread constraint into its label selector.
+/// Adds an expression for each key in `matchLabelKeys` and `mismatchLabelKeys` to the label selector of one affinity
+/// term or spread constraint.
 fn merge_label_keys(term: &mut Value, labels: &Value) {
     if !term["labelSelector"].is_object() {
         return;
@@ -76,12 +77,12 @@ fn merge_label_keys(term: &mut Value, labels: &Value) {
     }
 }
 
-/// Whether the resource name has no domain, or a domain of Kubernetes. Upstream: `IsNativeResource`.
+/// Whether a resource name has no domain, or a domain of Kubernetes. Upstream: `IsNativeResource`.
 pub(crate) fn is_native_resource(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Whether the limit of the resource may exceed its request. Upstream: `IsOvercommitAllowed`.
+/// Whether the limit of a resource may exceed its request. Upstream: `IsOvercommitAllowed`.
 pub(crate) fn is_overcommittable(name: &str) -> bool {
     is_native_resource(name) && !is_huge_pages(name)
 }
@@ -95,6 +96,7 @@ pub(crate) fn is_extended_resource(name: &str) -> bool {
 
 /// Whether quantities of the resource must be integers. Upstream: `IsIntegerResourceName`.
 fn is_integer_resource(name: &str) -> bool {
+    /// Resources without a domain whose quantities must be integers.
     const INTEGER_RESOURCES: &[&str] = &[
         "pods",
         "resourcequotas",
@@ -123,17 +125,20 @@ const COMPUTE_QUOTA_RESOURCES: &[&str] = &[
     "requests.storage",
 ];
 
-/// Whether the name is a standard quota resource. Upstream: `IsStandardQuotaResourceName`.
+/// Whether a ResourceQuota can limit the resource under this name without a domain. Upstream:
+/// `IsStandardQuotaResourceName`.
 pub(crate) fn is_standard_quota_resource(name: &str) -> bool {
     COMPUTE_QUOTA_RESOURCES.contains(&name)
         || (is_integer_resource(name) && is_native_resource(name))
         || is_quota_huge_pages(name)
 }
 
+/// Whether the name is that of huge pages in a ResourceQuota.
 fn is_quota_huge_pages(name: &str) -> bool {
     is_huge_pages(name) || name.starts_with("requests.hugepages-")
 }
 
+/// Checks that a resource name is a standard name or has a domain.
 pub(crate) fn check_resource_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let errors = names::qualified_name_errors(name);
     if !errors.is_empty() {

@@ -9,6 +9,7 @@ use crate::unstructured::{list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{labels, names};
 
+/// Validates a RuntimeClass.
 pub(crate) fn validate_runtime_class(write: &ValidatedWrite, out: &mut FieldErrors) {
     let class = write.new;
     let handler_at = ErrorPath::new("handler");

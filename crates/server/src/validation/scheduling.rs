@@ -7,8 +7,10 @@ use crate::unstructured::{list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{labels, names};
 
+/// Effects of taints and tolerations.
 const TAINT_EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
+/// Checks the tolerations of a pod or RuntimeClass.
 pub(super) fn check_tolerations(tolerations: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in tolerations.iter().enumerate() {
         let at = at.index(index);
@@ -76,6 +78,7 @@ pub(super) fn check_taints(taints: &[Value], at: &ErrorPath, out: &mut FieldErro
     }
 }
 
+/// Checks the node affinity and pod affinity of a pod.
 pub(super) fn check_affinity(affinity: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const REQUIRED_AFFINITY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const PREFERRED_AFFINITY: &str = "preferredDuringSchedulingIgnoredDuringExecution";
@@ -103,6 +106,7 @@ pub(super) fn check_affinity(affinity: &Value, at: &ErrorPath, out: &mut FieldEr
     }
 }
 
+/// Checks the weight of a preferred affinity term.
 fn check_weight(term: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let weight = term["weight"].as_i64().unwrap_or(0);
     if !(1..=100).contains(&weight) {
@@ -110,6 +114,7 @@ fn check_weight(term: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks a required node affinity.
 fn check_node_selector(selector: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let terms = list_at(selector, "nodeSelectorTerms");
     if terms.is_empty() {
@@ -120,8 +125,8 @@ fn check_node_selector(selector: &Value, at: &ErrorPath, out: &mut FieldErrors) 
     }
 }
 
-/// Checks a node selector term. Label values are checked only if `checks_values` is set: upstream does not check those
-/// of preferred terms.
+/// Checks a node selector term. Label values are checked only if `checks_values` is set, because upstream does not
+/// check those of preferred terms.
 fn check_node_selector_term(term: &Value, checks_values: bool, at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in list_at(term, "matchExpressions").iter().enumerate() {
         let at = at.field("matchExpressions");
@@ -174,6 +179,7 @@ fn check_node_selector_term(term: &Value, checks_values: bool, at: &ErrorPath, o
     }
 }
 
+/// Checks a pod affinity or anti-affinity term.
 fn check_pod_affinity_term(term: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     labels::check_selector(&term["labelSelector"], &at.field("labelSelector"), out);
     labels::check_selector(&term["namespaceSelector"], &at.field("namespaceSelector"), out);
@@ -221,6 +227,7 @@ fn check_label_keys(it: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks the topology spread constraints of a pod.
 pub(super) fn check_topology_spread(constraints: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     const UNSATISFIABLE_ACTIONS: &[&str] = &["DoNotSchedule", "ScheduleAnyway"];
     for (index, it) in constraints.iter().enumerate() {

@@ -9,6 +9,7 @@ use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use crate::validation::names;
 
+/// Checks the security context of a container.
 pub(super) fn check_container_context(
     context: &Value,
     spec: &ValidatedPodSpec,
@@ -42,6 +43,7 @@ pub(super) fn check_container_context(
     check_app_armor(&context["appArmorProfile"], &at.field("appArmorProfile"), out);
 }
 
+/// Checks the security context of a pod.
 pub(super) fn check_pod_context(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let context = &spec.json["securityContext"];
     for name in ["fsGroup", "runAsUser", "runAsGroup"] {
@@ -66,7 +68,7 @@ pub(super) fn check_pod_context(spec: &ValidatedPodSpec, at: &ErrorPath, out: &m
     check_choice(&context["seLinuxChangePolicy"], &["Recursive"], &change_at, out);
 }
 
-/// Checks that a pod with `spec.os` sets no fields of another operating system.
+/// Checks that a pod with `spec.os` sets no fields that only another operating system supports.
 pub(super) fn check_os_fields(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let json = spec.json;
     let Some(os) = json.get("os").filter(|it| !it.is_null()) else { return };
@@ -88,9 +90,12 @@ pub(super) fn check_os_fields(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut
     }
 }
 
+/// Checks that a Windows pod sets no fields that only Linux supports.
 fn check_windows_pod(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+    /// Upstream's message for a field that a Windows pod must not set.
     const WINDOWS_POD_MESSAGE: &str = "cannot be set for a windows pod";
-    // The flag is true for a field of the pod spec, false for one of its security context.
+    /// Fields that a Windows pod must not set. The flag is `true` for a field of the pod spec, and `false` for a field
+    /// of its security context.
     const WINDOWS_POD_FORBIDDEN_FIELDS: &[(&str, bool)] = &[
         ("appArmorProfile", false),
         ("seLinuxOptions", false),
@@ -108,6 +113,7 @@ fn check_windows_pod(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErr
         ("supplementalGroupsPolicy", false),
         ("seLinuxChangePolicy", false),
     ];
+    /// Fields that the security context of a container in a Windows pod must not set.
     const WINDOWS_CONTAINER_FORBIDDEN_FIELDS: &[&str] = &[
         "appArmorProfile",
         "seLinuxOptions",
@@ -141,8 +147,8 @@ fn check_windows_pod(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErr
     });
 }
 
-/// Checks Windows HostProcess containers. Either all containers of a pod are HostProcess containers or none, and such a
-/// pod must use the host network.
+/// Checks Windows HostProcess containers. If one container of a pod is a HostProcess container, all of them must be,
+/// and the pod must use the host network.
 pub(super) fn check_host_process(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let pod_value = spec.json["securityContext"]["windowsOptions"]["hostProcess"].as_bool();
     let (mut all, mut processes) = (0, 0);
@@ -174,7 +180,9 @@ pub(super) fn check_host_process(spec: &ValidatedPodSpec, at: &ErrorPath, out: &
     }
 }
 
+/// Checks that a pod with `hostUsers: false` uses no host namespaces and no block devices.
 pub(super) fn check_host_users(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+    /// Upstream's message for a field that must not be set if `hostUsers` is `false`.
     const NO_HOST_USERS_MESSAGE: &str = "when `hostUsers` is false";
     if spec.uses_host_users() {
         return;
@@ -191,6 +199,7 @@ pub(super) fn check_host_users(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mu
     });
 }
 
+/// Checks a Unix user or group ID.
 fn check_unix_id(id: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if let Some(id) = id.as_i64() {
         for why in names::unix_id_errors(id) {
@@ -199,6 +208,7 @@ fn check_unix_id(id: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks a seccomp profile.
 fn check_seccomp(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const SECCOMP_PROFILE_TYPES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
     if profile.is_null() {
@@ -228,14 +238,16 @@ fn check_seccomp(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Whether the AppArmor profile is valid.
+/// Whether an `appArmorProfile` is valid.
 pub(crate) fn is_valid_app_armor_profile(profile: &Value) -> bool {
     let mut causes = FieldErrors::default();
     check_app_armor(profile, &ErrorPath::new("appArmorProfile"), &mut causes);
     causes.is_empty()
 }
 
+/// Checks an AppArmor profile.
 fn check_app_armor(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    /// Maximum length of the name of an AppArmor profile.
     const APP_ARMOR_PROFILE_BYTES_MAX: usize = 4095;
     if profile.is_null() {
         return;
@@ -265,7 +277,9 @@ fn check_app_armor(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks the Windows options of a security context.
 fn check_windows_options(options: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    /// Maximum length of a GMSA credential spec.
     const GMSA_CREDENTIAL_SPEC_BYTES_MAX: usize = 64 << 10;
     if let Some(name) = options["gmsaCredentialSpecName"].as_str() {
         out.invalid_for_each(&at.field("gmsaCredentialSpecName"), name, names::dns_subdomain_errors(name));
@@ -285,7 +299,7 @@ fn check_windows_options(options: &Value, at: &ErrorPath, out: &mut FieldErrors)
     }
 }
 
-/// Errors of a Windows user name: `DOMAIN\user` or `user`.
+/// Returns the errors of a Windows user name, which is `DOMAIN\user` or `user`.
 fn windows_user_name_errors(name: &str) -> Vec<&'static str> {
     let (domain, user) = name.split_once('\\').map_or((None, name), |(domain, user)| (Some(domain), user));
     if name.is_empty() {
@@ -330,7 +344,9 @@ fn windows_user_name_errors(name: &str) -> Vec<&'static str> {
     errors
 }
 
+/// Checks the names of sysctls. A pod that uses a namespace of the host may not set the sysctls of this namespace.
 fn check_sysctls(spec: &ValidatedPodSpec, sysctls: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
+    /// Syntax of a sysctl name, as upstream's message shows it.
     const SYSCTL_NAME_REGEX: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
     let is_part = |it: &str| {
         let ends = |it: Option<u8>| it.is_some_and(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
@@ -363,8 +379,10 @@ fn check_sysctls(spec: &ValidatedPodSpec, sysctls: &[Value], at: &ErrorPath, out
     }
 }
 
-/// Formats a container's security context as Go prints the struct: all fields by their Go names.
+/// Formats the security context of a container for an error message, as Go prints the struct: all fields by their Go
+/// names.
 fn format_security_context(context: &Value) -> InvalidValue<'static> {
+    /// Go name and JSON name of each field, in the order of the Go struct.
     const SECURITY_CONTEXT_FIELDS: &[(&str, &str)] = &[
         ("Capabilities", "capabilities"),
         ("Privileged", "privileged"),

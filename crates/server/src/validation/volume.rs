@@ -9,11 +9,11 @@ use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{labels, metadata, names, resources};
 use muster_api::quantity::Quantity;
 
-/// A function that validates one type of volume source.
+/// A function that checks one type of volume source.
 type VolumeCheck = fn(&Value, &ErrorPath, &mut FieldErrors);
 
-/// All volume sources: the field, its name in upstream's messages, and the check. The order is upstream's,
-/// because only the first source of a volume is checked.
+/// All types of volume sources: the field of the volume, its name in upstream's messages, and the check. The order is
+/// upstream's, because only the first source of a volume is checked.
 const VOLUME_SOURCES: &[(&str, &str, VolumeCheck)] = &[
     ("emptyDir", "emptyDir", check_empty_dir),
     ("hostPath", "hostPath", check_host_path),
@@ -66,8 +66,8 @@ const VOLUME_SOURCES: &[(&str, &str, VolumeCheck)] = &[
     }),
 ];
 
-/// Checks the volumes of a pod spec, and returns the valid volumes, which containers may mount. `pod` is the name of
-/// the pod, or `None` for a pod template.
+/// Checks the volumes of a pod spec. Returns the valid volumes, which containers may mount. `pod` is the name of the
+/// pod, or `None` for a pod template.
 pub(super) fn check_volumes<'a>(
     volumes: &'a [Value],
     pod: Option<&str>,
@@ -141,6 +141,7 @@ fn check_source(volume: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks a volume source `emptyDir`.
 fn check_empty_dir(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if Quantity::from_json(&source["sizeLimit"]).is_negative() {
         out.forbidden(&at.field("sizeLimit"), "SizeLimit field must be a valid resource quantity");
@@ -151,6 +152,7 @@ fn check_empty_dir(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 pub(crate) const HOST_PATH_TYPES: &[&str] =
     &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
+/// Checks a volume source `hostPath`.
 fn check_host_path(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let path = str_at(source, "path");
     if path.is_empty() {
@@ -160,11 +162,13 @@ fn check_host_path(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     super::check_choice(&source["type"], HOST_PATH_TYPES, &at.field("type"), out);
 }
 
+/// Checks a volume source `gitRepo`.
 fn check_git_repo(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(source, &["repository"], at, out);
     check_relative_path(str_at(source, "directory"), &at.field("directory"), out);
 }
 
+/// Checks a volume source `nfs`.
 fn check_nfs(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(source, &["server", "path"], at, out);
     let path = str_at(source, "path");
@@ -173,6 +177,7 @@ fn check_nfs(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks a volume source `iscsi`.
 fn check_iscsi(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(source, &["targetPortal", "iqn"], at, out);
     let iqn = str_at(source, "iqn");
@@ -192,6 +197,7 @@ fn check_iscsi(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks an iSCSI name, which is in the format iqn, eui or naa.
 fn check_iscsi_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let is_valid = match name.get(..3) {
         Some("iqn") => is_iqn(name),
@@ -221,6 +227,7 @@ fn is_iqn(name: &str) -> bool {
         && unique.chars().all(is_unique)
 }
 
+/// Checks a volume source `flocker`.
 fn check_flocker(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let name = str_at(source, "datasetName");
     match (name.is_empty(), str_at(source, "datasetUUID").is_empty()) {
@@ -235,7 +242,9 @@ fn check_flocker(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks a volume source `quobyte`.
 fn check_quobyte(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    /// Upstream's message for a malformed Quobyte registry.
     const REGISTRY_FORMAT_MESSAGE: &str = "must be a host:port pair or multiple pairs separated by commas";
     let registry = str_at(source, "registry");
     if registry.is_empty() {
@@ -250,6 +259,7 @@ fn check_quobyte(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(source, &["volume"], at, out);
 }
 
+/// Checks a volume source `downwardAPI`.
 fn check_downward_api(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_file_mode(&source["defaultMode"], &at.field("defaultMode"), out);
     for file in list_at(source, "items") {
@@ -257,6 +267,7 @@ fn check_downward_api(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks a file of the downward API in a volume.
 fn check_downward_api_file(file: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(file, &["path"], at, out);
     check_local_path(str_at(file, "path"), &at.field("path"), out);
@@ -283,6 +294,7 @@ fn check_downward_api_file(file: &Value, at: &ErrorPath, out: &mut FieldErrors) 
     check_file_mode(&file["mode"], &at.field("mode"), out);
 }
 
+/// Checks a volume source `fc`.
 fn check_fibre_channel(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let (targets, wwids) = (&source["targetWWNs"], &source["wwids"]);
     if !is_set(targets) && !is_set(wwids) {
@@ -307,6 +319,7 @@ fn check_fibre_channel(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks a volume source `flexVolume`.
 fn check_flex_volume(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(source, &["driver"], at, out);
     for key in source["options"].as_object().into_iter().flatten().map(|(key, _)| key) {
@@ -318,6 +331,7 @@ fn check_flex_volume(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks a volume source `azureDisk`.
 fn check_azure_disk(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(source, &["diskName", "diskURI"], at, out);
     super::check_choice(
@@ -340,6 +354,7 @@ fn check_azure_disk(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks a volume source `storageos`.
 fn check_storage_os(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     super::check_required_name(
         str_at(source, "volumeName"),
@@ -354,6 +369,7 @@ fn check_storage_os(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_secret_ref(source, "secretRef", at, out);
 }
 
+/// Checks a volume source `projected`.
 fn check_projected(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_file_mode(&source["defaultMode"], &at.field("defaultMode"), out);
     let mut paths: Vec<&str> = Vec::new();
@@ -394,6 +410,7 @@ fn check_projected(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks a projected service account token. `volume_at` is the path of the projected volume.
 fn check_service_account_token(token: &Value, at: &ErrorPath, volume_at: &ErrorPath, out: &mut FieldErrors) {
     let seconds = token["expirationSeconds"].as_i64().unwrap_or(0);
     if seconds < 600 {
@@ -412,7 +429,7 @@ fn check_service_account_token(token: &Value, at: &ErrorPath, volume_at: &ErrorP
     }
 }
 
-/// Checks that a file path occurs only once in a projected volume.
+/// Checks that a file path occurs only once in a projected volume. `source` is the value in the error.
 fn check_unique_path<'a>(
     seen: &mut Vec<&'a str>,
     path: &'a str,
@@ -430,6 +447,7 @@ fn check_unique_path<'a>(
     }
 }
 
+/// Checks a volume source `csi`.
 fn check_csi(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let driver = str_at(source, "driver");
     if driver.is_empty() {
@@ -454,6 +472,7 @@ fn check_csi(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Checks a volume source `ephemeral`.
 fn check_ephemeral(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let template = &source["volumeClaimTemplate"];
     if template.is_null() {
@@ -471,6 +490,7 @@ fn check_ephemeral(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_volume_claim(&template["spec"], &at.field("spec"), out);
 }
 
+/// Checks the spec of the PersistentVolumeClaim of an ephemeral volume.
 fn check_volume_claim(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
     let modes = list_at(spec, "accessModes");
@@ -503,6 +523,7 @@ fn check_volume_claim(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     super::check_choice(&spec["volumeMode"], &["Block", "Filesystem"], &at.field("volumeMode"), out);
 }
 
+/// Checks the items of a ConfigMap or Secret volume, and the default mode of its files.
 fn check_key_to_path_items(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_file_mode(&source["defaultMode"], &at.field("defaultMode"), out);
     for (index, item) in list_at(source, "items").iter().enumerate() {
@@ -510,24 +531,28 @@ fn check_key_to_path_items(source: &Value, at: &ErrorPath, out: &mut FieldErrors
     }
 }
 
+/// Checks the path and mode of the file for one key of a ConfigMap or Secret.
 fn check_key_to_path(item: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(item, &["key", "path"], at, out);
     check_local_path(str_at(item, "path"), &at.field("path"), out);
     check_file_mode(&item["mode"], &at.field("mode"), out);
 }
 
+/// Checks that a file mode is between 0 and 0777.
 fn check_file_mode(mode: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if let Some(mode) = mode.as_i64().filter(|it| !(0..=0o777).contains(it)) {
         out.invalid(at, mode, "must be a number between 0 and 0777 (octal), both inclusive");
     }
 }
 
+/// Checks the partition of a disk volume.
 fn check_partition(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if let Some(partition) = source["partition"].as_i64().filter(|it| !(0..=255).contains(it)) {
         out.invalid(&at.field("partition"), partition, "must be between 1 and 255, inclusive");
     }
 }
 
+/// Checks that the reference to a Secret in the field `name` has a name.
 fn check_secret_ref(source: &Value, name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     if has_field(source, name) && str_at(&source[name], "name").is_empty() {
         out.required(&at.field(name).field("name"), "");

@@ -18,7 +18,7 @@ use muster_api::well_known::{
     LABEL_FAILURE_DOMAIN_BETA_ZONE,
 };
 
-/// The warning function of kinds for which there are no warnings.
+/// The warning function of kinds that cause no warnings.
 pub(crate) fn no_warnings(_: &ValidatedWrite) -> Vec<String> {
     Vec::new()
 }
@@ -108,6 +108,7 @@ pub(crate) fn service_warnings(write: &ValidatedWrite) -> Vec<String> {
     if write.subresource == Subresource::Whole { out } else { Vec::new() }
 }
 
+/// The warning about the deprecated field `spec.externalID` of a Node.
 pub(crate) fn node_warnings(write: &ValidatedWrite) -> Vec<String> {
     let is_used = write.subresource == Subresource::Whole && is_set(&write.new["spec"]["externalID"]);
     let why = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
@@ -137,13 +138,13 @@ pub(crate) fn secret_warnings(write: &ValidatedWrite) -> Vec<String> {
     missing.map(|(_, what)| format!("tls: failed to find any PEM data in {what} input")).into_iter().collect()
 }
 
-/// Warnings about an EndpointSlice.
+/// The warning about the deprecated address type `FQDN` of an EndpointSlice.
 pub(crate) fn endpoint_slice_warnings(write: &ValidatedWrite) -> Vec<String> {
     let why = "spec.addressType: FQDN endpoints are deprecated";
     (write.new["addressType"] == "FQDN").then(|| why.to_owned()).into_iter().collect()
 }
 
-/// Adds the warnings about a pod or pod template.
+/// Adds the warnings about a pod or a pod template. `at` is the path of its spec.
 fn add_template_warnings(
     template: &Value,
     at: &ErrorPath,
@@ -184,6 +185,7 @@ fn add_template_warnings(
     add_pod_affinity_warnings(&spec["affinity"], &at.field("affinity"), out);
 }
 
+/// Calls `visit` for each container, in upstream's order: init, regular and ephemeral containers.
 fn for_each_container(spec: &Value, at: &ErrorPath, mut visit: impl FnMut(&Value, &ErrorPath)) {
     for name in ["initContainers", "containers", "ephemeralContainers"] {
         for (index, container) in list_at(spec, name).iter().enumerate() {
@@ -254,8 +256,10 @@ fn add_node_label_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) 
     }
 }
 
+/// Upstream's warning about an affinity term or spread constraint without a label selector.
 const NULL_SELECTOR_MESSAGE: &str = "a null labelSelector results in matching no pod";
 
+/// Adds warnings about topology spread constraints with deprecated node labels or without a label selector.
 fn add_topology_spread_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     for (index, it) in list_at(spec, "topologySpreadConstraints").iter().enumerate() {
         let at = at.field("topologySpreadConstraints");
@@ -270,6 +274,7 @@ fn add_topology_spread_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<Stri
     }
 }
 
+/// Adds warnings about pod affinity terms without a label selector.
 fn add_pod_affinity_warnings(affinity: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     for kind in ["podAffinity", "podAntiAffinity"] {
         let (pod, at) = (&affinity[kind], at.field(kind));
@@ -292,7 +297,9 @@ fn add_pod_affinity_warnings(affinity: &Value, at: &ErrorPath, out: &mut Vec<Str
     }
 }
 
+/// Adds warnings about annotations that no longer have an effect.
 fn add_annotation_warnings(annotations: &Value, at: &ErrorPath, out: &mut Vec<String>) {
+    /// Annotations without effect, and the warning about each.
     const NON_FUNCTIONAL_ANNOTATIONS: &[(&str, &str)] = &[
         (
             "scheduler.alpha.kubernetes.io/critical-pod",
@@ -312,6 +319,8 @@ fn add_annotation_warnings(annotations: &Value, at: &ErrorPath, out: &mut Vec<St
     }
 }
 
+/// Adds a warning if the seccomp profile of a pod or container is set only by the annotation `key`. `object` is the
+/// container, or the pod spec.
 fn add_seccomp_warnings(
     annotations: &Value,
     key: &str,
@@ -327,6 +336,7 @@ fn add_seccomp_warnings(
     }
 }
 
+/// Adds a warning if the AppArmor profile of a container is set only by its annotation.
 fn add_app_armor_warnings(
     annotations: &Value,
     container: &Value,
@@ -354,7 +364,9 @@ fn add_app_armor_warnings(
     }
 }
 
+/// Adds warnings about deprecated volume types and overlapping file paths.
 fn add_volume_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
+    /// Deprecated volume sources: the field, its name in the warning, and the warning.
     const DEPRECATED_VOLUMES: &[(&str, &str, &str)] = &[
         ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
         ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),

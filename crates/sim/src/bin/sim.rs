@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use muster_sim::case::{Case, trace_case};
-use muster_sim::faults::{InjectedFault, WatchFault, WriteFault};
+use muster_sim::faults::{InjectedFault, RequestFault, WatchFault};
 use muster_sim::run::{RunResult, run_seed};
 
 const HELP_TEXT: &str = "\
@@ -53,6 +53,7 @@ fn exit_with_usage() -> ExitCode {
     ExitCode::from(2)
 }
 
+/// Runs one seed, and prints its trace and its result.
 fn run_one_seed(seed: u64) -> ExitCode {
     let result = run_seed(seed, true);
     for line in &result.trace {
@@ -62,13 +63,16 @@ fn run_one_seed(seed: u64) -> ExitCode {
     if result.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
+/// Parses the name of a fault, such as `Conflict` or `Relist`. `at` is the number of the write or watch event that gets
+/// the fault.
 fn parse_fault(fault: &str, at: u64) -> Option<InjectedFault> {
     let at = usize::try_from(at).ok()?;
-    let write = WriteFault::ALL.into_iter().find(|it| format!("{it:?}") == fault).map(|it| (at, it));
+    let write = RequestFault::ALL.into_iter().find(|it| format!("{it:?}") == fault).map(|it| (at, it));
     let watch = WatchFault::ALL.into_iter().find(|it| format!("{it:?}") == fault).map(|it| (at, it));
     (write.is_some() || watch.is_some()).then_some(InjectedFault { write, watch })
 }
 
+/// Runs one case file, and prints its trace and its result.
 fn run_case_file(file: &str, fault: InjectedFault) -> ExitCode {
     let name = Path::new(file).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let text = std::fs::read_to_string(file).map_err(|it| format!("{file}: {it}"));
@@ -113,6 +117,7 @@ fn print_result(result: &RunResult) {
     }
 }
 
+/// Runs `count` seeds from `first` on all cores, and prints the seeds with a violation.
 fn run_many_seeds(first: u64, count: u64) -> ExitCode {
     let started = Instant::now();
     let next = AtomicU64::new(first);

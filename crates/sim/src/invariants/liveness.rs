@@ -1,5 +1,5 @@
-//! Checks of invariants with the prefix L (liveness): after faults have stopped, the cluster converges, reports this in
-//! the status, and stays converged.
+//! Checks of invariants with the prefix L (liveness): after faults have stopped, the cluster converges, the DaemonSet
+//! statuses report this, and the cluster stays converged.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,16 @@ use muster_engine::daemonset::facts::{Pod, Set, UpdateStrategy};
 use super::Violation;
 use super::oracle::{self, ClusterView};
 
-/// The state of the cluster after faults have stopped, and the conditions under which a set need not converge.
+/// Compares the cluster with its desired state after faults have stopped. It has the state of the cluster, and the
+/// conditions under which a set need not converge.
 #[derive(Debug)]
 pub struct ConvergenceCheck<'a> {
     pub view: &'a ClusterView,
+    /// The current time by the leader's clock.
     pub clock: Time,
     /// Nodes without a running kubelet.
     pub dead_nodes: BTreeSet<Text>,
-    /// Pods that can never become ready.
+    /// Pods that can never become ready, because of their image or because their node shuts down.
     pub never_ready_pods: BTreeSet<ObjectKey>,
     /// Whether the API server rejects new pods.
     pub rejects_new_pods: bool,
@@ -78,7 +80,8 @@ impl ConvergenceCheck<'_> {
         self.first_revision_difference(set)
     }
 
-    /// Checks L1 on one node, and L3 or L4 if the node's pod is out of date.
+    /// The first difference between a set's pods on one node and the desired state. Checks L1, and L3 or L4 if the
+    /// node's pod is out of date. `name` is the name of the node.
     fn first_node_difference(&self, set: &Set, name: &Text) -> Option<Violation> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });
@@ -169,7 +172,8 @@ impl ConvergenceCheck<'_> {
         oracle::rollout_budget(set, desired) <= charged.iter().filter(|it| is_never_ready(it)).count()
     }
 
-    /// Checks L7 (the revision history is within its limit) and W16 (the current revision has the highest number).
+    /// The first difference of a set's revision history. Checks L7 (the history is within its limit) and W16 (the
+    /// current revision has the highest number).
     fn first_revision_difference(&self, set: &Set) -> Option<Violation> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });

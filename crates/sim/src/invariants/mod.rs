@@ -8,7 +8,9 @@
 //! Some checks also report an invariant with another prefix, if they are the first to notice its violation.
 //! ARCHITECTURE.md lists all invariants by ID.
 
+/// Checks of invariants with the prefix L.
 pub mod liveness;
+/// A second implementation of the DaemonSet rules, which the checks compare with the engine's.
 pub mod oracle;
 mod plan_checks;
 mod state_checks;
@@ -26,7 +28,7 @@ use muster_engine::daemonset::execution::{Call, Response};
 use muster_engine::daemonset::facts::{Fact, Kind, Set};
 use muster_engine::daemonset::plan::Plan;
 
-use crate::faults::WriteFault;
+use crate::faults::RequestFault;
 use crate::server::{Actor, SimCommit, SimServer};
 
 /// A violation of an invariant, with the details.
@@ -43,28 +45,31 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// The plan that causes a controller's write, and the state from which the plan was made.
+/// A plan of a replica, and the state from which the replica made the plan.
 #[derive(Clone, Debug)]
 pub struct PlanBasis {
+    /// Index of the replica that made the plan.
     pub replica: usize,
+    /// Process number of the replica when it made the plan.
     pub process_number: u64,
     /// The revision of each kind in the replica's cache when the plan was made.
     pub snapshot: BTreeMap<Kind, u64>,
-    /// The time at which the plan was made, by the replica's clock.
+    /// The time by the replica's clock when the plan was made.
     pub clock: Time,
     pub plan: Arc<Plan>,
-    /// The UID of the set and whether the set is being deleted, if the controller has read the set from the API server
-    /// during the execution of the plan.
+    /// The result of the controller's last read of the set during the execution of the plan: the UID of the set, and
+    /// whether the set is being deleted. `None` if the controller has not read the set.
     pub rechecked: Option<(Text, bool)>,
 }
 
-/// Maximum time until a replica acquires an expired Lease. It is the retry period of two seconds plus network latency.
+/// Maximum time from the expiry of the Lease until a replica acquires it. It is the retry period of two seconds plus
+/// network latency.
 const LEASE_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time within which the effects of a write by a replica that does not hold the Lease must be repaired.
 const NON_LEADER_WRITE_REPAIR_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Minimum delay before a failed write is retried.
+/// Minimum delay between a failed write of a set and the next reconcile of this set.
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
 
 /// The checks of all invariants, and the state that the checks need.
@@ -72,7 +77,7 @@ const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
 pub struct InvariantChecks {
     /// The first violation of the run.
     pub violation: Option<Violation>,
-    /// Replica and process that hold the Lease.
+    /// Index and process number of the replica that holds the Lease.
     holder: Option<(usize, u64)>,
     /// Time until which the effects of a write by a replica that does not hold the Lease are no violation.
     non_leader_write_excused_until: Option<Time>,
@@ -82,36 +87,38 @@ pub struct InvariantChecks {
     /// Nodes whose available pod was deleted by a rollout, by set UID and node. An entry is removed when a pod is
     /// available on the node again. The value is the hash of the revision that was being rolled out.
     disrupted_nodes: BTreeMap<(Text, Text), Text>,
-    /// Writes that the server has acknowledged, by replica and set UID.
+    /// Writes that the server has acknowledged, by index of the replica and UID of the set.
     acknowledged: BTreeMap<(usize, Text), AcknowledgedWrites>,
-    /// Time of the last delete of a finished pod, and number of earlier deletes.
+    /// Deletes of the finished pods of a set on a node: time of the last delete, and number of deletes before it.
     failures: BTreeMap<FailedPodKey, (Time, u32)>,
-    /// Progress of plans in execution, by replica and set.
+    /// Progress of plans in execution, by index of the replica and key of the set.
     batches: BTreeMap<(usize, ObjectKey), ExecutionProgress>,
     /// Time since which the Lease has been free while a replica could have acquired it.
     lease_free_since: Option<Time>,
-    /// Whether a replica's clock was stepped. After that, the Lease cannot prevent two leaders.
+    /// Whether a replica's clock was stepped. After a step, the Lease cannot prevent two leaders.
     clock_was_stepped: bool,
     /// Whether no faults are injected into this run.
     pub is_fault_free: bool,
-    /// Time of the last failed write and the generation of the set at that time, by replica, process and set UID.
+    /// Time of the last failed write of a set and the set's generation at that time. The key has the index of the
+    /// replica, its process number and the UID of the set.
     failed_at: BTreeMap<(usize, u64, Text), (Time, i64)>,
     /// Maximum number of creates in one plan, and of deletes in one plan.
     pub burst: usize,
-    /// Number of writes by controllers.
+    /// Number of committed writes of DaemonSet controllers.
     pub controller_writes: u64,
-    /// Number of pods that controllers created and deleted, by node and by `create` or `delete`. Two runs are compared
-    /// by it.
+    /// Number of pods that controllers created and deleted, by node and by `create` or `delete`. A run with a fault is
+    /// compared with the run without faults by these numbers.
     pub summary: BTreeMap<(Text, &'static str), u64>,
 }
 
-/// Key of the finished pods of a set on a node: replica, process, UID and generation of the set, and the node.
+/// Key of the finished pods of a set on a node: index and process number of the replica, UID and generation of the set,
+/// name of the node.
 type FailedPodKey = (usize, u64, Text, i64, Text);
 
-/// The acknowledged writes of one replica to one set.
+/// The writes of one replica for one set that the server has acknowledged.
 #[derive(Debug, Default)]
 struct AcknowledgedWrites {
-    /// The highest written revision of each kind.
+    /// The highest revision that these writes committed, by kind.
     wrote: BTreeMap<Kind, u64>,
     /// The deleted pods, by UID.
     deleted: BTreeMap<Text, ObjectKey>,
@@ -120,44 +127,54 @@ struct AcknowledgedWrites {
 /// The progress of one plan in execution. The checks of slow start and of status writes use it.
 #[derive(Debug, Default)]
 struct ExecutionProgress {
+    /// Number of creates that were sent and have no response yet.
     in_flight: usize,
+    /// Maximum number of creates in the current slow start batch.
     batch: usize,
+    /// Number of creates of the current batch that were sent.
     sent_in_batch: usize,
+    /// Whether a create of the plan has failed.
     failed: bool,
+    /// Number of status writes that were sent.
     status_puts: usize,
+    /// Whether a status write failed with a conflict.
     status_refused: bool,
 }
 
 impl InvariantChecks {
+    /// Records a violation, unless an earlier violation is recorded.
     pub fn report_violation(&mut self, invariant: &'static str, detail: impl FnOnce() -> String) {
         if self.violation.is_none() {
             self.violation = Some(Violation { invariant, detail: detail() });
         }
     }
 
-    /// Whether the effects of a write by a replica that does not hold the Lease may still be visible.
+    /// Whether the effects of a write by a replica that does not hold the Lease may still be visible, so that they are
+    /// no violation.
     fn is_excused(&self, now: Time) -> bool {
         self.non_leader_write_excused_until.is_some_and(|until| now <= until)
     }
 
-    /// Drops the recorded writes and plans of a replica whose process has crashed.
+    /// Forgets the acknowledged writes and the plans of a replica whose process has crashed.
     pub fn drop_replica_records(&mut self, replica: usize) {
         self.acknowledged.retain(|(it, _), _| *it != replica);
         self.batches.retain(|(it, _), _| *it != replica);
     }
 
-    /// Records that a replica's clock was stepped. After that, earlier backoffs cannot be checked, and the Lease cannot
-    /// prevent two leaders.
+    /// Records that a replica's clock was stepped. After a step, the Lease cannot prevent two leaders, and the backoffs
+    /// that started earlier cannot be checked.
     pub fn on_clock_step(&mut self, replica: usize) {
         self.clock_was_stepped = true;
         self.failures.retain(|(it, ..), _| *it != replica);
     }
 
+    /// Records that a replica holds the Lease. `by` is the index and the process number of the replica.
     pub fn on_lease_renewed(&mut self, by: (usize, u64)) {
         self.holder = Some(by);
     }
 
-    /// W12: a write reaches the server only while its sender holds the Lease, unless a clock was stepped.
+    /// W12: a write reaches the server only while its sender holds the Lease, unless a clock was stepped. `leads` is
+    /// whether the replica that sent the write holds the Lease.
     pub fn check_leader(&mut self, replica: usize, leads: bool, now: Time) {
         if leads {
             return;
@@ -190,18 +207,21 @@ impl InvariantChecks {
         }
     }
 
+    /// Checks a commit, and records its effects on the excused and disrupted nodes.
     pub fn on_commit(&mut self, server: &SimServer, commit: &SimCommit, now: Time) {
         self.clear_recovered_node(server, commit, now);
         self.excuse_foreign_changes(server, commit);
         self.check_commit(server, commit, now);
     }
 
+    /// Records that a replica starts to execute a plan, and checks W14.
     pub fn on_execution_start(&mut self, decided: &PlanBasis) {
         self.check_retry_delay(decided);
         let key = (decided.replica, decided.plan.set.key.clone());
         self.batches.insert(key, ExecutionProgress { batch: 1, ..ExecutionProgress::default() });
     }
 
+    /// Records that a replica has executed a plan, and checks L2.
     pub fn on_execution_end(&mut self, server: &SimServer, decided: &PlanBasis) {
         let set = &decided.plan.set;
         let batches = self.batches.remove(&(decided.replica, set.key.clone()));
@@ -214,7 +234,7 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks a new plan. `cached` are the sets in the replica's cache.
+    /// Checks a plan before its execution. `cached` are the sets in the replica's cache.
     pub fn check_new_plan<'a>(
         &mut self,
         server: &SimServer,
@@ -228,17 +248,17 @@ impl InvariantChecks {
         }
     }
 
-    /// Records the server's response to a request.
+    /// Records the server's response to a request: acknowledged writes, and the time of a failed write.
     pub fn on_response(
         &mut self,
         decided: &PlanBasis,
         call: &Call,
         outcome: &Response,
-        fault: Option<WriteFault>,
+        fault: Option<RequestFault>,
     ) {
         let lost = matches!(
             fault,
-            Some(WriteFault::LostApplied | WriteFault::CrashAfter | WriteFault::ServerApplied)
+            Some(RequestFault::LostApplied | RequestFault::CrashAfter | RequestFault::ServerApplied)
         );
         let failed = matches!(
             outcome,
@@ -289,7 +309,7 @@ impl InvariantChecks {
         }
     }
 
-    /// W14: after a failed write, the next reconcile of the set is delayed by at least `RETRY_DELAY_MIN`.
+    /// W14: after a failed write, the next reconcile of the set is delayed by at least [`RETRY_DELAY_MIN`].
     fn check_retry_delay(&mut self, decided: &PlanBasis) {
         let set = &decided.plan.set;
         let id = (decided.replica, decided.process_number, set.uid.clone());
@@ -348,6 +368,7 @@ impl InvariantChecks {
     }
 }
 
+/// The kind of the objects that a call writes or reads.
 fn written_kind(call: &Call) -> Kind {
     use muster_engine::daemonset::plan::Claim;
     match call {
@@ -366,6 +387,7 @@ fn is_namespace_terminating(refusal: &CallError) -> bool {
     matches!(refusal, CallError::NamespaceTerminating)
 }
 
-fn set_label(set: &Set) -> String {
+/// Namespace and name of a set, for the text of a violation.
+fn set_name_text(set: &Set) -> String {
     set.key.to_string()
 }

@@ -1,4 +1,4 @@
-//! The oracle, a second, simple implementation of the DaemonSet rules on the authoritative state. It calls no rule of
+//! The oracle: a second, simple implementation of the DaemonSet rules on the authoritative state. It calls no rule of
 //! the engine, so that the engine is not compared with itself.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +32,7 @@ pub struct ClusterView {
 }
 
 impl ClusterView {
+    /// The current state of the server.
     pub fn current(server: &SimServer) -> Self {
         Self {
             sets: server.sets.clone(),
@@ -41,6 +42,7 @@ impl ClusterView {
         }
     }
 
+    /// The state of the cluster at an earlier revision of each kind.
     pub fn at_revisions(server: &SimServer, snapshot: &BTreeMap<Kind, u64>) -> Self {
         let mut view = Self::default();
         for (kind, revision) in snapshot {
@@ -57,18 +59,19 @@ impl ClusterView {
         view
     }
 
-    /// The pods that the set controls.
+    /// All pods that the set controls.
     pub fn pods_of<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a Arc<Pod>> {
         self.pods
             .values()
             .filter(|it| it.owner.as_ref() == Some(&set.uid) && it.key.namespace == set.key.namespace)
     }
 
-    /// The pods of the set on a node.
+    /// The pods of the set on a node, including unbound pods whose node affinity names the node.
     pub fn pods_on<'a>(&'a self, set: &'a Set, node: &'a str) -> impl Iterator<Item = &'a Arc<Pod>> {
         self.pods_of(set).filter(move |it| it.target.as_deref() == Some(node))
     }
 
+    /// The ControllerRevisions that the set controls.
     pub fn revisions_of<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a Arc<Revision>> {
         self.revisions
             .values()
@@ -80,12 +83,13 @@ impl ClusterView {
         self.nodes.values().filter(|it| is_node_eligible(set, it))
     }
 
-    /// The hashes of all revisions that are equivalent to the current template.
+    /// The hashes of all ControllerRevisions of the set that are equivalent to its current template.
     pub fn current_hashes(&self, set: &Set) -> BTreeSet<Text> {
         let same = self.revisions_of(set).filter(|it| is_equivalent_revision(set, it));
         same.filter_map(|it| it.hash().cloned()).collect()
     }
 
+    /// Whether the pod was created from the set's current template.
     pub fn has_current_template(&self, set: &Set, pod: &Pod) -> bool {
         self.has_template_hash(set, pod, &self.current_hashes(set))
     }
@@ -97,12 +101,12 @@ impl ClusterView {
             .map(|it| it.created)
     }
 
-    /// Number of nodes that count against the rollout budget, as described in docs/differences.md.
+    /// Number of nodes that use up the rollout budget, as described in docs/differences.md.
     pub fn count_charged_nodes(&self, set: &Set, now: Time) -> usize {
         self.charged_nodes(set, now).len()
     }
 
-    /// Names of the nodes that count against the rollout budget.
+    /// Names of the nodes that use up the rollout budget, as described in docs/differences.md.
     pub fn charged_nodes<'a>(&'a self, set: &'a Set, now: Time) -> Vec<&'a str> {
         let hashes = self.current_hashes(set);
         let new = |it: &Pod| self.has_template_hash(set, it, &hashes);
@@ -116,7 +120,7 @@ impl ClusterView {
         names.into_iter().filter(|name| self.counts_against_budget(set, name, &new, since, now)).collect()
     }
 
-    /// Whether the pod was created from the template of one of these hashes, or from the set's current template
+    /// Whether the pod's revision hash label is one of `hashes`, or its template generation label is the set's template
     /// generation.
     fn has_template_hash(&self, set: &Set, pod: &Pod, hashes: &BTreeSet<Text>) -> bool {
         // A pod that is older than the set got its label from another set.
@@ -128,6 +132,8 @@ impl ClusterView {
             })
     }
 
+    /// Whether the node `name` uses up the rollout budget. `new` tells whether a pod has the current template, and
+    /// `since` is the creation time of the current revision.
     fn counts_against_budget(
         &self,
         set: &Set,
@@ -167,7 +173,7 @@ impl ClusterView {
             .any(|it| it.deleting && real.iter().all(|taint| is_taint_tolerated(&it.tolerations, taint)))
     }
 
-    /// The expected counts of the status.
+    /// The counts that the status of the set should have.
     pub fn expected_counts(&self, set: &Set, now: Time) -> StatusCounts {
         let hashes = self.current_hashes(set);
         let mut counts = StatusCounts::default();
@@ -203,7 +209,8 @@ impl ClusterView {
     }
 }
 
-/// Number of nodes that may be unavailable, or have two pods, during a rollout.
+/// Number of nodes that may be without an available pod, or have two pods, during a rollout. `desired` is the number of
+/// eligible nodes, of which the budget may be a percentage.
 pub fn rollout_budget(set: &Set, desired: usize) -> usize {
     match set.rollout {
         UpdateStrategy::OnDelete => 0,
@@ -226,6 +233,7 @@ pub fn is_active_pod(pod: &Pod) -> bool {
     !pod.deleting && !has_pod_finished(pod)
 }
 
+/// Whether the pod has the phase Succeeded or Failed.
 pub fn has_pod_finished(pod: &Pod) -> bool {
     matches!(
         pod.phase,
@@ -233,6 +241,7 @@ pub fn has_pod_finished(pod: &Pod) -> bool {
     )
 }
 
+/// Whether the pod has a deletion timestamp and has finished.
 pub fn is_deleted_and_finished(pod: &Pod) -> bool {
     pod.deleting && has_pod_finished(pod)
 }
@@ -241,17 +250,19 @@ pub fn is_pod_ready(pod: &Pod) -> bool {
     pod.ready_since.is_some()
 }
 
+/// Whether the pod is active and has been ready for `minReadySeconds`.
 pub fn is_pod_available(set: &Set, pod: &Pod, now: Time) -> bool {
     is_active_pod(pod)
         && pod.ready_since.is_some_and(|since| set.min_ready.is_zero() || since + set.min_ready <= now)
 }
 
-/// Whether the node has been Ready=Unknown since before the current revision was created.
+/// Whether the node has been Ready=Unknown since before `current_since`, the creation time of the current revision.
 pub fn is_node_lost(node: &Node, current_since: Option<Time>) -> bool {
     node.ready.status == ConditionStatus::Unknown
         && node.ready.since.is_some_and(|since| current_since.is_some_and(|current| since < current))
 }
 
+/// Whether one of the tolerations matches the taint.
 pub fn is_taint_tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
     for toleration in tolerations {
         let effect = toleration.effect.is_none() || toleration.effect == Some(taint.effect);
@@ -292,11 +303,12 @@ fn set_tolerates(set: &Set, taint: &Taint) -> bool {
     automatic || is_taint_tolerated(&set.template.tolerations, taint)
 }
 
+/// The `NoSchedule` taints of the node that pods of the set do not tolerate.
 fn untolerated_taints<'a>(set: &Set, node: &'a Node) -> Vec<&'a Taint> {
     node.taints.iter().filter(|it| it.effect == TaintEffect::NoSchedule && !set_tolerates(set, it)).collect()
 }
 
-/// Whether the node matches the template's node name, node selector and node affinity.
+/// Whether the set's template allows the node by its node name, node selector and node affinity.
 pub fn matches_node(set: &Set, node: &Node) -> bool {
     let template = &set.template;
     let named = template.node_name.as_ref().is_none_or(|it| *it == node.name);
@@ -314,6 +326,7 @@ pub fn matches_node(set: &Set, node: &Node) -> bool {
     named && selected && matches_affinity
 }
 
+/// Whether the node meets a requirement of the node affinity.
 fn meets_requirement(requirement: &NodeRequirement, node: &Node) -> bool {
     match requirement {
         NodeRequirement::Label(it) => satisfies_requirement(it, &node.labels),
@@ -322,17 +335,19 @@ fn meets_requirement(requirement: &NodeRequirement, node: &Node) -> bool {
     }
 }
 
-/// Whether a pod of the set that is already on the node may stay there.
+/// Whether a pod of the set that is already on the node may stay there: the template allows the node, and all
+/// `NoExecute` taints are tolerated.
 pub fn may_keep_pod(set: &Set, node: &Node) -> bool {
     matches_node(set, node)
         && !node.taints.iter().any(|it| it.effect == TaintEffect::NoExecute && !set_tolerates(set, it))
 }
 
-/// Whether the set should run a pod on the node.
+/// Whether the set should run a pod on the node: [`may_keep_pod`], and all `NoSchedule` taints are tolerated.
 pub fn is_node_eligible(set: &Set, node: &Node) -> bool {
     may_keep_pod(set, node) && untolerated_taints(set, node).is_empty()
 }
 
+/// Whether the set's selector matches the labels.
 pub fn selector_matches(set: &Set, labels: &Labels) -> bool {
     match &set.selector {
         Selector::AllOf(all) => all.iter().all(|it| satisfies_requirement(it, labels)),
@@ -340,6 +355,7 @@ pub fn selector_matches(set: &Set, labels: &Labels) -> bool {
     }
 }
 
+/// Whether the labels satisfy a requirement of a label selector or of the node affinity.
 fn satisfies_requirement(requirement: &LabelRequirement, labels: &Labels) -> bool {
     let value = labels.get(&requirement.key);
     let number = || value.and_then(|it| it.parse::<i64>().ok());

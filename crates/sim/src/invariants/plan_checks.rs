@@ -11,12 +11,13 @@ use muster_engine::daemonset::plan::{Claim, Plan, RevisionWrite};
 use muster_engine::daemonset::why::Why;
 
 use super::oracle::{self, ClusterView};
-use super::{InvariantChecks, set_label};
+use super::{InvariantChecks, set_name_text};
 use crate::server::SimServer;
 
 impl InvariantChecks {
-    /// S8: a plan is made only from caches that include all acknowledged writes of this replica.
+    /// S8: a plan with writes is made only from caches that include all acknowledged writes of this replica.
     /// S7: the replica does not wait for its own writes if its caches are up to date.
+    /// L5: a set that waits for its own writes has a timer.
     pub(super) fn check_expectations(
         &mut self,
         server: &SimServer,
@@ -71,7 +72,7 @@ impl InvariantChecks {
         }
     }
 
-    /// W13: a cached object equals the server's object at the same revision, because no rule modifies the cache.
+    /// W13: a cached set equals the server's set at the same revision, because no rule modifies the cache.
     pub(super) fn check_cache<'a>(
         &mut self,
         server: &SimServer,
@@ -101,7 +102,7 @@ impl InvariantChecks {
         clock: Time,
     ) {
         let view = ClusterView::at_revisions(server, snapshot);
-        let name = set_label(&plan.set);
+        let name = set_name_text(&plan.set);
         let Some(set) = view.sets.get(&plan.set.key).filter(|it| it.uid == plan.set.uid).cloned() else {
             return self.report_violation("W1", || format!("a plan for {name}, which does not exist"));
         };
@@ -327,7 +328,7 @@ impl InvariantChecks {
     }
 }
 
-/// The reason for the delete of a pod, and how the delete counts against the rollout budget.
+/// Why a plan may delete a pod, and how the delete counts against the rollout budget.
 enum DeletionReason {
     /// The delete does not count against the budget.
     OutsideBudget,
@@ -335,13 +336,13 @@ enum DeletionReason {
     ReplacesReadyPod,
     /// With surge: the new pod on the node is available.
     SupersededAvailable,
-    /// With surge: the new pod on the node is not available yet, but the old pod is ready.
+    /// With surge: the new pod on the node is not available yet, and the old pod is ready. The delete comes too early.
     SupersededTooEarly,
     /// With surge: the pod is ready, and its node is no longer eligible.
     NodeIneligible,
 }
 
-/// The reason for which a pod may be deleted. Returns `None` if the pod must stay.
+/// The reason for which a plan may delete the pod. Returns `None` if the pod must stay.
 fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Option<DeletionReason> {
     let target = pod.target.as_deref()?;
     if oracle::has_pod_finished(pod) {
@@ -407,7 +408,8 @@ fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Opt
     }
 }
 
-/// Whether an old pod stays because neither the pod nor the template tolerates a taint of its node.
+/// Whether an old pod stays on a tainted node, because neither the pod nor the template tolerates a `NoSchedule` taint
+/// of the node.
 fn stays_despite_taint(view: &ClusterView, set: &Set, pod: &Pod, _clock: Time) -> bool {
     let Some(node) = pod.target.as_ref().and_then(|it| view.nodes.get(it)) else { return false };
     if oracle::is_node_eligible(set, node) {

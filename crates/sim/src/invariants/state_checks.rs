@@ -81,7 +81,8 @@ impl InvariantChecks {
         }
     }
 
-    /// S4: a watch delivers each event once, in order and without gaps.
+    /// S4: a watch delivers each event once, in order and without gaps. `cursor` is the revision of the last delivered
+    /// event, and `revision` is the revision of the event that is delivered now.
     pub fn check_delivered_event(
         &mut self,
         server: &SimServer,
@@ -111,7 +112,7 @@ impl InvariantChecks {
         }
     }
 
-    /// S4 for the store: the revision of the store is the revision of the last commit.
+    /// S4 for the store: the revision of the store is the revision of the last commit in the simulator's log.
     pub fn check_store_revision(&mut self, server: &SimServer, _now: Time) {
         let counted = server.log.last().map_or(muster_store::Store::FIRST_REVISION, |it| it.revision);
         if server.store.revision() != counted {

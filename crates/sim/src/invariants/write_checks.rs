@@ -21,7 +21,7 @@ use super::oracle::{self, ClusterView};
 use super::{InvariantChecks, PlanBasis, is_namespace_terminating, is_rejected};
 use crate::server::{Actor, SimServer};
 
-/// The permissions of the controller's ClusterRole: verb, kind and subresource.
+/// The permissions of the ClusterRole of the DaemonSet controller: verb, kind and subresource.
 const CONTROLLER_PERMISSIONS: &[(&str, Kind, Option<&str>)] = &[
     ("get", Kind::Sets, None),
     ("update", Kind::Sets, Some("status")),
@@ -151,7 +151,7 @@ impl InvariantChecks {
         }
     }
 
-    /// W17: the controller's ClusterRole allows the request.
+    /// W17: the ClusterRole of the DaemonSet controller allows the request.
     fn check_permission(&mut self, set: &Set, call: &Call) {
         let (verb, target) = (manifest::call_verb(call), manifest::call_target(set, call));
         let asked = (verb.as_str(), target.kind, target.subresource);
@@ -250,8 +250,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Whether the budget may have become smaller since the deletes, because it is a percentage of fewer nodes or
-    /// because the strategy changed.
+    /// Whether the rollout budget may have become smaller since a rollout deleted pods, because the budget is a
+    /// percentage of fewer nodes or because the strategy changed.
     fn may_budget_have_shrunk(&self, server: &SimServer, set: &Set) -> bool {
         let edited = server.log.iter().any(|it| {
             it.kind == Kind::Sets && it.key == set.key && it.actor == Actor::User && 1 < set.generation
@@ -264,7 +264,8 @@ impl InvariantChecks {
         percent || resized
     }
 
-    /// W3: a new pod has the labels, owner, affinity, tolerations and spec that follow from the template.
+    /// W3: the request body of a new pod has the labels, owner, affinity, tolerations and spec that follow from the
+    /// template.
     fn check_new_pod(&mut self, set: &Set, node: &str, body: &Value) {
         let template: Value = serde_json::from_str(&set.template.raw).unwrap_or_default();
         let meta = &body["metadata"];
@@ -338,7 +339,7 @@ impl InvariantChecks {
         }
     }
 
-    /// S5: the revision hash of a new pod is the hash of a revision with the pod's template.
+    /// S5: the revision hash label of a new pod is the hash of a revision that has the template of the pod.
     fn check_new_pod_hash(&mut self, server: &SimServer, decided: &PlanBasis, set: &Set, body: &Value) {
         let hash = body["metadata"]["labels"][LABEL_CONTROLLER_REVISION_HASH].as_str().unwrap_or_default();
         let view = ClusterView::at_revisions(server, &decided.snapshot);
@@ -355,7 +356,7 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W11 and S3 on a status write.
+    /// Checks W11 and S3 on a status write. `of` is the set, and `body` is the request body.
     fn check_status_write(&mut self, server: &SimServer, decided: &PlanBasis, of: &Set, body: &Value) {
         let guards = &body["metadata"];
         if guards["uid"] != *of.uid
@@ -422,7 +423,7 @@ impl InvariantChecks {
         }
     }
 
-    /// W15: the collision count increases only if another revision has the name of the new revision.
+    /// W15: the collision count of a set increases only if another revision has the name of the new revision.
     fn check_collision(&mut self, server: &SimServer, decided: &PlanBasis, of: &Set) {
         let name = decided.plan.steps.iter().find_map(|it| match it {
             RevisionWrite::Create { name, .. } => Some(name.clone()),

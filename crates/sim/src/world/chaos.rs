@@ -1,4 +1,4 @@
-//! Injects faults into processes and nodes, with the seed's fault rates.
+//! Injects faults into processes and nodes, at the fault rates of the seed.
 
 use std::time::Duration;
 
@@ -51,12 +51,14 @@ impl World {
         }
     }
 
+    /// Draws one of the nodes.
     fn random_node(&mut self) -> Option<Text> {
         let nodes: Vec<Text> = self.kubelets.keys().cloned().collect();
         self.rng.pick(&nodes).cloned()
     }
 
-    /// Ends all faults. Crashed nodes are rebooted, the faults of replicas end, and all images become ready.
+    /// Ends all faults and user actions. Crashed nodes are rebooted, the faults of replicas end, pods lose their
+    /// finalizers, and the containers of all images become ready.
     pub fn end_all_faults(&mut self) {
         self.fault_rates.turn_off_faults();
         self.user_actions_left = 0;

@@ -8,6 +8,8 @@ use super::{SimTask, World};
 use crate::controllers::{ControllerStep, SimController, StepContext, WatchSource};
 
 impl World {
+    /// Executes one step of a built-in controller, unless the process that the step was scheduled for has crashed. The
+    /// step is postponed while the controller is switched off.
     pub fn step_controller(&mut self, controller: SimController, process_number: u64, step: ControllerStep) {
         let runs = match controller {
             SimController::GarbageCollector => self.garbage_collector_runs,
@@ -40,7 +42,7 @@ impl World {
         self.controllers.insert(controller, process);
     }
 
-    /// Schedules the delivery of a new commit to all built-in controllers that watch this kind.
+    /// Schedules the delivery of a new commit of this kind to all built-in controllers that watch the kind.
     pub fn schedule_delivery_to_controllers(&mut self, kind: Kind) {
         let controllers: Vec<SimController> = self.controllers.keys().copied().collect();
         for controller in controllers {

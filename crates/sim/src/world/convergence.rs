@@ -9,22 +9,24 @@ use muster_engine::daemonset::facts::{Kind, Pod, Selector, Set};
 use muster_engine::daemonset::why::Why;
 
 use super::World;
+use crate::invariants::Violation;
 use crate::invariants::liveness::ConvergenceCheck;
 use crate::invariants::oracle::{self, ClusterView};
-use crate::invariants::{InvariantChecks, Violation};
 use crate::kubelet::ImageBehaviour;
 use crate::server::Actor;
 
-/// Time within which the cluster must converge. It is much longer than the longest backoff of a failed pod, fifteen
-/// minutes.
+/// Time within which the cluster must converge after faults have stopped. It is much longer than the longest backoff of
+/// a failed pod, which is fifteen minutes.
 pub(super) const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(2400);
 
 impl World {
-    /// Runs until the cluster has converged. Records a violation if it does not converge in time.
+    /// Runs until the cluster has converged. Reports a violation if it does not converge within
+    /// [`World::convergence_timeout`].
     pub fn run_until_converged(&mut self) {
         self.run_until_converged_within(self.convergence_timeout);
     }
 
+    /// Runs until the cluster has converged. Reports a violation if it does not converge within `span`.
     pub fn run_until_converged_within(&mut self, span: Duration) {
         let end = self.now + span;
         let mut wait = Duration::from_secs(1);
@@ -47,7 +49,8 @@ impl World {
         }
     }
 
-    /// L5: if the cluster converges only after the controllers are restarted, the old processes have lost a wake-up.
+    /// L5: a cluster that does not converge in time does not converge after a restart of the controllers either. If it
+    /// does, the old processes have lost a wake-up. Reports L5 in this case, and `violation` otherwise.
     fn check_lost_wakeup(&mut self, violation: Violation) {
         for index in 0..self.replicas.len() {
             self.crash_replica(index);
@@ -63,6 +66,7 @@ impl World {
         }
     }
 
+    /// Whether the cluster equals its desired state, and nothing in the cluster has pending work.
     fn has_converged(&self) -> bool {
         let at_rest = self.kubelets.values().all(|it| !it.alive || it.is_idle());
         at_rest
@@ -174,7 +178,7 @@ impl World {
             || node.is_some_and(|it| it.shutting_down)
     }
 
-    /// L9: in a converged cluster the controllers write nothing, neither the running processes nor restarted processes.
+    /// L9: in a converged cluster, controllers write nothing, neither the running processes nor restarted ones.
     pub fn check_stays_converged(&mut self) {
         if self.violation().is_some() {
             return;
@@ -210,13 +214,5 @@ impl World {
         {
             self.checks.violation = Some(violation);
         }
-    }
-
-    pub fn checks(&self) -> &InvariantChecks {
-        &self.checks
-    }
-
-    pub fn existing_set_keys(&self) -> Vec<ObjectKey> {
-        self.server.sets.keys().cloned().collect()
     }
 }

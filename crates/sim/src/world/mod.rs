@@ -1,11 +1,15 @@
 //! The simulated cluster: API server, controller replicas, built-in controllers, kubelets and users. A queue of tasks
 //! drives the cluster on one thread with simulated time. The same seed always produces the same run.
 
+/// Random faults.
 mod chaos;
+/// Steps of the built-in controllers.
 mod controller_steps;
 mod convergence;
 mod nodes;
+/// Replicas of the DaemonSet controller.
 pub mod replica;
+/// Execution of user actions.
 mod users;
 
 use std::collections::BTreeMap;
@@ -21,14 +25,15 @@ use muster_engine::scenario;
 use self::convergence::CONVERGENCE_TIMEOUT;
 use self::replica::{LeaderLease, Replica};
 use crate::controllers::{self, ControllerProcess, ControllerStep, SimController};
-use crate::faults::{FaultRates, InjectedFault, WriteFault};
+use crate::faults::{FaultRates, InjectedFault, RequestFault};
 use crate::invariants::{InvariantChecks, Violation};
 use crate::kubelet::{ImageBehaviour, Kubelet};
 use crate::rng::Rng;
 use crate::server::SimServer;
 use crate::trace::Trace;
 
-/// A scheduled step of the simulation.
+/// A scheduled step of the simulation. `replica` is an index in [`World::replicas`], and `call` is an index in the
+/// requests of the replica. A task with a process number is ignored if the process has crashed since.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SimTask {
     /// Delivers the next watch event of a kind to a replica's cache.
@@ -39,7 +44,7 @@ pub enum SimTask {
     HandleRequest { replica: usize, process_number: u64, call: usize },
     /// The API server's response reaches the replica.
     DeliverResponse { replica: usize, process_number: u64, call: usize },
-    /// The delay after which a replica reconciles a set again has passed.
+    /// The time at which a replica wants to reconcile a set again has come.
     FireTimer { replica: usize, process_number: u64, key: ObjectKey },
     /// A replica renews the Lease, or tries to acquire it.
     RenewLease { replica: usize, process_number: u64 },
@@ -51,18 +56,16 @@ pub enum SimTask {
     SyncKubelet(Text),
     /// All live nodes send their heartbeats.
     SendHeartbeats,
-    /// A built-in controller takes a step.
+    /// A built-in controller executes a step.
     ControllerStep { controller: SimController, process_number: u64, step: ControllerStep },
-    /// All watches without pending events get a bookmark.
+    /// All watches without pending events receive a bookmark.
     SendBookmarks,
-    /// Injects random faults into nodes and processes.
+    /// Injects random faults into nodes and processes, and executes random user actions.
     InjectFaults,
-    /// A user executes a random action.
-    RandomUserAction,
 }
 
-/// Maximum total number of steps that [`World::run_for`] allows. A run takes some thousands of steps, so more steps
-/// mean a hot loop.
+/// Maximum total number of steps at the end of [`World::run_for`]. A run takes some thousands of steps, so a run with
+/// more steps has a hot loop.
 const RUN_STEPS_MAX: u64 = 100_000;
 
 /// The simulated cluster.
@@ -73,38 +76,49 @@ pub struct World {
     pub server: SimServer,
     pub replicas: Vec<Replica>,
     pub controllers: BTreeMap<SimController, Box<dyn ControllerProcess>>,
+    /// The Lease of the DaemonSet controller's leader election.
     pub lease: LeaderLease,
     pub kubelets: BTreeMap<Text, Kubelet>,
     /// Behaviour of the containers of each image.
     pub image_behaviours: BTreeMap<String, ImageBehaviour>,
     pub fault_rates: FaultRates,
+    /// The single fault of this run, in addition to the fault rates.
     pub injected_fault: InjectedFault,
+    /// Settings of the DaemonSet controller.
     pub settings: Settings,
     pub checks: InvariantChecks,
     pub trace: Trace,
     /// Number of Kubernetes Events that the controllers recorded, by reason.
     pub events: BTreeMap<String, usize>,
+    /// Scheduled steps, by time and sequence number.
     tasks: BTreeMap<(Time, u64), SimTask>,
+    /// Sequence number of the last scheduled step. It orders steps at the same time.
     sequence: u64,
+    /// Number of commits that [`World::process_new_commits`] has processed.
     seen_commits: usize,
-    /// Number of controller writes so far. An [`InjectedFault`] can name a write by this number.
+    /// Number of writes of the DaemonSet controller so far. An [`InjectedFault`] selects a write by this number.
     pub writes: usize,
-    /// Number of delivered watch events so far. An [`InjectedFault`] can name an event by this number.
+    /// Number of watch events that were delivered to replicas so far. An [`InjectedFault`] selects an event by this
+    /// number.
     pub deliveries: usize,
     /// Time of each kubelet's next scheduled sync.
     pub kubelet_sync_due: BTreeMap<Text, Time>,
+    /// Whether the scheduler is switched on.
     pub scheduler_runs: bool,
+    /// Whether the garbage collector is switched on.
     pub garbage_collector_runs: bool,
     /// Number of random user actions that may still be executed.
     pub user_actions_left: u64,
-    /// Maximum number of steps of the whole run. More steps mean a hot loop.
+    /// Maximum number of steps of the whole run. A run with more steps has a hot loop.
     pub steps_max: u64,
+    /// Time within which [`World::run_until_converged`] expects the cluster to converge.
     pub convergence_timeout: Duration,
-    /// Fault that the next controller write gets, regardless of the fault rates.
-    pub next_fault: Option<WriteFault>,
+    /// Fault that the next write of the DaemonSet controller gets, regardless of the fault rates.
+    pub next_fault: Option<RequestFault>,
 }
 
 impl World {
+    /// An empty cluster with this number of replicas of the DaemonSet controller.
     pub fn new(seed: u64, replicas: usize, fault_rates: FaultRates) -> Self {
         let start = Time::from_secs(scenario::EPOCH_S + 1000);
         let mut rng = Rng::new(seed);
@@ -141,7 +155,7 @@ impl World {
         world
     }
 
-    /// Starts all processes. Objects created before this call exist when the controllers list.
+    /// Starts all processes. The first list of each controller contains the objects that were created before this call.
     pub fn start_processes(&mut self) {
         self.checks.burst = self.settings.burst;
         for replica in 0..self.replicas.len() {
@@ -160,12 +174,13 @@ impl World {
         self.process_new_commits();
     }
 
+    /// Schedules a step after a delay.
     pub fn schedule_after(&mut self, delay: Duration, task: SimTask) {
         self.sequence += 1;
         self.tasks.insert((self.now + delay, self.sequence), task);
     }
 
-    /// A random delay, at most the maximum network latency of the fault rates.
+    /// A random network latency, at most the maximum of the fault rates.
     pub fn random_delay(&mut self) -> Duration {
         Duration::from_micros(self.rng.between(100, self.fault_rates.lag_ms.max(1) * 1000))
     }
@@ -206,7 +221,6 @@ impl World {
             }
             SimTask::SendBookmarks => self.send_bookmarks(),
             SimTask::InjectFaults => self.inject_faults(),
-            SimTask::RandomUserAction => self.execute_random_user_action(),
         }
         self.process_new_commits();
         true
@@ -245,6 +259,7 @@ impl World {
         self.checks.check_lease(self.lease.until <= self.now, is_electable, self.now);
     }
 
+    /// Schedules a sync of a node's kubelet after a random network latency.
     pub fn schedule_kubelet_sync(&mut self, node: &Text) {
         if self.kubelets.contains_key(node) {
             let delay = self.random_delay();
@@ -252,6 +267,7 @@ impl World {
         }
     }
 
+    /// Schedules a sync of a node's kubelet, unless an earlier one is scheduled.
     pub fn schedule_kubelet_sync_at(&mut self, node: &Text, at: Time) {
         if self.kubelet_sync_due.get(node).is_none_or(|earlier| at < *earlier) {
             self.kubelet_sync_due.insert(node.clone(), at);
@@ -280,12 +296,9 @@ impl World {
         }
     }
 
+    /// The first violation of the run.
     pub fn violation(&self) -> Option<&Violation> {
         self.checks.violation.as_ref()
-    }
-
-    pub fn has_user_task(&self) -> bool {
-        self.tasks.values().any(|it| *it == SimTask::RandomUserAction)
     }
 
     /// Whether no delivery, request or response is pending. Periodic tasks and timers do not count.

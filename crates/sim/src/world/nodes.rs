@@ -12,6 +12,7 @@ use crate::kubelet::{HEARTBEAT_INTERVAL, Kubelet, SyncIteration};
 use crate::server::Actor;
 
 impl World {
+    /// Adds the kubelet of a node, with random clock skew and random delays of its containers.
     pub fn add_kubelet(&mut self, node: &Text) {
         let skew_s = self.fault_rates.skew_s * 1_000_000;
         let skew =
@@ -37,6 +38,7 @@ impl World {
         self.schedule_lease_delivery();
     }
 
+    /// Crashes a node. It stays down until [`World::reboot_node`].
     pub fn crash_node(&mut self, node: &Text) {
         if let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| it.alive) {
             (kubelet.alive, kubelet.dead_since) = (false, Some(self.now));
@@ -79,8 +81,8 @@ impl World {
         }
     }
 
-    /// Runs one iteration of a kubelet's sync loop, which reads its bound pods and their containers, and syncs each
-    /// changed pod.
+    /// Runs one iteration of the sync loop of a node's kubelet, which reads its bound pods and their containers, and
+    /// syncs each changed pod.
     pub fn sync_kubelet(&mut self, node: &Text) {
         if self.kubelet_sync_due.get(node).is_some_and(|at| *at <= self.now) {
             self.kubelet_sync_due.remove(node);
@@ -113,12 +115,14 @@ impl World {
         }
     }
 
+    /// The image of the first container of a pod. Empty if the pod does not exist.
     pub fn pod_image(&self, key: &ObjectKey) -> String {
         let object = self.server.object(Kind::Pods, key);
         object.and_then(|it| it["spec"]["containers"][0]["image"].as_str()).unwrap_or_default().to_owned()
     }
 }
 
+/// Sets the Ready condition of a node to `status`. `clock` is the transition time, if the status changes.
 fn set_node_ready(node: &mut Value, status: &str, clock: &str) {
     let mut conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let before = conditions.iter().find(|it| it["type"] == "Ready").cloned();

@@ -15,17 +15,20 @@ use muster_engine::daemonset::{DaemonSetController, SetCall};
 use serde_json::{Value, json};
 
 use super::{SimTask, World};
-use crate::faults::{WatchFault, WriteFault};
+use crate::faults::{RequestFault, WatchFault};
 use crate::invariants::PlanBasis;
 use crate::rng::Rng;
 use crate::server::{Actor, store_key_prefix};
 
-/// Lease duration, renew deadline and retry period of leader election. The values are upstream's defaults.
+/// Time after its last renewal at which the Lease expires. It is upstream's default.
 pub const LEASE_DURATION: Duration = Duration::from_secs(15);
+/// Time after its last renewal at which the leader stops writing, if it cannot renew the Lease. It is upstream's
+/// default.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+/// Interval at which the leader renews the Lease and the other replicas try to acquire it. It is upstream's default.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// Timeout of a write. It is shorter than the difference between lease duration and renew deadline. A write that takes
-/// longer is not applied.
+/// Timeout of a write. A write that takes longer is not applied. The timeout is shorter than the difference between
+/// [`LEASE_DURATION`] and [`RENEW_DEADLINE`], so that no write of a former leader arrives after the Lease has expired.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The Lease for leader election.
@@ -37,9 +40,10 @@ pub struct LeaderLease {
     pub until: Time,
 }
 
-/// A simulated process of the DaemonSet controller.
+/// A replica of the DaemonSet controller: a simulated process with its clock, watches, work queue and requests.
 #[derive(Debug)]
 pub struct Replica {
+    /// Whether the process is running. A frozen process counts as running.
     pub alive: bool,
     /// Number of process starts and crashes. Tasks of an earlier process are ignored.
     pub process_number: u64,
@@ -47,38 +51,51 @@ pub struct Replica {
     skew: i64,
     /// Clock skew without clock steps. The clock returns to it when faults stop.
     usual_skew: i64,
+    /// Whether the process is frozen: it executes nothing until it resumes.
     frozen: bool,
     /// Tasks that were due while the process was frozen.
     deferred_tasks: Vec<SimTask>,
+    /// Time until which the replica has no network.
     cut_off_until: Time,
     pub is_leader: bool,
+    /// Time of the last Lease renewal, by the replica's own clock.
     renewed_at: Time,
     pub controller: DaemonSetController,
+    /// The revision up to which each watch has delivered events.
     cursors: BTreeMap<Kind, u64>,
+    /// Kinds for which a [`SimTask::DeliverEvent`] is scheduled.
     delivering: BTreeSet<Kind>,
+    /// Time until which the watch of a kind is stalled.
     stuck_until: BTreeMap<Kind, Time>,
+    /// The sets to reconcile.
     queue: BTreeSet<ObjectKey>,
+    /// Whether a [`SimTask::Reconcile`] is scheduled.
     working: bool,
-    /// The plans in execution.
+    /// The plans in execution, by set.
     executing: BTreeMap<ObjectKey, PlanBasis>,
+    /// All requests of the process. A [`SimTask`] refers to a request by its index in this list.
     calls: Vec<RequestInFlight>,
+    /// Time at which a set is reconciled again, by set.
     timers: BTreeMap<ObjectKey, Time>,
 }
 
-/// A request in flight.
+/// A request of a replica, from its sending until its response is delivered.
 #[derive(Debug)]
 struct RequestInFlight {
     call: SetCall,
     sent_at: Time,
-    /// The response as a value, and the outcome that the controller gets.
+    /// The response as a decoded value for the checks, and as the outcome that the controller gets. `None` until the
+    /// API server has handled the request.
     response: Option<(Response, Outcome)>,
+    /// The plan that caused the request.
     decided: PlanBasis,
 }
 
-/// Maximum number of plans in execution, which is the shipped default.
+/// Maximum number of plans that a replica executes at the same time. It is the shipped default.
 const WORKERS: usize = 16;
 
 impl Replica {
+    /// A replica that is not started yet. `skew_s` is the maximum clock skew in seconds.
     pub fn new(rng: &mut Rng, skew_s: u64) -> Self {
         let micros = i64::try_from(skew_s * 1_000_000).unwrap_or(0);
         let skew = i64::try_from(rng.below(2 * skew_s * 1_000_000 + 1)).unwrap_or(0) - micros;
@@ -109,12 +126,10 @@ impl Replica {
         Time::from_micros(now.as_micros() + self.skew)
     }
 
+    /// Whether the replica has no set to reconcile and no plan in execution. A replica that does not lead never has
+    /// work.
     pub fn has_no_work(&self) -> bool {
         !self.is_leader || (self.queue.is_empty() && self.executing.is_empty() && !self.frozen)
-    }
-
-    pub fn has_timers(&self) -> bool {
-        !self.timers.is_empty()
     }
 
     /// Whether the replica could acquire a free Lease now.
@@ -122,6 +137,7 @@ impl Replica {
         self.alive && !self.frozen && self.cut_off_until <= now
     }
 
+    /// The revision up to which each watch has delivered events.
     fn watch_revisions(&self) -> BTreeMap<Kind, u64> {
         self.cursors.clone()
     }
@@ -155,6 +171,7 @@ impl World {
         self.schedule_after(delay, SimTask::RenewLease { replica: index, process_number });
     }
 
+    /// Crashes the process of a replica. A new process starts later.
     pub fn crash_replica(&mut self, index: usize) {
         let replica = &mut self.replicas[index];
         if !replica.alive {
@@ -178,6 +195,7 @@ impl World {
         }
     }
 
+    /// Ends the freeze of a replica's process, and schedules the deferred tasks.
     pub fn resume_replica(&mut self, index: usize) {
         let replica = &mut self.replicas[index];
         replica.frozen = false;
@@ -189,17 +207,20 @@ impl World {
         }
     }
 
+    /// Cuts a replica off from the network for this time.
     pub fn partition_replica(&mut self, index: usize, span: Duration) {
         self.replicas[index].cut_off_until = self.now + span;
     }
 
+    /// Steps the clock of a replica forward, or backward if `micros` is negative.
     pub fn step_clock(&mut self, index: usize, micros: i64) {
         self.replicas[index].skew += micros;
         self.checks.on_clock_step(index);
         self.trace.add_line(self.now, || format!("the clock of replica {index} steps by {micros} us"));
     }
 
-    /// Whether the process of a task is running. If the process is frozen, the task is deferred.
+    /// Whether the process that a task was scheduled for is running and can execute the task. If the process is frozen,
+    /// the task is deferred until the process resumes.
     fn is_running_or_defer(
         &mut self,
         index: usize,
@@ -218,6 +239,7 @@ impl World {
         true
     }
 
+    /// A replica lists a kind at a revision, and watches from this revision.
     pub fn relist_kind(&mut self, index: usize, kind: Kind, revision: u64) {
         let items = self.server.list_at_revision(kind, revision);
         let replica = &mut self.replicas[index];
@@ -231,6 +253,8 @@ impl World {
         self.wake_worker(index);
     }
 
+    /// Schedules the delivery of the next watch event of a kind to a replica, unless it is already scheduled or there
+    /// is no new event.
     pub fn schedule_delivery(&mut self, index: usize, kind: Kind) {
         let replica = &mut self.replicas[index];
         let Some(cursor) = replica.cursors.get(&kind).copied() else { return };
@@ -276,6 +300,7 @@ impl World {
         }
     }
 
+    /// Delivers the next watch event of a kind to a replica, or injects a watch fault.
     pub fn deliver_event(&mut self, index: usize, process_number: u64, kind: Kind) {
         if !self.is_running_or_defer(index, process_number, || SimTask::DeliverEvent {
             replica: index,
@@ -325,26 +350,30 @@ impl World {
         self.wake_worker(index);
     }
 
-    /// The position in the commit log of the next commit of a kind that was not delivered to a replica.
+    /// The next commit of a kind that was not delivered to a replica, as an index in the commit log.
     fn next_event(&mut self, index: usize, kind: Kind) -> Option<usize> {
         let cursor = self.replicas[index].cursors.get(&kind).copied()?;
         self.next_event_after_revision(kind, cursor)
     }
 
+    /// The next commit of a kind after the commit with the index `at` in the commit log, also as an index.
     fn next_event_after(&self, kind: Kind, at: usize) -> Option<usize> {
         self.next_event_after_revision(kind, self.server.log[at].revision)
     }
 
-    /// The next event of the store's watch after a revision, as a position in the commit log.
+    /// The next commit of a kind after a revision, as an index in the commit log.
     fn next_event_after_revision(&self, kind: Kind, revision: u64) -> Option<usize> {
         let event = self.server.store.commits_since(store_key_prefix(kind), revision).ok()?.next()?.revision;
         self.server.log.binary_search_by_key(&event, |it| it.revision).ok()
     }
 
+    /// Whether two commits, given by their indexes in the commit log, changed the same object.
     fn is_same_object(&self, a: usize, b: usize) -> bool {
         self.server.log[a].key == self.server.log[b].key
     }
 
+    /// Passes the commit with the index `at` in the commit log to a replica's controller, and enqueues the sets that it
+    /// concerns.
     fn apply_to_cache(&mut self, index: usize, at: usize) {
         let commit = self.server.log[at].clone();
         let gone =
@@ -367,6 +396,7 @@ impl World {
         self.replicas[index].queue.extend(keys);
     }
 
+    /// Schedules a reconcile on a leader that has a set to reconcile.
     fn wake_worker(&mut self, index: usize) {
         let replica = &mut self.replicas[index];
         let waits = replica.queue.iter().any(|key| !replica.executing.contains_key(key));
@@ -378,6 +408,7 @@ impl World {
         }
     }
 
+    /// A replica reconciles the next set of its queue, and starts to execute the resulting plan.
     pub fn reconcile_next_key(&mut self, index: usize, process_number: u64) {
         if !self.is_running_or_defer(index, process_number, || SimTask::Reconcile {
             replica: index,
@@ -409,6 +440,7 @@ impl World {
         self.wake_worker(index);
     }
 
+    /// Starts the execution of a plan. If the plan has no calls, only the next reconcile of the set is scheduled.
     fn execute_plan(&mut self, decided: PlanBasis, calls: Vec<SetCall>) {
         let (index, process_number, plan) = (decided.replica, decided.process_number, decided.plan.clone());
         let key = plan.set.key.clone();
@@ -430,7 +462,7 @@ impl World {
         self.continue_execution(index, &key, calls);
     }
 
-    /// Sends the requests of a plan that may be sent now, or ends its execution.
+    /// Sends the calls of a plan that may be sent now. If the plan has no calls left, ends its execution.
     fn continue_execution(&mut self, index: usize, key: &ObjectKey, calls: Vec<SetCall>) {
         for call in calls {
             let (now, process_number) = (self.now, self.replicas[index].process_number);
@@ -455,19 +487,22 @@ impl World {
         self.wake_worker(index);
     }
 
+    /// Counts recorded Kubernetes Events by reason.
     fn count_events(&mut self, events: &[EventRecord]) {
         for record in events {
             *self.events.entry(record.event.reason.to_owned()).or_default() += 1;
         }
     }
 
+    /// Whether the replica is the leader and has renewed the Lease within [`RENEW_DEADLINE`], by its own clock.
     fn may_replica_write(&self, index: usize) -> bool {
         let replica = &self.replicas[index];
         let fresh = replica.local_time(self.now).since(replica.renewed_at) <= RENEW_DEADLINE;
         replica.is_leader && fresh
     }
 
-    /// A request reaches the API server, even if the replica that sent the request has crashed.
+    /// The API server handles a request, even if the replica that sent it has crashed. `at` is the index of the request
+    /// in `Replica::calls`.
     pub fn handle_replica_request(&mut self, index: usize, process_number: u64, at: usize) {
         if self.replicas[index].process_number != process_number && self.replicas[index].calls.len() <= at {
             return;
@@ -481,23 +516,24 @@ impl World {
             (it.call.clone(), it.sent_at, it.decided.clone())
         };
         let key = set.key.clone();
-        let fault = self.next_write_fault(is_read);
+        let fault = self.next_request_fault(is_read);
         let too_late = sent_at + WRITE_TIMEOUT < self.now || self.now < self.replicas[index].cut_off_until;
         let outcome = match fault {
             _ if too_late => Response::Refused(CallError::NoAnswer),
-            Some(WriteFault::CrashBefore) => {
+            Some(RequestFault::CrashBefore) => {
                 self.crash_replica(index);
                 return;
             }
-            Some(WriteFault::LostNotApplied) => Response::Refused(CallError::NoAnswer),
-            Some(WriteFault::Conflict) => Response::Refused(CallError::Conflict),
-            Some(WriteFault::TooManyRequests) => {
+            Some(RequestFault::LostNotApplied) => Response::Refused(CallError::NoAnswer),
+            Some(RequestFault::Conflict) => Response::Refused(CallError::Conflict),
+            Some(RequestFault::TooManyRequests) => {
                 Response::Refused(CallError::TooManyRequests { retry_after: Some(Duration::from_secs(1)) })
             }
-            Some(WriteFault::Server) => Response::Refused(CallError::Server("etcd is away".into())),
-            Some(WriteFault::Forbidden) => Response::Refused(CallError::Forbidden("denied".into())),
-            Some(WriteFault::Invalid) => Response::Refused(CallError::Invalid("invalid".into())),
-            Some(WriteFault::LostApplied | WriteFault::CrashAfter | WriteFault::ServerApplied) | None => {
+            Some(RequestFault::Server) => Response::Refused(CallError::Server("etcd is away".into())),
+            Some(RequestFault::Forbidden) => Response::Refused(CallError::Forbidden("denied".into())),
+            Some(RequestFault::Invalid) => Response::Refused(CallError::Invalid("invalid".into())),
+            Some(RequestFault::LostApplied | RequestFault::CrashAfter | RequestFault::ServerApplied)
+            | None => {
                 let before = self.server.revision();
                 let body = manifest::call_body(&set, &call, Binding::Scheduler).unwrap_or_default();
                 self.checks.check_request(&self.server, &decided, &set, &call, &body, self.now);
@@ -518,9 +554,9 @@ impl World {
             }
         };
         self.checks.on_response(&decided, &call, &outcome, fault);
-        let lost = matches!(fault, Some(WriteFault::LostApplied))
+        let lost = matches!(fault, Some(RequestFault::LostApplied))
             || outcome == Response::Refused(CallError::NoAnswer);
-        if fault == Some(WriteFault::CrashAfter) {
+        if fault == Some(RequestFault::CrashAfter) {
             self.crash_replica(index);
             return;
         }
@@ -531,7 +567,7 @@ impl World {
         };
         let response = match fault {
             _ if lost => Response::Refused(CallError::NoAnswer),
-            Some(WriteFault::ServerApplied) => {
+            Some(RequestFault::ServerApplied) => {
                 Response::Refused(CallError::Server("request timed out".into()))
             }
             _ => outcome,
@@ -541,28 +577,31 @@ impl World {
         self.schedule_after(delay, SimTask::DeliverResponse { replica: index, process_number, call: at });
     }
 
-    fn next_write_fault(&mut self, is_read: bool) -> Option<WriteFault> {
+    /// The fault that the next request gets, if any. Counts the request in [`World::writes`], unless it only reads.
+    fn next_request_fault(&mut self, is_read: bool) -> Option<RequestFault> {
         let fault = if is_read {
-            self.fault_rates.random_write_fault(&mut self.rng)
+            self.fault_rates.random_request_fault(&mut self.rng)
         } else {
             self.writes += 1;
             match self.injected_fault.write {
                 Some((at, fault)) if at == self.writes => Some(fault),
-                _ => self.next_fault.take().or_else(|| self.fault_rates.random_write_fault(&mut self.rng)),
+                _ => self.next_fault.take().or_else(|| self.fault_rates.random_request_fault(&mut self.rng)),
             }
         };
         let possible_for_read = !matches!(
             fault,
             Some(
-                WriteFault::Conflict
-                    | WriteFault::Invalid
-                    | WriteFault::LostApplied
-                    | WriteFault::ServerApplied
+                RequestFault::Conflict
+                    | RequestFault::Invalid
+                    | RequestFault::LostApplied
+                    | RequestFault::ServerApplied
             )
         );
         fault.filter(|_| !is_read || possible_for_read)
     }
 
+    /// Delivers the response to a request, and continues the plan of the request. `at` is the index in
+    /// `Replica::calls`.
     pub fn deliver_response(&mut self, index: usize, process_number: u64, at: usize) {
         if !self.is_running_or_defer(index, process_number, || SimTask::DeliverResponse {
             replica: index,
@@ -588,7 +627,7 @@ impl World {
         self.continue_execution(index, &key, calls);
     }
 
-    /// Encodes a response as the API server sends it.
+    /// Encodes a response of the simulated API server as the outcome that the controller decodes.
     fn encode_response(&self, key: &ObjectKey, call: &Call, response: &Response) -> Outcome {
         let object = |kind: Kind, key: &ObjectKey| Outcome::Done(self.server.object_json(kind, key).to_vec());
         let body: Value = match (response, call) {
@@ -613,6 +652,7 @@ impl World {
         Outcome::Done(body.to_string().into_bytes())
     }
 
+    /// Enqueues a set whose time of the next reconcile has come.
     pub fn fire_timer(&mut self, index: usize, process_number: u64, key: &ObjectKey) {
         if !self.is_running_or_defer(index, process_number, || SimTask::FireTimer {
             replica: index,
@@ -629,6 +669,7 @@ impl World {
         }
     }
 
+    /// A replica renews the Lease or tries to acquire it, and schedules the next attempt.
     pub fn renew_lease(&mut self, index: usize, process_number: u64) {
         if !self.is_running_or_defer(index, process_number, || SimTask::RenewLease {
             replica: index,
@@ -745,6 +786,7 @@ impl World {
     }
 }
 
+/// A call as text for the trace.
 fn describe_call(call: &Call) -> String {
     match call {
         Call::ReadSet => "reads the set".to_owned(),
@@ -780,6 +822,7 @@ fn describe_call(call: &Call) -> String {
     }
 }
 
+/// A response as text for the trace.
 fn describe_outcome(outcome: &Response) -> String {
     match outcome {
         Response::Wrote { name, resource_version } => format!("{name} r{resource_version}"),
@@ -795,6 +838,7 @@ fn describe_outcome(outcome: &Response) -> String {
     }
 }
 
+/// A plan as text for the trace.
 fn plan_summary(plan: &Plan) -> String {
     let text = plan.to_string();
     let text = text.trim_end().replace('\n', " | ");
@@ -812,6 +856,7 @@ impl World {
         replica.stuck_until.clear();
     }
 
+    /// Stalls the watches of a kind on all replicas for this time.
     pub fn stall_watches(&mut self, kind: Kind, span: Duration) {
         let until = self.now + span;
         for replica in &mut self.replicas {
@@ -830,6 +875,7 @@ impl World {
         }
     }
 
+    /// Starts or stops the scheduler.
     pub fn set_scheduler_enabled(&mut self, runs: bool) {
         self.scheduler_runs = runs;
     }

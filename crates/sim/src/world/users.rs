@@ -5,12 +5,12 @@ use std::time::Duration;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::well_known::LABEL_CONTROLLER_REVISION_HASH;
-use muster_engine::daemonset::facts::{Kind, UpdateStrategy};
+use muster_engine::daemonset::facts::Kind;
 use muster_engine::scenario;
 use serde_json::{Value, json};
 
 use super::World;
-use crate::faults::WriteFault;
+use crate::faults::RequestFault;
 use crate::kubelet::ImageBehaviour;
 use crate::server::Actor;
 use crate::user_action::{ScriptPodRef, SetDeletion, UserAction};
@@ -154,7 +154,7 @@ impl World {
             UserAction::WaitUntilConverged => self.run_until_converged(),
             UserAction::WaitUntilConvergedWithin { seconds } => self.run_until_converged_within(Duration::from_secs(*seconds)),
             UserAction::LoseNextResponse { applied } => {
-                let fault = if *applied { WriteFault::LostApplied } else { WriteFault::LostNotApplied };
+                let fault = if *applied { RequestFault::LostApplied } else { RequestFault::LostNotApplied };
                 self.next_fault = Some(fault);
             }
         }
@@ -167,6 +167,8 @@ impl World {
         self.execute_user_action(&action);
     }
 
+    /// Draws a random user action. Returns `None` if the drawn action needs an object and the cluster has no such
+    /// object.
     fn random_user_action(&mut self) -> Option<UserAction> {
         let sets: Vec<String> = self.server.sets.keys().map(|it| it.name.to_string()).collect();
         let nodes: Vec<String> = self.server.nodes.keys().map(|it| it.to_string()).collect();
@@ -244,6 +246,7 @@ impl World {
         })
     }
 
+    /// Draws a random update strategy, in the format of `parse_strategy`.
     pub fn random_strategy(&mut self) -> String {
         let strategies = [
             "max-unavailable=1",
@@ -256,20 +259,24 @@ impl World {
         (*self.rng.pick(&strategies).unwrap_or(&"max-unavailable=1")).to_owned()
     }
 
+    /// Updates a DaemonSet as a user. Does nothing if it does not exist.
     fn edit_set(&mut self, set: &str, change: impl FnOnce(&mut Value)) {
         let _ = self.server.update(Kind::Sets, &parse_object_key(set), Actor::User, change);
     }
 
+    /// Updates a node as a user. Does nothing if it does not exist.
     fn edit_node(&mut self, node: &str, change: impl FnOnce(&mut Value)) {
         let _ = self.server.update(Kind::Nodes, &ObjectKey::new("", node), Actor::User, change);
     }
 
+    /// Updates a pod as a user. Does nothing if it does not exist.
     fn edit_pod(&mut self, pod: &ScriptPodRef, change: impl FnOnce(&mut Value)) {
         if let Some(key) = self.find_pod(pod) {
             let _ = self.server.update(Kind::Pods, &key, Actor::User, change);
         }
     }
 
+    /// The key of the pod that a script refers to.
     fn find_pod(&self, pod: &ScriptPodRef) -> Option<ObjectKey> {
         match pod {
             ScriptPodRef::ByName(name) => {
@@ -285,6 +292,7 @@ impl World {
         }
     }
 
+    /// Deletes a DaemonSet with the propagation policy `how`.
     fn delete_set(&mut self, key: &ObjectKey, how: SetDeletion) {
         let finalizer = match how {
             SetDeletion::Background => None,
@@ -299,13 +307,14 @@ impl World {
         let _ = self.server.delete(Kind::Sets, key, None, None, false, Actor::User);
     }
 
-    /// Adds the objects of scenario lines. The server assigns UIDs and names as for other creates.
+    /// Creates the objects that the lines of a scenario describe, at the current time.
     pub fn add_scenario_objects(&mut self, text: &str) {
         let lines = format!("now {}\n{}", self.now.as_micros() / 1_000_000 - scenario::EPOCH_S, text);
         let world = scenario::parse(&lines).unwrap_or_else(|it| panic!("{it}"));
         self.load_scenario(world);
     }
 
+    /// Creates the objects of a parsed scenario, and the kubelets of its nodes.
     pub fn load_scenario(&mut self, world: scenario::World) {
         let fresh = |mut object: Value| {
             if let Some(meta) = object["metadata"].as_object_mut() {
@@ -339,6 +348,7 @@ impl World {
         }
     }
 
+    /// Creates a pod on a node that has the labels and the spec of a set's template, but no owner.
     fn create_lookalike_pod(&mut self, set: &str, node: &str) {
         let Some(object) = self.server.object(Kind::Sets, &parse_object_key(set)) else { return };
         let template = object["spec"]["template"].clone();
@@ -352,12 +362,14 @@ impl World {
         let _ = self.server.create(Kind::Pods, pod, Actor::User);
     }
 
+    /// The ControllerRevision of a set with the highest number.
     fn newest_revision(&self, set: &str) -> Option<ObjectKey> {
         let uid = &self.server.sets.get(&parse_object_key(set))?.uid;
         let mine = self.server.revisions.values().filter(|it| it.owner.as_ref() == Some(uid));
         mine.max_by_key(|it| it.number).map(|it| it.key.clone())
     }
 
+    /// Creates a copy of the newest ControllerRevision of a set, under another name.
     fn duplicate_revision(&mut self, set: &str) {
         let Some(key) = self.newest_revision(set) else { return };
         let Some(object) = self.server.object(Kind::Revisions, &key) else { return };
@@ -374,6 +386,8 @@ impl World {
         let _ = self.server.create(Kind::Revisions, copy, Actor::User);
     }
 
+    /// Creates a ControllerRevision with another template, under the name that the revision of template `number` would
+    /// get.
     fn create_colliding_revision(&mut self, set: &str, number: u64) {
         let Some(object) = self.server.object(Kind::Sets, &parse_object_key(set)) else { return };
         let mut template = object["spec"]["template"].clone();
@@ -391,11 +405,6 @@ impl World {
             muster_engine::daemonset::manifest::controller_revision(owner, &json!({}), &other, &hash, 1);
         let _ = self.server.create(Kind::Revisions, revision, Actor::User);
     }
-
-    /// Whether a set rolls out with surge.
-    pub fn rolls_out_with_surge(&self, key: &ObjectKey) -> bool {
-        self.server.sets.get(key).is_some_and(|it| matches!(it.rollout, UpdateStrategy::Surge(_)))
-    }
 }
 
 /// Parses `NAMESPACE/NAME` or `NAME`, with `default` as the default namespace.
@@ -406,6 +415,8 @@ fn parse_object_key(name: &str) -> ObjectKey {
     }
 }
 
+/// Parses an update strategy of a script into the `updateStrategy` of a DaemonSet: `max-unavailable=N`, `max-surge=N`,
+/// or `only-max-unavailable=N` for an object without `maxSurge`. Every other text means `OnDelete`.
 fn parse_strategy(text: &str) -> Value {
     let amount = |it: &str| it.parse::<u64>().map_or_else(|_| it.trim_matches('"').into(), Value::from);
     match text.split_once('=') {

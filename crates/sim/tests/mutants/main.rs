@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sim::case::{Case, run_case};
-use sim::faults::{InjectedFault, WatchFault, WriteFault};
+use sim::faults::{InjectedFault, RequestFault, WatchFault};
 use sim::run::run_seed;
 
 include!(concat!(env!("OUT_DIR"), "/mutants.rs"));
@@ -81,7 +81,7 @@ fn kill(bug: &Mutant, cases: &BTreeMap<String, Case>, sound: &BTreeSet<u64>) -> 
 
 fn kill_with_strikes(case: &Case) -> Option<Killed> {
     let calm = run_case(case, InjectedFault::default());
-    let writes = (1..=calm.writes).flat_map(|at| WriteFault::ALL.map(|fault| (at, fault)));
+    let writes = (1..=calm.writes).flat_map(|at| RequestFault::ALL.map(|fault| (at, fault)));
     let watches = (1..=calm.deliveries).flat_map(|at| WatchFault::ALL.map(|fault| (at, fault)));
     let strikes = writes
         .map(|it| InjectedFault { write: Some(it), watch: None })

@@ -84,7 +84,7 @@ struct Disk(Arc<Mutex<OnDisk>>);
 #[derive(Default)]
 struct OnDisk {
     rows: BTreeMap<Revision, LogRow>,
-    floor: Revision,
+    compacted_revision: Revision,
     appends: usize,
     fault: Option<(usize, Fault)>,
     /// The next append reports that it began, and waits for a signal.
@@ -103,7 +103,7 @@ enum Fault {
 impl Disk {
     fn new(fault: Option<(usize, Fault)>) -> Self {
         let disk = Self::default();
-        disk.0.lock().unwrap().floor = Store::FIRST_REVISION;
+        disk.0.lock().unwrap().compacted_revision = Store::FIRST_REVISION;
         disk.0.lock().unwrap().fault = fault;
         disk
     }
@@ -117,8 +117,8 @@ impl Disk {
 }
 
 impl Log for Disk {
-    fn history_floor(&mut self) -> Result<Revision, LogError> {
-        Ok(self.0.lock().unwrap().floor)
+    fn compacted_revision(&mut self) -> Result<Revision, LogError> {
+        Ok(self.0.lock().unwrap().compacted_revision)
     }
 
     fn load(&mut self, each: OnRow<'_>) -> Result<(), LogError> {
@@ -148,8 +148,8 @@ impl Log for Disk {
         }
         disk.rows.extend(batch.iter().map(|event| (event.revision, row(event))));
         if let Some(compaction) = compaction {
-            assert!(disk.floor <= compaction.floor, "a floor never goes back");
-            disk.floor = compaction.floor;
+            assert!(disk.compacted_revision <= compaction.revision, "a compacted revision never decreases");
+            disk.compacted_revision = compaction.revision;
             for row in &compaction.rows {
                 assert!(disk.rows.remove(row).is_some(), "{row} is forgotten twice");
             }
@@ -440,8 +440,8 @@ proptest! {
         drop(db);
         let reopened = Db::open(disk, options(WIDE)).unwrap();
         let reopened = reopened.read();
-        prop_assert_eq!(everything(&reopened, reopened.history_floor()), everything(&model, reopened.history_floor()));
-        prop_assert_eq!(reopened.commits_since("k1/", reopened.history_floor()).unwrap().count(), model.commits_since("k1/", reopened.history_floor()).unwrap().count());
+        prop_assert_eq!(everything(&reopened, reopened.compacted_revision()), everything(&model, reopened.compacted_revision()));
+        prop_assert_eq!(reopened.commits_since("k1/", reopened.compacted_revision()).unwrap().count(), model.commits_since("k1/", reopened.compacted_revision()).unwrap().count());
     }
 }
 
@@ -456,7 +456,7 @@ pub(crate) fn replay(model: &mut Store, event: &Arc<CommitEvent>) {
 struct Small(Arc<Mutex<(usize, usize)>>);
 
 impl Log for Small {
-    fn history_floor(&mut self) -> Result<Revision, LogError> {
+    fn compacted_revision(&mut self) -> Result<Revision, LogError> {
         Ok(Store::FIRST_REVISION)
     }
 

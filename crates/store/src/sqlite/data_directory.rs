@@ -17,25 +17,26 @@ use crate::cluster_marker::{ClusterMarker, ClusterMarkerFile, FileId};
 use crate::local_backend;
 use crate::{LogError, Revision, Store};
 
-/// The data directory of a database, with the options for opening it.
+/// Options for opening the database of a data directory.
 #[derive(Debug, Clone)]
 pub struct DataDirectory {
-    /// Path of the cluster marker.
+    /// Path of the cluster marker file.
     pub marker: PathBuf,
-    /// Whether other files show that the directory already had a cluster.
+    /// Whether other files in the directory show that it already had a cluster.
     pub had_cluster: bool,
-    /// Whether to start a new cluster if the old database cannot be opened. The old files are kept under other names.
+    /// Whether to start a new cluster if the existing database is unusable. The files of the existing database are
+    /// renamed and kept.
     pub new_cluster: bool,
 }
 
-/// A database that was opened in a data directory.
+/// The result of [`Sqlite::open_in_directory`].
 #[derive(Debug)]
 pub struct OpenedLog {
     pub log: Sqlite,
-    /// Whether the database had no cluster marker before it was opened.
+    /// Whether the database existed without a cluster marker. A marker was created for it.
     pub is_adopted: bool,
-    /// Number of rows with a Secret in clear text, if encryption keys are configured. These rows were written without
-    /// keys.
+    /// Number of rows with a Secret in clear text, which were written before encryption was configured. Zero if no
+    /// encryption keys are configured.
     pub clear_secrets: usize,
 }
 
@@ -44,17 +45,20 @@ pub struct OpenedLog {
 #[derive(Debug, Clone)]
 pub struct DataFileGuard(Arc<DataFileIdentity>);
 
-/// The files that a [`DataFileGuard`] checks.
+/// The database file and cluster marker that a [`DataFileGuard`] checks.
 #[derive(Debug)]
 struct DataFileIdentity {
+    /// Path of the database file.
     path: PathBuf,
     /// Identity of the database file. SQLite keeps the file open, so that no other file gets its inode. The file is not
     /// opened again here, because closing it would release SQLite's locks.
     file: FileId,
+    /// The open cluster marker.
     marker: ClusterMarkerFile,
 }
 
 impl DataFileGuard {
+    /// Records the identity of the database file and opens the cluster marker.
     fn open(path: &Path, marker: &Path) -> io::Result<Self> {
         let file = FileId::from_metadata(&fs::metadata(path)?);
         Ok(Self(Arc::new(DataFileIdentity {
@@ -64,6 +68,7 @@ impl DataFileGuard {
         })))
     }
 
+    /// Writes a revision that is durable in the database into the cluster marker.
     pub(super) fn advance_marker(&self, revision: Revision) {
         self.0.marker.advance_revision(revision);
     }
@@ -75,6 +80,7 @@ impl DataFileGuard {
         self.0.marker.check_not_replaced()
     }
 
+    /// Fails if the database file was removed or replaced.
     pub(super) fn check_data_file(&self) -> Result<(), LogError> {
         self.0.file.check_not_replaced(&self.0.path)
     }
@@ -113,8 +119,7 @@ impl Sqlite {
         Ok(usize::try_from(count.map_err(|it| self.log_error(&it))?).unwrap_or(0))
     }
 
-    /// Opens the database and checks it against its cluster marker. Also returns whether an existing database had no
-    /// marker.
+    /// Opens the database and checks it against its cluster marker. Also returns `is_adopted`, see [`OpenedLog`].
     pub(super) fn open_checked(path: &Path, directory: &DataDirectory) -> Result<(Self, bool), LogError> {
         let marker = ClusterMarker::read(&directory.marker).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => LogError::Marker { path: directory.marker.clone() },
@@ -134,7 +139,7 @@ impl Sqlite {
                 return Err(LogError::Lost { path: path.to_owned(), what });
             }
         }
-        // Remove partial files of a conversion or restore that was killed.
+        // Remove partial files of a re-encryption or restore that was killed.
         for end in JOURNAL_FILE_SUFFIXES.into_iter().chain([""]) {
             let partial = with_suffix(&with_suffix(path, ".partial"), end);
             super::remove_if_exists(&partial).map_err(|it| log_error_from_io(&partial, &it))?;
@@ -148,7 +153,7 @@ impl Sqlite {
         log.configure_connection().map_err(|it| log.log_error(&it))?;
         let uid = match log.cluster_uid()? {
             Some(uid) => uid,
-            None => log.set_cluster_uid()?,
+            None => log.generate_cluster_uid()?,
         };
         if marker.is_none() {
             let revision = log.last_revision().unwrap_or(0);
@@ -164,6 +169,7 @@ impl Sqlite {
         Ok((log, is_adopted))
     }
 
+    /// Fails if the database belongs to another cluster than the marker, or ends before the revision of the marker.
     fn check_against_marker(&self, marker: &ClusterMarker) -> Result<(), LogError> {
         let found = self.cluster_uid()?;
         if found.as_ref() != Some(&marker.uid) {
@@ -179,8 +185,8 @@ impl Sqlite {
         }
     }
 
-    /// The UID of the cluster. It is assigned when the database is created or adopted. Backups and restored databases
-    /// keep the UID.
+    /// The UID of the cluster, or `None` if the database has none yet. A database gets a UID when it is created or
+    /// adopted. Backups and restored databases keep the UID.
     pub(super) fn cluster_uid(&self) -> Result<Option<String>, LogError> {
         let has_table = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'cluster'";
         let has_table = self.connection.query_row(has_table, [], |it| it.get::<_, i64>(0));
@@ -191,7 +197,8 @@ impl Sqlite {
         uid.optional().map_err(|it| self.log_error(&it))
     }
 
-    pub(super) fn set_cluster_uid(&mut self) -> Result<String, LogError> {
+    /// Generates a random cluster UID, stores it in the database and returns it.
+    pub(super) fn generate_cluster_uid(&mut self) -> Result<String, LogError> {
         let uid = Uuid::new_v4().to_string();
         let set = |log: &mut Self| -> rusqlite::Result<()> {
             let transaction = log.connection.transaction()?;
@@ -204,21 +211,23 @@ impl Sqlite {
         Ok(uid)
     }
 
+    /// Keeps the write-ahead log when the database is closed.
     fn keep_wal_on_close(&self) -> Result<(), LogError> {
         self.set_keep_wal(true)
     }
 
+    /// Checkpoints and removes the write-ahead log when the database is closed, which is the default of SQLite.
     fn remove_wal_on_close(&self) -> Result<(), LogError> {
         self.set_keep_wal(false)
     }
 
-    /// Sets whether the write-ahead log is kept when the database is closed.
+    /// Sets whether closing the database keeps the write-ahead log, or checkpoints and removes it.
     pub(super) fn set_keep_wal(&self, is_kept: bool) -> Result<(), LogError> {
         let set = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, is_kept);
         set.map(drop).map_err(|it| self.log_error(&it))
     }
 
-    /// Opens or creates the database file, and rejects a damaged write-ahead log.
+    /// Opens the database file, or creates it. Fails if the write-ahead log is damaged.
     fn open_file(path: &Path) -> Result<Self, LogError> {
         super::ensure_private_file(path).map_err(|it| log_error_from_io(path, &it))?;
         if wal::is_damaged(&with_suffix(path, "-wal")).map_err(|it| log_error_from_io(path, &it))? {
@@ -228,12 +237,12 @@ impl Sqlite {
         Self::open_existing(path.to_owned())
     }
 
-    /// The guard of the data directory, if the database was opened in one.
+    /// The guard of the database file and cluster marker, if the database was opened in a data directory.
     pub fn file_guard(&self) -> Option<DataFileGuard> {
         self.guard.clone()
     }
 
-    /// Opens a database without a data directory.
+    /// Opens a database outside a data directory: without cluster marker, guard and disk reserve.
     pub fn open(path: &Path) -> Result<Self, LogError> {
         let path = std::path::absolute(path).map_err(|it| log_error_from_io(path, &it))?;
         let mut log = Self::open_file(&path)?;
@@ -242,6 +251,7 @@ impl Sqlite {
     }
 }
 
+/// Stores the cluster UID in the database.
 pub(super) fn insert_cluster_uid(transaction: &Transaction<'_>, uid: &str) -> rusqlite::Result<()> {
     transaction.execute_batch("CREATE TABLE IF NOT EXISTS cluster (uid TEXT NOT NULL) STRICT")?;
     transaction.execute("INSERT INTO cluster VALUES (?1)", [uid]).map(drop)
@@ -253,7 +263,8 @@ fn is_disk_full(path: &Path) -> bool {
     path.parent().is_some_and(|it| rustix::fs::statvfs(it).is_ok_and(free))
 }
 
-/// Prepares a new cluster: moves an unusable database aside. Fails if the existing database can be used.
+/// Makes room for a new cluster: renames the files of an unusable database and removes its cluster marker. Fails with
+/// [`LogError::HasCluster`] if the existing database is usable and has commits.
 fn move_unusable_database_aside(path: &Path, directory: &DataDirectory) -> Result<(), LogError> {
     let existing = DataDirectory { new_cluster: false, ..directory.clone() };
     let opened = Sqlite::open_checked(path, &existing).and_then(|(mut log, _)| {

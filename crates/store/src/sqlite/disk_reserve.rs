@@ -1,5 +1,5 @@
-//! The reserve: a file that occupies disk space. On a full disk the file is shortened step by step, so that objects can
-//! still be deleted.
+//! The disk reserve: a file that occupies disk space. On a full disk the file is shortened step by step, so that
+//! objects can still be deleted.
 //!
 //! The blocks of the database file are allocated before a commit is acknowledged, so that a checkpoint of the
 //! write-ahead log succeeds on a full disk. After the checkpoint, SQLite reuses the space of the write-ahead log.
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
 
-/// Maximum size of the reserve. On a full disk, a delete writes a few pages to the write-ahead log. The deletion of an
-/// object with finalizers writes the object once more. The reserve is enough to delete several of the largest objects
-/// or thousands of small objects.
+/// Maximum size of the reserve. This is enough to delete several of the largest objects or thousands of small objects
+/// on a full disk, because a delete writes only a few pages to the write-ahead log. Only the deletion of an object with
+/// finalizers writes the object once more.
 const RESERVE_BYTES_MAX: u64 = 8 << 20;
 
-/// Divisor that limits the reserve on a small file system: it is at most 1/16 of the file system's size.
+/// The reserve is at most this fraction of the file system: 1/16 of its size.
 const FILE_SYSTEM_DIVISOR: u64 = 16;
 
 /// Number of bytes of the reserve that are released in one step: the size of two of the largest objects.
@@ -26,27 +26,30 @@ const RELEASE_STEP_BYTES: u64 = 3 << 20;
 /// Number of bytes for which blocks of the database file are allocated at a time, so that most commits allocate none.
 const ALLOCATION_STEP_BYTES: u64 = 1 << 20;
 
-/// Minimum time between attempts to refill a released reserve.
+/// Minimum time between two attempts to refill the reserve, and between a release and the next attempt.
 const REFILL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The reserve file beside the database, and the allocated blocks of the database file.
 #[derive(Debug)]
 pub(super) struct DiskReserve {
+    /// The reserve file.
     file: File,
     /// Target size of the reserve file in bytes.
     bytes: u64,
     /// Current size of the reserve file in bytes.
     held: u64,
-    /// Time of the last attempt to refill the reserve, or of its last release.
+    /// Time of the last attempt to refill the reserve, or of the last release of a piece.
     tried: Instant,
+    /// The database file, open for allocating blocks.
     database: File,
-    /// Bytes of the database file that have blocks allocated.
+    /// Length up to which blocks of the database file are allocated. `u64::MAX` if the file system does not support
+    /// `fallocate`.
     allocated: u64,
 }
 
 impl DiskReserve {
-    /// Opens the reserve of a database. A server must start even on a full disk, so a reserve that cannot be allocated
-    /// now is filled later.
+    /// Opens the reserve of a database. If the disk is full now, the reserve is filled later, because a server must
+    /// start even on a full disk.
     pub(super) fn open(database: &Path) -> io::Result<Self> {
         let file = muster_files::open_private_file(&reserve_path(database))?;
         let held = file.metadata()?.len();
@@ -59,13 +62,13 @@ impl DiskReserve {
         Ok(reserve)
     }
 
-    /// Target size of the reserve.
+    /// Target size of the reserve in bytes.
     pub(super) fn target_bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether the reserve has its target size. If a part was released, refills it when twice as much disk space is
-    /// free.
+    /// Whether the reserve has its target size. If it has not, first tries to refill it, at most once per
+    /// `REFILL_INTERVAL`.
     pub(super) fn is_full_size(&mut self) -> bool {
         if self.held < self.bytes && REFILL_INTERVAL <= self.tried.elapsed() {
             self.tried = Instant::now();
@@ -74,7 +77,7 @@ impl DiskReserve {
         self.bytes <= self.held
     }
 
-    /// Releases a piece of the reserve to the file system. Returns `false` if the reserve is empty.
+    /// Shortens the reserve by `RELEASE_STEP_BYTES`. Returns `false` if the reserve is empty.
     pub(super) fn release_piece(&mut self) -> bool {
         if self.held == 0 {
             return false;
@@ -84,7 +87,7 @@ impl DiskReserve {
         self.file.set_len(self.held).is_ok()
     }
 
-    /// Allocates blocks for a database file of this length, without changing its length.
+    /// Allocates blocks for a database file of `bytes` bytes, without changing the length of the file.
     pub(super) fn allocate_database(&mut self, bytes: u64) -> io::Result<()> {
         if bytes <= self.allocated {
             return Ok(());
@@ -103,13 +106,15 @@ impl DiskReserve {
         Ok(())
     }
 
-    /// Updates the allocated length after a checkpoint, which truncates the database file after its last page.
+    /// Updates `allocated` after a checkpoint, which truncates the database file after its last page and so frees the
+    /// blocks beyond it.
     pub(super) fn update_after_checkpoint(&mut self) {
         if self.allocated != u64::MAX {
             self.allocated = self.database.metadata().map_or(0, |it| it.len().min(self.allocated));
         }
     }
 
+    /// Restores the target size of the reserve if twice the missing space is free on the disk.
     fn refill_reserve(&mut self) {
         let missing = self.bytes.saturating_sub(self.held);
         let free = |found: rustix::fs::StatVfs| found.f_bavail.saturating_mul(found.f_frsize);
@@ -125,6 +130,7 @@ impl DiskReserve {
     }
 }
 
+/// Path of the reserve file: the file `reserve` beside the database.
 fn reserve_path(database: &Path) -> PathBuf {
     database.with_file_name("reserve")
 }

@@ -1,9 +1,10 @@
 //! Encryption at rest: Secrets are encrypted (sealed) with AES-256-GCM before they are written, and decrypted when they
 //! are read.
 //!
-//! Each value has its own key, which is derived from the key in the key file and 96 random bits. Its nonce is another
-//! 96 random bits. Nonces therefore do not collide, however many values there are. The store key and the revision are
-//! authenticated data, so that a value cannot be moved to another store key or replaced by an older version.
+//! Each value has its own key, which is derived from the key in the key file and a random salt of 96 bits. Its nonce is
+//! another 96 random bits. Two values therefore never share both key and nonce, however many values there are. The
+//! store key and the revision are authenticated data, so that a value cannot be moved to another store key or replaced
+//! by an older version.
 
 use std::fmt;
 use std::io;
@@ -23,22 +24,30 @@ const SECRETS_KEY_PREFIX: &str = "secrets/";
 /// Prefix of a sealed value. Unsealed values are JSON and begin with a brace.
 pub(super) const SEALED_VALUE_PREFIX: &[u8] = b"\0muster:aes-256-gcm:1:";
 
+/// Length of an AES-256 key.
 const KEY_BYTES: usize = 32;
+/// Length of the random salt from which the key of a value is derived.
 const SALT_BYTES: usize = 12;
+/// Length of the AES-GCM nonce of a value.
 const NONCE_BYTES: usize = 12;
 
-/// Maximum number of keys in a key file. Each rotation adds a key, and old keys stay as long as a backup needs them.
+/// Maximum number of keys in a key file. Each rotation adds a key, and old keys are kept as long as a backup needs
+/// them.
 const KEYS_MAX: usize = 64;
 
+/// Comment at the beginning of a key file.
 const KEY_FILE_HEADER: &str = "# Keys for Secrets at rest: the first one writes, all of them read. Keep a copy: without it Secrets are lost.\n";
 
-/// The encryption keys of a key file, in file order. The first key encrypts. All keys decrypt. Clones share the keys.
+/// The encryption keys of a key file, in file order. The first key is the active key and encrypts. Any key can decrypt.
+/// Clones share the keys.
 #[derive(Clone)]
 pub struct EncryptionKeys(Arc<Vec<EncryptionKey>>);
 
 /// One encryption key of a key file.
 struct EncryptionKey {
+    /// The ID of the key, which each value that it encrypts contains.
     id: String,
+    /// The AES-256 key from which the keys of values are derived.
     secret: [u8; KEY_BYTES],
 }
 
@@ -99,7 +108,7 @@ impl EncryptionKeys {
         Ok(Self(Arc::new(keys)))
     }
 
-    /// Writes a key file with a new key followed by the `kept` keys.
+    /// Generates a key and writes a key file with it and the `kept` keys after it. Returns the keys of the new file.
     pub fn add_key_to_file(kept: Option<&Self>, path: &Path) -> Result<Self, KeyFileError> {
         let mut random = [0; KEY_BYTES + 4];
         SystemRandom::new().fill(&mut random).map_err(|_| KeyFileError::Random)?;
@@ -114,16 +123,17 @@ impl EncryptionKeys {
         Self::read(path)
     }
 
-    /// The ID of the key that is used for encryption.
+    /// The ID of the active key, which encrypts new values.
     pub fn active_key_id(&self) -> &str {
         &self.0[0].id
     }
 
+    /// Whether the key with this ID is in the key file.
     pub(super) fn has_key(&self, id: &str) -> bool {
         self.0.iter().any(|it| it.id == id)
     }
 
-    /// Encrypts the value of a Secret. Returns `None` for other kinds.
+    /// Encrypts the value of the object with the store key `key`. Returns `None` if the object is not a Secret.
     pub(super) fn encrypt(
         &self,
         key: &str,
@@ -188,11 +198,11 @@ impl EncryptionKeys {
 pub(super) enum DecryptError {
     /// The key with this ID is not in the key file.
     NoKey(String),
-    /// The value is not the one that was written for this store key at this revision.
+    /// The value was changed, or was not written for this store key at this revision.
     Changed,
 }
 
-/// Whether a store key is that of a Secret.
+/// Whether a store key is the key of a Secret.
 pub(super) fn is_key_of_secret(key: &str) -> bool {
     key.starts_with(SECRETS_KEY_PREFIX)
 }
@@ -211,12 +221,13 @@ fn split_sealed_value(value: &[u8]) -> Option<(&str, &[u8])> {
     Some((str::from_utf8(&rest[..end]).ok()?, &rest[end + 1..]))
 }
 
+/// The data that AES-GCM authenticates with a value: its revision and store key.
 fn authenticated_data(key: &str, revision: Revision) -> Aad<Vec<u8>> {
     Aad::from([&revision.to_le_bytes()[..], key.as_bytes()].concat())
 }
 
 impl EncryptionKey {
-    /// Derives the encryption key of one value. Upstream: KMS v2 derives data keys in the same way.
+    /// Derives the encryption key of one value from its salt. Upstream: KMS v2 derives data keys in the same way.
     fn derive_value_key(&self, salt: &[u8]) -> LessSafeKey {
         let derived = hmac::sign(
             &hmac::Key::new(hmac::HMAC_SHA256, &self.secret),

@@ -78,7 +78,7 @@ fn everything(db: &Db, from: Revision) -> Everything {
     let store = db.read();
     let records = store.list("").map(|it| StoredObject::clone(it)).collect();
     let history = store
-        .commits_since("", from.max(store.history_floor()))
+        .commits_since("", from.max(store.compacted_revision()))
         .unwrap()
         .map(|it| format!("{it:?}"))
         .collect();
@@ -201,7 +201,7 @@ fn the_file_is_compacted_with_the_history() {
     let db = open(&dir.file("a"), 1000).unwrap();
     let after = everything(&db, before.0 - 10);
     assert_eq!(after, before);
-    // A watch cannot start before the floor, and resumes from the last revision.
+    // A watch cannot start before the compacted revision, and resumes from the last revision.
     assert!(db.read().commits_since("leases/", 5).is_err());
     assert_eq!(db.read().commits_since("leases/", 301).unwrap().count(), 0);
 }
@@ -413,7 +413,7 @@ fn clients_of_a_restored_store_must_list_again() {
     let (revision, records, _) = everything(&db, 0);
     assert_eq!((revision, &records), (newest + RESTORE_REVISION_GAP, &told));
     // A client that saw the lost commit would wait for ever if its watch were accepted.
-    assert_eq!(db.read().commits_since("k/", newest).err().map(|it| it.floor), Some(revision));
+    assert_eq!(db.read().commits_since("k/", newest).err().map(|it| it.compacted_revision), Some(revision));
     assert_eq!(commit(&db, vec![put("k/3", "new".into())])[0].as_ref().unwrap().revision, revision + 1);
     db.close();
     // The replaced database is kept.
@@ -740,7 +740,7 @@ fn a_database_is_encrypted_rotated_and_decrypted_again() {
     let before = uid(&dir);
     let first = EncryptionKeys::add_key_to_file(None, &dir.file("keys")).unwrap();
     let change = |read: Option<&EncryptionKeys>, write: Option<&EncryptionKeys>| {
-        convert_secrets(&dir.file("a"), &directory(&dir), read, write).unwrap()
+        reencrypt_secrets(&dir.file("a"), &directory(&dir), read, write).unwrap()
     };
     assert!(0 < change(None, Some(&first)));
     assert!(!is_found(&dir, "hunter", ""), "no row, page or log has clear text");

@@ -1,24 +1,31 @@
-//! Verifies SQLite's write-ahead log before SQLite reads it. SQLite takes the first frame with a wrong checksum for the
-//! end of the log. This is correct after a crash, which leaves one transaction unfinished. But if the disk has damaged
-//! a frame that was synced earlier, SQLite would silently lose all later commits.
+//! Verifies SQLite's write-ahead log before SQLite reads it.
+//!
+//! SQLite assumes that the log ends at the first frame with a wrong checksum. This is correct after a crash, which
+//! leaves one transaction unfinished. But if the disk has damaged a frame that was synced earlier, SQLite would
+//! silently lose all later commits.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-/// Magic numbers of the write-ahead log's header, one for each byte order of the checksums.
+/// Magic number in the header of a write-ahead log whose checksums are little-endian.
 const WAL_MAGIC_LITTLE_ENDIAN: u32 = 0x377f_0682;
+/// Magic number in the header of a write-ahead log whose checksums are big-endian.
 const WAL_MAGIC_BIG_ENDIAN: u32 = 0x377f_0683;
 
+/// Length of the header of the write-ahead log.
 const WAL_HEADER_BYTES: usize = 32;
+/// Length of the header of each frame. The content of one database page follows.
 const FRAME_HEADER_BYTES: usize = 24;
 
 /// Largest page size of SQLite.
 const PAGE_BYTES_MAX: usize = 65_536;
 
-/// Whether synced transactions can no longer be read. A transaction begins only after the previous one is synced. If
-/// two or more transactions end at or after a frame with a wrong checksum, the first of them was synced, so the log is
-/// damaged. Damage to the last transaction cannot be distinguished from a crash.
+/// Whether the write-ahead log contains synced transactions that can no longer be read.
+///
+/// A transaction begins only after the previous one is synced. If two or more transactions end at or after a frame with
+/// a wrong checksum, the first of them was synced, so the log is damaged. Damage to the last transaction cannot be
+/// distinguished from a crash.
 pub(super) fn is_damaged(path: &Path) -> io::Result<bool> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -55,12 +62,14 @@ pub(super) fn is_damaged(path: &Path) -> io::Result<bool> {
 
 /// The running checksum of the write-ahead log, starting with the header.
 struct WalChecksum {
+    /// Whether checksums are computed from big-endian words.
     is_big: bool,
+    /// The two words of the checksum.
     sum: [u32; 2],
 }
 
 impl WalChecksum {
-    /// The checksum after the header, or `None` if the header is damaged.
+    /// The checksum of the header, or `None` if the header does not contain the same checksum.
     fn from_header(header: &[u8; WAL_HEADER_BYTES]) -> Option<Self> {
         let is_big = match read_u32(header, 0) {
             WAL_MAGIC_LITTLE_ENDIAN => false,
@@ -79,6 +88,7 @@ impl WalChecksum {
         self.sum == [read_u32(frame, 16), read_u32(frame, 20)]
     }
 
+    /// Adds bytes to the checksum. Their number is a multiple of eight.
     fn add_bytes(&mut self, bytes: &[u8]) {
         let [mut one, mut two] = self.sum;
         let read = |it: [u8; 4]| if self.is_big { u32::from_be_bytes(it) } else { u32::from_le_bytes(it) };
@@ -91,11 +101,12 @@ impl WalChecksum {
     }
 }
 
+/// The big-endian integer at offset `at`.
 fn read_u32(bytes: &[u8], at: usize) -> u32 {
     bytes[at..at + 4].iter().fold(0, |all, it| all << 8 | u32::from(*it))
 }
 
-/// Fills `bytes` from the file. Returns `false` if the file ends before that.
+/// Fills `bytes` from the file. Returns `false` if the file has fewer bytes left.
 fn read_exact_or_end(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
     match file.read_exact(bytes) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),

@@ -29,11 +29,11 @@ fn text(value: &[u8]) -> String {
 
 /// Revision, state and history of a store as text.
 fn show(store: &Store) -> String {
-    let mut out = format!("at {}, history after {}\n", store.revision(), store.floor);
+    let mut out = format!("at {}, history after {}\n", store.revision(), store.compacted_revision);
     for it in store.list("") {
         writeln!(out, "  {} = {} ({}..{})", it.key, text(&it.value), it.created, it.modified).unwrap();
     }
-    for event in store.commits_since("", store.floor).unwrap() {
+    for event in store.commits_since("", store.compacted_revision).unwrap() {
         out.push_str(&show_event(event));
     }
     out
@@ -151,14 +151,14 @@ fn commits_outside_the_window_are_compacted() {
               6 put e = e@6
         "#]],
     );
-    assert_eq!(store.commits_since("", 2).err(), Some(CompactedError { floor: 3 }));
+    assert_eq!(store.commits_since("", 2).err(), Some(CompactedError { compacted_revision: 3 }));
 
     store.compact(5);
     store.compact(4);
-    assert_eq!(store.commits_since("", 4).err(), Some(CompactedError { floor: 5 }));
+    assert_eq!(store.commits_since("", 4).err(), Some(CompactedError { compacted_revision: 5 }));
     assert_eq!(store.commits_since("", 5).unwrap().count(), 1);
 
-    // A floor in the future must not hide the commits still to come.
+    // A compaction to a future revision must not hide the commits still to come.
     store.compact(100);
     store.put("f", Precondition::Absent, &object("f")).unwrap();
     check(
@@ -189,14 +189,14 @@ fn revisions_may_have_gaps() {
         store
             .commits_since("", after)
             .map(|it| it.map(|it| it.revision).collect::<Vec<_>>())
-            .map_err(|it| it.floor)
+            .map_err(|it| it.compacted_revision)
     };
     assert_eq!(since(&store, 15), Ok(vec![20, 30, 128]));
     assert_eq!(since(&store, 128), Ok(vec![]));
-    assert_eq!([0, 1, 3, 4, 9].map(|it| store.floor_keeping_commits(it)), [128, 30, 10, 1, 1]);
+    assert_eq!([0, 1, 3, 4, 9].map(|it| store.max_compaction_revision(it)), [128, 30, 10, 1, 1]);
     // Between two commits: the one after it stays, and a watch may start where the last compacted commit was.
     store.compact(25);
-    assert_eq!(store.history_floor(), 20);
+    assert_eq!(store.compacted_revision(), 20);
     assert_eq!([19, 20, 25].map(|it| since(&store, it)), [Err(20), Ok(vec![30, 128]), Ok(vec![30, 128])]);
     check(
         &store,

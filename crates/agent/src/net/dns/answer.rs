@@ -17,11 +17,12 @@ const UDP_RESPONSE_BYTES_MAX: u16 = 4_096;
 /// Maximum length of a chain of CNAMEs. A longer chain is assumed to be a loop.
 const CNAME_DEPTH_MAX: usize = 8;
 
-/// The data that queries are answered from.
+/// The data from which queries for names in the cluster domain are answered.
 pub(super) struct ZoneData<'a> {
     /// The Services and endpoints of the cluster. `None` until the cache is synced, because an unknown name may still
     /// exist.
     pub(super) proxy_state: Option<&'a ProxyState>,
+    /// The cluster domain, usually `cluster.local`.
     pub(super) domain: &'a str,
 }
 
@@ -34,8 +35,8 @@ pub(super) enum DnsReply {
     Respond(Vec<u8>),
     /// Forward the request unchanged to an upstream resolver.
     Forward,
-    /// A CNAME has a target outside the cluster. An upstream resolver must resolve the target, and its records are
-    /// added to the response.
+    /// A CNAME of the response has a target outside the cluster. An upstream resolver must resolve the target, and its
+    /// records are added to the response.
     CompleteAlias(Box<PartialResponse>),
 }
 
@@ -43,13 +44,16 @@ pub(super) enum DnsReply {
 #[derive(Debug, PartialEq)]
 pub(super) struct PartialResponse {
     response: Message,
+    /// Maximum size of the response in bytes.
     max: usize,
     /// The query for the target, to be sent to an upstream resolver.
     pub(super) query: Query,
 }
 
+/// Decides what the DNS server does with a request. `rotation` rotates the order of the records.
+///
 /// Rule: a query for a name in the cluster domain is answered from the service cache. Every other query is forwarded to
-/// the node's own resolvers. `rotation` rotates the order of records.
+/// the node's own resolvers.
 pub(super) fn answer_query(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, rotation: usize) -> DnsReply {
     let message = match Message::from_vec(request) {
         Ok(message) => message,
@@ -95,7 +99,8 @@ pub(super) fn server_failure(request: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl PartialResponse {
-    /// Completes the response with the upstream resolver's response. `None` means that no resolver responded.
+    /// Adds the records of an upstream resolver's response `rest` and encodes the response. `None` means that no
+    /// resolver responded.
     pub(super) fn complete_alias(self, rest: Option<&[u8]>) -> Vec<u8> {
         let Self { mut response, max, query } = self;
         match rest.and_then(|it| Message::from_vec(it).ok()).filter(|it| it.queries.contains(&query)) {
@@ -110,6 +115,7 @@ impl PartialResponse {
     }
 }
 
+/// An empty response to a request.
 fn new_response(request: &Message) -> Message {
     let mut response = Message::response(request.metadata.id, request.metadata.op_code);
     response.metadata.recursion_desired = request.metadata.recursion_desired;
@@ -124,6 +130,7 @@ fn new_response(request: &Message) -> Message {
     response
 }
 
+/// Resolves a query in the cluster domain, and follows CNAMEs within the cluster.
 fn resolve_query(
     zone: &ZoneData<'_>,
     query: &Query,
@@ -187,6 +194,7 @@ fn resolve_query(
     DnsReply::Respond(encode_with_limit(response, max))
 }
 
+/// The type of a query, as the engine's rules name it.
 fn record_type(kind: RecordType) -> QueryType {
     match kind {
         RecordType::A => QueryType::A,
@@ -200,6 +208,7 @@ fn record_type(kind: RecordType) -> QueryType {
     }
 }
 
+/// Adds a record with the given owner name to the response.
 fn add_record(response: &mut Message, name: &Name, domain: &str, record: &decide::Record) {
     let data = match record {
         decide::Record::Address(address) => Some(address_data(*address)),
@@ -223,6 +232,7 @@ fn add_record(response: &mut Message, name: &Name, domain: &str, record: &decide
     }
 }
 
+/// An A or AAAA record of the address.
 fn address_data(address: IpAddr) -> RData {
     match address {
         IpAddr::V4(it) => RData::A(A(it)),
@@ -238,6 +248,7 @@ fn soa_record(domain: &str) -> Option<Record> {
     Some(Record::from_rdata(absolute_name(domain)?, RECORD_TTL_S, RData::SOA(soa)))
 }
 
+/// Parses a name and makes it fully qualified.
 fn absolute_name(name: &str) -> Option<Name> {
     let mut name = Name::from_ascii(name).ok()?;
     name.set_fqdn(true);

@@ -14,10 +14,10 @@ use tokio::time::{Instant, timeout};
 
 use crate::address_limits::AddressLimits;
 
-/// Maximum number of queries in flight. Further queries are refused.
+/// Maximum number of forwarded queries in flight. Further queries are refused.
 const QUERIES_MAX: usize = 256;
 
-/// Maximum number of queries in flight from one client, so that one pod cannot exhaust the limit.
+/// Maximum number of forwarded queries in flight from one client, so that one pod cannot exhaust [`QUERIES_MAX`].
 const QUERIES_PER_CLIENT_MAX: usize = 32;
 
 /// Timeout for the response of one resolver. Clients retry after 5 s.
@@ -37,8 +37,11 @@ pub(super) struct Forwarder {
     resolv_conf: PathBuf,
     /// Address of this DNS server, which is excluded from the resolvers.
     own_address: IpAddr,
+    /// Permits for queries in flight.
     queries: Semaphore,
+    /// Queries in flight of each client.
     queries_by_client: Arc<AddressLimits>,
+    /// The resolvers, and when they were read from `resolv_conf`.
     resolvers: Mutex<Option<(Instant, Vec<IpAddr>)>>,
 }
 
@@ -90,6 +93,7 @@ impl Forwarder {
         if is_cut { self.forward(client, &question, false).await } else { Some(answer) }
     }
 
+    /// The resolvers. They are read again after [`RELOAD_INTERVAL`].
     fn current_resolvers(&self) -> Vec<IpAddr> {
         let mut resolvers = self.resolvers.lock().unwrap_or_else(PoisonError::into_inner);
         match &*resolvers {
@@ -103,6 +107,8 @@ impl Forwarder {
     }
 }
 
+/// Reads the resolvers of a `resolv.conf` without the address `own`. If all of them are loopback addresses, reads
+/// [`SYSTEMD_RESOLV_CONF`] instead.
 fn read_resolvers(file: &Path, own: IpAddr) -> Vec<IpAddr> {
     let of = |path: &Path| parse_resolvers(&std::fs::read_to_string(path).unwrap_or_default(), own);
     let resolvers = of(file);
@@ -112,6 +118,7 @@ fn read_resolvers(file: &Path, own: IpAddr) -> Vec<IpAddr> {
     }
 }
 
+/// Parses the first [`RESOLVERS_MAX`] resolvers of a `resolv.conf`, without the address `own`.
 fn parse_resolvers(text: &str, own: IpAddr) -> Vec<IpAddr> {
     let named = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -140,6 +147,7 @@ async fn query_udp(resolver: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> 
     }
 }
 
+/// Sends a query over TCP.
 async fn query_tcp(resolver: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(resolver).await?;
     let (question, id) = with_random_id(request);
@@ -163,7 +171,8 @@ fn with_random_id(request: &[u8]) -> (Vec<u8>, [u8; 2]) {
     (question, id)
 }
 
-/// Returns the response with the client's ID, or `None` if it is not a response to the request.
+/// Returns the response `answer` with the client's request ID `id`. Returns `None` if it is not a response to
+/// `question`.
 fn validate_response(answer: &[u8], question: &[u8], id: [u8; 2]) -> Option<Vec<u8>> {
     let is_answer = answer.get(2).is_some_and(|it| it & 0x80 != 0);
     let (response, query) = (Message::from_vec(answer).ok()?, Message::from_vec(question).ok()?);

@@ -20,7 +20,7 @@ use crate::config::Config;
 
 const DNS_PORT: u16 = 53;
 
-/// Maximum number of concurrent TCP connections. UDP queries are limited by the forwarder.
+/// Maximum number of concurrent TCP connections. Over UDP, the forwarder limits the number of queries.
 const CONNECTIONS_MAX: usize = 64;
 
 /// Maximum number of concurrent TCP connections from one client.
@@ -29,7 +29,7 @@ const CONNECTIONS_PER_CLIENT_MAX: usize = 8;
 /// Idle timeout of a TCP connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum size of a request over UDP. No name needs more.
+/// Maximum size of a request over UDP. A request for the longest possible name is smaller.
 const UDP_REQUEST_BYTES_MAX: usize = 4_096;
 
 /// Delay before the DNS server is restarted after a failure.
@@ -50,8 +50,8 @@ pub(super) async fn serve(config: &Config, cache: &Arc<ServiceCache>) {
     );
 }
 
-/// Restarts `serve` after each failure. It fails until the DNS address is added to the loopback interface, and other
-/// programs may remove that address.
+/// Restarts `serve` after each failure. It fails until the DNS address is added to the loopback interface, and it fails
+/// again when another program removes that address.
 async fn serve_with_retry<F: Future<Output = std::io::Result<()>>>(
     address: IpAddr,
     over: &str,
@@ -77,6 +77,7 @@ struct DnsServer {
 }
 
 impl DnsServer {
+    /// Decides what to do with a request, from the service cache.
     fn build_reply(&self, request: &[u8], is_udp: bool) -> DnsReply {
         let is_synced = self.cache.is_synced();
         let proxy_state = self.cache.lock_state();
@@ -84,8 +85,8 @@ impl DnsServer {
         answer::answer_query(&zone, request, is_udp, usize::from(random_u16()))
     }
 
-    /// Returns the response to send, with the help of an upstream resolver if necessary. Returns `None` if no response
-    /// is sent.
+    /// Carries out a [`DnsReply`]. Returns the response to send, which may need an upstream resolver, or `None` if no
+    /// response is sent.
     async fn complete_reply(
         &self,
         client: IpAddr,
@@ -108,6 +109,7 @@ impl DnsServer {
     }
 }
 
+/// Serves DNS over UDP until the socket fails.
 async fn serve_udp(address: IpAddr, names: &Arc<DnsServer>) -> std::io::Result<()> {
     let socket = Arc::new(UdpSocket::bind(SocketAddr::new(address, DNS_PORT)).await?);
     let mut buffer = vec![0; UDP_REQUEST_BYTES_MAX];
@@ -130,6 +132,7 @@ async fn serve_udp(address: IpAddr, names: &Arc<DnsServer>) -> std::io::Result<(
     }
 }
 
+/// Serves DNS over TCP until the socket fails.
 async fn serve_tcp(address: IpAddr, names: &Arc<DnsServer>) -> std::io::Result<()> {
     let listener = TcpListener::bind(SocketAddr::new(address, DNS_PORT)).await?;
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -147,6 +150,7 @@ async fn serve_tcp(address: IpAddr, names: &Arc<DnsServer>) -> std::io::Result<(
     }
 }
 
+/// Answers the requests of one TCP connection.
 async fn serve_connection(mut stream: TcpStream, client: IpAddr, names: &DnsServer) -> std::io::Result<()> {
     loop {
         let read = async {

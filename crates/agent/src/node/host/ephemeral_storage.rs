@@ -17,19 +17,21 @@ use crate::node::Node;
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError};
 
+/// Name of the resource `ephemeral-storage`.
 const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
-/// Ratio of the interval between two measurements of a pod to the duration of a measurement. Measuring therefore takes
-/// at most 1 % of a core for each pod.
+/// Minimum ratio of the interval between two measurements of a pod's disk usage to the duration of a measurement. With
+/// 100, measuring takes at most 1 % of a core for each pod.
 const INTERVAL_FACTOR_MIN: u32 = 100;
 
-/// By pod UID, when the disk usage of each pod with ephemeral storage limits is measured next.
+/// Checks of ephemeral storage limits. Has the time of each pod's next measurement, by pod UID.
 #[derive(Debug, Default)]
 pub(super) struct StorageLimitChecks(BTreeMap<String, Instant>);
 
 impl StorageLimitChecks {
-    /// Returns the pods that exceed a limit, each with the limit and the eviction message. Pods without limits are not
-    /// measured.
+    /// Measures the pods that are due, and returns those that exceed a limit, each with the limit and the eviction
+    /// message. Pods without limits are not measured. `every` is the minimum interval between two measurements of a
+    /// pod.
     pub(super) async fn pods_over_limit<R: Runtime>(
         &mut self,
         node: &Node<R>,
@@ -62,7 +64,7 @@ impl StorageLimitChecks {
     }
 }
 
-/// The ephemeral storage limits of a pod, with usage not yet measured. Returns `None` if the pod has no limits.
+/// The ephemeral storage limits of a pod. The usage is not measured yet. Returns `None` if the pod has no limits.
 fn storage_limits(pod: &core::Pod) -> Option<PodStorage> {
     let spec = pod.spec.as_ref()?;
     let limit = |name: &str, limit: Quantity| StorageUsage { name: name.into(), limit, used: 0 };
@@ -130,6 +132,7 @@ async fn measure_storage<R: Runtime>(
     Ok(())
 }
 
+/// Converts a number, limited to the range of `i64`.
 fn saturating_i64(it: u64) -> i64 {
     i64::try_from(it).unwrap_or(i64::MAX)
 }

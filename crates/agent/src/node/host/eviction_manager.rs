@@ -35,8 +35,10 @@ use crate::runtime::Runtime;
 /// Interval of image garbage collection.
 const IMAGE_GC_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Maximum wait for an evicted pod to terminate before another pod is evicted. Upstream: `podCleanupTimeout`.
+/// Maximum time that the eviction manager waits for an evicted pod to terminate, before it evicts another pod.
+/// Upstream: `podCleanupTimeout`.
 const POD_CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Interval of checks whether an evicted pod has terminated.
 const POD_CLEANUP_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the eviction manager and never returns. It does not need the API server.
@@ -44,11 +46,13 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     EvictionManager { node }.run().await;
 }
 
+/// Evicts pods, removes images and rotates logs of a node.
 struct EvictionManager<'a, R> {
     node: &'a Node<R>,
 }
 
 impl<R: Runtime> EvictionManager<'_, R> {
+    /// Checks thresholds, images and logs at intervals of `EvictionAndGcConfig::check_interval`. Never returns.
     async fn run(&self) {
         let config = &self.node.config.eviction_and_gc;
         let mut watcher =
@@ -90,10 +94,12 @@ impl<R: Runtime> EvictionManager<'_, R> {
         }
     }
 
+    /// Measures all eviction signals. `images` is the directory of the image filesystem.
     fn measure_signals(&self, images: Option<&Path>) -> eviction::Measures {
         measure::measure_signals(&self.node.config.root_dir, images)
     }
 
+    /// The directory of the image filesystem, as the runtime reports it.
     async fn image_dir(&self) -> Option<PathBuf> {
         let found = self.node.runtime.image_fs_info().await.ok()?;
         Some(PathBuf::from(&found.first()?.fs_id.as_ref()?.mountpoint))
@@ -108,8 +114,8 @@ impl<R: Runtime> EvictionManager<'_, R> {
         }
     }
 
-    /// Evicts pods that exceed their own ephemeral storage limits, including daemon pods. Returns whether a pod was
-    /// evicted.
+    /// Evicts the pods that exceed their own ephemeral storage limits, daemon pods included. Static and critical pods
+    /// are not evicted. Returns whether a pod was evicted.
     async fn evict_pods_over_limits(&self, limit_checks: &mut StorageLimitChecks) -> bool {
         let Some(pods) = self.active_pods() else { return false };
         let is_evictable = |it: &core::Pod| {
@@ -131,8 +137,8 @@ impl<R: Runtime> EvictionManager<'_, R> {
         !over.is_empty()
     }
 
-    /// Reclaims the resource of a met eviction threshold. Removes unused images first if the resource is on disk, then
-    /// evicts one pod if that did not free enough.
+    /// Reclaims the resource of an eviction threshold that is met. If the resource is disk space, removes unused images
+    /// first. Then evicts one pod if the threshold is still met.
     async fn reclaim_resource(
         &self,
         crossed: CrossedThreshold,
@@ -194,6 +200,8 @@ impl<R: Runtime> EvictionManager<'_, R> {
         self.wait_until_terminated(&pod.uid).await;
     }
 
+    /// Terminates a pod and records the eviction. `signal` is the eviction signal or the name of the exceeded limit,
+    /// and `is_disruption` adds the condition `DisruptionTarget`.
     fn evict_pod(
         &self,
         pod: &core::Pod,
@@ -218,6 +226,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         });
     }
 
+    /// Waits until the pod with this UID has terminated, at most [`POD_CLEANUP_TIMEOUT`].
     async fn wait_until_terminated(&self, uid: &str) {
         let since = Instant::now();
         while since.elapsed() < POD_CLEANUP_TIMEOUT {
@@ -232,7 +241,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         }
     }
 
-    /// Removes as many unused images as the goal requires.
+    /// Removes unused images until the goal is reached.
     async fn collect_images(&self, garbage: &mut ImageGc, goal: ImageGcGoal<'_>) {
         let (Ok(images), Ok(containers)) =
             (self.node.runtime.list_images().await, self.node.runtime.list_containers(None).await)
@@ -288,7 +297,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
     }
 
     /// The admitted pods that have not terminated. Returns `None` until all pods of the node are known. A pod that is
-    /// about to be rejected is not included, because its eviction would free nothing.
+    /// not admitted yet is not included, because its eviction would free nothing.
     fn active_pods(&self) -> Option<Vec<Arc<ParsedPod>>> {
         self.node.pods.mirror_pods()?;
         // A pod that ended before the agent started is not marked as ended until its first sync.
@@ -306,7 +315,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
     }
 }
 
-/// How many unused images a garbage collection removes.
+/// Which unused images a garbage collection removes.
 #[derive(Clone, Copy)]
 enum ImageGcGoal<'a> {
     /// Reduce the disk usage of the image filesystem to the low threshold.
@@ -315,6 +324,7 @@ enum ImageGcGoal<'a> {
     RemoveAllUnused,
 }
 
+/// Object reference for Events about a pod.
 fn pod_reference(pod: &core::Pod) -> ObjectReference {
     ObjectReference {
         api_version: "v1".into(),
@@ -325,6 +335,7 @@ fn pod_reference(pod: &core::Pod) -> ObjectReference {
     }
 }
 
+/// The pod as the eviction rules rank it, with its usage of the resource.
 fn eviction_candidate(
     pod: &core::Pod,
     stats: Option<&PodStats>,
@@ -377,6 +388,7 @@ fn eviction_candidate(
     }
 }
 
+/// A container's usage of the resource.
 fn container_usage(stats: &ContainerStats, resource: EvictionResource) -> u64 {
     match resource {
         EvictionResource::Memory => stats.memory.working_set_bytes,
@@ -386,6 +398,7 @@ fn container_usage(stats: &ContainerStats, resource: EvictionResource) -> u64 {
     }
 }
 
+/// Resource requests of a container, without defaults from limits.
 fn container_requests(of: Option<&core::ResourceRequirements>) -> ResourceQuantities {
     parse_quantities(of.and_then(|it| it.requests.as_ref()))
 }

@@ -13,6 +13,7 @@ use flate2::write::GzEncoder;
 
 use crate::runtime::{Runtime, label, v1};
 
+/// Format of the timestamp that is appended to the name of a rotated log.
 const ROTATION_TIME_FORMAT: &str = "%Y%m%d-%H%M%S";
 
 /// Rotates each log that is larger than `bytes_max`, and keeps at most `files_max` files per log. `dir` has one
@@ -58,16 +59,19 @@ pub(super) async fn rotate_logs<R: Runtime>(runtime: &R, dir: &Path, bytes_max: 
     }
 }
 
-/// The log of one container instance.
+/// The log file of one container instance, and the instance that its path names.
 #[derive(Debug, PartialEq, Eq)]
 struct ContainerLogFile {
     path: PathBuf,
+    /// UID of the pod.
     uid: String,
+    /// Name of the container in the pod spec.
     container: String,
+    /// Number of earlier instances of the container.
     attempt: u32,
 }
 
-/// Whether the container writes to the log file.
+/// Whether the log file belongs to this container, and the container is running.
 fn is_written_by(container: &v1::Container, log: &ContainerLogFile) -> bool {
     container.state == v1::ContainerState::ContainerRunning as i32
         && container.labels.get(label::POD_UID).is_some_and(|it| *it == log.uid)
@@ -103,9 +107,9 @@ fn find_large_logs(dir: &Path, bytes_max: u64) -> Vec<ContainerLogFile> {
     large
 }
 
-/// Prepares the rotation of a log. Removes temporary files of an interrupted compression and all but the newest `kept`
-/// rotated logs, and compresses the remaining rotated logs. The log that is rotated next is not compressed yet, because
-/// the runtime may still write to it.
+/// Prepares the rotation of a log. Keeps the newest `kept` rotated logs and compresses them, and removes all other
+/// rotated logs and the temporary files of an interrupted compression. The log that is about to be rotated is not
+/// compressed, because the runtime may still write to it.
 fn remove_old_logs(log: &Path, kept: usize) -> io::Result<()> {
     let mut rotated = rotated_files(log)?;
     rotated.retain(|it| !it.to_string_lossy().ends_with(".tmp") || fs::remove_file(it).is_err());
@@ -128,6 +132,7 @@ fn remove_old_logs(log: &Path, kept: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// Replaces a rotated log with a gzip file.
 fn compress_log(path: &Path) -> io::Result<()> {
     let with = |end: &str| PathBuf::from(format!("{}{end}", path.display()));
     let temporary = with(".tmp");
@@ -138,6 +143,7 @@ fn compress_log(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
+/// Renames a log to its name as a rotated log, and returns the new path.
 fn rename_log(log: &Path) -> io::Result<PathBuf> {
     let now = jiff::Timestamp::now().strftime(ROTATION_TIME_FORMAT);
     let rotated = PathBuf::from(format!("{}.{now}", log.display()));
@@ -145,6 +151,7 @@ fn rename_log(log: &Path) -> io::Result<PathBuf> {
     Ok(rotated)
 }
 
+/// The rotated files of a log and the temporary files of their compression, in no particular order.
 fn rotated_files(log: &Path) -> io::Result<Vec<PathBuf>> {
     let (Some(dir), Some(name)) = (log.parent(), log.file_name().and_then(|it| it.to_str())) else {
         return Ok(Vec::new());

@@ -35,12 +35,14 @@ pub(super) fn read_node_info() -> NodeSystemInfo {
 /// metadata names Muster.
 const KUBELET_VERSION: &str = concat!("v1.36.0+muster-", env!("CARGO_PKG_VERSION"));
 
+/// The name of the operating system, from the content of `/etc/os-release`.
 fn os_image(os_release: &str) -> String {
     let name = os_release.lines().find_map(|it| it.strip_prefix("PRETTY_NAME="));
     name.unwrap_or("Linux").trim_matches('"').to_owned()
 }
 
-/// Capacity of the node.
+/// Capacity of the node: CPU, memory, ephemeral storage, huge pages and pods. `root` is the node's root directory,
+/// whose filesystem is measured.
 pub(super) fn node_capacity(root: &Path, pods_max: u16) -> ResourceQuantities {
     let mut all = ResourceQuantities::from([
         ("cpu".to_owned(), Quantity::from_units(cpu_count())),
@@ -56,6 +58,7 @@ pub(super) fn node_capacity(root: &Path, pods_max: u16) -> ResourceQuantities {
     all
 }
 
+/// Number of online CPUs.
 pub(super) fn cpu_count() -> i64 {
     // All online CPUs, not only those that this process may run on.
     let listed = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
@@ -97,7 +100,9 @@ pub(super) struct MachineMemory {
     pub(super) available: i64,
     /// Used memory, including the page cache.
     pub(super) usage: i64,
+    /// Anonymous memory, which is reported as RSS.
     pub(super) anonymous: i64,
+    /// Total swap space.
     pub(super) swap: i64,
 }
 
@@ -156,7 +161,7 @@ impl FilesystemUsage {
     }
 }
 
-/// The maximum and the current number of processes.
+/// The maximum number of processes of the machine, and the current number.
 pub(super) fn process_counts() -> Option<(i64, i64)> {
     let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
     // The smaller of the two limits applies.
@@ -189,7 +194,7 @@ pub(super) fn boot_time_s() -> Option<i64> {
 }
 
 /// Counters of the network interfaces in the node's network namespace. The first element is the interface of the
-/// default route, the second all interfaces except loopback.
+/// default route. The second element has all interfaces except loopback.
 pub(super) fn network_stats() -> Option<(InterfaceStats, Vec<InterfaceStats>)> {
     let all = parse_interfaces(&fs::read_to_string("/proc/net/dev").ok()?);
     let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();
@@ -203,6 +208,7 @@ pub(super) fn network_stats() -> Option<(InterfaceStats, Vec<InterfaceStats>)> {
     Some((default, all))
 }
 
+/// Parses the interfaces in the content of `/proc/net/dev`.
 fn parse_interfaces(dev: &str) -> Vec<InterfaceStats> {
     let interface = |line: &str| {
         let (name, numbers) = line.split_once(':')?;
@@ -219,7 +225,8 @@ fn parse_interfaces(dev: &str) -> Vec<InterfaceStats> {
     dev.lines().filter_map(interface).filter(|it| it.name != "lo").collect()
 }
 
-/// Measures all eviction signals. Signals that cannot be read are omitted.
+/// Measures all eviction signals, and omits those that cannot be read. `root` is the node's root directory, and
+/// `images` the directory of the image filesystem.
 pub(super) fn measure_signals(root: &Path, images: Option<&Path>) -> Measures {
     let mut all = Measures::new();
     if let Ok(memory) = MachineMemory::read() {

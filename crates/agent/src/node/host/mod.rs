@@ -3,6 +3,7 @@
 mod ephemeral_storage;
 mod eviction_manager;
 mod log_rotation;
+/// Measurements of the machine.
 mod measure;
 mod node_status;
 mod shutdown;
@@ -27,13 +28,13 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     tokio::join!(node_status::run(node), eviction_manager::run(node));
 }
 
-/// Allocatable resources of the node.
+/// Allocatable resources of the node: its capacity minus [`reserved_resources`].
 pub(super) fn allocatable(config: &Config) -> ResourceQuantities {
     let capacity = measure::node_capacity(&config.root_dir, config.pods_max);
     rules::allocatable(&capacity, &reserved_resources(config, &capacity))
 }
 
-/// System-reserved resources plus the hard eviction thresholds.
+/// Resources that pods cannot use: the system-reserved resources plus the hard eviction thresholds.
 fn reserved_resources(config: &Config, capacity: &ResourceQuantities) -> ResourceQuantities {
     let mut reserved = config.eviction_and_gc.system_reserved.clone();
     for (resource, signal) in
@@ -48,7 +49,7 @@ fn reserved_resources(config: &Config, capacity: &ResourceQuantities) -> Resourc
     reserved
 }
 
-/// Object reference for Events about the node. As in the kubelet's Events, the UID is the node's name, because clients
+/// Object reference for Events about the node. Its UID is the node's name, as in the kubelet's Events, because clients
 /// search for it.
 fn node_reference(name: &str) -> ObjectReference {
     ObjectReference {

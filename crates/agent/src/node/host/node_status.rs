@@ -28,32 +28,36 @@ use crate::error_chain::format_error_chain;
 use crate::node::Node;
 use crate::runtime::{Runtime, RuntimeStatus};
 
-/// Timeout of an API call. A longer wait than a heartbeat interval would have no use.
+/// Timeout of an API call. It is the heartbeat interval, because a late heartbeat has no use.
 const CALL_TIMEOUT: Duration = HEARTBEAT_INTERVAL;
 
 /// Timeout for the runtime to report its status, after which the runtime counts as not ready. Upstream:
 /// `maxWaitForContainerRuntime`.
 const RUNTIME_STATUS_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Initial backoff after a failed call. The backoff doubles up to `RETRY_BACKOFF_MAX`.
+/// Initial backoff after a failed API call. The backoff doubles up to [`RETRY_BACKOFF_MAX`].
 const RETRY_BACKOFF_MIN: Duration = Duration::from_millis(100);
+/// Maximum backoff after a failed API call.
 const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(7);
 /// Minimum interval between two log messages about a persistent failure.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Interval of status checks while the node is NotReady.
+/// Interval at which the status is measured while the node is NotReady.
 const NOT_READY_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Interval at which the list of images is refreshed. The list is long and seldom changes.
+/// Interval at which the list of images in the status is refreshed. The list is long and seldom changes.
 const IMAGE_LIST_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Shared state of the node: its Node object, its pressure conditions, and whether it stops.
+/// State of the node that its components share: the Node object, the pressure conditions, and whether the node stops.
 #[derive(Debug, Clone)]
 pub struct NodeState {
+    /// The Node object on the API server.
     node: watch::Sender<Option<Arc<core::Node>>>,
-    /// The node's own Node object, parsed for pod admission.
+    /// The Node object on the API server, parsed for pod admission.
     scheduler_node: watch::Sender<Option<Arc<scheduler::Node>>>,
+    /// The pressure conditions.
     pressures: watch::Sender<Pressures>,
+    /// How the node stops. `None` while it does not.
     stop: watch::Sender<Option<NodeStop>>,
 }
 
@@ -62,8 +66,7 @@ pub struct NodeState {
 pub enum NodeStop {
     /// The machine shuts down. Its pods fail, and their controllers replace them on other nodes.
     Shutdown,
-    /// The node is suspended and restarts the same pods later. Therefore the termination of their containers is not
-    /// reported.
+    /// The node is suspended and restarts the same pods later, so the termination of their containers is not reported.
     Suspend,
 }
 
@@ -103,6 +106,7 @@ impl NodeState {
         *self.stop.borrow() == Some(NodeStop::Suspend)
     }
 
+    /// Sets the pressure conditions, and wakes the watchers if they changed.
     pub(super) fn set_pressures(&self, pressures: Pressures) {
         self.pressures.send_if_modified(|it| std::mem::replace(it, pressures) != pressures);
     }
@@ -126,10 +130,12 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     tokio::join!(manager.watch_own_node(), manager.renew_lease_loop(), manager.report_loop());
 }
 
+/// Registers the Node, renews its Lease and reports its status.
 struct NodeStatusManager<'a, R> {
     nodes: Api<core::Node>,
     leases: Api<Lease>,
     node: &'a Node<R>,
+    /// `nodeInfo` of the Node's status.
     info: NodeSystemInfo,
     /// Capacity at the start of the agent. Later measurements are not used, because the reported size of a filesystem
     /// fluctuates.
@@ -168,6 +174,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
+    /// Creates the Node, or updates an existing Node. `object` is the Node to create.
     async fn try_register(&self, object: &Value) -> Result<core::Node, String> {
         let name = &self.node.config.name;
         let node: core::Node = serde_json::from_value(object.clone()).map_err(|it| it.to_string())?;
@@ -188,7 +195,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
-    /// Watches the node's own Node object.
+    /// Watches the node's own Node object on the API server. Never returns.
     async fn watch_own_node(&self) {
         let one = watcher::Config::default().fields(&format!("metadata.name={}", self.node.config.name));
         let mut events = pin!(watcher(self.nodes.clone(), one).default_backoff());
@@ -215,8 +222,8 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
-    /// Stores the Node object, unless it is older than the stored one. A watch event may arrive after the response to a
-    /// later write.
+    /// Stores the Node object in [`NodeState`], unless it is older than the stored object. A watch event may arrive
+    /// after the response to a later write.
     fn update_node(&self, own: core::Node) {
         let version =
             |it: &core::Node| it.resource_version().and_then(|it| it.parse::<u64>().ok()).unwrap_or(0);
@@ -266,6 +273,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
+    /// Renews or creates the Lease of the node. `uid` is the UID of the Node, which owns the Lease.
     async fn renew_lease(&self, uid: Option<&str>) -> kube::Result<()> {
         let name = &self.node.config.name;
         let lease = node_status::lease(name, uid.map(Into::into).as_ref(), now());
@@ -331,6 +339,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
+    /// Measures the node, as the rules of the node status need it.
     async fn measure_node(&self, images: &mut ImageListCache) -> node_status::Node {
         let config = &self.node.config;
         let mut not_ready_reasons = Vec::new();
@@ -383,6 +392,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
+    /// Records Kubernetes Events about the node.
     fn record_events(&self, events: Vec<KubeEvent>) {
         for event in events {
             self.node.recorder.record(EventRecord { about: node_reference(&self.node.config.name), event });
@@ -393,13 +403,16 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
 /// Cached list of images, and the cached name of the runtime.
 #[derive(Default)]
 struct ImageListCache {
+    /// When the images were last listed.
     listed: Option<Instant>,
+    /// The images, as the Node's status has them.
     all: Vec<ContainerImage>,
     /// Name and version of the runtime, for example `containerd://1.6.20`.
     runtime: String,
 }
 
 impl ImageListCache {
+    /// Lists the images if the list is older than [`IMAGE_LIST_INTERVAL`].
     async fn refresh_images<R: Runtime>(&mut self, runtime: &R) {
         if self.runtime.is_empty()
             && let Ok(version) = runtime.version().await
@@ -423,7 +436,9 @@ impl ImageListCache {
 /// Backoff and log throttling for consecutive failures.
 #[derive(Default)]
 struct FailureBackoff {
+    /// The last backoff. `None` after a success.
     pause: Option<Duration>,
+    /// When a failure was last logged.
     logged: Option<Instant>,
 }
 
@@ -437,6 +452,7 @@ impl FailureBackoff {
         is_due
     }
 
+    /// Waits for the backoff, which doubles with each failure.
     async fn wait_before_retry(&mut self) {
         let pause = self.pause.map_or(RETRY_BACKOFF_MIN, |it| (it * 2).min(RETRY_BACKOFF_MAX));
         self.pause = Some(pause);
@@ -444,6 +460,7 @@ impl FailureBackoff {
     }
 }
 
+/// The runtime's status, or an error if it does not respond within this time.
 async fn runtime_status<R: Runtime>(runtime: &R, within: Duration) -> Result<RuntimeStatus, String> {
     match timeout(within, runtime.status()).await {
         Ok(status) => status.map_err(|it| it.to_string()),
@@ -451,6 +468,7 @@ async fn runtime_status<R: Runtime>(runtime: &R, within: Duration) -> Result<Run
     }
 }
 
+/// Awaits an API call, at most [`CALL_TIMEOUT`].
 async fn with_timeout<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
     timeout(CALL_TIMEOUT, call).await.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))
 }

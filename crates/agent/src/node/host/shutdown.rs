@@ -11,19 +11,23 @@ use super::NodeStop;
 use crate::node::{Node, PodEntry, PodSnapshot};
 use crate::runtime::Runtime;
 
+/// Reason in the status of a pod that is terminated because its node stops. Upstream: `nodeShutdownReason`.
 const TERMINATED_REASON: &str = "Terminated";
+/// Message in the status of a pod that is terminated because its node stops. Upstream: `nodeShutdownMessage`.
 const TERMINATED_MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
 
+/// Interval of checks whether the pods have terminated.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Additional wait after the grace period, so that killed containers can disappear.
+/// Time that is waited in addition to the grace period, so that killed containers can disappear.
 const KILL_MARGIN: Duration = Duration::from_secs(5);
 
 /// Grace periods of pods when their node stops.
 #[derive(Debug, Clone, Copy)]
 pub struct ShutdownGrace {
+    /// Maximum grace period of pods that are not critical.
     pub pods: Duration,
-    /// Grace period of critical pods, which are terminated after all other pods.
+    /// Maximum grace period of critical pods, which are terminated after all other pods.
     pub critical_pods: Duration,
 }
 
@@ -56,6 +60,7 @@ pub async fn terminate_pods<R: Runtime>(node: &Node<R>, how: NodeStop, grace: Sh
     }
 }
 
+/// Terminates these pods, and waits until they have terminated, at most for the grace period and [`KILL_MARGIN`].
 async fn terminate_group(pods: &[Arc<PodEntry>], grace: Duration) {
     for pod in pods {
         let own = pod.snapshot().object.spec.as_ref().and_then(|it| it.termination_grace_period_seconds);
@@ -75,12 +80,12 @@ async fn terminate_group(pods: &[Arc<PodEntry>], grace: Duration) {
     }
 }
 
-/// Whether the pod has finished, as checked before its termination.
+/// Whether the pod finished before the node stopped, so that it need not be terminated.
 fn has_finished(PodSnapshot { has_ended, status, .. }: &PodSnapshot) -> bool {
     *has_ended && (status["phase"] == "Failed" || status["phase"] == "Succeeded")
 }
 
-/// Whether the pod has terminated and its termination was reported.
+/// Whether the pod has terminated, and its termination was reported.
 fn is_terminated(PodSnapshot { has_ended, status, object, .. }: &PodSnapshot) -> bool {
     let is_reported = status["reason"] == TERMINATED_REASON || status["phase"] == "Succeeded";
     *has_ended && (is_reported || object.metadata.deletion_timestamp.is_some())

@@ -19,17 +19,19 @@ use crate::config::Config;
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 use crate::volumes::{self, mount_table};
 
-/// How long a summary is cached.
+/// Time for which a measured summary is returned again.
 const CACHE_DURATION: Duration = Duration::from_secs(1);
 
-/// Maximum age of the CPU sample from which a rate is computed. If the previous sample is older, two new samples are
-/// taken, `RATE_WINDOW_MIN` apart.
+/// Maximum age of the previous CPU sample from which a rate is computed. If the previous sample is older, two new
+/// samples are taken, [`RATE_WINDOW_MIN`] apart.
 const RATE_WINDOW_MAX: Duration = Duration::from_secs(60);
+/// Time between two CPU samples if no recent sample exists.
 const RATE_WINDOW_MIN: Duration = Duration::from_secs(1);
 
 /// Maximum number of files that are counted in a directory tree. The usage of a tree with more files is underestimated.
 const FILES_COUNTED_MAX: usize = 100_000;
 
+/// Resource usage of the node and its pods. Upstream: `stats.Summary`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatsSummary {
@@ -37,6 +39,7 @@ pub struct StatsSummary {
     pub pods: Vec<PodStats>,
 }
 
+/// Resource usage of the node. Upstream: `stats.NodeStats`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeStats {
@@ -55,6 +58,7 @@ pub struct NodeStats {
     pub rlimit: Option<RlimitStats>,
 }
 
+/// Filesystems of the container runtime. Upstream: `stats.RuntimeStats`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeStats {
@@ -64,6 +68,7 @@ pub struct RuntimeStats {
     pub container_fs: Option<FsStats>,
 }
 
+/// Number of processes, and its maximum. Upstream: `stats.RlimitStats`.
 #[derive(Debug, Clone, Serialize)]
 pub struct RlimitStats {
     pub time: String,
@@ -71,6 +76,7 @@ pub struct RlimitStats {
     pub curproc: i64,
 }
 
+/// Resource usage of a pod. Upstream: `stats.PodStats`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodStats {
@@ -87,6 +93,7 @@ pub struct PodStats {
     pub process_stats: Option<ProcessStats>,
 }
 
+/// Name, namespace and UID of a pod. Upstream: `stats.PodReference`.
 #[derive(Debug, Clone, Serialize, PartialEq, Eq, Hash)]
 pub struct PodReference {
     pub name: String,
@@ -94,11 +101,13 @@ pub struct PodReference {
     pub uid: String,
 }
 
+/// Number of processes of a pod. Upstream: `stats.ProcessStats`.
 #[derive(Debug, Clone, Serialize)]
 pub struct ProcessStats {
     pub process_count: u64,
 }
 
+/// Resource usage of a container. Upstream: `stats.ContainerStats`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerStats {
@@ -110,15 +119,18 @@ pub struct ContainerStats {
     pub logs: FsStats,
 }
 
+/// CPU usage. Upstream: `stats.CPUStats`.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CpuStats {
     pub time: String,
     /// Average CPU usage since the previous sample, in billionths of a core.
     pub usage_nano_cores: u64,
+    /// Cumulative CPU time in nanoseconds.
     pub usage_core_nano_seconds: u64,
 }
 
+/// Memory usage. Upstream: `stats.MemoryStats`.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemoryStats {
@@ -132,6 +144,7 @@ pub struct MemoryStats {
     pub major_page_faults: u64,
 }
 
+/// Capacity and usage of a filesystem. Upstream: `stats.FsStats`.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FsStats {
@@ -148,15 +161,18 @@ pub struct FsStats {
     pub inodes_used: u64,
 }
 
+/// Counters of all network interfaces. Upstream: `stats.NetworkStats`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkStats {
     pub time: String,
+    /// The interface of the default route.
     #[serde(flatten)]
     pub default: InterfaceStats,
     pub interfaces: Vec<InterfaceStats>,
 }
 
+/// Counters of one network interface. Upstream: `stats.InterfaceStats`.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InterfaceStats {
@@ -172,6 +188,7 @@ pub struct InterfaceStats {
 pub struct StatsProvider<R> {
     config: Arc<Config>,
     runtime: Arc<R>,
+    /// The last measured summary. The lock is held while a new summary is measured.
     last: Mutex<Option<CachedSummary>>,
 }
 
@@ -210,6 +227,7 @@ impl<R: Runtime> StatsProvider<R> {
         Ok(summary)
     }
 
+    /// Measures a new summary. `before` are the CPU samples of the previous summary.
     async fn collect_summary(
         &self,
         before: HashMap<String, (i64, u64)>,
@@ -311,12 +329,17 @@ impl<R: Runtime> StatsProvider<R> {
 
 /// Builds the stats of one summary. CPU rates are computed from the samples of the previous summary.
 struct StatsCollector {
+    /// Time of the measurement.
     time: String,
+    /// CPU samples of the previous summary, see [`CachedSummary::cpu_samples`].
     previous_samples: HashMap<String, (i64, u64)>,
+    /// CPU samples of this summary.
     new_samples: HashMap<String, (i64, u64)>,
 }
 
 impl StatsCollector {
+    /// CPU stats from a new sample. `at` is the time of the sample and `since` the start of the container, in
+    /// nanoseconds.
     fn cpu_stats(&mut self, sample_key: String, at: i64, cpu_nanos: u64, since: i64) -> CpuStats {
         // Without a previous sample, the rate is the average since the start.
         let (before, worked_before) = self.previous_samples.get(&sample_key).copied().unwrap_or((since, 0));
@@ -331,6 +354,7 @@ impl StatsCollector {
         }
     }
 
+    /// Memory stats from the runtime's measurement.
     fn memory_stats(&self, it: Option<v1::MemoryUsage>) -> MemoryStats {
         let it = it.unwrap_or_default();
         MemoryStats {
@@ -344,6 +368,7 @@ impl StatsCollector {
         }
     }
 
+    /// Memory stats of the machine.
     fn node_memory_stats(&self, it: MachineMemory) -> MemoryStats {
         let bytes = |it: i64| u64::try_from(it).unwrap_or(0);
         MemoryStats {
@@ -373,6 +398,8 @@ impl StatsCollector {
         }
     }
 
+    /// Stats of a container. `logs` is the disk usage of its logs, `images` the image filesystem, and `own` the
+    /// filesystem of the node's root directory.
     fn container_stats(
         &mut self,
         stats: v1::ContainerStats,
@@ -396,6 +423,8 @@ impl StatsCollector {
         }
     }
 
+    /// Stats of a pod. `volumes` is the disk usage of the pod's directory, and `own` the filesystem of the node's root
+    /// directory.
     #[expect(clippy::too_many_arguments, reason = "the inputs of one pod's stats come from several sources")]
     fn pod_stats(
         &mut self,
@@ -466,6 +495,7 @@ pub(super) async fn disk_usage(dir: PathBuf) -> (u64, u64) {
     tokio::task::spawn_blocking(move || walk_disk_usage(&dir)).await.unwrap_or_default()
 }
 
+/// Sums the blocks and inodes of a directory tree.
 fn walk_disk_usage(dir: &Path) -> (u64, u64) {
     use std::os::unix::fs::MetadataExt as _;
     let Ok(dir) = dir.canonicalize() else { return (0, 0) };
@@ -497,15 +527,18 @@ fn walk_disk_usage(dir: &Path) -> (u64, u64) {
     (bytes, inodes as u64)
 }
 
+/// Name of the container in the pod spec, from the labels of its stats.
 pub(super) fn container_name(stats: &v1::ContainerStats) -> &str {
     let name = stats.attributes.as_ref().and_then(|it| it.labels.get(label::CONTAINER_NAME));
     name.map(String::as_str).unwrap_or_default()
 }
 
+/// The value of an optional CRI number, or 0.
 fn value_or_zero(it: Option<v1::UInt64Value>) -> u64 {
     it.map_or(0, |it| it.value)
 }
 
+/// Converts the runtime's interface counters.
 fn interface_stats(it: v1::NetworkInterfaceUsage) -> InterfaceStats {
     InterfaceStats {
         name: it.name,

@@ -7,23 +7,25 @@ use alloc::vec::Vec;
 use muster_api::quantity::Quantity;
 use muster_api::text::Text;
 
-/// The ephemeral storage limits of a pod, each with the usage.
+/// The ephemeral storage that a pod uses, compared with its limits.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PodStorage {
     /// Usage and limit of each `emptyDir` volume on disk that has a `sizeLimit`.
     pub volumes: Vec<StorageUsage>,
-    /// Usage and limit of the whole pod. The limit is the sum of the containers' limits. `None` unless each container
-    /// has a limit. The usage includes volumes and logs.
+    /// Usage and limit of the whole pod. The usage includes volumes and logs. The limit is the sum of the limits of the
+    /// containers. `None` unless each container has a limit.
     pub pod: Option<StorageUsage>,
     /// Usage and limit of each container that has a limit. The usage is that of its writable layer and logs.
     pub containers: Vec<StorageUsage>,
 }
 
-/// An ephemeral storage limit and the usage. The name is that of the volume, pod or container.
+/// The ephemeral storage that a volume, pod or container uses, and its limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StorageUsage {
+    /// Name of the volume, pod or container.
     pub name: Text,
     pub limit: Quantity,
+    /// Usage in bytes.
     pub used: i64,
 }
 
@@ -34,16 +36,20 @@ impl StorageUsage {
     }
 }
 
-/// The kind of storage limit that a pod exceeds. Upstream: `signalEmptyDirFsLimit`, `signalEphemeralPodFsLimit`,
-/// `signalEphemeralContainerFsLimit`.
+/// The kind of ephemeral storage limit that a pod exceeds. Upstream: `signalEmptyDirFsLimit`,
+/// `signalEphemeralPodFsLimit`, `signalEphemeralContainerFsLimit`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum StorageLimit {
+    /// The `sizeLimit` of an `emptyDir` volume.
     Volume,
+    /// The sum of the `ephemeral-storage` limits of the containers.
     Pod,
+    /// The `ephemeral-storage` limit of a container.
     Container,
 }
 
 impl StorageLimit {
+    /// The name of the limit, as upstream names its signal.
     pub fn name(self) -> &'static str {
         match self {
             Self::Volume => "emptydirfs.limit",
@@ -53,7 +59,7 @@ impl StorageLimit {
     }
 }
 
-/// The first storage limit that a pod exceeds, and the eviction message.
+/// The first ephemeral storage limit that a pod exceeds, and the message of its eviction. `None` if it exceeds none.
 ///
 /// Rule: a pod that exceeds the ephemeral storage limit of an `emptyDir` volume, of the pod or of a container is
 /// evicted. Daemon pods and critical pods are evicted too. Upstream: `localStorageEviction`.

@@ -19,28 +19,34 @@ use crate::daemonset::placement;
 use crate::kubelet::static_pod;
 use crate::scheduler::{self, Node};
 
-/// The result of pod admission.
+/// Whether a node admits a pod.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Admission {
+    /// The pod may start.
     Admitted,
     /// The pod is rejected and becomes Failed.
     Rejected(PodTermination),
-    /// The pod is critical and preempts the pods with these UIDs. It is admitted when they have terminated.
+    /// The pod is critical and preempts the pods with these UIDs. It is admitted when these pods have terminated.
     AfterOthers(Vec<Text>),
 }
 
-/// A pod with the fields that admission depends on. Upstream: `PodAdmitAttributes`.
+/// A pod that is checked for admission, or that was admitted: the fields that admission depends on. Upstream:
+/// `PodAdmitAttributes`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AdmissionCandidate {
+    /// The fields of the pod that the scheduler's checks need.
     pod: scheduler::Pod,
-    /// Whether the pod was admitted on this node before.
+    /// Whether the pod was admitted on this node before, for example by an earlier agent process.
     pub was_admitted: bool,
+    /// Whether the pod is a static pod.
     is_static: bool,
-    /// Whether the pod's `os` is Linux or absent.
+    /// Whether the pod's `spec.os` is Linux or absent.
     is_on_linux: bool,
+    /// The `runtimeClassName`.
     runtime_class: Option<Text>,
-    /// Error message about the first sysctl of the pod that is forbidden, if any.
+    /// Error message about the first sysctl of the pod that is forbidden. `None` if all are allowed.
     forbidden_sysctl: Option<String>,
+    /// QoS class of the pod, which decides the order of preemption.
     qos: QosClass,
 }
 
@@ -72,13 +78,15 @@ impl AdmissionCandidate {
         &self.pod.uid
     }
 
+    /// Whether the pod is critical, so that it may preempt other pods on the node.
+    ///
     /// Rule: static pods, and pods of the priority classes `system-cluster-critical` and `system-node-critical`, are
     /// critical. Upstream: `IsCriticalPod`.
     pub fn is_critical(&self) -> bool {
         self.is_static || SYSTEM_CRITICAL_PRIORITY <= self.pod.priority
     }
 
-    /// The pod's request for a resource. Each pod requests one of the resource `pods`.
+    /// The pod's request for a resource. For the resource `pods`, it is one.
     fn requests(&self, resource: &str) -> i64 {
         match resource {
             "pods" => 1,
@@ -86,6 +94,8 @@ impl AdmissionCandidate {
         }
     }
 
+    /// Whether this pod may preempt the other pod.
+    ///
     /// Rule: a critical pod may preempt a pod that is not critical or has a lower priority. Upstream: `Preemptable`.
     fn outranks(&self, other: &Self) -> bool {
         (self.is_critical() && !other.is_critical()) || other.pod.priority < self.pod.priority
@@ -130,7 +140,7 @@ pub fn admit(
     }
 }
 
-/// The termination of a pod that is preempted for a critical pod.
+/// The [`PodTermination`] of a pod that is preempted for a critical pod.
 pub fn preempted() -> PodTermination {
     PodTermination {
         reason: "Preempting".into(),
@@ -141,7 +151,7 @@ pub fn preempted() -> PodTermination {
     }
 }
 
-/// The termination of a pod that is not admitted.
+/// The [`PodTermination`] of a pod that is not admitted.
 pub fn rejection(reason: Text, message: &str) -> PodTermination {
     PodTermination {
         reason,
@@ -193,8 +203,8 @@ fn forbidden_sysctl(name: &str, on_host_network: bool, on_host_ipc: bool) -> Opt
     is_shared.then(|| format!("{name:?} not allowed with host {namespace} enabled"))
 }
 
-/// The rejection of a pod for a reason that preemption does not resolve: OS, runtime class, sysctls, node affinity,
-/// node name, taints or a host port conflict. `None` if the pod is not rejected.
+/// Checks the requirements that preemption cannot satisfy: OS, runtime class, sysctls, node affinity, node name, taints
+/// and host ports. Returns the rejection of the pod, or `None` if all are satisfied.
 fn check_predicates(
     node: &Node,
     others: &[&AdmissionCandidate],
@@ -245,16 +255,21 @@ fn check_predicates(
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct InsufficientResource {
     resource: Text,
+    /// Amount that the pod requests.
     requested: i64,
+    /// Amount that the other pods on the node request.
     used: i64,
+    /// Allocatable amount of the node.
     capacity: i64,
 }
 
 impl InsufficientResource {
+    /// The reason of the rejection, such as `OutOfcpu`.
     fn reason(&self) -> Text {
         format!("OutOf{}", self.resource).into()
     }
 
+    /// The message of the rejection.
     fn message(&self) -> String {
         let Self { resource, requested, used, capacity } = self;
         format!(
@@ -268,6 +283,7 @@ impl InsufficientResource {
     }
 }
 
+/// The resources of which the node has too little for the pod beside the other pods.
 fn insufficient_resources(
     node: &Node,
     others: &[&AdmissionCandidate],
@@ -332,8 +348,8 @@ fn missing_without(mut missing: MissingAmounts, gone: &[&AdmissionCandidate]) ->
     missing
 }
 
-/// Chooses pods, those with requests closest to the missing amounts first, until nothing is missing. `None` if that is
-/// not possible.
+/// Chooses pods until nothing is missing. The pod whose requests are closest to the missing amounts is chosen first.
+/// `None` if all pods together do not free enough.
 fn closest_victims(
     mut pods: Vec<&AdmissionCandidate>,
     mut missing: MissingAmounts,
@@ -356,8 +372,9 @@ fn closest_victims(
     Some(chosen)
 }
 
-/// Sum of squares of the amounts that would still be missing without the pod, in millionths of the amounts that are
-/// missing now. Upstream: `admissionRequirementList.distance`.
+/// How far the pod's requests are from the missing amounts: the sum of squares of the amounts that would still be
+/// missing without the pod. Each amount is in millionths of the amount that is missing now. Upstream:
+/// `admissionRequirementList.distance`.
 fn distance_to_missing(pod: &AdmissionCandidate, missing: &MissingAmounts) -> u128 {
     let squares = missing.iter().map(|(resource, amount)| {
         let rest = amount.saturating_sub(pod.requests(resource)).max(0);
@@ -367,7 +384,7 @@ fn distance_to_missing(pod: &AdmissionCandidate, missing: &MissingAmounts) -> u1
     squares.sum()
 }
 
-/// The JSON of a pod, with the fields that only admission reads.
+/// The JSON of a pod, with the fields that only admission reads. The `Wire…` types below are its parts.
 #[derive(Deserialize)]
 struct Wire {
     #[serde(default)]
@@ -378,12 +395,14 @@ struct Wire {
     status: WireStatus,
 }
 
+/// The `metadata` of a pod.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct WireMetadata {
     annotations: Option<BTreeMap<String, String>>,
 }
 
+/// The `spec` of a pod.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct WireSpec {
@@ -395,24 +414,28 @@ struct WireSpec {
     security_context: Option<WireSecurity>,
 }
 
+/// The `securityContext` of a pod.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct WireSecurity {
     sysctls: Option<Vec<WireSysctl>>,
 }
 
+/// An element of `sysctls`.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct WireSysctl {
     name: String,
 }
 
+/// The `os` of a pod.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct WireOs {
     name: String,
 }
 
+/// The `status` of a pod.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct WireStatus {

@@ -6,7 +6,8 @@ use core::time::Duration;
 
 use muster_api::time::Time;
 
-/// Backoffs of failed actions by backoff key of the action: the current delay, and the time of the next attempt.
+/// Backoffs of failed actions, by [`Action::backoff_key`](super::Action::backoff_key). The value is the current delay,
+/// and the time of the next attempt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ActionBackoffs(BTreeMap<String, (Duration, Time)>);
 
@@ -28,7 +29,7 @@ impl ActionBackoffs {
         self.0.is_empty()
     }
 
-    /// The end of the backoff of an action.
+    /// Time before which an action is not issued again. `None` if the action has no backoff.
     pub(super) fn until(&self, action: &str) -> Option<Time> {
         self.0.get(action).map(|(_, until)| *until)
     }
@@ -37,18 +38,19 @@ impl ActionBackoffs {
 /// Backoff of the restarts of a container, or of its image pulls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ContainerBackoff {
+    /// The current backoff.
     pub delay: Duration,
     /// Time at which the delay was last increased.
     pub since: Time,
 }
 
 impl ContainerBackoff {
-    /// Backoff after the first failure.
+    /// Backoff after the first failure of a restart or pull.
     const BACKOFF_MIN: Duration = Duration::from_secs(10);
-    /// Maximum backoff.
+    /// Maximum backoff of restarts and pulls.
     const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
-    /// The backoff after the first failure.
+    /// The backoff after the first failure, which is at the time `now`.
     pub(super) fn first(now: Time) -> Self {
         Self { delay: Self::BACKOFF_MIN, since: now }
     }
@@ -64,7 +66,7 @@ impl ContainerBackoff {
         }
     }
 
-    /// Whether the last failure is so long ago that the backoff starts again.
+    /// Whether so much time has passed between the last increase of the backoff and `at` that the backoff starts again.
     pub(super) fn is_stale(&self, at: Time) -> bool {
         Self::BACKOFF_MAX * 2 < at.since(self.since)
     }

@@ -14,32 +14,35 @@ use super::{Action, ActionOutcome, Container, ContainerState, Pod};
 /// Restarts, image and backoffs of one container of the spec, over all its instances in the runtime.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StartHistory {
-    /// Reason and message of the state `waiting`.
+    /// Reason and message of the state `waiting` in the container's status.
     pub waiting: Option<(Text, Text)>,
-    /// The highest attempt number so far.
+    /// The highest attempt number of an instance so far.
     pub attempt: Option<u32>,
     /// Whether the container was stopped because its image changed.
     pub is_replaced: bool,
-    /// Backoff of restarts after the container has terminated.
+    /// Backoff of the restarts of a container that terminates again and again (`CrashLoopBackOff`).
     crash: Option<ContainerBackoff>,
-    /// ID of the last terminated instance whose crash backoff is over.
+    /// Container ID of the last terminated instance for which the crash backoff has passed, so that the container may
+    /// start now.
     backed_off_for: Option<Text>,
+    /// Whether the image is on the node.
     image: ImageState,
     /// Time at which the image was last found to be absent from the node.
     absent_at: Option<Time>,
-    /// Backoff of image pulls.
+    /// Backoff of failed image pulls (`ImagePullBackOff`).
     pull: Option<ContainerBackoff>,
     /// Start time of the last pull.
     pulling_since: Option<Time>,
     /// Time and message of the last failed pull.
     pull_failed: Option<(Time, Text)>,
-    /// Backoff after a failed start, and the time of the next attempt.
+    /// Backoff after a failed start or image check, and the time of the next attempt.
     retry: Option<(Duration, Time)>,
 }
 
 /// Whether the image of a container is on the node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum ImageState {
+    /// It was not checked yet whether the image is on the node.
     #[default]
     Unknown,
     Absent,
@@ -58,7 +61,8 @@ const IMAGE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 const ERR_IMAGE_PULL_DURATION: Duration = Duration::from_secs(2);
 
 impl Pod {
-    /// Issues the next action to start a container: check for the image, pull the image, or start the container.
+    /// Issues the next action to start a container in this sandbox: check for the image, pull the image, or start the
+    /// container.
     pub(super) fn start(&mut self, container: &ContainerSpec, sandbox: &Text, now: Time) {
         let name = &container.name;
         let is_busy = |it: &Action| it.container() == Some(name) && !matches!(it, Action::Probe { .. });
@@ -106,6 +110,8 @@ impl Pod {
         }
     }
 
+    /// Whether the restart of a terminated container must wait.
+    ///
     /// Rule: a terminated container is restarted at once the first time, and after an increasing backoff each further
     /// time.
     fn is_in_crash_backoff(&mut self, name: &Text, now: Time) -> bool {
@@ -137,6 +143,7 @@ impl Pod {
         false
     }
 
+    /// Issues the pull of a container's image, unless the backoff of the last failed pull has not passed.
     fn pull(&mut self, container: &ContainerSpec, now: Time) {
         let (name, image) = (container.name.clone(), container.image.clone());
         let history = self.start_histories.entry(name.clone()).or_default();
@@ -237,6 +244,7 @@ impl Pod {
         }
     }
 
+    /// Schedules the next attempt to start a container after a backoff.
     fn retry_start(&mut self, name: &Text, now: Time) {
         let history = self.start_histories.entry(name.clone()).or_default();
         let wait = history.retry.map_or(START_BACKOFF_MIN, |(wait, _)| (wait * 2).min(START_BACKOFF_MAX));
@@ -288,7 +296,7 @@ impl StartHistory {
             && retry.is_none()
     }
 
-    /// Time at which the agent checks again whether an image that could not be pulled is on the node.
+    /// Time of the next check whether an image that could not be pulled is now on the node.
     fn next_lookup_at(&self) -> Option<Time> {
         self.pull_failed.as_ref().and(self.absent_at).map(|at| at + IMAGE_CHECK_INTERVAL)
     }
@@ -301,7 +309,7 @@ impl StartHistory {
     }
 }
 
-/// Formats a duration of whole seconds as Go does.
+/// Formats a duration of whole seconds as Go does, such as `1m20s`.
 fn format_seconds(duration: Duration) -> alloc::string::String {
     match (duration.as_secs() / 60, duration.as_secs() % 60) {
         (0, seconds) => format!("{seconds}s"),
@@ -309,7 +317,7 @@ fn format_seconds(duration: Duration) -> alloc::string::String {
     }
 }
 
-/// Formats a duration in milliseconds as Go does.
+/// Formats a duration in milliseconds as Go does, such as `1.234s`.
 fn format_millis(took: Duration) -> alloc::string::String {
     match took.as_millis() {
         millis if millis < 1000 => format!("{millis}ms"),

@@ -11,13 +11,19 @@
 //! memory: a `Pod` that is built again from the API object and the runtime state continues where the previous `Pod`
 //! was, except for the exact state of its backoffs.
 
+/// Whether the node admits a pod.
 pub mod admission;
+/// Delays between failed actions.
 mod backoff;
+/// Image pulls, container starts and restart backoff.
 mod container_start;
+/// Hooks, probes and readiness of one container instance in the runtime.
 mod running_container;
 mod spec;
 mod status;
+/// The next actions for the sandbox and the containers.
 mod sync;
+/// Stopping the containers and cleaning up.
 mod termination;
 #[cfg(test)]
 mod tests;
@@ -41,7 +47,7 @@ pub use self::spec::{ContainerSpec, ImagePullPolicy, Object, Probe, RestartPolic
 use crate::controller::{EventRecord, KubeEvent, ObjectReference};
 use crate::daemonset::facts::Phase;
 
-/// The addresses and the runtime name of a node, which are part of the status of each of its pods.
+/// The addresses and the runtime of a node, which are part of the status of each of its pods.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Host {
     /// The node's addresses. The first address is the `hostIP`.
@@ -53,36 +59,51 @@ pub struct Host {
 /// The sandboxes and containers of a pod in the runtime.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RuntimeState {
-    /// The value of [`Pod::change_count`] before the runtime was read. A state that is older than the last change is
-    /// not used.
+    /// The value of [`Pod::change_count`] before the runtime was read. If actions have changed the runtime since, this
+    /// state is outdated and is not used.
     pub change_count: u64,
     pub sandboxes: Vec<Sandbox>,
     pub containers: Vec<Container>,
 }
 
+/// A pod sandbox as the runtime reports it. Upstream: `PodSandbox` of CRI.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sandbox {
+    /// Sandbox ID in the runtime.
     pub id: Text,
+    /// Number of the sandbox, counted from 0 for each pod.
     pub attempt: u32,
+    /// Whether the runtime reports the sandbox as ready (`SANDBOX_READY`).
     pub is_ready: bool,
+    /// Time at which the sandbox was created.
     pub created: Time,
     /// IP addresses of the sandbox. Empty for a host-network pod.
     pub addresses: Vec<Text>,
 }
 
+/// A container instance as the runtime reports it. [`ContainerSpec`] is its specification in the pod, and
+/// [`RunningContainer`] is what the kubelet tracks about it. Upstream: `ContainerStatus` of CRI.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Container {
+    /// Container ID in the runtime.
     pub id: Text,
+    /// ID of the sandbox of the container.
     pub sandbox: Text,
+    /// Name of the container in the pod's spec.
     pub name: Text,
+    /// Number of the instance, counted from 0 for each container of the spec.
     pub attempt: u32,
-    /// The hash of the container's spec that [`Action::Start`] passed.
+    /// Hash of the container's spec at the time of [`Action::Start`], which passed it. A different hash means that the
+    /// spec has changed since.
     pub hash: Text,
+    /// The image of the container's spec.
     pub image: Text,
+    /// ID of the image in the runtime.
     pub image_id: Text,
     pub state: ContainerState,
 }
 
+/// The state of a container instance in the runtime.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ContainerState {
     Created,
@@ -91,6 +112,7 @@ pub enum ContainerState {
     Unknown,
 }
 
+/// The kinds of probes that a container can have.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ProbeKind {
     Startup,
@@ -113,22 +135,15 @@ impl ProbeKind {
 /// An action for the agent to execute once, and to complete with [`Pod::done`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum Action {
-    /// Creates or updates directories, volumes and the cgroup of the pod.
+    /// Creates or updates the directories, volumes and the cgroup of the pod.
     Prepare,
-    RunSandbox {
-        attempt: u32,
-    },
+    /// Creates and starts a sandbox.
+    RunSandbox { attempt: u32 },
     /// Checks whether the image is on the node. The outcome is [`ActionOutcome::Present`] or [`ActionOutcome::Absent`].
     /// The reason of a failure is `InvalidImageName` or `ImageInspectError`.
-    FindImage {
-        container: Text,
-        image: Text,
-    },
+    FindImage { container: Text, image: Text },
     /// Pulls an image. The outcome is [`ActionOutcome::Pulled`]. The reason of a failure is usually `ErrImagePull`.
-    Pull {
-        container: Text,
-        image: Text,
-    },
+    Pull { container: Text, image: Text },
     /// Creates and starts a container. The outcome is [`ActionOutcome::Started`]. The reason of a failure is
     /// `CreateContainerConfigError`, `CreateContainerError` or `RunContainerError`.
     Start {
@@ -140,15 +155,15 @@ pub enum Action {
         /// Hash of the container's spec, stored with the container and returned in [`Container::hash`].
         hash: Text,
     },
-    /// Runs the postStart hook of a container.
+    /// Runs the postStart hook of the container with this container ID.
     PostStart {
         container: Text,
         /// Index of the container in the pod's spec, see [`ContainerSpec::position`].
         position: usize,
         id: Text,
     },
-    /// Runs a probe. The outcome is [`ActionOutcome::Probed`]. A failed action means that the probe could not run. It
-    /// is not a probe result.
+    /// Runs a probe in the container with this container ID. The outcome is [`ActionOutcome::Probed`]. A failed action
+    /// means that the probe could not run. It is not a probe result.
     Probe {
         container: Text,
         /// Index of the container in the pod's spec, see [`ContainerSpec::position`].
@@ -156,56 +171,42 @@ pub enum Action {
         id: Text,
         probe: ProbeKind,
     },
-    /// Runs the preStop hook if `pre_stop`, then stops the container. Both happen within `grace`, but the stop has at
-    /// least the minimum grace period. The action may be issued again with a shorter grace period while the first one
-    /// is in flight.
-    Stop {
-        container: Text,
-        id: Text,
-        grace: Duration,
-        pre_stop: bool,
-    },
-    RemoveContainer {
-        id: Text,
-    },
-    StopSandbox {
-        id: Text,
-    },
-    /// Removes the sandbox with all its containers.
-    RemoveSandbox {
-        id: Text,
-    },
-    /// Removes volumes, cgroup and directory of the pod, and its logs if `with_logs`.
-    CleanUp {
-        with_logs: bool,
-    },
+    /// Runs the preStop hook if `pre_stop`, then stops the container with this container ID. Both happen within
+    /// `grace`, but the stop has at least the minimum grace period.
+    ///
+    /// The action may be issued again with a shorter grace period while the first one is in flight.
+    Stop { container: Text, id: Text, grace: Duration, pre_stop: bool },
+    /// Removes a container that has exited, by its container ID.
+    RemoveContainer { id: Text },
+    /// Stops a sandbox, by its sandbox ID.
+    StopSandbox { id: Text },
+    /// Removes a sandbox with all its containers, by its sandbox ID.
+    RemoveSandbox { id: Text },
+    /// Removes the volumes, the cgroup and the directory of the pod, and its logs if `with_logs`.
+    CleanUp { with_logs: bool },
     /// Writes the pod's `status` with this strategic merge patch.
     Report(Value),
     /// Deletes the pod from the API server with grace period 0 and its UID as precondition.
     Delete,
 }
 
-/// The outcome of an action.
+/// The outcome of an [`Action`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ActionOutcome {
+    /// The action succeeded and returns nothing.
     Done,
-    Started {
-        id: Text,
-    },
+    /// A container was started. `id` is its container ID.
+    Started { id: Text },
+    /// The image is on the node.
     Present,
+    /// The image is not on the node.
     Absent,
-    Pulled {
-        bytes: u64,
-    },
-    /// A probe that passed with a message causes the event `ProbeWarning`.
-    Probed {
-        passed: bool,
-        message: Text,
-    },
-    Failed {
-        reason: Text,
-        message: Text,
-    },
+    /// The image was pulled. `bytes` is its size.
+    Pulled { bytes: u64 },
+    /// The probe ran. If it passed with a message, the event `ProbeWarning` is recorded.
+    Probed { passed: bool, message: Text },
+    /// The action failed.
+    Failed { reason: Text, message: Text },
 }
 
 /// Why the node terminates a pod that was not deleted. The pod becomes Failed.
@@ -235,16 +236,25 @@ pub struct PodSync {
 /// A pod on its node.
 #[derive(Clone, Debug)]
 pub struct Pod {
+    /// The pod's API object, decoded.
     object: Arc<Object>,
+    /// Addresses and runtime of the node.
     host: Host,
+    /// The `startTime` of the pod's status.
     start_time: Time,
+    /// The last state that was read from the runtime. `None` before the first read.
     runtime_state: Option<RuntimeState>,
-    /// Number of completed actions that changed the state of the runtime.
+    /// Number of completed actions that changed the runtime. It tells whether a runtime state is outdated.
     change_count: u64,
+    /// Actions that [`Pod::sync`] returned and that have not completed.
     in_flight: Vec<Action>,
+    /// Delays before failed actions are issued again.
     backoffs: ActionBackoffs,
+    /// Whether [`Action::Prepare`] has succeeded.
     is_prepared: bool,
+    /// Restarts and backoff of each container of the spec, by container name.
     start_histories: BTreeMap<Text, StartHistory>,
+    /// Hooks, probes and readiness of each container instance, by container ID.
     running_containers: BTreeMap<Text, RunningContainer>,
     /// Minimum attempt number of the next sandbox. It grows after a failure, because a runtime may still reserve the
     /// name of the failed sandbox.
@@ -253,28 +263,37 @@ pub struct Pod {
     stopped_sandboxes: BTreeSet<Text>,
     /// Whether the pod no longer exists on the API server.
     is_removed_from_api: bool,
+    /// Why the node terminates the pod. `None` if it does not.
     termination: Option<PodTermination>,
     /// Deadline by which all containers must have terminated.
     terminate_by: Option<Time>,
     /// The terminal phase of the pod, Succeeded or Failed. Once it is set, no container is started any more.
     final_phase: Option<Phase>,
+    /// How much of the pod was removed from the node.
     cleanup: CleanupState,
+    /// Whether [`Action::Delete`] has succeeded.
     is_deleted: bool,
-    /// The status that was last reported or, before the first report, the status on the API server.
+    /// The pod's status that was last reported. Before the first report, it is the status on the API server.
     reported: Value,
     /// Whether the status on the API server may differ from `reported`.
     must_report: bool,
+    /// Actions that the next [`PodSync`] returns.
     actions: Vec<Action>,
+    /// Events that the next [`PodSync`] returns.
     events: Vec<EventRecord>,
+    /// Time of the next sync that the next [`PodSync`] returns.
     wake_at: Option<Time>,
 }
 
+/// How much of a pod was removed from the node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum CleanupState {
+    /// Nothing was removed.
     NotStarted,
-    /// Volumes, cgroup and directory of the pod are removed. Its logs are kept.
+    /// Volumes, cgroup and directory of the pod are removed. Its logs are kept, because the pod still exists on the API
+    /// server.
     LogsKept,
-    /// Everything of the pod is removed.
+    /// Everything of the pod is removed, including its logs.
     Done,
 }
 
@@ -311,7 +330,8 @@ impl Pod {
         pod
     }
 
-    /// Creates a pod for containers or files on the node that belong to no pod of the API server.
+    /// Creates a `Pod` for containers or files on the node whose pod does not exist on the API server. Its sync removes
+    /// them.
     pub fn orphan(key: ObjectKey, uid: Text, host: Host, now: Time) -> Self {
         let object = Object {
             key,
@@ -427,6 +447,7 @@ impl Pod {
         }
     }
 
+    /// Returns the collected actions and events, and clears them.
     fn take_sync(&mut self) -> PodSync {
         PodSync {
             actions: core::mem::take(&mut self.actions),
@@ -497,8 +518,8 @@ impl Pod {
         self.final_phase.is_some() && !self.is_any_running()
     }
 
-    /// Whether a `Pod` that is built again from the API object and the runtime state would decide as this `Pod` does.
-    /// No action other than probes may be in flight, and no backoff may be remembered.
+    /// Whether this `Pod` holds no state that would be lost if it were built again from the API object and the runtime
+    /// state. So no action other than probes is in flight, and no backoff is remembered.
     pub fn can_be_rebuilt(&self) -> bool {
         self.in_flight.iter().all(|it| matches!(it, Action::Probe { .. }))
             && !self.must_report
@@ -507,7 +528,7 @@ impl Pod {
             && self.start_histories.values().all(StartHistory::is_empty)
     }
 
-    /// Whether the runtime state was read after the last action that changed it.
+    /// Whether the runtime state was read after the last action that changed the runtime.
     fn is_up_to_date(&self) -> bool {
         self.runtime_state.as_ref().is_some_and(|it| self.change_count <= it.change_count)
     }
@@ -532,10 +553,12 @@ impl Pod {
         self.wake_at = earliest(self.wake_at, Some(at));
     }
 
+    /// Whether an action in flight matches `is`.
     fn is_in_flight(&self, is: impl Fn(&Action) -> bool) -> bool {
         self.in_flight.iter().any(is)
     }
 
+    /// Adds an event about the pod.
     fn emit_event(&mut self, event: KubeEvent) {
         let about = ObjectReference {
             api_version: "v1".into(),
@@ -547,10 +570,12 @@ impl Pod {
         self.events.push(EventRecord { about, event });
     }
 
+    /// Adds an event of type `Normal` about the pod.
     fn record_event(&mut self, reason: &'static str, message: String) {
         self.emit_event(KubeEvent::normal(reason, message));
     }
 
+    /// Adds an event of type `Warning` about the pod.
     fn record_warning(&mut self, reason: &'static str, message: String) {
         self.emit_event(KubeEvent::warning(reason, message));
     }
@@ -562,7 +587,8 @@ impl Pod {
     }
 }
 
-/// Returns the event reason that equals `reason`, as a static string.
+/// Returns the event reason that equals `reason` as a static string, or `UnexpectedAdmissionError` if no known reason
+/// equals it.
 fn event_reason(reason: &str) -> &'static str {
     const ALL: [&str; 13] = [
         "Evicted",
@@ -583,7 +609,8 @@ fn event_reason(reason: &str) -> &'static str {
 }
 
 impl Action {
-    /// Whether the runtime must be read again when the action has completed.
+    /// Whether the action changes sandboxes or containers, so that the runtime must be read again when it has
+    /// completed.
     fn changes_the_runtime(&self) -> bool {
         match self {
             Self::RunSandbox { .. }
@@ -608,8 +635,8 @@ impl Action {
         self.changes_the_runtime() || matches!(self, Self::Prepare | Self::CleanUp { .. } | Self::Delete)
     }
 
-    /// The key of the backoff of this action after a failure. `None` for image checks, pulls, container starts, hooks
-    /// and probes, which are retried by other rules.
+    /// The key of this action in [`ActionBackoffs`]. `None` for image checks, pulls, container starts, hooks and
+    /// probes, which are retried by other rules.
     fn backoff_key(&self) -> Option<String> {
         match self {
             Self::FindImage { .. }
@@ -631,7 +658,7 @@ impl Action {
         }
     }
 
-    /// The container that the action is about.
+    /// Name of the container that the action is about. `None` if the action is about the pod or a sandbox.
     pub fn container(&self) -> Option<&Text> {
         match self {
             Self::FindImage { container, .. }

@@ -11,47 +11,55 @@ use muster_api::time::Time;
 
 use super::{Action, ActionOutcome, Container, ContainerState, Pod, ProbeKind, RuntimeState};
 
-/// The state of the hooks and probes of one container instance. A restarted container gets a new state.
+/// What the kubelet tracks about one running container instance: its postStart hook, its probes, and whether it must be
+/// killed. A restarted container gets a new `RunningContainer`.
 #[derive(Clone, Debug)]
 pub(super) struct RunningContainer {
+    /// Name of the container in the pod's spec.
     name: Text,
     /// Start time of the container.
     since: Time,
     /// State of the postStart hook.
     pub hook: HookState,
+    /// The results of each probe that has run.
     probes: BTreeMap<ProbeKind, ProbeState>,
     /// Why the container must be killed. `None` if it need not be killed.
     pub kill: Option<KillReason>,
-    /// Deadline of the stop that is in progress.
+    /// Time by which the container must have stopped. `None` if the container is not being stopped.
     pub stop_by: Option<Time>,
 }
 
 /// Why a container must be killed, and with which grace period.
 #[derive(Clone, Debug)]
 pub(super) struct KillReason {
+    /// Message of the event `Killing`.
     pub message: String,
-    /// Grace period of the stop. `None` means the pod's own grace period.
+    /// Grace period of the stop. `None` means the `terminationGracePeriodSeconds` of the pod.
     pub grace: Option<Duration>,
 }
 
 /// State of the postStart hook of a container.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HookState {
+    /// The hook has not completed yet.
     Due,
+    /// The hook has completed, or the container has none.
     Done,
+    /// The hook has failed, and the container is killed.
     Failed,
 }
 
-/// The results of one probe of a container so far.
+/// The results of one probe (startup, liveness or readiness) of a container instance.
 #[derive(Clone, Debug, Default)]
 struct ProbeState {
-    /// Time of the next probe.
+    /// Time at which the probe runs next. `None` if it has not run yet.
     next: Option<Time>,
-    /// Whether the last probe passed.
+    /// Whether the probe passed when it last ran.
     last: Option<bool>,
-    /// Number of equal probe results in a row.
+    /// Number of equal results in a row, up to the last one.
     run: u32,
-    /// Whether the container passes the probe. `None` until there were enough equal results in a row.
+    /// Whether the container counts as passing the probe. `None` until there were as many equal results in a row as
+    /// `successThreshold` or `failureThreshold` requires.
     verdict: Option<bool>,
 }
 
@@ -60,14 +68,15 @@ impl RunningContainer {
         Self { name: name.clone(), since, hook, probes: BTreeMap::new(), kill: None, stop_by: None }
     }
 
-    /// Whether the container passes a probe. `None` until there were enough equal results in a row.
+    /// Whether the container counts as passing a probe. `None` until there were enough equal results in a row.
     fn verdict(&self, kind: ProbeKind) -> Option<bool> {
         self.probes.get(&kind).and_then(|it| it.verdict)
     }
 }
 
 impl Pod {
-    /// Adds and removes running containers according to the runtime state.
+    /// Updates the tracked containers from a new runtime state: removes those that no longer exist, and adds those that
+    /// run.
     pub(super) fn track_containers(&mut self, runtime_state: &RuntimeState, _: Time) {
         self.running_containers.retain(|id, _| runtime_state.containers.iter().any(|it| it.id == *id));
         for container in &runtime_state.containers {
@@ -83,6 +92,7 @@ impl Pod {
         }
     }
 
+    /// Whether the start of the container with this name is in flight.
     fn is_starting(&self, name: &Text) -> bool {
         self.is_in_flight(|it| matches!(it, Action::Start { container, .. } if container == name))
     }
@@ -122,7 +132,7 @@ impl Pod {
         }
     }
 
-    /// Issues a probe of a running container if the probe is due.
+    /// Issues a probe of the running container with this ID and name if the probe is due.
     ///
     /// Rule: liveness and readiness probes start when the startup probe has passed. While a pod terminates, only
     /// readiness probes run.
@@ -210,13 +220,16 @@ impl Pod {
         self.record_warning("FailedPostStartHook", format!("PostStartHook failed: {message}"));
     }
 
-    /// Whether a running container has started: its postStart hook has completed, and its startup probe has passed.
+    /// Whether the running container with this ID has started: its postStart hook has completed, and its startup probe
+    /// has passed.
     pub(super) fn is_started(&self, id: &Text) -> bool {
         let Some(running) = self.running_containers.get(id) else { return false };
         let has_probe = self.object.spec.find(&running.name).is_some_and(|it| it.startup.is_some());
         running.hook == HookState::Done && (!has_probe || running.verdict(ProbeKind::Startup) == Some(true))
     }
 
+    /// Whether the running container with this ID is ready.
+    ///
     /// Rule: a container is ready once it has started and, if it has a readiness probe, the probe has passed.
     pub(super) fn is_ready(&self, id: &Text) -> bool {
         let Some(running) = self.running_containers.get(id) else { return false };

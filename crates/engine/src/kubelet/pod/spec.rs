@@ -21,21 +21,24 @@ pub struct Object {
     pub generation: i64,
     /// Whether the pod is static, that is from a manifest on the node and not from the API server.
     pub is_static: bool,
-    /// Grace period of the deletion, from the time at which the agent first saw the deletion. `None` if the pod is not
-    /// being deleted.
+    /// The `deletionGracePeriodSeconds`. The grace period starts when the agent first sees the deletion. `None` if the
+    /// pod is not being deleted.
     pub deletion_grace: Option<Duration>,
     pub spec: Spec,
+    /// The pod's status on the API server, as JSON.
     pub status: Value,
 }
 
 /// The fields of a pod's spec that the node's decisions depend on.
 #[derive(Clone, Debug, Default)]
 pub struct Spec {
+    /// The pod's `restartPolicy`.
     pub restart: RestartPolicy,
     /// The `terminationGracePeriodSeconds`.
     pub grace: Duration,
     /// The `activeDeadlineSeconds`.
     pub deadline: Option<Duration>,
+    /// The `hostNetwork`.
     pub on_host_network: bool,
     /// Condition types of the `readinessGates`.
     pub gates: Vec<Text>,
@@ -72,17 +75,25 @@ pub enum Role {
 /// A container of a pod's spec.
 #[derive(Clone, Debug)]
 pub struct ContainerSpec {
-    /// Index among the init, main and ephemeral containers of the pod, in this order.
+    /// Index of the container among all containers of the pod's spec: first the init containers, then the main
+    /// containers, then the ephemeral containers.
     pub position: usize,
     pub name: Text,
     pub image: Text,
+    /// The `imagePullPolicy`.
     pub pull: ImagePullPolicy,
     pub role: Role,
+    /// The restart policy of this container, from its role and the pod's `restartPolicy`.
     pub restart: RestartPolicy,
+    /// Whether the container has a postStart hook.
     pub has_post_start: bool,
+    /// Whether the container has a preStop hook.
     pub has_pre_stop: bool,
+    /// The `startupProbe`.
     pub startup: Option<Probe>,
+    /// The `livenessProbe`.
     pub liveness: Option<Probe>,
+    /// The `readinessProbe`.
     pub readiness: Option<Probe>,
     /// The `resources` of the container, which are part of the container's status.
     pub resources: Value,
@@ -91,6 +102,7 @@ pub struct ContainerSpec {
 }
 
 impl ContainerSpec {
+    /// The probe of this kind, if the container has one.
     pub(super) fn probe(&self, kind: super::ProbeKind) -> Option<&Probe> {
         match kind {
             super::ProbeKind::Startup => self.startup.as_ref(),
@@ -99,7 +111,8 @@ impl ContainerSpec {
         }
     }
 
-    /// Hash of name and image. A container with another hash is restarted.
+    /// Hash of the container's name and image. A running container whose hash differs from that of its spec is
+    /// restarted.
     pub(super) fn hash(&self) -> Text {
         const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
         const FNV_PRIME: u64 = 0x0100_0000_01b3;
@@ -117,20 +130,24 @@ pub enum ImagePullPolicy {
     Never,
 }
 
-/// When a probe runs, and how many equal results in a row decide.
+/// The schedule of a probe, and how many equal results in a row count.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probe {
+    /// The `initialDelaySeconds`.
     pub initial_delay: Duration,
+    /// The `periodSeconds`.
     pub period: Duration,
     /// The `failureThreshold`.
     pub failures_max: u32,
     /// The `successThreshold`.
     pub successes_min: u32,
-    /// Grace period of a container that this probe kills. `None` means the pod's own grace period.
+    /// The `terminationGracePeriodSeconds` of the probe: grace period of a container that this probe kills. `None`
+    /// means the grace period of the pod.
     pub grace: Option<Duration>,
 }
 
 impl Object {
+    /// Decodes a pod's API object from JSON text.
     pub fn parse(json: &[u8]) -> Result<Self, Malformed> {
         serde_json::from_slice(json).map(Self::read).map_err(|it| Malformed::new("pods", it))
     }
@@ -140,6 +157,7 @@ impl Object {
         Wire::deserialize(object).map(Self::read).map_err(|it| Malformed::new("pods", it))
     }
 
+    /// Reduces the JSON of a pod to the decoded fields, with defaults for absent fields.
     fn read(Wire { metadata, spec, status }: Wire) -> Self {
         let source =
             metadata.annotations.get(crate::kubelet::static_pod::SOURCE_ANNOTATION).map(String::as_str);
@@ -190,25 +208,31 @@ impl Object {
 }
 
 impl Spec {
+    /// All containers of the spec: init, main and ephemeral, in this order.
     pub fn all(&self) -> impl Iterator<Item = &ContainerSpec> {
         self.init.iter().chain(&self.main).chain(&self.ephemeral)
     }
 
+    /// The container with this name.
     pub fn find(&self, name: &str) -> Option<&ContainerSpec> {
         self.all().find(|it| *it.name == *name)
     }
 
+    /// The init containers that are sidecars, in the order of the spec.
     pub(super) fn sidecars(&self) -> impl DoubleEndedIterator<Item = &ContainerSpec> {
         self.init.iter().filter(|it| it.role == Role::Sidecar)
     }
 }
 
+/// The restart policy of an init container. `restart` is the policy of the pod.
+///
 /// Rule: an init container that succeeded is not restarted, whatever the pod's restart policy. An init container that
 /// failed is restarted, unless the policy is Never.
 fn init_restart_policy(restart: RestartPolicy) -> RestartPolicy {
     if restart == RestartPolicy::Never { RestartPolicy::Never } else { RestartPolicy::OnFailure }
 }
 
+/// Parses a `restartPolicy`. The default is Always.
 fn parse_restart_policy(policy: Option<&str>) -> RestartPolicy {
     match policy {
         Some("OnFailure") => RestartPolicy::OnFailure,
@@ -217,10 +241,13 @@ fn parse_restart_policy(policy: Option<&str>) -> RestartPolicy {
     }
 }
 
+/// A duration of whole seconds. A negative number is zero.
 fn duration_from_seconds(count: i64) -> Duration {
     Duration::from_secs(u64::try_from(count).unwrap_or(0))
 }
 
+/// Parses an `imagePullPolicy`.
+///
 /// Rule: without a pull policy, an image without a tag or with the tag `latest` is always pulled, because its content
 /// may change.
 fn parse_pull_policy(policy: Option<&str>, image: &str) -> ImagePullPolicy {
@@ -236,7 +263,7 @@ fn parse_pull_policy(policy: Option<&str>, image: &str) -> ImagePullPolicy {
     }
 }
 
-/// The JSON of a pod, with the fields that the node reads.
+/// The JSON of a pod, with the fields that the node reads. The `Wire…` types below are its parts.
 #[derive(Deserialize)]
 struct Wire {
     #[serde(default)]
@@ -247,6 +274,7 @@ struct Wire {
     status: Option<Value>,
 }
 
+/// The `metadata` of a pod.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct WireMetadata {
@@ -261,6 +289,7 @@ struct WireMetadata {
     deletion_grace_period_seconds: Option<i64>,
 }
 
+/// The `spec` of a pod.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct WireSpec {
@@ -278,6 +307,7 @@ struct WireSpec {
     ephemeral_containers: Vec<WireContainer>,
 }
 
+/// An element of `readinessGates`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireGate {
@@ -285,6 +315,7 @@ struct WireGate {
     condition_type: String,
 }
 
+/// A container of any of the three container lists.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct WireContainer {
@@ -301,6 +332,7 @@ struct WireContainer {
     readiness_probe: Option<WireProbe>,
 }
 
+/// The `lifecycle` of a container: its hooks.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct WireLifecycle {
@@ -308,6 +340,7 @@ struct WireLifecycle {
     pre_stop: Option<Value>,
 }
 
+/// A probe of a container.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct WireProbe {
@@ -319,6 +352,7 @@ struct WireProbe {
 }
 
 impl WireContainer {
+    /// The decoded container. `position` is [`ContainerSpec::position`].
     fn container(self, position: usize, role: Role, restart: RestartPolicy) -> ContainerSpec {
         let image = self.image.unwrap_or_default();
         // Init and ephemeral containers have neither probes nor hooks.
@@ -344,6 +378,7 @@ impl WireContainer {
 }
 
 impl WireProbe {
+    /// The decoded probe, with defaults for absent fields.
     fn probe(self) -> Probe {
         let count = |it: Option<i64>, or: u32| it.and_then(|it| u32::try_from(it).ok()).unwrap_or(or).max(1);
         Probe {
@@ -356,7 +391,7 @@ impl WireProbe {
     }
 }
 
-/// Deserializes a field. `null` gives the default, like an absent field.
+/// Deserializes a field that may be `null`. `null` gives the default, like an absent field.
 fn or_default<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -365,7 +400,7 @@ where
     Ok(Option::<T>::deserialize(from)?.unwrap_or_default())
 }
 
-/// Parses a time field of a status.
+/// Parses a timestamp in a pod's status.
 pub(super) fn parse_time(value: &Value) -> Option<Time> {
     value.as_str().and_then(Time::parse)
 }

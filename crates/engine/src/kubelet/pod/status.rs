@@ -53,6 +53,8 @@ impl Pod {
             || (!self.must_report && !is_reporting && contains_fields(&self.status(now), &self.reported))
     }
 
+    /// Whether the final status of the pod was written.
+    ///
     /// Rule: after the final status of a pod was written, no other status is written.
     fn is_final_status_reported(&self) -> bool {
         let containers = STATUS_LISTS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
@@ -60,17 +62,18 @@ impl Pod {
         terminal_phase(&self.reported).is_some() && !is_running && !self.is_any_running()
     }
 
-    /// The last reported status of a container.
+    /// The container status with this name in the status that was last reported. Null if there is none.
     pub(super) fn reported_container(&self, name: &str) -> &Value {
         let all = STATUS_LISTS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
         all.into_iter().find(|it| it["name"] == name).unwrap_or(&Value::Null)
     }
 
-    /// The ID of a container in the pod's status: `containerd://` and the ID in the runtime.
+    /// The `containerID` in the pod's status: the runtime and the ID in the runtime, such as `containerd://ID`.
     pub(super) fn full_id(&self, id: &str) -> String {
         format!("{}://{id}", self.host.runtime)
     }
 
+    /// The pod's current status.
     fn status(&self, now: Time) -> Value {
         let mut status = Map::new();
         let mut set = |key: &str, value: Value| _ = status.insert(key.to_string(), value);
@@ -124,6 +127,7 @@ impl Pod {
         Value::Object(status)
     }
 
+    /// Addresses of the newest sandbox, if that sandbox is usable.
     fn newest_addresses(&self) -> &[Text] {
         let sound = self.newest_sandbox().filter(|it| self.is_usable(it));
         sound.map_or(&[], |it| &it.addresses)
@@ -144,6 +148,7 @@ impl Pod {
         if is_initializing || main.iter().any(backoffs) { Phase::Pending } else { Phase::Running }
     }
 
+    /// The status of a container of the spec. `is_final` is whether the pod has terminated.
     fn container_status(&self, container: &ContainerSpec, is_final: bool) -> Value {
         let name = &container.name;
         let reported = self.reported_container(name);
@@ -217,7 +222,8 @@ impl Pod {
         status
     }
 
-    /// Marks a container whose exit code is unknown when the pod terminates as failed. Upstream: `TerminatePod`.
+    /// Sets the state of a container to failed if its exit code is unknown when the pod has terminated. Upstream:
+    /// `TerminatePod`.
     fn mark_lost(&self, container: &ContainerSpec, status: &mut Value) {
         let has_run = |it: &ContainerSpec| {
             self.newest_container(&it.name).is_some()
@@ -233,6 +239,7 @@ impl Pod {
         }
     }
 
+    /// The `ready` of a container status. `last` is the newest instance of the container.
     fn is_container_ready(&self, container: &ContainerSpec, last: &Container) -> bool {
         match (&last.state, container.role) {
             (ContainerState::Exited { code, .. }, Role::Init) => *code == 0,
@@ -241,6 +248,8 @@ impl Pod {
         }
     }
 
+    /// The `state` of a container instance. `initial_reason` is the reason of `waiting` before the container has
+    /// started.
     fn container_state(&self, container: &Container, initial_reason: &str) -> Value {
         match &container.state {
             ContainerState::Running { since } => {
@@ -273,6 +282,7 @@ impl Pod {
         }
     }
 
+    /// The conditions of the pod. `init` and `main` are the container statuses.
     fn conditions(&self, phase: Phase, init: &[Value], main: &[Value], now: Time) -> Vec<Value> {
         let has_ended = matches!(phase, Phase::Succeeded | Phase::Failed);
         let has_sandbox = !has_ended && self.newest_sandbox().is_some_and(|it| self.is_usable(it));
@@ -308,6 +318,7 @@ impl Pod {
         conditions
     }
 
+    /// A condition of this type. `lastTransitionTime` is kept if the status of the condition has not changed.
     fn condition(&self, kind: &str, holds: bool, (reason, message): (&str, &str), now: Time) -> Value {
         let status = if holds { "True" } else { "False" };
         let all =
@@ -329,7 +340,7 @@ impl Pod {
         condition
     }
 
-    /// Whether the condition `Initialized` is True.
+    /// Checks whether the condition `Initialized` is True. The error is the reason why it is False.
     fn check_initialized(&self, phase: Phase, init: &[Value], main: &[Value]) -> Result<(), FalseReason> {
         let has_started = |it: &Value| {
             let state = &it["state"];
@@ -353,7 +364,7 @@ impl Pod {
         }
     }
 
-    /// Whether the condition `ContainersReady` is True.
+    /// Checks whether the condition `ContainersReady` is True. The error is the reason why it is False.
     fn check_containers_ready(
         &self,
         phase: Phase,
@@ -375,6 +386,8 @@ impl Pod {
         }
     }
 
+    /// Checks whether the readiness gates allow the condition `Ready` to be True. The error is the reason why not.
+    ///
     /// Rule: a pod with readiness gates is ready only when the conditions of all its readiness gates are True.
     fn check_readiness_gates(&self) -> Result<(), FalseReason> {
         let conditions = self.object.status["conditions"].as_array();
@@ -396,6 +409,7 @@ impl Pod {
 type FalseReason = (&'static str, String);
 
 impl ContainerState {
+    /// Whether the container runs for certain.
     fn is_running(&self) -> bool {
         matches!(self, Self::Running { .. })
     }
@@ -410,7 +424,7 @@ pub(super) fn terminal_phase(status: &Value) -> Option<Phase> {
     }
 }
 
-/// The status that a patch sets, without the elements that it deletes.
+/// The status after a status patch: the fields that the patch sets, without the list elements that it deletes.
 pub(super) fn patched_status(patch: &Value) -> Value {
     let mut status = patch["status"].clone();
     if let Some(addresses) = status["podIPs"].as_array_mut() {
@@ -445,8 +459,8 @@ pub(super) fn contains_fields(part: &Value, whole: &Value) -> bool {
     }
 }
 
-/// Adds a deletion to the patch for each address that is no longer in `podIPs`. Otherwise old addresses would stay,
-/// because the API server merges the list by address.
+/// Adds a deletion to the status patch for each address of `before` that is no longer in `podIPs`. Otherwise old
+/// addresses would stay, because the API server merges the list by address.
 fn without_old_addresses(mut status: Value, before: [&Value; 2]) -> Value {
     if let Some(own) = status["podIPs"].as_array_mut() {
         for old in before.into_iter().filter_map(|it| it["podIPs"].as_array()).flatten() {
@@ -458,6 +472,7 @@ fn without_old_addresses(mut status: Value, before: [&Value; 2]) -> Value {
     status
 }
 
+/// The `phase` in a pod's status.
 fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Pending => "Pending",
@@ -467,17 +482,18 @@ fn phase_name(phase: Phase) -> &'static str {
     }
 }
 
-/// The names in container statuses, joined for a message. `None` if there are none.
+/// Joins the names of containers with spaces, for a message. `None` if there are no containers.
 fn container_names<'a>(statuses: impl Iterator<Item = &'a Value>) -> Option<String> {
     let names: Vec<&str> = statuses.filter_map(|it| it["name"].as_str()).collect();
     (!names.is_empty()).then(|| names.join(" "))
 }
 
+/// The JSON of `podIPs` or `hostIPs`.
 fn addresses_json(all: &[Text]) -> Value {
     all.iter().map(|it| json!({"ip": it})).collect()
 }
 
-/// The state of a container that no longer exists in the runtime.
+/// The `state` of a container that no longer exists in the runtime.
 fn lost_state(message: &str) -> Value {
     json!({"terminated": {"reason": "ContainerStatusUnknown", "message": message, "exitCode": LOST_EXIT_CODE}})
 }

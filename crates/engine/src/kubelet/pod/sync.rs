@@ -13,6 +13,7 @@ use super::{Action, Container, ContainerState, Pod, PodTermination};
 use crate::daemonset::facts::Phase;
 
 impl Pod {
+    /// Issues the next actions of a pod that is not terminating, or completes the pod.
     pub(super) fn sync_running(&mut self, now: Time) {
         if !self.is_prepared {
             self.issue(Action::Prepare, now);
@@ -42,6 +43,8 @@ impl Pod {
         }
     }
 
+    /// Terminates the pod if its `activeDeadlineSeconds` have passed.
+    ///
     /// Rule: a pod that has been on its node for longer than `activeDeadlineSeconds` becomes Failed.
     pub(super) fn enforce_active_deadline(&mut self, now: Time) {
         let Some(deadline) = self.object.spec.deadline.filter(|_| !self.is_terminating()) else { return };
@@ -87,7 +90,7 @@ impl Pod {
             .then_some(Phase::Failed)
     }
 
-    /// Whether the container runs, or is to be started.
+    /// Whether the container runs, or is to be started or restarted.
     fn should_run(&self, container: &ContainerSpec) -> bool {
         match self.newest_container(&container.name).map(|it| &it.state) {
             Some(ContainerState::Running { .. } | ContainerState::Created | ContainerState::Unknown) => true,
@@ -95,13 +98,16 @@ impl Pod {
         }
     }
 
+    /// Whether a container that exited with this code is started again.
+    ///
     /// Rule: a container that was stopped because its image changed is started again, whatever the restart policy.
     fn should_restart(&self, container: &ContainerSpec, code: i32) -> bool {
         let is_replaced = self.start_histories.get(&container.name).is_some_and(|it| it.is_replaced);
         is_replaced || container.restart.restarts_after(code)
     }
 
-    /// Exit code of the last instance of a container, from the runtime or from the reported status.
+    /// Exit code of the last instance of a container, from the runtime or from the reported status. `None` if the
+    /// container has not exited.
     pub(super) fn exit_code(&self, container: &ContainerSpec) -> Option<i32> {
         match self.newest_container(&container.name).map(|it| &it.state) {
             Some(ContainerState::Exited { code, .. }) => Some(*code),
@@ -116,8 +122,8 @@ impl Pod {
         }
     }
 
-    /// Returns the sandbox in which to start containers. If there is no usable sandbox, issues the actions that replace
-    /// a broken sandbox or run the first one, and returns `None`.
+    /// Returns the ID of the sandbox in which to start containers. If there is no usable sandbox, returns `None`, and
+    /// issues the actions that replace a broken sandbox or run the first one.
     fn ensure_sandbox(&mut self, now: Time) -> Option<Text> {
         if self.is_in_flight(|it| matches!(it, Action::RunSandbox { .. })) {
             return None;
@@ -154,6 +160,8 @@ impl Pod {
         None
     }
 
+    /// Whether containers can run in this sandbox.
+    ///
     /// Rule: a sandbox is usable while it is ready and has an address. The sandbox of a host-network pod needs no
     /// address.
     pub(super) fn is_usable(&self, sandbox: &super::Sandbox) -> bool {
@@ -162,11 +170,12 @@ impl Pod {
             && (self.object.spec.on_host_network || !sandbox.addresses.is_empty())
     }
 
+    /// The sandbox with the highest attempt number.
     pub(super) fn newest_sandbox(&self) -> Option<&super::Sandbox> {
         self.runtime_state.iter().flat_map(|it| &it.sandboxes).max_by_key(|it| it.attempt)
     }
 
-    /// The newest instance of a container in a sandbox.
+    /// The newest instance of the container with this name in the sandbox with this ID.
     fn newest_in(&self, name: &str, sandbox: &str) -> Option<&Container> {
         let all = self.runtime_state.iter().flat_map(|it| &it.containers);
         all.filter(|it| *it.name == *name && *it.sandbox == *sandbox).max_by_key(|it| it.attempt)
@@ -250,7 +259,7 @@ impl Pod {
         }
     }
 
-    /// Whether the next main container must wait, because the postStart hook of this container has not completed.
+    /// Whether the next main container must wait, because this container has a postStart hook that has not completed.
     fn blocks_next(&self, container: &ContainerSpec, sandbox: &Text) -> bool {
         if !container.has_post_start {
             return false;
@@ -267,6 +276,8 @@ impl Pod {
         }
     }
 
+    /// Removes old terminated containers, and stopped sandboxes without containers.
+    ///
     /// Rule: of the terminated instances of a container, only the last instance before the current one is kept, for its
     /// logs and its state.
     fn prune_containers(&mut self, now: Time) {
@@ -309,6 +320,7 @@ impl RestartPolicy {
 }
 
 impl ContainerState {
+    /// Whether the container runs or, because its state is unknown, may run.
     pub(super) fn may_run(&self) -> bool {
         matches!(self, Self::Running { .. } | Self::Unknown)
     }

@@ -13,14 +13,16 @@ use super::running_container::{HookState, RunningContainer};
 use super::{Action, CleanupState, Container, Pod};
 use crate::daemonset::facts::Phase;
 
-/// Grace period of a pod that no longer exists on the API server. Upstream: `minimumGracePeriodInSeconds`.
+/// Grace period in which the containers of a pod that no longer exists on the API server are stopped. Upstream:
+/// `minimumGracePeriodInSeconds`.
 pub(super) const GRACE_MIN: Duration = Duration::from_secs(2);
 
-/// Minimum difference at which a grace period counts as changed, because grace periods are in whole seconds.
+/// Minimum time by which a new stop deadline must be earlier than the previous one for a container to be stopped again,
+/// because grace periods are in whole seconds.
 const GRACE_CHANGE_MIN: Duration = Duration::from_secs(1);
 
 impl Pod {
-    /// Whether the pod is terminating, so that no container is started any more.
+    /// Whether the pod is terminating or has terminated, so that no container is started any more.
     pub(super) fn is_terminating(&self) -> bool {
         self.is_removed_from_api
             || self.object.deletion_grace.is_some()
@@ -33,19 +35,22 @@ impl Pod {
         self.is_removed_from_api || self.object.deletion_grace.is_some()
     }
 
-    /// Limits the termination of all containers to `grace` from now. An earlier deadline stays.
+    /// Sets the deadline by which all containers must have terminated to `grace` from now. An earlier deadline stays.
     pub(super) fn limit_grace(&mut self, grace: Duration, now: Time) {
         let by = now + grace;
         self.terminate_by = Some(self.terminate_by.map_or(by, |it| it.min(by)));
     }
 
-    /// Limits the termination of all containers to the grace period of the pod's deletion.
+    /// Sets the deadline by which all containers must have terminated from the grace period of the pod's deletion, if
+    /// the pod is being deleted.
     pub(super) fn limit_grace_by_deletion(&mut self, now: Time) {
         if let Some(grace) = self.object.deletion_grace {
             self.limit_grace(grace, now);
         }
     }
 
+    /// Issues the next actions of a terminating pod: stop its containers and sandboxes, clean up and, if the pod is
+    /// being deleted, delete it from the API server.
     pub(super) fn sync_terminating(&mut self, now: Time) {
         let by = self.terminate_by.unwrap_or(now + self.object.spec.grace);
         let last = self.containers_to_stop();
@@ -90,6 +95,8 @@ impl Pod {
         }
     }
 
+    /// The containers to stop now.
+    ///
     /// Rule: main containers are stopped concurrently. Then sidecars are stopped one by one, in reverse order.
     fn containers_to_stop(&self) -> Vec<Container> {
         let running = self.runtime_state.iter().flat_map(|it| &it.containers).filter(|it| it.state.may_run());
@@ -100,8 +107,8 @@ impl Pod {
         running.filter(|it| first == Some(sidecar_index(it))).cloned().collect()
     }
 
-    /// Issues the stop of a container, to be completed by the time `by`. A further call with an earlier time shortens
-    /// the grace period.
+    /// Issues the stop of a container, to be completed by the time `by`. Calling this again with an earlier time
+    /// shortens the grace period. `why` is the message of the event `Killing`.
     pub(super) fn stop(&mut self, container: &Container, by: Time, why: Option<String>, now: Time) {
         let (id, name) = (container.id.clone(), container.name.clone());
         let has_hook = self.object.spec.find(&name).is_some_and(|it| it.has_pre_stop);
@@ -133,6 +140,8 @@ impl Pod {
             || self.runtime_state.iter().flat_map(|it| &it.containers).any(|it| it.state.may_run())
     }
 
+    /// The phase of a pod after its termination.
+    ///
     /// Rule: a terminated pod is Failed, unless it was deleted and all its main containers exited with code 0.
     fn phase_after_termination(&self) -> Phase {
         let main = &self.object.spec.main;

@@ -1,4 +1,4 @@
-//! The controls of the Pod Security level baseline: they forbid access to the host.
+//! The controls of the Pod Security level `baseline`, which forbid access to the host.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,11 @@ use super::policy::{
 use crate::unstructured::{list_at, str_at};
 use crate::validation::go_quoted;
 
+/// Key prefix of the deprecated annotation that sets the AppArmor profile of a container. The container name follows.
 const APP_ARMOR_ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
+/// Deprecated annotation that sets the seccomp profile of a pod.
 const SECCOMP_POD_ANNOTATION: &str = "seccomp.security.alpha.kubernetes.io/pod";
+/// Key prefix of the deprecated annotation that sets the seccomp profile of a container. The container name follows.
 const SECCOMP_CONTAINER_ANNOTATION_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
 /// Rule: AppArmor is not disabled. A profile that a field or an annotation sets is the runtime's default or a local
@@ -40,8 +43,9 @@ pub(super) fn check_app_armor_profile(pod: EvaluatedPod<'_>) -> Option<PolicyVio
     })
 }
 
-/// Returns the pod and containers that set an AppArmor or seccomp profile of a type other than `RuntimeDefault` and
-/// `Localhost`, and the types that they set.
+/// Finds profiles of a type other than `RuntimeDefault` and `Localhost`. `field` is `appArmorProfile` or
+/// `seccompProfile`. Returns the pod and containers that set such a profile, formatted for a message, and the types
+/// that they set.
 pub(super) fn unconfined_profiles<'a>(pod: EvaluatedPod<'a>, field: &str) -> (Vec<String>, SortedValues<'a>) {
     let mut types = SortedValues::new();
     let mut is_unconfined = |context: &'a Value| {
@@ -57,7 +61,7 @@ pub(super) fn unconfined_profiles<'a>(pod: EvaluatedPod<'a>, field: &str) -> (Ve
     (format_pod_and_containers(is_pod, &containers), types)
 }
 
-/// Capabilities that the level baseline allows a container to add.
+/// Capabilities that the level `baseline` allows a container to add.
 const ALLOWED_CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
     "CHOWN",
@@ -90,10 +94,12 @@ pub(super) fn check_capabilities(pod: EvaluatedPod<'_>) -> Option<PolicyViolatio
     })
 }
 
+/// Returns `capabilities.add` of a container's security context.
 pub(super) fn added_capabilities(context: &Value) -> impl Iterator<Item = &str> {
     list_at(&context["capabilities"], "add").iter().filter_map(Value::as_str)
 }
 
+/// Returns the message that the containers must not add these capabilities.
 pub(super) fn added_capabilities_message(containers: &[&str], capabilities: SortedValues<'_>) -> String {
     format!(
         "{} must not include {} in securityContext.capabilities.add",
@@ -214,16 +220,18 @@ pub(super) fn check_proc_mount(pod: EvaluatedPod<'_>) -> Option<PolicyViolation>
     })
 }
 
-/// Rule: since version 1.35, a pod in a user namespace may unmask `/proc` at level baseline.
+/// Rule: since version 1.35, the level `baseline` allows a pod in a user namespace to unmask `/proc`.
 /// Upstream: `procMount1_35baseline`.
 pub(super) fn check_proc_mount_unless_user_namespace(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     if pod.has_user_namespace() { None } else { check_proc_mount(pod) }
 }
 
+/// [`check_se_linux_options`] with the types that versions 1.0 to 1.30 allow.
 pub(super) fn check_se_linux_options_1_0(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     check_se_linux_options(pod, &["", "container_t", "container_init_t", "container_kvm_t"])
 }
 
+/// [`check_se_linux_options`] with the types that versions since 1.31 allow.
 pub(super) fn check_se_linux_options_1_31(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     check_se_linux_options(
         pod,
@@ -231,8 +239,8 @@ pub(super) fn check_se_linux_options_1_31(pod: EvaluatedPod<'_>) -> Option<Polic
     )
 }
 
-/// Rule: the SELinux type is one of the container types, and neither user nor role is set. Since version 1.31,
-/// `container_engine_t` is allowed.
+/// Rule: the SELinux type is one of `types`, and neither user nor role is set. Since version 1.31, `types` includes
+/// `container_engine_t`.
 /// Upstream: `seLinuxOptions`.
 fn check_se_linux_options<'a>(pod: EvaluatedPod<'a>, types: &[&str]) -> Option<PolicyViolation> {
     let mut others = SortedValues::new();
@@ -271,7 +279,8 @@ fn check_se_linux_options<'a>(pod: EvaluatedPod<'a>, types: &[&str]) -> Option<P
     })
 }
 
-/// Rule: up to version 1.18, seccomp annotations name the runtime's default profile or a local profile of the node.
+/// Rule: up to version 1.18, a seccomp annotation must name the runtime's default profile or a local profile of the
+/// node.
 /// Upstream: `seccompProfileBaseline_1_0`.
 pub(super) fn check_seccomp_annotations(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let allowed =
@@ -296,13 +305,15 @@ pub(super) fn check_seccomp_annotations(pod: EvaluatedPod<'_>) -> Option<PolicyV
     })
 }
 
-/// Rule: seccomp is not disabled. A profile that is set is the runtime's default or a local profile of the node.
+/// Rule: since version 1.19, the field `seccompProfile` must not disable seccomp. A profile that is set must be the
+/// runtime's default or a local profile of the node.
 /// Upstream: `seccompProfileBaseline_1_19`.
 pub(super) fn check_seccomp_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let (setters, types) = unconfined_profiles(pod, "seccompProfile");
     (!setters.is_empty()).then(|| seccomp_violation(&setters, types))
 }
 
+/// Returns the violation for seccomp profiles of forbidden types. `setters` are the pod and containers that set them.
 pub(super) fn seccomp_violation(setters: &[String], types: SortedValues<'_>) -> PolicyViolation {
     PolicyViolation {
         reason: "seccompProfile",
@@ -314,7 +325,8 @@ pub(super) fn seccomp_violation(setters: &[String], types: SortedValues<'_>) -> 
     }
 }
 
-/// The sysctls that are isolated from the host and from other pods, with the first minor version that allows each.
+/// The sysctls that are isolated from the host and from other pods, each with the minor version of Kubernetes that
+/// first allows it.
 const SAFE_SYSCTLS: [(u64, &str); 12] = [
     (0, "kernel.shm_rmid_forced"),
     (0, "net.ipv4.ip_local_port_range"),
@@ -330,23 +342,28 @@ const SAFE_SYSCTLS: [(u64, &str); 12] = [
     (32, "net.ipv4.tcp_wmem"),
 ];
 
+/// [`check_sysctls`] for versions 1.0 to 1.26.
 pub(super) fn check_sysctls_1_0(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     check_sysctls(pod, 0)
 }
 
+/// [`check_sysctls`] for versions 1.27 and 1.28.
 pub(super) fn check_sysctls_1_27(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     check_sysctls(pod, 27)
 }
 
+/// [`check_sysctls`] for versions 1.29 to 1.31.
 pub(super) fn check_sysctls_1_29(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     check_sysctls(pod, 29)
 }
 
+/// [`check_sysctls`] for versions since 1.32.
 pub(super) fn check_sysctls_1_32(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     check_sysctls(pod, 32)
 }
 
-/// Rule: a pod sets only safe sysctls. Versions 1.27, 1.29 and 1.32 extended the list of safe sysctls.
+/// Rule: a pod sets only the sysctls in `SAFE_SYSCTLS` that the version `1.minor` allows. Versions 1.27, 1.29 and 1.32
+/// extended the list.
 /// Upstream: `sysctls`.
 fn check_sysctls(pod: EvaluatedPod<'_>, minor: u64) -> Option<PolicyViolation> {
     let is_safe = |name: &str| SAFE_SYSCTLS.iter().any(|(since, safe)| *since <= minor && *safe == name);

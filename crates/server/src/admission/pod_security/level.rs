@@ -10,11 +10,17 @@ use crate::validation::FieldError;
 /// Prefix of the Pod Security labels on namespaces and of the annotations in the audit log.
 pub(super) const LABEL_PREFIX: &str = "pod-security.kubernetes.io/";
 
+/// Namespace label: the level whose violations refuse a pod.
 pub(super) const ENFORCE_LABEL: &str = "pod-security.kubernetes.io/enforce";
+/// Namespace label: the policy version of the enforce level.
 pub(super) const ENFORCE_VERSION_LABEL: &str = "pod-security.kubernetes.io/enforce-version";
+/// Namespace label: the level whose violations are recorded in the audit log.
 pub(super) const AUDIT_LABEL: &str = "pod-security.kubernetes.io/audit";
+/// Namespace label: the policy version of the audit level.
 pub(super) const AUDIT_VERSION_LABEL: &str = "pod-security.kubernetes.io/audit-version";
+/// Namespace label: the level whose violations are returned as warnings.
 pub(super) const WARN_LABEL: &str = "pod-security.kubernetes.io/warn";
+/// Namespace label: the policy version of the warn level.
 pub(super) const WARN_VERSION_LABEL: &str = "pod-security.kubernetes.io/warn-version";
 
 /// Message for a label value that is not a level.
@@ -33,6 +39,7 @@ pub enum PodSecurityLevel {
 /// A version of the Pod Security Standards. `Latest` is newer than every minor version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyVersion {
+    /// The Standards of Kubernetes `v1.x`, where x is this minor version.
     Minor(u64),
     Latest,
 }
@@ -45,7 +52,7 @@ pub struct LevelVersion {
     pub version: PolicyVersion,
 }
 
-/// The levels of a namespace's enforce, audit and warn modes.
+/// The levels and versions of a namespace's modes enforce, audit and warn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NamespacePolicy {
     pub(super) enforce: LevelVersion,
@@ -54,29 +61,35 @@ pub(super) struct NamespacePolicy {
 }
 
 impl LevelVersion {
+    /// The level `privileged`, which has no controls.
     pub const PRIVILEGED: Self = Self { level: PodSecurityLevel::Privileged, version: PolicyVersion::Latest };
 
+    /// Whether the level is `privileged`, which allows every pod.
     pub(super) fn is_privileged(self) -> bool {
         self.level == PodSecurityLevel::Privileged
     }
 
-    /// Whether `self` and `other` select the same controls. At level privileged the version has no effect.
+    /// Whether `self` and `other` select the same controls. At the level `privileged`, the version has no effect.
     fn is_equivalent(self, other: Self) -> bool {
         self == other || self.is_privileged() && other.is_privileged()
     }
 }
 
 impl NamespacePolicy {
+    /// Whether all three modes have the level `privileged`.
     pub(super) fn is_privileged(self) -> bool {
         [self.enforce, self.audit, self.warn].into_iter().all(LevelVersion::is_privileged)
     }
 
+    /// Whether `self` and `other` select the same controls in all three modes.
     pub(super) fn is_equivalent(self, other: Self) -> bool {
         self.enforce.is_equivalent(other.enforce)
             && self.audit.is_equivalent(other.audit)
             && self.warn.is_equivalent(other.warn)
     }
 
+    /// Returns the policy that the labels of a namespace select, and the errors in those labels.
+    ///
     /// Rule: each label of a namespace replaces one default. An invalid level counts as `restricted` for enforce and as
     /// `privileged` for audit and warn. An invalid version counts as `latest`. If no label sets the warn level, the
     /// warn level is at least as strict as a valid enforce label.
@@ -116,15 +129,15 @@ impl NamespacePolicy {
     }
 }
 
-/// Reads the Pod Security labels of a namespace and collects the errors in their values.
+/// Parses the labels of a namespace and collects the errors in their values.
 struct PolicyLabels<'a> {
     labels: &'a Map<String, Value>,
     errors: Vec<FieldError>,
 }
 
 impl PolicyLabels<'_> {
-    /// Parses a label. Returns `None` if it is absent, and `Some(None)` if its value is invalid, after recording
-    /// the error.
+    /// Parses the value of a label. Returns `None` if the label is absent. If the value is invalid, records the error
+    /// and returns `Some(None)`.
     fn parse_label<T: FromStr<Err = &'static str>>(&mut self, label: &str) -> Option<Option<T>> {
         let text = self.labels.get(label)?.as_str().unwrap_or_default();
         let parsed = text.parse::<T>();

@@ -1,4 +1,8 @@
-//! Pod Security admission: checks pods against the level selected by their namespace's labels. Upstream: `PodSecurity`.
+//! Pod Security admission: checks pods against the level that the labels of their namespace select. Upstream:
+//! `PodSecurity`.
+//!
+//! `level` parses the labels. `policy` lists the controls of each level, which are in `baseline` and `restricted`.
+//! `namespace` validates the labels when a namespace is written.
 
 mod baseline;
 mod level;
@@ -28,7 +32,7 @@ use crate::validation::{FieldError, names};
 /// Configuration of Pod Security admission: the policy of namespaces without labels, and the exemptions.
 #[derive(Debug, Clone)]
 pub struct PodSecurity {
-    /// Level and version against which pods are checked; a pod with violations is refused.
+    /// Level and version that pods must comply with. A pod with violations is refused.
     pub enforce: LevelVersion,
     /// Level and version whose violations are recorded in the audit log.
     pub audit: LevelVersion,
@@ -39,21 +43,24 @@ pub struct PodSecurity {
     pub exempt_runtime_classes: Vec<String>,
 }
 
-// Annotations in the audit log.
+/// Audit annotation: the level and version that the pod was checked against.
 const ENFORCE_POLICY_ANNOTATION: &str = "pod-security.kubernetes.io/enforce-policy";
+/// Audit annotation: the violations of the audit level.
 const AUDIT_VIOLATIONS_ANNOTATION: &str = "pod-security.kubernetes.io/audit-violations";
+/// Audit annotation: why the request is exempt (`namespace`, `user` or `runtimeClass`).
 const EXEMPT_ANNOTATION: &str = "pod-security.kubernetes.io/exempt";
+/// Audit annotation: the errors in the Pod Security labels of the namespace.
 const ERROR_ANNOTATION: &str = "pod-security.kubernetes.io/error";
 
 /// Minor version of the Kubernetes API that this server implements.
 const SERVED_KUBERNETES_MINOR: u64 = 36;
 
-/// The configured `PodSecurity`. It is set at most once, before the server starts. Without a configuration, the level
-/// of every namespace is privileged.
+/// Holds the [`PodSecurity`] configuration, which is set at most once, before the server starts. Without a
+/// configuration, the level of every namespace is `privileged`.
 #[derive(Debug, Default)]
 pub(crate) struct PodSecuritySettings(OnceLock<PodSecurity>);
 
-/// Configuration that applies if none is set: the level privileged for every namespace.
+/// Configuration that applies if none is set: the level `privileged` for every namespace.
 static DEFAULT_CONFIG: PodSecurity = PodSecurity {
     enforce: LevelVersion::PRIVILEGED,
     audit: LevelVersion::PRIVILEGED,
@@ -88,23 +95,26 @@ impl PodSecuritySettings {
         self.0.set(settings).map_err(|_| "Pod Security is configured already".to_owned())
     }
 
+    /// Returns the configuration that was set, or `DEFAULT_CONFIG`.
     fn get(&self) -> &PodSecurity {
         self.0.get().unwrap_or(&DEFAULT_CONFIG)
     }
 }
 
 impl PodSecurity {
+    /// Returns the policy of a namespace without Pod Security labels.
     fn default_policy(&self) -> NamespacePolicy {
         NamespacePolicy { enforce: self.enforce, audit: self.audit, warn: self.warn }
     }
 
+    /// Whether the runtime class of a pod spec is exempt.
     fn exempts_runtime_class(&self, spec: &Value) -> bool {
         let class = str_at(spec, "runtimeClassName");
         !class.is_empty() && self.exempt_runtime_classes.iter().any(|it| it == class)
     }
 
-    /// Returns the policy selected by the labels of a stored namespace, and the errors in those labels. A namespace
-    /// without Pod Security labels is not parsed.
+    /// Returns the policy that the labels of a namespace select, and the errors in those labels. `namespace` is the
+    /// stored JSON text, which is parsed only if it contains Pod Security labels.
     fn policy_of_stored_namespace(&self, namespace: &[u8]) -> (NamespacePolicy, Vec<FieldError>) {
         let is_labelled = std::str::from_utf8(namespace).is_ok_and(|it| it.contains(level::LABEL_PREFIX));
         if !is_labelled {
@@ -113,7 +123,7 @@ impl PodSecurity {
         self.policy_of_parsed_namespace(&unstructured::parse_stored(namespace))
     }
 
-    /// Returns the policy selected by the labels of a parsed namespace, and the errors in those labels.
+    /// Returns the policy that the labels of a parsed namespace select, and the errors in those labels.
     fn policy_of_parsed_namespace(&self, namespace: &Value) -> (NamespacePolicy, Vec<FieldError>) {
         match namespace["metadata"]["labels"].as_object() {
             Some(labels) => NamespacePolicy::from_labels(labels, self.default_policy()),
@@ -195,8 +205,10 @@ fn validate_pod(
     }
 }
 
-/// Rule: an object with a pod template is never refused. Its violations are reported as warnings and in the audit log.
-/// The pods that are created from the template are checked on their own.
+/// Checks the pod template of an object. `template_at` is the JSON pointer to the template.
+///
+/// Rule: an object with a pod template is never refused. Its violations are reported as warnings and in the audit log,
+/// because the pods that are created from the template are checked themselves.
 /// Upstream: `ValidatePodController`.
 fn validate_template(
     admission: &AdmissionChain,
@@ -256,11 +268,12 @@ fn warn_violations(
     }
 }
 
+/// Returns the message for violations of an audit or warn level, which do not refuse the object.
 fn would_violate_message(level: LevelVersion, details: &str) -> String {
     format!("would violate PodSecurity \"{level}\": {details}")
 }
 
-/// Returns the policy of the namespace in which an object is written, and the errors in the namespace's labels.
+/// Returns the policy of the namespace of the request, and the errors in the namespace's labels.
 fn namespace_policy(
     admission: &AdmissionChain,
     settings: &PodSecurity,
@@ -272,6 +285,8 @@ fn namespace_policy(
     }
 }
 
+/// Whether the namespace or the user of the request is exempt.
+///
 /// Rule: requests in an exempt namespace or by an exempt user are neither checked nor warned about. The audit log
 /// records the exemption.
 /// Upstream: `exemptNamespace`, `exemptUser`.
@@ -323,8 +338,8 @@ fn record_exemption(
     });
 }
 
-/// Whether an update of a pod changes a field that the controls check. An update can only change images and add
-/// ephemeral containers. Upstream: `isSignificantPodUpdate`.
+/// Whether an update of a pod changes a field that the controls check: an image, or the ephemeral containers. Upstream:
+/// `isSignificantPodUpdate`.
 fn is_significant_update(pod: &Value, old: &Value) -> bool {
     let lists = |name: &str| (list_at(&pod["spec"], name), list_at(&old["spec"], name));
     let changed = ["containers", "initContainers"].into_iter().any(|name| {
@@ -340,7 +355,7 @@ fn is_significant_update(pod: &Value, old: &Value) -> bool {
         })
 }
 
-/// Records errors in a namespace's Pod Security labels in the audit log.
+/// Records the errors in a namespace's Pod Security labels (`causes`) in the audit log.
 fn annotate_label_errors(context: &RequestContext, causes: &[FieldError]) {
     let lines: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
     match &lines[..] {
@@ -352,7 +367,8 @@ fn annotate_label_errors(context: &RequestContext, causes: &[FieldError]) {
     }
 }
 
-/// Counts one evaluation of a pod or template in the metrics.
+/// Counts one evaluation of a pod or template in the metrics. `decision` is `allow` or `deny`. `mode` is `enforce`,
+/// `audit` or `warn`.
 fn count_evaluation(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,

@@ -17,12 +17,12 @@ use crate::request::RequestContext;
 use crate::selector::ObjectSelector;
 use crate::unstructured::{self, list_at, str_at};
 
-/// Maximum number of existing pods that are checked for one update of a namespace.
+/// Maximum number of existing pods that are checked against a new enforce level when a namespace is updated.
 const CHECKED_PODS_MAX: usize = 3_000;
-/// Maximum time spent on checking existing pods for one update of a namespace.
+/// Maximum time spent on checking existing pods against a new enforce level when a namespace is updated.
 const PODS_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Number of pods that are checked before the task yields to others.
+/// Number of existing pods that are checked before the task yields to other tasks.
 const PODS_PER_YIELD: usize = 64;
 
 /// Rule: the Pod Security labels of a namespace must be valid when the namespace is created and when the labels change.
@@ -76,9 +76,11 @@ fn is_stricter(new: LevelVersion, old: LevelVersion) -> bool {
     new != old && !new.is_privileged() && !(new.version == old.version && new.level < old.level)
 }
 
-/// Rule: warnings about existing pods are grouped by the violated controls, and name the first pod of each group. At
-/// most 3,000 pods are checked, for at most one second, starting with one pod of each controller. Pods with an exempt
-/// runtime class are skipped.
+/// Returns warnings about the existing pods of a namespace that violate a new enforce level.
+///
+/// Rule: the warnings are grouped by the violated controls, and name the first pod of each group. At most 3,000 pods
+/// are checked, for at most one second, starting with one pod of each controller. Pods with an exempt runtime class are
+/// skipped.
 /// Upstream: `EvaluatePodsInNamespace`.
 async fn evaluate_pods_in_namespace(
     settings: &PodSecurity,
@@ -148,21 +150,23 @@ async fn evaluate_pods_in_namespace(
     warnings
 }
 
-/// Violations found in the pods checked so far.
+/// A check of the existing pods of a namespace, with the violations found so far.
 struct NamespaceEvaluation {
     enforce: LevelVersion,
     deadline: Instant,
+    /// Number of pods checked so far.
     checked: usize,
     /// Name of the first violating pod and number of violating pods, by the names of the violated controls.
     groups: BTreeMap<String, (String, usize)>,
 }
 
 impl NamespaceEvaluation {
-    /// Whether the maximum number of pods or the maximum time is reached.
+    /// Whether `CHECKED_PODS_MAX` or the deadline is reached.
     fn is_limit_reached(&self) -> bool {
         CHECKED_PODS_MAX <= self.checked || self.deadline <= Instant::now()
     }
 
+    /// Checks one pod and records its violations.
     fn check_pod(&mut self, pod: &Value) {
         self.checked += 1;
         let found =

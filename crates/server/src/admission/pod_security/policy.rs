@@ -1,5 +1,5 @@
-//! The controls of each level and policy version, and their evaluation. The evaluation is a pure function of the
-//! metadata and spec of a pod or pod template. Upstream: `k8s.io/pod-security-admission/policy`.
+//! The controls of each Pod Security level and policy version, and their evaluation. The evaluation is a pure function
+//! of the metadata and spec of a pod or pod template. Upstream: `k8s.io/pod-security-admission/policy`.
 
 use std::collections::BTreeSet;
 
@@ -31,20 +31,22 @@ pub(super) type PolicyCheck = fn(EvaluatedPod<'_>) -> Option<PolicyViolation>;
 /// One control of the Pod Security Standards.
 #[derive(Debug)]
 struct PolicyControl {
+    /// Name of the control in upstream's registry, such as `hostPorts`.
     id: &'static str,
+    /// The lowest level that includes the control.
     level: PodSecurityLevel,
     /// The checks of this control, oldest first, each with the minor version of Kubernetes from which it applies.
     revisions: &'static [(u64, PolicyCheck)],
-    /// ID of the baseline control that this restricted control includes.
+    /// ID of the control of the level `baseline` that this control of the level `restricted` replaces.
     replaces_baseline: Option<&'static str>,
 }
 
-/// Builds a control of level baseline.
+/// Builds a control of the level `baseline`.
 const fn baseline_control(id: &'static str, revisions: &'static [(u64, PolicyCheck)]) -> PolicyControl {
     PolicyControl { id, level: PodSecurityLevel::Baseline, revisions, replaces_baseline: None }
 }
 
-/// Builds a control of level restricted.
+/// Builds a control of the level `restricted`. `replaces` is the ID of the `baseline` control that it replaces.
 const fn restricted_control(
     id: &'static str,
     revisions: &'static [(u64, PolicyCheck)],
@@ -53,7 +55,8 @@ const fn restricted_control(
     PolicyControl { id, level: PodSecurityLevel::Restricted, revisions, replaces_baseline: replaces }
 }
 
-/// All controls: baseline first, then restricted, each sorted by id. Violations are listed in this order.
+/// All controls: those of the level `baseline` and then those of the level `restricted`, each sorted by ID. Violations
+/// are listed in this order.
 static POLICY_CONTROLS: &[PolicyControl] = &[
     baseline_control("appArmorProfile", &[(0, baseline::check_app_armor_profile)]),
     baseline_control("capabilities_baseline", &[(0, baseline::check_capabilities)]),
@@ -121,8 +124,8 @@ static POLICY_CONTROLS: &[PolicyControl] = &[
 ];
 
 impl PolicyControl {
-    /// Returns the check for a policy version: the newest one that is not newer than `version`. `None` if the control
-    /// does not exist in that version.
+    /// Returns the newest check of the control that is not newer than `version`, or `None` if the control does not
+    /// exist in that version.
     fn check_for_version(&self, version: PolicyVersion) -> Option<PolicyCheck> {
         self.revisions
             .iter()
@@ -132,8 +135,10 @@ impl PolicyControl {
     }
 }
 
+/// Returns the violations of a level and version by a pod.
+///
 /// Rule: a level includes the controls of all lower levels. Each control is checked in the revision for the policy
-/// version. A restricted control replaces the baseline control that it includes.
+/// version. A `restricted` control replaces the `baseline` control that it includes.
 /// Upstream: `checkRegistry.EvaluatePod`.
 pub(super) fn evaluate_pod(policy: LevelVersion, pod: EvaluatedPod<'_>) -> Vec<PolicyViolation> {
     let LevelVersion { level, version } = policy;
@@ -159,7 +164,7 @@ pub(super) fn format_reasons(violations: &[PolicyViolation]) -> String {
 }
 
 impl<'a> EvaluatedPod<'a> {
-    /// All containers: init containers first, then regular ones, then ephemeral ones.
+    /// Returns all containers: init containers first, then regular ones, then ephemeral ones.
     pub(super) fn containers(self) -> impl Iterator<Item = &'a Value> {
         ["initContainers", "containers", "ephemeralContainers"]
             .into_iter()
@@ -172,6 +177,7 @@ impl<'a> EvaluatedPod<'a> {
         self.containers().filter(|it| is_bad(&it["securityContext"])).map(|it| str_at(it, "name")).collect()
     }
 
+    /// Returns the keys and values of the annotations.
     pub(super) fn annotations(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let annotations = self.metadata["annotations"].as_object();
         annotations
@@ -184,6 +190,7 @@ impl<'a> EvaluatedPod<'a> {
         self.spec["os"]["name"] == "windows"
     }
 
+    /// Whether the pod runs in a user namespace (`hostUsers: false`).
     pub(super) fn has_user_namespace(self) -> bool {
         self.spec["hostUsers"] == false
     }
@@ -203,15 +210,15 @@ pub(super) fn format_containers(names: &[&str]) -> String {
     )
 }
 
-/// Formats the pod and containers that a message names: `pod` if `is_pod`, and `containers "a", "b"`. The caller joins
-/// them with `and`.
+/// Returns the parts of a message that name the violating pod and containers: `pod` if `is_pod` is set, and `containers
+/// "a", "b"`. The caller joins the parts with `and`.
 pub(super) fn format_pod_and_containers(is_pod: bool, containers: &[&str]) -> Vec<String> {
     let pod = is_pod.then(|| "pod".to_owned());
     let containers = (!containers.is_empty()).then(|| format_containers(containers));
     pod.into_iter().chain(containers).collect()
 }
 
-/// Field values that a message lists: sorted, without duplicates.
+/// The field values that a message lists: sorted, without duplicates.
 pub(super) type SortedValues<'a> = BTreeSet<&'a str>;
 
 #[cfg(test)]

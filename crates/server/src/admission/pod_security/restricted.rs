@@ -1,4 +1,4 @@
-//! The controls of the Pod Security level restricted: they require hardening of every container.
+//! The controls of the Pod Security level `restricted`, which require hardening of every container.
 
 use serde_json::Value;
 
@@ -62,7 +62,7 @@ pub(super) fn check_capabilities_unless_windows(pod: EvaluatedPod<'_>) -> Option
     if pod.is_windows() { None } else { check_capabilities(pod) }
 }
 
-/// Volume types that the level restricted allows.
+/// Volume types that the level `restricted` allows.
 const ALLOWED_VOLUME_TYPES: [&str; 9] = [
     "configMap",
     "csi",
@@ -75,7 +75,7 @@ const ALLOWED_VOLUME_TYPES: [&str; 9] = [
     "secret",
 ];
 
-/// Volume types that the level restricted forbids, in the order in which upstream looks for them.
+/// Volume types that the level `restricted` forbids, in the order in which upstream checks for them.
 const RESTRICTED_VOLUME_TYPES: [&str; 21] = [
     "hostPath",
     "gcePersistentDisk",
@@ -100,7 +100,8 @@ const RESTRICTED_VOLUME_TYPES: [&str; 21] = [
     "storageos",
 ];
 
-/// Rule: volumes are of types managed by Kubernetes or by a storage driver.
+/// Rule: every volume is of a type in `ALLOWED_VOLUME_TYPES`. These types are managed by Kubernetes or by a storage
+/// driver.
 /// Upstream: `restrictedVolumes_1_0`.
 pub(super) fn check_volume_types(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let (mut names, mut types) = (Vec::new(), SortedValues::new());
@@ -129,6 +130,7 @@ pub(super) fn check_volume_types(pod: EvaluatedPod<'_>) -> Option<PolicyViolatio
 /// container does not override it.
 /// Upstream: `runAsNonRoot1_0`.
 pub(super) fn check_run_as_non_root(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    /// Reason of both violations of this control.
     const VIOLATION_REASON: &str = "runAsNonRoot != true";
     let pod_value = &pod.spec["securityContext"]["runAsNonRoot"];
     let refusing = pod.containers_where(|context| context["runAsNonRoot"] == false);
@@ -168,8 +170,8 @@ pub(super) fn check_run_as_user_unless_user_namespace(pod: EvaluatedPod<'_>) -> 
     if pod.has_user_namespace() { None } else { check_run_as_user(pod) }
 }
 
-/// Rule: every container has a seccomp profile of its own or of the pod, and that profile is the runtime's default or a
-/// local profile of the node.
+/// Rule: every container has a seccomp profile, set on the container or on the pod. That profile is the runtime's
+/// default or a local profile of the node.
 /// Upstream: `seccompProfileRestricted_1_19`.
 pub(super) fn check_seccomp_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let (setters, types) = unconfined_profiles(pod, "seccompProfile");

@@ -11,18 +11,20 @@ use crate::flow_control::{FlowClass, Seat, UsageKind};
 use crate::http::{Api, ApiResponse};
 use crate::request::{TrustLevel, User};
 
-/// Size above which a response is charged by its bytes. A smaller response is charged as one response.
+/// Size above which an unsent response is charged to its user by its bytes. A smaller response counts as one response.
 const LARGE_RESPONSE_BYTES: usize = 64 << 10;
 
-/// The reason why a response is not sent.
+/// Why the response of a handler is not sent.
 pub(super) enum ResponseRejection {
-    /// The error is sent instead.
+    /// The response exceeds a limit. This error is sent instead.
     Refused(ApiError),
-    /// The client has too many unsent responses, so that not even an error is sent. The stream is reset.
+    /// The client has too many unsent responses, so that not even an error is sent. The HTTP/2 stream or the connection
+    /// is reset.
     Reset,
 }
 
 impl Api {
+    /// Waits for a seat from flow control, and records the wait or the rejection in the metrics.
     pub(super) async fn acquire_seat(&self, class: FlowClass<'_>, is_read: bool) -> Result<Seat, ApiError> {
         let metrics = &self.registry.metrics;
         match self.limits.flow_control.acquire_seat(class, is_read).await {
@@ -32,13 +34,13 @@ impl Api {
                 Ok(seat)
             }
             Err(why) => {
-                metrics.count_flow_rejection(class.level_name(), why.reason());
+                metrics.count_flow_rejection(class.level_name(), why.metric_label());
                 Err(ApiError::too_many_requests(1))
             }
         }
     }
 
-    /// Counts a request that was rejected with 429 in the metrics. `what` names the exceeded limit.
+    /// Counts a request in the metrics if it was refused with 429. `what` names the exceeded limit.
     pub(super) fn count_rejection(&self, refusal: &ApiError, what: &'static str) {
         if refusal.code == StatusCode::TOO_MANY_REQUESTS {
             self.registry.metrics.count_refused_request(what);
@@ -47,7 +49,9 @@ impl Api {
 
     /// Rule: an unsent response is charged to its user: a small response as one response, a large response by its
     /// bytes. A large response also waits until enough bytes of earlier responses on its connection are sent.
-    /// In-process clients are exempt. `bytes` is the size of the response, or `None` for a streamed response.
+    /// In-process clients are exempt.
+    ///
+    /// `bytes` is the size of the response, or `None` for a streamed response.
     pub(super) async fn charge_response(
         &self,
         bytes: Option<usize>,
@@ -90,8 +94,10 @@ impl Api {
         Ok(charges)
     }
 
-    /// Rule: small responses to anonymous clients are charged to the client's address, so that one client
-    /// cannot use up the limit of the others.
+    /// Charges a response of at most `LARGE_RESPONSE_BYTES` as one response.
+    ///
+    /// Rule: small responses to anonymous clients are charged to the client's address, so that one client cannot use up
+    /// the limit of the others.
     pub(super) fn charge_small_response(
         &self,
         state: &RequestState<'_>,
@@ -120,6 +126,8 @@ impl Api {
     }
 }
 
+/// Returns the user whose limits a request counts against.
+///
 /// Rule: a request with impersonation is charged to the impersonator, so that users cannot get more seats by
 /// impersonation. If the impersonator is trusted, the impersonated user is charged.
 pub(super) fn charged_user<'a>(user: &'a User, impersonated: Option<&'a User>) -> &'a User {

@@ -1,5 +1,5 @@
-//! The filters around every handler: authentication, authorization, limits, metrics and audit. Upstream:
-//! `DefaultBuildHandlerChain`.
+//! The filters around every handler: authentication, authorization, limits, metrics and audit.
+//! Upstream: `DefaultBuildHandlerChain`.
 
 mod limits;
 
@@ -30,24 +30,30 @@ use crate::request::{AuditAnnotation, RequestAttributes, RequestContext, User};
 use crate::subresource::Subresource;
 use crate::{headers, metrics};
 
-/// State of a request on its way through the filters.
+/// What the filters have determined about a request so far.
 struct RequestState<'a> {
     attributes: RequestAttributes,
     labels: metrics::RequestLabels,
     now: Timestamp,
     client: Option<&'a Arc<Client>>,
+    /// The authenticated user. `None` before authentication.
     user: Option<User>,
+    /// The user that `user` impersonates.
     impersonated: Option<User>,
+    /// Why the request is allowed. `None` before authorization.
     grant: Option<AuthorizationGrant>,
     audit_annotations: Vec<AuditAnnotation>,
+    /// The flow control seat, held while the request is handled.
     seat: Option<Seat>,
 }
 
 impl RequestState<'_> {
+    /// Returns the user whose limits the request counts against. `None` before authentication.
     fn charged_user(&self) -> Option<&User> {
         self.user.as_ref().map(|user| charged_user(user, self.impersonated.as_ref()))
     }
 
+    /// Whether the request is from a client in this process.
     fn is_in_process(&self) -> bool {
         self.client.is_some_and(|it| it.is_in_process)
     }
@@ -121,7 +127,7 @@ impl Api {
                 uri: uri.path_and_query().map_or("", |it| it.as_str()),
                 user: state.user.as_ref(),
                 impersonated: state.impersonated.as_ref(),
-                source: client.as_ref().map(|it| it.address),
+                source_ip: client.as_ref().map(|it| it.address),
                 user_agent: &user_agent,
                 code,
                 reason: state.grant.as_ref().map(ToString::to_string),
@@ -136,6 +142,8 @@ impl Api {
         response.map(|body| response::SendingBody::new(body, charges, is_on_wire, read_timeout))
     }
 
+    /// Returns the time that a request has to complete, or `None` if it has no deadline.
+    ///
     /// Rule: a request must complete within `--request-timeout`, or within the query parameter `timeout` if that is
     /// shorter. Watches and agent streams have no deadline.
     fn deadline(&self, is_stream: bool, query: &RequestQuery) -> Result<Option<Duration>, ApiError> {
@@ -148,6 +156,8 @@ impl Api {
         Ok(Some(deadline).filter(|it| *it != Duration::MAX))
     }
 
+    /// Passes a request through the filters and calls its handler.
+    ///
     /// Rule: no body is read before the request is authorized, and no seat is acquired before the whole body is
     /// received, so that a slow client does not occupy a seat.
     async fn run_filters<B>(
@@ -227,7 +237,7 @@ impl Api {
             accept: header(ACCEPT).to_owned(),
             if_none_match: header(IF_NONE_MATCH).to_owned(),
             media_type: header(CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned(),
-            source: state.client.map(|it| it.address),
+            source_ip: state.client.map(|it| it.address),
             reauthorization: (labels.is_watch() || is_of_agent).then(|| {
                 let (client, every) = (state.client, self.limits.config.reauthorize_interval);
                 Reauthorization::new(peer, client, &parts.headers, attributes, every)
@@ -243,6 +253,7 @@ impl Api {
     }
 }
 
+/// Fails with a timeout error if `handling` takes longer than the deadline.
 async fn with_deadline<F: Future>(deadline: Option<Duration>, handling: F) -> Result<F::Output, ApiError> {
     match deadline {
         None => Ok(handling.await),
@@ -272,6 +283,8 @@ fn check_request_head<B>(request: &Request<B>, client: Option<&Client>) -> Resul
     Ok(())
 }
 
+/// Whether a request must wait for the read barrier.
+///
 /// Rule: a request sees every write that any server acknowledged before the request. Health checks, reads with
 /// `resourceVersion=0` and watches from a resourceVersion do not wait for the read barrier.
 fn needs_fresh_state(route: Option<&Route>, query: &RequestQuery, labels: &metrics::RequestLabels) -> bool {
@@ -283,6 +296,7 @@ fn needs_fresh_state(route: Option<&Route>, query: &RequestQuery, labels: &metri
     }
 }
 
+/// Whether a node agent serves the subresource that the request names.
 fn is_agent_request(route: Option<&Route>) -> bool {
     matches!(route, Some(Route::Object(it)) if matches!(it.subresource, Subresource::Agent(_)))
 }

@@ -12,6 +12,7 @@ use crate::subresource::Subresource;
 use crate::types::GroupVersionKind;
 
 impl Api {
+    /// Creates the object in the body. A kind with a create action, such as TokenReview, is answered and not stored.
     pub(super) async fn create(
         &self,
         kind: &'static Kind,
@@ -37,6 +38,7 @@ impl Api {
         Ok(object_response(context, StatusCode::CREATED, view, kind, created))
     }
 
+    /// Handles a POST to a subresource, such as `binding`, `eviction` or `token`.
     pub(super) async fn create_subresource(
         &self,
         target: &RequestTarget,

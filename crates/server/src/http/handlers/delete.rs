@@ -15,6 +15,8 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
 impl Api {
+    /// Deletes one object. The response has the object if the kind returns it or the deletion is pending, and otherwise
+    /// a `Status`.
     pub(super) async fn delete(
         &self,
         target: &RequestTarget,
@@ -42,6 +44,7 @@ impl Api {
         }
     }
 
+    /// Deletes the objects of a collection that the selector of the request matches.
     pub(super) async fn delete_collection(
         &self,
         kind: &'static Kind,

@@ -11,6 +11,7 @@ use crate::request::RequestTarget;
 use crate::selector::ObjectSelector;
 
 impl Api {
+    /// Returns one object or a subresource of it.
     pub(super) async fn get(
         &self,
         target: &RequestTarget,

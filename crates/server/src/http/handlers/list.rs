@@ -9,6 +9,7 @@ use crate::kinds::{Kind, MeteredResource};
 use super::watch::watch_timeout;
 
 impl Api {
+    /// Returns one page of a collection.
     pub(super) async fn list(
         &self,
         kind: &'static Kind,

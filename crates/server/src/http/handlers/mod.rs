@@ -1,4 +1,4 @@
-//! Handlers, one for each verb. Upstream: `apiserver/pkg/endpoints/handlers`.
+//! Handlers of API requests, one module for each verb. Upstream: `apiserver/pkg/endpoints/handlers`.
 
 mod create;
 mod delete;
@@ -23,10 +23,11 @@ use crate::request::RequestTarget;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
-/// Maximum time a read waits for a resourceVersion that this server has not reached yet.
+/// Maximum time that a read waits until this server has reached the requested `resourceVersion`.
 const RESOURCE_VERSION_WAIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Api {
+    /// Calls the handler of the route and the verb.
     pub(super) async fn dispatch(
         &self,
         route: Route,
@@ -47,7 +48,7 @@ impl Api {
         }
     }
 
-    /// Handles a request for a collection.
+    /// Handles a request whose URL names a collection: list, watch, create or delete collection.
     async fn handle_collection(
         &self,
         kind: &'static Kind,
@@ -73,7 +74,7 @@ impl Api {
         }
     }
 
-    /// Handles a request for one object or its subresource.
+    /// Handles a request whose URL names one object or a subresource of one object.
     async fn handle_object(
         &self,
         target: &RequestTarget,
@@ -113,7 +114,8 @@ impl Api {
         }
     }
 
-    /// Waits until the store has reached at least the resourceVersion that the client requests.
+    /// Waits until the store has reached the `resourceVersion` that the client requests. Fails after
+    /// `RESOURCE_VERSION_WAIT_TIMEOUT`.
     async fn wait_for_revision(&self, requested: Revision) -> Result<(), ApiError> {
         if requested <= self.registry.storage.revision() {
             return Ok(());
@@ -128,7 +130,8 @@ impl Api {
     }
 }
 
-/// Checks that the object has the namespace and name of the URL. If the object has no namespace, sets that of the URL.
+/// Checks that the object in the body has the namespace and name of the URL. If the object has no namespace, sets that
+/// of the URL. Removes the namespace of a cluster-scoped object.
 fn match_object_to_url(target: &RequestTarget, object: &mut Value) -> Result<(), ApiError> {
     let meta = unstructured::map_at_mut(object, "metadata");
     match (target.namespace.as_deref(), meta.get("namespace").and_then(Value::as_str)) {

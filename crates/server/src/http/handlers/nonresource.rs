@@ -15,10 +15,12 @@ use crate::http::{Api, ApiRequest, ApiResponse};
 use crate::registry::Registry;
 use crate::{auth, discovery, health, openapi};
 
-/// Maximum number of namespaces whose size is reported in the metrics: those with the most bytes.
+/// Maximum number of namespaces whose stored bytes are reported in the metrics. The namespaces with the most bytes are
+/// chosen.
 const METRIC_NAMESPACES_MAX: usize = 10;
 
 impl Api {
+    /// Handles a GET or HEAD of a non-resource path.
     pub(super) async fn handle_nonresource(
         &self,
         route: Route,
@@ -97,7 +99,7 @@ impl Api {
         }
     }
 
-    /// Renders all metrics with their current values.
+    /// Updates the gauges and returns all metrics as text.
     pub(crate) fn metrics_text(&self) -> String {
         let Registry { storage, metrics, .. } = &*self.registry;
         self.limits.flow_control.update_metrics(metrics);
@@ -112,6 +114,7 @@ impl Api {
         metrics.encode()
     }
 
+    /// Returns the server state that the health checks report.
     fn health_state(&self) -> HealthState {
         let is_disk_full = self.registry.storage.is_disk_full.load(Ordering::Relaxed);
         HealthState {

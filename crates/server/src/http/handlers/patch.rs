@@ -14,6 +14,7 @@ use crate::request::RequestTarget;
 use super::match_object_to_url;
 
 impl Api {
+    /// Applies the patch in the body to the object, with the patch type of the `Content-Type`.
     pub(super) async fn patch(
         &self,
         target: &RequestTarget,

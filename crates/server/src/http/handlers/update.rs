@@ -9,6 +9,7 @@ use crate::request::RequestTarget;
 use super::match_object_to_url;
 
 impl Api {
+    /// Replaces the object or subresource with the object in the body.
     pub(super) async fn update(
         &self,
         target: &RequestTarget,

@@ -79,8 +79,10 @@ impl Api {
     }
 }
 
-/// Rule: a watch lasts as long as its client requests, but at most 12 hours. The default is 45 minutes. A watch with a
-/// negative timeout ends immediately, as upstream.
+/// Returns the duration of a watch.
+///
+/// Rule: a watch lasts as long as its client requests in `timeoutSeconds`, but at most 12 hours. The default is 45
+/// minutes. A watch with a negative timeout ends immediately, as upstream.
 pub(super) fn watch_timeout(query: &RequestQuery) -> Result<Duration, ApiError> {
     Ok(match query.parse_number::<i64>("timeoutSeconds")? {
         None | Some(0) => DEFAULT_WATCH_TIMEOUT,

@@ -1,4 +1,4 @@
-//! `pods/eviction`: deletes a pod if its disruption budget allows it. Upstream: `EvictionREST`.
+//! `pods/eviction`: deletes a pod if its PodDisruptionBudget allows it. Upstream: `EvictionREST`.
 
 use hyper::StatusCode;
 use muster_api::well_known::DISRUPTION_TARGET;
@@ -14,15 +14,18 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::selector_matches;
 
-/// Maximum number of evictions of one PodDisruptionBudget that the disruption controller has not confirmed. If there
-/// are more, no disruption controller is running. Upstream: `MaxDisruptedPodSize`.
+/// Maximum number of pods in `status.disruptedPods` of a PodDisruptionBudget, which are the evictions that the
+/// disruption controller has not confirmed. If there are more, no disruption controller is running. Upstream:
+/// `MaxDisruptedPodSize`.
 const DISRUPTED_PODS_MAX: usize = 2000;
 
-/// Maximum number of attempts to evict a pod that changes concurrently. Upstream: `EvictionsRetry`.
+/// Maximum number of attempts to evict a pod that other clients change at the same time. Upstream: `EvictionsRetry`.
 const EVICTION_ATTEMPTS_MAX: u32 = 20;
 
+/// Message of the 429 error for an eviction that the PodDisruptionBudget does not allow.
 const BUDGET_VIOLATED_MESSAGE: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
+/// Evicts the pod `target`. `eviction` is the Eviction object in the body of the request.
 pub(super) async fn evict_pod(
     registry: &Registry,
     context: &RequestContext,
@@ -46,7 +49,7 @@ pub(super) async fn evict_pod(
     Ok(created_status())
 }
 
-/// An eviction of the pod `target`.
+/// A running eviction of the pod `target`.
 struct Eviction<'a> {
     registry: &'a Registry,
     context: &'a RequestContext,
@@ -54,6 +57,7 @@ struct Eviction<'a> {
 }
 
 impl Eviction<'_> {
+    /// Deletes a finished, terminating or pending pod at once. Any other pod is evicted within its PodDisruptionBudget.
     async fn run(&self, requested_options: &DeleteOptions) -> Result<(), ApiError> {
         // Authorization, node restriction, admission and preconditions come before the budget is charged and
         // the pod's condition is set.
@@ -83,6 +87,8 @@ impl Eviction<'_> {
         Err(ApiError::timeout())
     }
 
+    /// Charges the pod's PodDisruptionBudget and deletes the pod. Fails if the budget allows no disruption, or if
+    /// several budgets match the pod.
     async fn evict_within_budget(
         &self,
         pod: &Value,
@@ -131,7 +137,8 @@ impl Eviction<'_> {
         self.delete_pod(pod, requested_options, None).await
     }
 
-    /// Sets the condition `DisruptionTarget` and deletes the pod.
+    /// Sets the condition `DisruptionTarget` and deletes the pod. If the request has no precondition on the
+    /// `resourceVersion`, `at` is the `resourceVersion` that the pod must have.
     async fn delete_pod(
         &self,
         pod: &Value,
@@ -159,6 +166,8 @@ impl Eviction<'_> {
         self.registry.delete(self.context, self.target, &options).await.map(drop)
     }
 
+    /// Returns the pod with the condition `DisruptionTarget`. Fails if the pod has another UID, or another
+    /// `resourceVersion` than `at`.
     fn with_disruption_condition(
         &self,
         pod: &Value,
@@ -195,6 +204,7 @@ impl Eviction<'_> {
         Ok(pod)
     }
 
+    /// Returns the PodDisruptionBudgets whose selector matches the pod.
     fn matching_budgets(&self, pod: &Value) -> Vec<Value> {
         let namespace = self.target.namespace.as_deref();
         let (budgets, _) = self.registry.storage.list(budget_kind(), namespace, &ObjectSelector::default());
@@ -203,6 +213,8 @@ impl Eviction<'_> {
     }
 }
 
+/// Returns the PodDisruptionBudget with the eviction of `pod` recorded in its status.
+///
 /// Rule: an eviction decrements `disruptionsAllowed` of its PodDisruptionBudget. It is refused if that is zero.
 fn charge_budget(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError> {
     let (name, status) = (str_at(budget, "metadata.name"), &budget["status"]);
@@ -250,7 +262,7 @@ fn charge_budget(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError
     Ok(budget)
 }
 
-/// Explains why the budget allows no disruption.
+/// Returns a message that explains why the PodDisruptionBudget allows no disruption.
 fn no_disruption_reason(budget: &Value) -> String {
     let (name, status) = (str_at(budget, "metadata.name"), &budget["status"]);
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
@@ -271,7 +283,7 @@ fn no_disruption_reason(budget: &Value) -> String {
     }
 }
 
-/// The error for a budget whose current generation the disruption controller has not observed yet.
+/// Returns the error for a PodDisruptionBudget whose current generation the disruption controller has not observed yet.
 fn budget_not_observed_error(budget: &str) -> ApiError {
     let cause = format!("The disruption budget {budget} is still being processed by the server.");
     ApiError::disruption_budget_exceeded(BUDGET_VIOLATED_MESSAGE, 10).with_cause(
@@ -281,14 +293,15 @@ fn budget_not_observed_error(budget: &str) -> ApiError {
     )
 }
 
-/// Whether the budget permits the eviction of a pod that is not ready and so not counted as healthy: always with the
-/// policy `AlwaysAllow`, otherwise if at least the desired number of pods is healthy.
+/// Whether a pod that is not Ready may be evicted without charging the PodDisruptionBudget. With the policy
+/// `AlwaysAllow` it always may. Otherwise it may if at least `desiredHealthy` pods are healthy.
 fn allows_unhealthy_pod_eviction(budget: &Value) -> bool {
     let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
     budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
         || (number("desiredHealthy") <= number("currentHealthy") && 0 < number("desiredHealthy"))
 }
 
+/// Whether the pod has the condition `Ready` with the status `True`.
 fn is_ready(pod: &Value) -> bool {
     list_at(&pod["status"], "conditions").iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
 }
@@ -297,6 +310,7 @@ fn resource_version(object: &Value) -> String {
     str_at(object, "metadata.resourceVersion").to_owned()
 }
 
+/// Parses `deleteOptions` of an Eviction object.
 fn parse_delete_options(options: &Value) -> DeleteOptions {
     let text = |it: &Value| it.as_str().filter(|it| !it.is_empty()).map(str::to_owned);
     DeleteOptions {
@@ -313,6 +327,7 @@ fn parse_delete_options(options: &Value) -> DeleteOptions {
     }
 }
 
+/// Returns the kind PodDisruptionBudget.
 fn budget_kind() -> &'static Kind {
     Kind::builtin("policy", "v1", "poddisruptionbudgets")
 }

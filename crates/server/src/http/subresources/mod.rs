@@ -1,4 +1,4 @@
-//! Creates whose object is not stored: reviews, token requests, bindings and evictions.
+//! Create requests whose object is not stored: reviews, token requests, bindings and evictions.
 
 mod eviction;
 
@@ -14,8 +14,8 @@ use crate::subresource::Subresource;
 use crate::unstructured::str_at;
 
 impl Api {
-    /// Runs the action of a create and returns the response object. For a subresource, `target` names the object to
-    /// which the subresource belongs.
+    /// Performs a create request whose object is not stored, and returns the response object. For a subresource,
+    /// `target` names the object to which the subresource belongs.
     pub(super) async fn run_create_action(
         &self,
         action: CreateAction,
@@ -58,8 +58,8 @@ impl Api {
         }
     }
 
-    /// Binds a pod to a node for a scheduler. The pod is named by the URL `pods/NAME/binding` or, if the Binding is
-    /// sent to `bindings`, by the Binding.
+    /// Binds a pod to a node for a scheduler. The URL `pods/NAME/binding` names the pod. If the Binding is sent to
+    /// `bindings`, its `metadata.name` names the pod.
     async fn bind_pod(
         &self,
         context: &RequestContext,
@@ -86,6 +86,7 @@ fn with_type_meta(target: &RequestTarget, mut review: Value) -> Value {
     review
 }
 
+/// Returns a `Status` with the code 201, the response to a binding or eviction.
 fn created_status() -> Value {
     json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success", "code": 201})
 }

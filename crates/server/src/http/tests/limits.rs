@@ -25,7 +25,7 @@ fn limited(config: LimitsConfig) -> Arc<ServerLimits> {
 /// Seats for everything that a user may have.
 async fn all_seats(api: &Api, user: &str, is_read: bool) -> Vec<Seat> {
     let class =
-        FlowClass::Queued { level: PriorityLevel::Workload, flow: user, size: FlowSeatLimit::Quarter };
+        FlowClass::Queued { level: PriorityLevel::Workload, flow: user, seat_limit: FlowSeatLimit::Quarter };
     let mut held = Vec::new();
     while let Some(Ok((seat, _))) = api.limits.flow_control.acquire_seat(class, is_read).now_or_never() {
         held.push(seat);
@@ -91,7 +91,7 @@ async fn metrics_show_the_users_that_use_most() {
         let class = FlowClass::Queued {
             level: PriorityLevel::System,
             flow: &format!("u{at}"),
-            size: FlowSeatLimit::Heartbeat,
+            seat_limit: FlowSeatLimit::Heartbeat,
         };
         held.push(api.limits.flow_control.acquire_seat(class, false).await.unwrap().0);
     }
@@ -124,8 +124,11 @@ async fn nothing_begins_when_the_clients_time_is_over() {
     api.limits =
         limited(LimitsConfig { queue_timeout: Duration::from_secs(3600), ..LimitsConfig::default() });
     let user = User::new("system:muster-simulated-nodes", ["system:authenticated"]);
-    let class =
-        FlowClass::Queued { level: PriorityLevel::System, flow: &user.name, size: FlowSeatLimit::Level };
+    let class = FlowClass::Queued {
+        level: PriorityLevel::System,
+        flow: &user.name,
+        seat_limit: FlowSeatLimit::Level,
+    };
     let mut held = Vec::new();
     while let Some(Ok((seat, _))) = api.limits.flow_control.acquire_seat(class, false).now_or_never() {
         held.push(seat);

@@ -1,4 +1,4 @@
-//! Checks whether a pod fits on a node. Upstream: the filter plugins.
+//! Checks whether a pod fits on a node, for every decision of the scheduler. Upstream: the filter plugins.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -19,17 +19,25 @@ use crate::daemonset::placement;
 /// The reason why a pod does not fit on a node. The variants are in the order of the checks.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum UnfitReason {
+    /// The node is cordoned (`spec.unschedulable`).
     Unschedulable,
+    /// The pod does not tolerate a `NoSchedule` or `NoExecute` taint of the node.
     UntoleratedTaint,
+    /// The node does not match the pod's node selector or required node affinity.
     NodeAffinity,
+    /// A host port of the pod is in use on the node.
     HostPort,
+    /// The node has too little of these resources.
     Insufficient(Vec<Shortage>),
     /// The node has no label with the topology key of a spread constraint.
     MissingTopologyLabel,
+    /// The pod would exceed the maximum skew of a topology spread constraint.
     TopologySpread,
+    /// The node's domain does not satisfy the pod's required pod affinity.
     PodAffinity,
+    /// A pod in the node's domain matches the pod's required pod anti-affinity.
     PodAntiAffinity,
-    /// The anti-affinity of a pod in the node's domain matches the pod.
+    /// The required pod anti-affinity of a pod in the node's domain matches the pod.
     ExistingPodAntiAffinity,
 }
 
@@ -73,7 +81,8 @@ impl UnfitReason {
         )
     }
 
-    /// The messages for the reason. They are the same as upstream's, because tools parse them.
+    /// The messages for the reason. They are the same as upstream's, because tools parse them. There is one message for
+    /// each shortage, and one for any other reason.
     pub(super) fn reasons(&self) -> Vec<String> {
         let reason = match self {
             Self::Unschedulable => "node(s) were unschedulable",
@@ -94,6 +103,7 @@ impl UnfitReason {
 }
 
 impl Shortage {
+    /// The message for the shortage, as upstream words it.
     fn reason(&self) -> String {
         match self {
             Self::Pods => "Too many pods".into(),
@@ -102,9 +112,10 @@ impl Shortage {
     }
 }
 
+/// Checks whether a pod fits on a node. Pods in `without` count as removed from the node.
+///
 /// Rule: a pod fits on a node if the pod tolerates the node's taints, the node matches the pod's node affinity, the
 /// pod's host ports and resources are free on the node, and the node satisfies the pod affinity and spread constraints.
-/// Pods in `without` count as removed from the node.
 pub(super) fn check_fit(
     all: &Scheduler,
     pod: &Pod,
@@ -116,7 +127,8 @@ pub(super) fn check_fit(
     inter_pod.check(all, pod, info, without)
 }
 
-/// Checks whether a pod fits on a node, without the rules that depend on pods on other nodes.
+/// Checks whether a pod fits on a node, like [`check_fit`], but without pod affinity and topology spread, which depend
+/// on pods on other nodes.
 pub(super) fn check_node_fit(
     all: &Scheduler,
     pod: &Pod,
@@ -145,12 +157,15 @@ fn check_taints(pod: &Pod, info: &NodeInfo) -> Result<(), UnfitReason> {
     if tolerates_taints(pod, info) { Ok(()) } else { Err(UnfitReason::UntoleratedTaint) }
 }
 
+/// Whether the pod tolerates all `NoSchedule` and `NoExecute` taints of the node.
 pub(super) fn tolerates_taints(pod: &Pod, info: &NodeInfo) -> bool {
     let keeps_away = |it: &&Taint| matches!(it.effect, TaintEffect::NoSchedule | TaintEffect::NoExecute);
     let mut taints = info.node.fact.taints.iter().filter(keeps_away);
     taints.all(|it| any_tolerates(&pod.requirements.tolerations, it))
 }
 
+/// The pods other than `pod` that are nominated for a node and that `pod` must leave room for.
+///
 /// Rule: for pods of the same or lower priority, a pod that is nominated for a node counts as running on that node.
 pub(super) fn nominated_pods<'a>(all: &'a Scheduler, pod: &Pod, info: &NodeInfo) -> Vec<&'a Arc<Pod>> {
     let nominated_pods = all.queue.nominated(info.name());

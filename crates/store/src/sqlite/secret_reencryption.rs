@@ -1,4 +1,4 @@
-//! Encrypts or decrypts the Secrets of a database, or re-encrypts them with another key.
+//! Re-encryption of a database: encrypts its Secrets, decrypts them, or encrypts them with another key.
 
 use std::path::Path;
 
@@ -13,14 +13,13 @@ use super::{
 use crate::local_backend;
 use crate::{Log as _, LogError};
 
-/// Rule: a database is converted into a new file, which replaces the old file when it is complete, durable and
-/// verified. A crash at any moment leaves either the old file or the new file. The new file shares no row, free page or
-/// write-ahead log with the old file. The data in freed disk blocks of the old file remains until the file system
-/// reuses them.
+/// Copies a database, decrypts its Secrets with `read` and encrypts them with `write`. If `write` is `None`, the copy
+/// stores Secrets in clear text. Returns the number of rows with a Secret.
 ///
-/// Decrypts Secrets with `read` and encrypts them with `write`. If `write` is `None`, all Secrets are stored in clear
-/// text. Returns the number of rows with a Secret.
-pub fn convert_secrets(
+/// Rule: the copy replaces the old database file only when it is complete, durable and verified. A crash at any moment
+/// leaves either the old file or the new file. The new file shares no row, free page or write-ahead log with the old
+/// file. The data in freed disk blocks of the old file remains until the file system reuses them.
+pub fn reencrypt_secrets(
     path: &Path,
     directory: &DataDirectory,
     read: Option<&EncryptionKeys>,
@@ -35,7 +34,7 @@ pub fn convert_secrets(
     let mut to = Sqlite::open_existing(partial.clone())?;
     to.create_tables().map_err(|it| to.log_error(&it))?;
     let uid = from.cluster_uid()?;
-    let floor = from.history_floor()?;
+    let compacted_revision = from.compacted_revision()?;
     let mut secrets = 0;
     {
         let transaction = to.connection.transaction().map_err(|it| log_error_from_sqlite(&partial, &it))?;
@@ -67,7 +66,9 @@ pub fn convert_secrets(
                     .execute(params![revision, key, is_delete, created, expires_s, sum, index, value])
                     .map_err(wrong)?;
             }
-            transaction.execute("UPDATE floor SET revision = ?1", [floor.cast_signed()]).map_err(wrong)?;
+            transaction
+                .execute("UPDATE floor SET revision = ?1", [compacted_revision.cast_signed()])
+                .map_err(wrong)?;
             if let Some(uid) = &uid {
                 super::data_directory::insert_cluster_uid(&transaction, uid).map_err(wrong)?;
             }
