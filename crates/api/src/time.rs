@@ -5,6 +5,9 @@ use core::fmt;
 use core::ops::{Add, Sub};
 use core::time::Duration;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// A point in time, in microseconds since the Unix epoch. All arithmetic saturates, so a time from an API object cannot
 /// cause an overflow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -103,6 +106,83 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     Ok(Duration::from_millis(u64::from(number) * unit_ms))
 }
 
+/// Parses a duration that is not negative as Go writes it: `90s`, `1h30m`, `1.5h`, `0`. Upstream: `time.ParseDuration`.
+pub fn parse_go_duration(text: &str) -> Option<Duration> {
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    if rest == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut total_ns: i64 = 0;
+    loop {
+        let (whole, after) = split_digits(rest);
+        let (fraction, after) = after.strip_prefix('.').map_or(("", after), split_digits);
+        if whole.is_empty() && fraction.is_empty() {
+            return None;
+        }
+        let (unit, after) =
+            after.split_at(after.find(|it: char| it == '.' || it.is_ascii_digit()).unwrap_or(after.len()));
+        let unit_ns: i64 = match unit {
+            "ns" => 1,
+            // Micro sign and Greek letter mu.
+            "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60 * 1_000_000_000,
+            "h" => 60 * 60 * 1_000_000_000,
+            _ => return None,
+        };
+        let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+        total_ns =
+            total_ns.checked_add(whole.checked_mul(unit_ns)?)?.checked_add(fraction_ns(fraction, unit_ns))?;
+        rest = after;
+        if rest.is_empty() {
+            return u64::try_from(total_ns).ok().map(Duration::from_nanos);
+        }
+    }
+}
+
+fn split_digits(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+/// The nanoseconds of a decimal fraction of a unit, rounded down.
+fn fraction_ns(digits: &str, unit_ns: i64) -> i64 {
+    // 18 digits fit an `i64`; the others are less than a nanosecond of any unit.
+    let digits = digits.get(..18).unwrap_or(digits);
+    let scale = digits.bytes().fold(1_i128, |scale, _| scale * 10);
+    let value = digits.parse::<i128>().unwrap_or(0);
+    i64::try_from(value * i128::from(unit_ns) / scale).unwrap_or(0)
+}
+
+impl Serialize for Time {
+    /// Serializes the time as `metav1.Time`.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.to_rfc3339())
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| D::Error::custom("a time is not RFC 3339"))
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Time {
+    fn schema_name() -> alloc::borrow::Cow<'static, str> {
+        "Time".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "string", "format": "date-time"})
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,6 +207,41 @@ mod tests {
         for text in ["s", "99999999999s"] {
             assert_eq!(parse_duration(text), Err(DurationError::NoNumber), "{text}");
         }
+    }
+
+    #[test]
+    fn go_durations_have_several_numbers_with_units() {
+        for (text, micros) in [
+            ("0", 0),
+            ("+0", 0),
+            ("0s", 0),
+            ("90s", 90_000_000),
+            ("1h30m", 5_400_000_000),
+            ("1.5h", 5_400_000_000),
+            ("+2m", 120_000_000),
+            (".5s", 500_000),
+            ("1.s", 1_000_000),
+            ("3us", 3),
+            ("3\u{b5}s", 3),
+            ("3\u{3bc}s", 3),
+            ("2ms", 2_000),
+            ("0.0000000000000000000001s", 0),
+        ] {
+            assert_eq!(parse_go_duration(text), Some(Duration::from_micros(micros)), "{text}");
+        }
+        assert_eq!(parse_go_duration("1ns"), Some(Duration::from_nanos(1)));
+        for text in
+            ["", "+", "5", "s", ".s", "1d", "-1s", "1 s", "1s ", "1h30", "99999999999999999999s", "2562048h"]
+        {
+            assert_eq!(parse_go_duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_serialized_as_rfc_3339() {
+        let time: Time = serde_json::from_str("\"2026-01-02T03:04:05Z\"").unwrap();
+        assert_eq!(serde_json::to_string(&time).unwrap(), "\"2026-01-02T03:04:05Z\"");
+        assert!(serde_json::from_str::<Time>("\"yesterday\"").is_err());
     }
 
     #[test]

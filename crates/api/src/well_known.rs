@@ -63,6 +63,20 @@ pub const ANNOTATION_TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.
 /// Annotation of the bookmark that ends the initial events of a watch.
 pub const ANNOTATION_INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
+/// Annotation of a ControllerRevision with the result of its rollout: [`VERDICT_GOOD`], [`VERDICT_BAD`] or
+/// [`VERDICT_SUPERSEDED`].
+pub const ANNOTATION_VERDICT: &str = "muster.dev/verdict";
+/// Annotation of a ControllerRevision with the time of its verdict.
+pub const ANNOTATION_VERDICT_TIME: &str = "muster.dev/verdict-time";
+/// Annotation of a ControllerRevision with the reason of its verdict.
+pub const ANNOTATION_VERDICT_REASON: &str = "muster.dev/verdict-reason";
+/// The verdict on a revision that passed all steps on all eligible nodes.
+pub const VERDICT_GOOD: &str = "Good";
+/// The verdict on a revision that failed or was aborted.
+pub const VERDICT_BAD: &str = "Bad";
+/// The verdict on a revision that another one replaced before its rollout ended.
+pub const VERDICT_SUPERSEDED: &str = "Superseded";
+
 /// Type of the pod condition that the pod is bound to a node.
 pub const POD_SCHEDULED: &str = "PodScheduled";
 /// Type of the pod condition that the pod is ready.

@@ -48,7 +48,7 @@ pub(crate) fn decode_object(
             }
             Err(error) => (Err(error), ContentErrors::default()),
         },
-        PROTOBUF_MEDIA_TYPE => {
+        PROTOBUF_MEDIA_TYPE if of.has_protobuf() => {
             let (type_meta, object) = protobuf::decode_object(body, of)
                 .map_err(|why| unrecognized_object_error(expected, &why, body))?;
             check_type_meta(expected, &type_meta.api_version, &type_meta.kind)?;
@@ -56,9 +56,9 @@ pub(crate) fn decode_object(
             (read.map_err(|error| go_json_error(&error)), errors)
         }
         _ => {
-            return Err(ApiError::unsupported_media_type(
-                &[JSON_MEDIA_TYPE, YAML_MEDIA_TYPE, PROTOBUF_MEDIA_TYPE].join(", "),
-            ));
+            let mut accepted = vec![JSON_MEDIA_TYPE, YAML_MEDIA_TYPE];
+            accepted.extend(of.has_protobuf().then_some(PROTOBUF_MEDIA_TYPE));
+            return Err(ApiError::unsupported_media_type(&accepted.join(", ")));
         }
     };
     let mut object = match (read, &errors.type_error) {

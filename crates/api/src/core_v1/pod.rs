@@ -250,7 +250,8 @@ pub struct ContainerStatus<'a> {
 pub struct ContainerState<'a> {
     #[serde(borrow)]
     pub waiting: Option<ContainerStateWaiting<'a>>,
-    pub running: Option<ContainerStateRunning>,
+    #[serde(borrow)]
+    pub running: Option<ContainerStateRunning<'a>>,
     #[serde(borrow)]
     pub terminated: Option<ContainerStateTerminated<'a>>,
 }
@@ -266,7 +267,11 @@ pub struct ContainerStateWaiting<'a> {
 
 /// Upstream: `v1.ContainerStateRunning`.
 #[derive(Deserialize, Clone, Debug)]
-pub struct ContainerStateRunning {}
+#[serde(rename_all = "camelCase")]
+pub struct ContainerStateRunning<'a> {
+    #[serde(borrow)]
+    pub started_at: Option<Str<'a>>,
+}
 
 /// Upstream: `v1.ContainerStateTerminated`.
 #[derive(Deserialize, Clone, Debug)]

@@ -72,7 +72,10 @@ pub(crate) fn mutated_bytes(bytes: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
 fn arbitrary_object(of: &'static Type, choices: &mut RandomChoices<'_>, may_be_wrong: bool) -> Value {
     let mut object = Map::new();
     for _ in 0..choices.index_below(6) {
-        let field = &of.fields[choices.index_below(of.fields.len().max(1)).min(of.fields.len() - 1)];
+        if of.fields.is_empty() {
+            break;
+        }
+        let field = &of.fields[choices.index_below(of.fields.len())];
         if matches!(field.name, "apiVersion" | "kind") {
             continue;
         }

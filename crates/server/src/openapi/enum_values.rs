@@ -1,13 +1,16 @@
-//! The values of enum types, for `kubectl explain`. The type table does not contain these values, because the crates
-//! from which it is generated do not.
+//! The values of enum types by the name of the Go type, for `kubectl explain`. The crates from which the type table is
+//! generated do not contain those of upstream's types; the type table has those of `muster.dev`.
 
+use crate::types;
 use crate::validation::rbac_and_certificates::KEY_USAGES;
 use crate::validation::volume::HOST_PATH_TYPES;
 
 /// The values of the enum with this Go type name, such as `v1.Protocol`. `None` if the type is not an enum.
 pub(super) fn enum_values(go_type: &str) -> Option<&'static [&'static str]> {
-    let at = ENUM_VALUES.binary_search_by(|(name, _)| name.cmp(&go_type)).ok()?;
-    Some(ENUM_VALUES[at].1)
+    match ENUM_VALUES.binary_search_by(|(name, _)| name.cmp(&go_type)) {
+        Ok(at) => Some(ENUM_VALUES[at].1),
+        Err(_) => types::enum_values(go_type),
+    }
 }
 
 /// The values of each enum by its Go type name, sorted by name for binary search.

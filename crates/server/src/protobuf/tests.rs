@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::decode::{self, arbitrary};
 use crate::request::RequestContext;
-use crate::types;
+use crate::types::{self, GroupVersionKind};
 
 fn number(field: u32, value: u64) -> Vec<u8> {
     [encoded(u64::from(field << 3)), encoded(value)].concat()
@@ -230,9 +230,19 @@ fn written(field: u32, shape: Shape, value: &Value) -> Vec<u8> {
     }
 }
 
-fn read(media_type: &str, kind: crate::types::GroupVersionKind<'_>, body: &[u8]) -> Result<Value, Value> {
+fn read(media_type: &str, kind: GroupVersionKind<'_>, body: &[u8]) -> Result<Value, Value> {
     let context = RequestContext::for_server("create", Timestamp::UNIX_EPOCH);
     decode::decode_object(&context, kind, media_type, body).map_err(|it| it.status())
+}
+
+#[test]
+fn a_kind_without_protobuf_is_read_as_json_or_yaml_only() {
+    let kind = GroupVersionKind { group: "muster.dev", version: "v1alpha1", kind: "RolloutPolicy" };
+    let body = body("muster.dev/v1alpha1", "RolloutPolicy", &[]);
+    let refused =
+        read("application/vnd.kubernetes.protobuf", kind, &body).expect_err("it has no protobuf message");
+    expect![[r#"415 the body of the request was in an unknown format - accepted media types include: application/json, application/yaml"#]]
+        .assert_eq(&format!("{} {}", refused["code"], refused["message"].as_str().unwrap_or_default()));
 }
 
 // More cases are run with the environment variable PROPTEST_CASES.
@@ -241,6 +251,7 @@ proptest! {
     fn an_object_is_the_same_in_protobuf_and_in_json((kind, it) in arbitrary::valid_objects()) {
         let in_json = read(decode::JSON_MEDIA_TYPE, kind, it.to_string().as_bytes()).expect("every value has the right type");
         let of = types::find_type(kind.group, kind.version, kind.kind).expect("a known kind");
+        prop_assume!(of.has_protobuf());
         let said = crate::kinds::group_version(kind.group, kind.version);
         let body = body(&said, kind.kind, &message_of(of, &in_json));
         prop_assert_eq!(Ok(in_json), read("application/vnd.kubernetes.protobuf", kind, &body));

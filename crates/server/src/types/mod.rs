@@ -36,6 +36,12 @@ pub(crate) fn all_kinds() -> &'static [(&'static str, &'static str, &'static str
     generated::KINDS
 }
 
+/// Returns the values of an enum of `muster.dev` by its name: `v1alpha1.OrderBy`.
+pub(crate) fn enum_values(name: &str) -> Option<&'static [&'static str]> {
+    let known = generated::ENUM_VALUES.binary_search_by(|it| it.0.cmp(name)).ok()?;
+    Some(generated::ENUM_VALUES[known].1)
+}
+
 /// An API type with named fields: a Go struct.
 #[derive(Debug)]
 pub(crate) struct Type {
@@ -65,7 +71,7 @@ pub(crate) struct Field {
     /// How a strategic merge patch merges the field.
     pub(crate) patch: PatchStrategy,
     /// The path of protobuf field numbers to the field. The path has several numbers if Go embeds a struct, and no
-    /// numbers if the protobuf message does not contain the field.
+    /// numbers if the protobuf message does not contain the field or the type.
     pub(crate) proto: &'static [u32],
     /// Name of the embedded Go struct that declares the field, for error messages.
     pub(crate) embedded: Option<&'static str>,
@@ -195,6 +201,11 @@ impl Type {
     /// Index of a field in [`Type::fields`].
     pub(crate) fn field_index(&self, name: &str) -> Option<usize> {
         self.fields.binary_search_by(|it| it.name.cmp(name)).ok()
+    }
+
+    /// Whether objects of the type can be sent as protobuf. Those of custom resources and of `muster.dev` cannot.
+    pub(crate) fn has_protobuf(&self) -> bool {
+        self.fields.iter().any(|it| !it.proto.is_empty())
     }
 
     /// Adds the absent fields that Go serializes even if they are unset.

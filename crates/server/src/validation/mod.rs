@@ -19,7 +19,6 @@ mod file_path;
 mod labels;
 /// `metadata` of all kinds.
 pub(crate) mod metadata;
-pub(crate) mod names;
 /// Services, Endpoints and EndpointSlices.
 mod network;
 /// Nodes.
@@ -49,6 +48,7 @@ pub(crate) mod volume;
 /// Warnings about valid objects.
 pub(crate) mod warnings;
 
+pub(crate) use muster_api::names;
 use serde_json::Value;
 
 pub(crate) use self::daemonset::{validate_controller_revision, validate_daemonset};

@@ -3,23 +3,28 @@
 //!
 //! Upstream: `apimachinery/pkg/util/validation` and `pkg/api/validate/content`.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
 /// Returns the errors of an object name. The flag is true if the name is a prefix to which a suffix will be appended
 /// (`generateName`).
-pub(crate) type NameRule = fn(&str, bool) -> Vec<String>;
+pub type NameRule = fn(&str, bool) -> Vec<String>;
 
 /// Errors of an object name that must be a DNS subdomain, as for most kinds. Upstream: `NameIsDNSSubdomain`.
-pub(crate) fn dns_subdomain_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
+pub fn dns_subdomain_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
     dns_subdomain_errors(&mask_trailing_dash(name, is_prefix))
 }
 
 /// Errors of an object name that must be a DNS label, as for namespaces. Upstream: `NameIsDNSLabel`.
-pub(crate) fn dns_label_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
+pub fn dns_label_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
     dns_label_errors(&mask_trailing_dash(name, is_prefix))
 }
 
 /// Errors of an object name that need only be a valid path segment, as for roles and bindings. Upstream:
 /// `IsValidPathSegmentName`.
-pub(crate) fn path_segment_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
+pub fn path_segment_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
     let mut errors = Vec::new();
     if !is_prefix && (name == "." || name == "..") {
         return vec![format!("may not be '{name}'")];
@@ -33,12 +38,12 @@ pub(crate) fn path_segment_name_errors(name: &str, is_prefix: bool) -> Vec<Strin
 }
 
 /// Errors of a string that must be a lowercase RFC 1123 subdomain.
-pub(crate) fn dns_subdomain_errors(text: &str) -> Vec<String> {
+pub fn dns_subdomain_errors(text: &str) -> Vec<String> {
     subdomain_errors(text, "characters")
 }
 
 /// Errors of a string that must be a lowercase RFC 1123 label.
-pub(crate) fn dns_label_errors(text: &str) -> Vec<String> {
+pub fn dns_label_errors(text: &str) -> Vec<String> {
     let mut errors = length_errors(text, 63, "characters");
     if !is_dns_label(text) {
         if is_dns_subdomain(text) {
@@ -56,7 +61,7 @@ pub(crate) fn dns_label_errors(text: &str) -> Vec<String> {
 }
 
 /// Errors of a string that must be a DNS subdomain whose labels may contain underscores.
-pub(crate) fn dns_subdomain_with_underscore_errors(text: &str) -> Vec<String> {
+pub fn dns_subdomain_with_underscore_errors(text: &str) -> Vec<String> {
     const SUBDOMAIN_PART_REGEX: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
     let is_part = |it: &str| {
         let it = it.strip_prefix('_').unwrap_or(it);
@@ -76,7 +81,7 @@ pub(crate) fn dns_subdomain_with_underscore_errors(text: &str) -> Vec<String> {
 
 /// Errors of a string that must be a qualified name such as `example.com/name`: a label or annotation key, taint key,
 /// finalizer or condition type.
-pub(crate) fn qualified_name_errors(text: &str) -> Vec<String> {
+pub fn qualified_name_errors(text: &str) -> Vec<String> {
     const QUALIFIED_NAME_MESSAGE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
                         alphanumeric character";
     const QUALIFIED_NAME_EXAMPLES: &[&str] = &["MyName", "my.name", "123-abc"];
@@ -117,7 +122,7 @@ pub(crate) fn qualified_name_errors(text: &str) -> Vec<String> {
 }
 
 /// Errors of a label value.
-pub(crate) fn label_value_errors(text: &str) -> Vec<String> {
+pub fn label_value_errors(text: &str) -> Vec<String> {
     let mut errors = length_errors(text, 63, "bytes");
     if !is_label_value(text) {
         errors.push(regex_mismatch(
@@ -131,7 +136,7 @@ pub(crate) fn label_value_errors(text: &str) -> Vec<String> {
 }
 
 /// Errors of the name of an environment variable.
-pub(crate) fn env_name_errors(text: &str) -> Vec<String> {
+pub fn env_name_errors(text: &str) -> Vec<String> {
     if text.is_empty() {
         return vec!["environment variable name must be non-empty".into()];
     }
@@ -145,7 +150,7 @@ pub(crate) fn env_name_errors(text: &str) -> Vec<String> {
 }
 
 /// Errors of a key of a ConfigMap or Secret, which may become a file name.
-pub(crate) fn config_key_errors(text: &str) -> Vec<String> {
+pub fn config_key_errors(text: &str) -> Vec<String> {
     let mut errors = length_errors(text, 253, "characters");
     let is_inner = |it: u8| it.is_ascii_alphanumeric() || b"-._".contains(&it);
     if text.is_empty() || !text.bytes().all(is_inner) {
@@ -165,7 +170,7 @@ pub(crate) fn config_key_errors(text: &str) -> Vec<String> {
 }
 
 /// Errors of the name of a port. Upstream: `IsValidPortName`.
-pub(crate) fn port_name_errors(text: &str) -> Vec<String> {
+pub fn port_name_errors(text: &str) -> Vec<String> {
     let mut errors = length_errors(text, 15, "characters");
     if text.is_empty() || !text.bytes().all(|it| is_lowercase_or_digit(it) || it == b'-') {
         errors.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into());
@@ -182,16 +187,16 @@ pub(crate) fn port_name_errors(text: &str) -> Vec<String> {
     errors
 }
 
-pub(crate) fn port_number_errors(port: i64) -> Vec<String> {
+pub fn port_number_errors(port: i64) -> Vec<String> {
     range_errors(port, 1, 65535)
 }
 
 /// Errors of a Unix user or group ID.
-pub(crate) fn unix_id_errors(id: i64) -> Vec<String> {
+pub fn unix_id_errors(id: i64) -> Vec<String> {
     range_errors(id, 0, i64::from(i32::MAX))
 }
 
-pub(crate) fn range_errors(number: i64, least: i64, most: i64) -> Vec<String> {
+pub fn range_errors(number: i64, least: i64, most: i64) -> Vec<String> {
     if (least..=most).contains(&number) {
         return Vec::new();
     }
@@ -199,7 +204,7 @@ pub(crate) fn range_errors(number: i64, least: i64, most: i64) -> Vec<String> {
 }
 
 /// Errors of a string that must be a percentage such as `25%`.
-pub(crate) fn percent_errors(text: &str) -> Vec<String> {
+pub fn percent_errors(text: &str) -> Vec<String> {
     let digits = text.strip_suffix('%').unwrap_or_default();
     if !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit()) {
         return Vec::new();
@@ -212,7 +217,7 @@ pub(crate) fn percent_errors(text: &str) -> Vec<String> {
 }
 
 /// Errors of an HTTP header name.
-pub(crate) fn http_header_errors(text: &str) -> Vec<String> {
+pub fn http_header_errors(text: &str) -> Vec<String> {
     if !text.is_empty() && text.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-') {
         return Vec::new();
     }
@@ -225,7 +230,7 @@ pub(crate) fn http_header_errors(text: &str) -> Vec<String> {
 
 /// Formats upstream's message for a string that does not match a regular expression: `<message> (e.g. 'a',  or 'b',
 /// regex used for validation is '<form>')`, with upstream's commas and spaces.
-pub(crate) fn regex_mismatch(message: &str, examples: &[&str], form: &str) -> String {
+pub fn regex_mismatch(message: &str, examples: &[&str], form: &str) -> String {
     let examples: Vec<_> = examples.iter().map(|it| format!("'{it}', ")).collect();
     let examples =
         if examples.is_empty() { String::new() } else { format!("e.g. {}", examples.join(" or ")) };
@@ -251,7 +256,7 @@ fn subdomain_errors(text: &str, unit: &str) -> Vec<String> {
 
 /// Replaces the dash at the end of a `generateName` prefix, which is allowed because a suffix follows it. Upstream:
 /// `maskTrailingDash`.
-fn mask_trailing_dash(name: &str, is_prefix: bool) -> std::borrow::Cow<'_, str> {
+fn mask_trailing_dash(name: &str, is_prefix: bool) -> alloc::borrow::Cow<'_, str> {
     match name.strip_suffix('-') {
         Some(rest) if is_prefix && !rest.is_empty() => {
             // The character before the dash is replaced too, a bug of upstream that clients rely on.

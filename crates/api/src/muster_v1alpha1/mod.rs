@@ -1,0 +1,44 @@
+//! `muster.dev/v1alpha1`: progressive rollouts of DaemonSets.
+//!
+//! - [`policy`]: RolloutPolicy and ClusterRolloutPolicy, which say how DaemonSets are rolled out;
+//! - [`checks`]: the checks of a policy; [`daemon_rollout`]: DaemonRollout, the rollout of one DaemonSet;
+//! - [`values`]: enums, durations, counts and selectors; [`syntax`]: the syntax of names;
+//! - [`validation`]: the rules of all fields.
+//!
+//! The doc comments are the descriptions that `kubectl explain` prints. With the feature `schema` the types have JSON
+//! schemas, from which the type table of the server and the CustomResourceDefinitions are generated. A type decodes
+//! from any object of the right shape: unknown fields are ignored, absent fields have their defaults, and invalid
+//! values are kept for the validation to report.
+
+pub mod checks;
+pub mod daemon_rollout;
+pub mod policy;
+pub mod syntax;
+pub mod validation;
+pub mod values;
+
+pub const GROUP: &str = "muster.dev";
+pub const VERSION: &str = "v1alpha1";
+pub const API_VERSION: &str = "muster.dev/v1alpha1";
+/// Category of all kinds of the group: `kubectl get muster`.
+pub const CATEGORY: &str = "muster";
+
+pub const ROLLOUT_POLICY: KindNames =
+    KindNames { kind: "RolloutPolicy", plural: "rolloutpolicies", short_name: "rpol", namespaced: true };
+pub const CLUSTER_ROLLOUT_POLICY: KindNames = KindNames {
+    kind: "ClusterRolloutPolicy",
+    plural: "clusterrolloutpolicies",
+    short_name: "crpol",
+    namespaced: false,
+};
+pub const DAEMON_ROLLOUT: KindNames =
+    KindNames { kind: "DaemonRollout", plural: "daemonrollouts", short_name: "dro", namespaced: true };
+
+/// Names of a kind, and its scope.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KindNames {
+    pub kind: &'static str,
+    pub plural: &'static str,
+    pub short_name: &'static str,
+    pub namespaced: bool,
+}

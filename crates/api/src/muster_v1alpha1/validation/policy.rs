@@ -1,0 +1,302 @@
+//! Validation of RolloutPolicy and ClusterRolloutPolicy.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::daemon_rollout::check_conditions;
+use super::{
+    ANY_DURATION, CHECK_INTERVAL, CHECKS_MAX, DAEMON_SETS_MAX, FAILURE_PERCENT_MAX, FAILURE_THRESHOLD_MAX,
+    FAULTY_NODES_MAX, FieldValidator, InvalidField, InvalidFieldKind, POSITIVE_DURATION, QUERY_LENGTH_MAX,
+    REASON_LENGTH_MAX, REASONS_MAX, RESTARTS_MAX, SELECTOR_ITEMS_MAX, SEQUENCE_MAX, STEPS_MAX,
+    WEBHOOK_TIMEOUT, WINDOWS_MAX,
+};
+use crate::muster_v1alpha1::checks::{CaConfigMapRef, RolloutCheck, TokenSecretRef};
+use crate::muster_v1alpha1::policy::{
+    ClusterRolloutPolicySpec, FailureBudget, RolloutOrder, RolloutPolicySpec, RolloutPolicyStatus,
+    RolloutSettings, RolloutStep, RolloutWindow, StepGroups,
+};
+use crate::muster_v1alpha1::syntax;
+use crate::muster_v1alpha1::values::{
+    ApprovalMode, CountOrPercent, DeadlineAction, FailureAction, NewNodePolicy, NodeNotReadyPolicy, OrderBy,
+    OwnedLabelSelector, ReplaceMethod, Weekday,
+};
+use crate::names;
+
+impl RolloutPolicySpec {
+    pub fn validate(&self) -> Vec<InvalidField> {
+        let mut out = FieldValidator::new("spec");
+        match (&self.selector, &self.daemon_sets) {
+            (None, None) => out.required("exactly one of `selector` and `daemonSets` must be set"),
+            (Some(_), Some(_)) => out.field("daemonSets", |it| {
+                it.forbidden("exactly one of `selector` and `daemonSets` must be set");
+            }),
+            _ => {}
+        }
+        if let Some(selector) = &self.selector {
+            check_selector("selector", selector, &mut out);
+        }
+        if let Some(sets) = &self.daemon_sets {
+            if sets.is_empty() {
+                out.field("daemonSets", |it| it.required("must have at least one name"));
+            }
+            out.at_most("daemonSets", sets.len(), DAEMON_SETS_MAX);
+            out.items("daemonSets", sets, |it, _, name| it.text(name, names::dns_subdomain_errors));
+            out.unique("daemonSets", None, sets.iter().map(String::as_str));
+        }
+        check_settings(&self.settings, &mut out);
+        out.invalid
+    }
+}
+
+impl ClusterRolloutPolicySpec {
+    pub fn validate(&self) -> Vec<InvalidField> {
+        let mut out = FieldValidator::new("spec");
+        match &self.selector {
+            None => out.field("selector", |it| it.required("")),
+            Some(selector) => check_selector("selector", selector, &mut out),
+        }
+        if let Some(selector) = &self.namespace_selector {
+            check_selector("namespaceSelector", selector, &mut out);
+        }
+        check_settings(&self.settings, &mut out);
+        out.invalid
+    }
+}
+
+impl RolloutPolicyStatus {
+    pub fn validate(&self) -> Vec<InvalidField> {
+        let mut out = FieldValidator::new("status");
+        check_conditions(&self.conditions, &mut out);
+        out.invalid
+    }
+}
+
+fn check_settings(settings: &RolloutSettings, out: &mut FieldValidator) {
+    out.at_most("windows", settings.windows.len(), WINDOWS_MAX);
+    out.items("windows", &settings.windows, |it, _, window| check_window(window, it));
+    out.count_or_percent("maxUnavailable", &settings.max_unavailable);
+    out.field("order", |it| check_order(&settings.order, it));
+    check_steps(&settings.steps, out);
+    out.field("failures", |it| check_failures(&settings.failures, it));
+    out.choice("onFailure", settings.on_failure.as_str(), FailureAction::VALUES);
+    out.duration("progressDeadline", &settings.progress_deadline, &POSITIVE_DURATION);
+    out.choice("onDeadline", settings.on_deadline.as_str(), DeadlineAction::VALUES);
+    out.choice("newNodes", settings.new_nodes.as_str(), NewNodePolicy::VALUES);
+    out.at_most("checks", settings.checks.len(), CHECKS_MAX);
+    out.items("checks", &settings.checks, |it, _, check| check_check(check, it));
+    out.unique("checks", Some("name"), settings.checks.iter().map(|it| it.name.as_str()));
+    out.field("replace", |it| it.choice("method", settings.replace.method.as_str(), ReplaceMethod::VALUES));
+}
+
+fn check_window(window: &RolloutWindow, out: &mut FieldValidator) {
+    if window.days.is_empty() {
+        out.field("days", |it| it.required("must have at least one day"));
+    }
+    out.at_most("days", window.days.len(), Weekday::VALUES.len());
+    for (index, day) in window.days.iter().enumerate() {
+        out.choice(&format!("days[{index}]"), day.as_str(), Weekday::VALUES);
+    }
+    out.unique("days", None, window.days.iter().map(Weekday::as_str));
+    out.name("start", &window.start, clock_time_errors);
+    out.name("end", &window.end, clock_time_errors);
+    if window.start == window.end && !window.end.is_empty() {
+        out.field("end", |it| it.invalid(window.end.as_str(), "must not be equal to `start`"));
+    }
+    out.name("timeZone", &window.time_zone, time_zone_errors);
+}
+
+fn clock_time_errors(text: &str) -> Vec<String> {
+    match syntax::parse_clock_time(text) {
+        Some(_) => Vec::new(),
+        None => vec!["must be a time from 00:00 to 23:59".into()],
+    }
+}
+
+fn time_zone_errors(text: &str) -> Vec<String> {
+    if syntax::is_time_zone_name(text) {
+        return Vec::new();
+    }
+    vec!["must be an IANA time zone name such as UTC or Europe/Berlin".into()]
+}
+
+fn check_order(order: &RolloutOrder, out: &mut FieldValidator) {
+    out.choice("by", order.by.as_str(), OrderBy::VALUES);
+    match (&order.by, &order.label_key) {
+        (OrderBy::Label, None) => out.field("labelKey", |it| it.required("must be set if `by` is Label")),
+        (OrderBy::Hash | OrderBy::Name, Some(_)) => {
+            out.field("labelKey", |it| it.forbidden("may be set only if `by` is Label"));
+        }
+        (OrderBy::Label, Some(key)) => out.name("labelKey", key, names::qualified_name_errors),
+        _ => {}
+    }
+}
+
+fn check_steps(steps: &[RolloutStep], out: &mut FieldValidator) {
+    if steps.is_empty() {
+        out.field("steps", |it| it.required("must have at least one step"));
+    }
+    out.at_most("steps", steps.len(), STEPS_MAX);
+    out.items("steps", steps, |it, index, step| check_step(step, index + 1 == steps.len(), it));
+    out.unique("steps", Some("name"), steps.iter().map(|it| it.name.as_str()));
+    out.items("steps", steps, |it, index, step| {
+        if let Some(earlier) = steps[..index].iter().find(|earlier| is_lower(step, earlier)) {
+            let detail = format!("must not be lower than that of the earlier step {:?}", earlier.name);
+            it.field("nodes", |it| it.invalid(step.nodes.to_json(), &detail));
+        }
+    });
+}
+
+/// Whether a step is for the same nodes as an earlier one, and for fewer of them. Counts and percentages do not compare.
+fn is_lower(step: &RolloutStep, earlier: &RolloutStep) -> bool {
+    step.selector == earlier.selector
+        && match (&step.nodes, &earlier.nodes) {
+            (CountOrPercent::Count(count), CountOrPercent::Count(before)) => count < before,
+            (CountOrPercent::Percent(percent), CountOrPercent::Percent(before)) => percent < before,
+            _ => false,
+        }
+}
+
+fn check_step(step: &RolloutStep, is_last: bool, out: &mut FieldValidator) {
+    out.name("name", &step.name, names::dns_label_errors);
+    out.count_or_percent("nodes", &step.nodes);
+    if let Some(selector) = &step.selector {
+        check_selector("selector", selector, out);
+    }
+    if let Some(spread) = &step.spread {
+        out.field("spread", |it| it.name("labelKey", &spread.label_key, names::qualified_name_errors));
+    }
+    out.duration("soak", &step.soak, &ANY_DURATION);
+    out.choice("approval", step.approval.as_str(), ApprovalMode::VALUES);
+    let Some(groups) = &step.groups else { return };
+    out.field("groups", |it| {
+        if !is_last {
+            it.forbidden("may be set only in the last step");
+        }
+        if step.spread.is_some() {
+            it.forbidden("may not be set together with `spread`");
+        }
+        check_groups(groups, it);
+    });
+}
+
+fn check_groups(groups: &StepGroups, out: &mut FieldValidator) {
+    out.name("labelKey", &groups.label_key, names::qualified_name_errors);
+    out.at_most("sequence", groups.sequence.len(), SEQUENCE_MAX);
+    out.items("sequence", &groups.sequence, |it, _, value| it.text(value, names::label_value_errors));
+    out.unique("sequence", None, groups.sequence.iter().map(String::as_str));
+    out.number("maxConcurrent", groups.max_concurrent, 1, i32::MAX);
+    out.count_or_percent("maxUnavailable", &groups.max_unavailable);
+    out.duration("soak", &groups.soak, &ANY_DURATION);
+}
+
+fn check_failures(failures: &FailureBudget, out: &mut FieldValidator) {
+    let is_valid = match &failures.max_nodes {
+        CountOrPercent::Count(count) => usize::try_from(*count).is_ok_and(|it| it <= FAULTY_NODES_MAX),
+        CountOrPercent::Percent(percent) => *percent <= FAILURE_PERCENT_MAX,
+        CountOrPercent::Invalid(_) => false,
+    };
+    if !is_valid {
+        let detail = format!(
+            "must be a number from 0 to {FAULTY_NODES_MAX} or a percentage from 0% to {FAILURE_PERCENT_MAX}%"
+        );
+        out.field("maxNodes", |it| it.invalid(failures.max_nodes.to_json(), &detail));
+    }
+    out.number("maxRestarts", failures.max_restarts, 0, RESTARTS_MAX);
+    out.duration("readyTimeout", &failures.ready_timeout, &POSITIVE_DURATION);
+    let reasons = &failures.immediate_failure_reasons;
+    out.at_most("immediateFailureReasons", reasons.len(), REASONS_MAX);
+    for (index, reason) in reasons.iter().enumerate() {
+        out.length(&format!("immediateFailureReasons[{index}]"), reason, REASON_LENGTH_MAX);
+    }
+    out.choice("nodeNotReady", failures.node_not_ready.as_str(), NodeNotReadyPolicy::VALUES);
+}
+
+fn check_check(check: &RolloutCheck, out: &mut FieldValidator) {
+    out.name("name", &check.name, names::dns_label_errors);
+    let kinds = [check.prometheus.is_some(), check.webhook.is_some(), check.external.is_some()];
+    match kinds.iter().filter(|it| **it).count() {
+        0 => out.required("exactly one of `prometheus`, `webhook` and `external` must be set"),
+        1 => {}
+        _ => out.forbidden("exactly one of `prometheus`, `webhook` and `external` must be set"),
+    }
+    if let Some(prometheus) = &check.prometheus {
+        out.field("prometheus", |it| {
+            it.name("url", &prometheus.url, url_errors);
+            it.length("query", &prometheus.query, QUERY_LENGTH_MAX);
+            if let Some(query) = &prometheus.presence_query {
+                it.length("presenceQuery", query, QUERY_LENGTH_MAX);
+            }
+            check_references(prometheus.secret_ref.as_ref(), prometheus.ca_ref.as_ref(), it);
+        });
+    }
+    if let Some(webhook) = &check.webhook {
+        out.field("webhook", |it| {
+            it.name("url", &webhook.url, url_errors);
+            it.duration("timeout", &webhook.timeout, &WEBHOOK_TIMEOUT);
+            check_references(webhook.secret_ref.as_ref(), webhook.ca_ref.as_ref(), it);
+        });
+    }
+    out.duration("interval", &check.interval, &CHECK_INTERVAL);
+    out.number("failureThreshold", check.failure_threshold, 1, FAILURE_THRESHOLD_MAX);
+}
+
+fn url_errors(text: &str) -> Vec<String> {
+    if syntax::is_http_url(text) {
+        return Vec::new();
+    }
+    vec!["must be a URL with the scheme http or https, such as https://example.com/path".into()]
+}
+
+fn check_references(secret: Option<&TokenSecretRef>, ca: Option<&CaConfigMapRef>, out: &mut FieldValidator) {
+    let references =
+        [("secretRef", secret.map(|it| (&it.name, &it.key))), ("caRef", ca.map(|it| (&it.name, &it.key)))];
+    for (field, reference) in references {
+        let Some((name, key)) = reference else { continue };
+        out.field(field, |it| {
+            it.name("name", name, names::dns_subdomain_errors);
+            it.name("key", key, names::config_key_errors);
+        });
+    }
+}
+
+/// Checks a label selector. Upstream: `ValidateLabelSelector`.
+fn check_selector(field: &str, selector: &OwnedLabelSelector, out: &mut FieldValidator) {
+    out.field(field, |out| {
+        let labels = selector.match_labels.iter().flatten();
+        out.at_most("matchLabels", labels.clone().count(), SELECTOR_ITEMS_MAX);
+        for (key, value) in labels {
+            out.name("matchLabels", key, names::qualified_name_errors);
+            out.field("matchLabels", |it| {
+                for detail in names::label_value_errors(value) {
+                    it.invalid(value.as_str(), &detail);
+                }
+            });
+        }
+        let expressions = selector.match_expressions.as_deref().unwrap_or_default();
+        out.at_most("matchExpressions", expressions.len(), SELECTOR_ITEMS_MAX);
+        out.items("matchExpressions", expressions, |it, _, expression| {
+            let values = expression.values.as_deref().unwrap_or_default();
+            match expression.operator.as_str() {
+                "In" | "NotIn" if values.is_empty() => it.field("values", |it| {
+                    it.required("must be specified when `operator` is 'In' or 'NotIn'");
+                }),
+                "Exists" | "DoesNotExist" if !values.is_empty() => it.field("values", |it| {
+                    it.forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
+                }),
+                "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+                other => it.field("operator", |it| {
+                    it.push(InvalidFieldKind::Invalid, other.into(), "not a valid selector operator");
+                }),
+            }
+            it.name("key", &expression.key, names::qualified_name_errors);
+            it.at_most("values", values.len(), SELECTOR_ITEMS_MAX);
+            it.items("values", values, |it, _, value| {
+                for detail in names::label_value_errors(value) {
+                    it.invalid(value.as_str(), &detail);
+                }
+            });
+        });
+    });
+}

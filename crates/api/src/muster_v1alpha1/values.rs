@@ -1,0 +1,378 @@
+//! Values of fields: enums, counts and percentages, durations, label selectors.
+
+use alloc::borrow::ToOwned as _;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+#[cfg(feature = "schema")]
+use alloc::string::ToString as _;
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+#[cfg(feature = "schema")]
+use super::syntax;
+use crate::labels::{LabelRequirement, Selector};
+use crate::text::Text;
+use crate::time::parse_go_duration;
+
+/// Defines an enum of strings. A string that is none of its values decodes as `Unknown`, so that an object of a later
+/// version can be read; the validation reports it. The first value is the default.
+macro_rules! string_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant,)*
+            /// A value of a later version.
+            Unknown(String),
+        }
+
+        impl $name {
+            pub const VALUES: &'static [&'static str] = &[$(stringify!($variant)),*];
+
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$variant => stringify!($variant),)*
+                    Self::Unknown(text) => text,
+                }
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                match text {
+                    $(stringify!($variant) => Self::$variant,)*
+                    other => Self::Unknown(other.to_owned()),
+                }
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::from(Self::VALUES[0])
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Ok(Self::from(String::deserialize(deserializer)?.as_str()))
+            }
+        }
+
+        #[cfg(feature = "schema")]
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> alloc::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({
+                    "type": "string",
+                    "enum": Self::VALUES,
+                    "x-muster-type": stringify!($name),
+                })
+            }
+        }
+    };
+}
+
+string_enum! {
+    /// A day of the week.
+    Weekday { Mon, Tue, Wed, Thu, Fri, Sat, Sun, }
+}
+
+string_enum! {
+    /// The order in which nodes get the new revision.
+    OrderBy { Hash, Name, Label, }
+}
+
+string_enum! {
+    /// Whether a step is followed by the next one without an operator.
+    ApprovalMode { Automatic, Manual, }
+}
+
+string_enum! {
+    /// Whether a node that becomes NotReady counts as faulty.
+    NodeNotReadyPolicy { Count, Ignore, }
+}
+
+string_enum! {
+    /// The reaction to a failed rollout.
+    FailureAction { Auto, Rollback, Stop, }
+}
+
+string_enum! {
+    /// The reaction to a rollout that makes no progress.
+    DeadlineAction { Report, Stop, Rollback, }
+}
+
+string_enum! {
+    /// The revision of nodes that join during a rollout.
+    NewNodePolicy { Stable, Latest, }
+}
+
+string_enum! {
+    /// How pods are removed from a node.
+    ReplaceMethod { Delete, Evict, }
+}
+
+string_enum! {
+    /// The result that an operator or another system reports for a check.
+    ReportedResult { Pass, Fail, }
+}
+
+string_enum! {
+    /// The result of a check.
+    CheckOutcome { Inconclusive, Pass, Fail, }
+}
+
+string_enum! {
+    /// The phase of a rollout.
+    RolloutPhase {
+        Complete,
+        Rolling,
+        Soaking,
+        Waiting,
+        PartiallyComplete,
+        Stopped,
+        RollingBack,
+        RolledBack,
+    }
+}
+
+/// A number of nodes or a percentage of them: `5` or `10%`.
+#[derive(Clone, PartialEq, Debug)]
+pub enum CountOrPercent {
+    Count(i64),
+    /// A percentage from 0 to 100.
+    Percent(u8),
+    /// An invalid value.
+    Invalid(Value),
+}
+
+impl CountOrPercent {
+    /// The value as JSON.
+    pub fn to_json(&self) -> Value {
+        match self {
+            Self::Count(count) => (*count).into(),
+            Self::Percent(percent) => format!("{percent}%").into(),
+            Self::Invalid(value) => value.clone(),
+        }
+    }
+
+    fn parse_percent(text: &str) -> Option<u8> {
+        let digits = text.strip_suffix('%')?;
+        let is_canonical =
+            digits.bytes().all(|it| it.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
+        digits.parse().ok().filter(|it| is_canonical && *it <= 100)
+    }
+}
+
+impl From<Value> for CountOrPercent {
+    fn from(value: Value) -> Self {
+        match (value.as_i64(), value.as_str().and_then(Self::parse_percent)) {
+            (Some(count), _) => Self::Count(count),
+            (_, Some(percent)) => Self::Percent(percent),
+            _ => Self::Invalid(value),
+        }
+    }
+}
+
+impl Serialize for CountOrPercent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.to_json().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for CountOrPercent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Value::deserialize(deserializer).map(Self::from)
+    }
+}
+
+/// A duration as Go's `time.ParseDuration` reads it: `90s`, `10m`, `1h30m`. The text may be invalid.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GoDuration(String);
+
+impl GoDuration {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The duration, if the text is one that is not negative.
+    pub fn parse(&self) -> Option<Duration> {
+        parse_go_duration(&self.0)
+    }
+
+    /// The duration; zero if the text is invalid, which the validation reports.
+    pub fn duration(&self) -> Duration {
+        self.parse().unwrap_or_default()
+    }
+}
+
+/// A label selector is a label query over a set of resources. The result of matchLabels and matchExpressions are ANDed.
+/// An empty label selector matches all objects. A null label selector matches no objects.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"))]
+#[cfg_attr(feature = "schema", schemars(extend(
+    "x-kubernetes-map-type" = "atomic",
+    "x-kubernetes-validations" = [super::validation::rules::match_labels()],
+)))]
+#[serde(rename_all = "camelCase")]
+pub struct OwnedLabelSelector {
+    /// matchLabels is a map of {key,value} pairs. A single {key,value} in the matchLabels map is equivalent to an element
+    /// of matchExpressions, whose key field is "key", the operator is "In", and the values array contains only "value".
+    /// The requirements are ANDed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(extend(
+        "type" = "object",
+        "maxProperties" = super::validation::SELECTOR_ITEMS_MAX,
+        "additionalProperties" = {
+            "type": "string",
+            "maxLength": syntax::LABEL_LENGTH_MAX,
+            "pattern": syntax::LABEL_VALUE_PATTERN,
+        },
+    )))]
+    pub match_labels: Option<BTreeMap<String, String>>,
+    /// matchExpressions is a list of label selector requirements. The requirements are ANDed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(max = super::validation::SELECTOR_ITEMS_MAX)))]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
+    pub match_expressions: Option<Vec<OwnedSelectorRequirement>>,
+}
+
+impl OwnedLabelSelector {
+    /// The selector; an empty one matches everything. The error message names the invalid requirement. Upstream:
+    /// `LabelSelectorAsSelector`.
+    pub fn to_selector(&self) -> Result<Selector, String> {
+        let pairs = self.match_labels.iter().flatten();
+        let pairs = pairs.map(|(key, value)| Ok(LabelRequirement::equals(key, value)));
+        let expressions = self.match_expressions.iter().flatten().map(|it| {
+            let values = it.values.iter().flatten().map(|it| Text::from(it.as_str())).collect();
+            LabelRequirement::parse(&it.key, &it.operator, values)
+        });
+        pairs.chain(expressions).collect::<Result<_, _>>().map(Selector::AllOf)
+    }
+}
+
+/// A label selector requirement is a selector that contains values, a key, and an operator that relates the key and
+/// values.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    schemars(rename = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorRequirement")
+)]
+#[cfg_attr(feature = "schema", schemars(extend(
+    "required" = ["key", "operator"],
+    "x-kubernetes-validations" = super::validation::rules::selector_values(),
+)))]
+#[serde(default)]
+pub struct OwnedSelectorRequirement {
+    /// key is the label key that the selector applies to.
+    #[cfg_attr(feature = "schema", schemars(length(max = syntax::LABEL_KEY_LENGTH_MAX)))]
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = syntax::LABEL_KEY_PATTERN)))]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(extend("allOf" = [{"pattern": syntax::LABEL_KEY_LENGTHS_PATTERN}]))
+    )]
+    pub key: String,
+    /// operator represents a key's relationship to a set of values. Valid operators are In, NotIn, Exists and
+    /// DoesNotExist.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(extend("enum" = ["In", "NotIn", "Exists", "DoesNotExist"]))
+    )]
+    pub operator: String,
+    /// values is an array of string values. If the operator is In or NotIn, the values array must be non-empty. If the
+    /// operator is Exists or DoesNotExist, the values array must be empty. This array is replaced during a strategic
+    /// merge patch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(max = super::validation::SELECTOR_ITEMS_MAX)))]
+    #[cfg_attr(feature = "schema", schemars(extend(
+        "items" = {
+            "type": "string",
+            "maxLength": syntax::LABEL_LENGTH_MAX,
+            "pattern": syntax::LABEL_VALUE_PATTERN,
+        },
+        "x-kubernetes-list-type" = "atomic",
+    )))]
+    pub values: Option<Vec<String>>,
+}
+
+#[cfg(feature = "schema")]
+mod schema {
+    use alloc::borrow::Cow;
+
+    use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+    use super::super::validation::rules;
+    use super::{CountOrPercent, GoDuration, syntax};
+
+    impl JsonSchema for CountOrPercent {
+        fn schema_name() -> Cow<'static, str> {
+            "CountOrPercent".into()
+        }
+
+        fn inline_schema() -> bool {
+            true
+        }
+
+        /// Fields add the bounds of their counts and percentages.
+        fn json_schema(_: &mut SchemaGenerator) -> Schema {
+            json_schema!({
+                "x-kubernetes-int-or-string": true,
+                "anyOf": [{"type": "integer"}, {"type": "string"}],
+                "maxLength": 4,
+                "minimum": 1,
+                "pattern": syntax::PERCENT_PATTERN,
+            })
+        }
+    }
+
+    impl JsonSchema for GoDuration {
+        fn schema_name() -> Cow<'static, str> {
+            "GoDuration".into()
+        }
+
+        fn inline_schema() -> bool {
+            true
+        }
+
+        /// Fields with other bounds replace the rule.
+        fn json_schema(_: &mut SchemaGenerator) -> Schema {
+            json_schema!({
+                "type": "string",
+                "maxLength": syntax::DURATION_LENGTH_MAX,
+                "pattern": syntax::DURATION_PATTERN,
+                "x-kubernetes-validations": rules::duration(&super::super::validation::ANY_DURATION),
+            })
+        }
+    }
+}
