@@ -46,6 +46,7 @@ pub mod manifest;
 mod node_state;
 pub mod plan;
 pub mod planner;
+pub mod progressive;
 pub mod template_equivalence;
 
 pub mod why;

@@ -331,6 +331,10 @@ impl<'a> RolloutSimulation<'a> {
             deleting: false,
             phase: if fits && is_ready { Phase::Running } else { Phase::Pending },
             ready_since: (fits && is_ready).then_some(self.now),
+            not_ready_since: None,
+            last_started: (fits && is_ready).then_some(self.now),
+            restarts: 0,
+            is_disrupted: false,
             problem: (!fits).then(|| "Unschedulable".into()),
             tolerations: self.set.template.tolerations.clone(),
         };

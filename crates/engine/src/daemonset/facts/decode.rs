@@ -9,7 +9,8 @@ use core::time::Duration;
 
 use muster_api::apps_v1::{ControllerRevision, DaemonSet, DaemonSetStatus, DaemonSetUpdateStrategy};
 use muster_api::core_v1::{
-    self, NodeCondition, NodeSelectorRequirement, NodeSelectorTerm, PodStatus, PodTemplateSpec,
+    self, ContainerStatus, NodeCondition, NodeSelectorRequirement, NodeSelectorTerm, PodCondition, PodStatus,
+    PodTemplateSpec,
 };
 use muster_api::interner::Interner;
 use muster_api::json::{self, IntOrString, StrMap};
@@ -19,7 +20,7 @@ use muster_api::meta_v1::{LabelSelector, ObjectMeta, PartialObjectMetadata};
 use muster_api::taints::{TaintEffect, Toleration, TolerationOperator};
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_api::well_known::{NODE_READY, POD_READY, POD_SCHEDULED};
+use muster_api::well_known::{DISRUPTION_TARGET, NODE_READY, POD_READY, POD_SCHEDULED};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -193,6 +194,7 @@ pub(crate) fn node_fact(node: &core_v1::Node<'_>, shared: &mut Interner) -> Node
         name: shared.intern_text(node.metadata.name()),
         uid: node.metadata.uid(),
         resource_version: node.metadata.resource_version(),
+        created: node.metadata.created(),
         labels: node.metadata.labels(shared),
         taints: shared.intern_taints(taints),
         ready: Ready {
@@ -452,8 +454,18 @@ fn pod_fact(pod: &DaemonPod<'_>, owner: Option<Text>, shared: &mut Interner) -> 
     let node_name = spec.and_then(|it| it.node_name.as_deref()).filter(|it| !it.is_empty());
     let target = node_name.or_else(|| pinned_node_name(spec?.affinity.as_ref()?));
     let conditions = || status.iter().flat_map(|it| it.conditions.iter().flatten());
-    let ready = conditions().find(|it| it.type_.as_deref() == Some(POD_READY) && it.is_true());
+    let condition = |type_: &str| conditions().find(|it| it.type_.as_deref() == Some(type_));
+    let ready = condition(POD_READY);
+    let transition = |it: &PodCondition<'_>| it.last_transition_time.as_deref().and_then(Time::parse);
     let created = meta.created();
+    let containers = || {
+        status
+            .into_iter()
+            .flat_map(|it| it.init_container_statuses.iter().chain(&it.container_statuses).flatten())
+    };
+    let started =
+        |it: &ContainerStatus<'_>| Time::parse(it.state.as_ref()?.running.as_ref()?.started_at.as_deref()?);
+    let restarts = containers().filter_map(|it| it.restart_count).max().unwrap_or(0);
     let tolerations = spec.iter().flat_map(|it| it.tolerations.iter().flatten());
     let tolerations = tolerations.map(|it| it.intern(shared)).collect();
     Pod {
@@ -469,8 +481,15 @@ fn pod_fact(pod: &DaemonPod<'_>, owner: Option<Text>, shared: &mut Interner) -> 
         phase: status.map_or(Phase::Pending, PodStatus::phase),
         // A Ready pod whose transition time cannot be parsed counts as Ready since its creation, the earliest possible
         // time.
-        ready_since: ready
-            .map(|it| it.last_transition_time.as_deref().and_then(Time::parse).unwrap_or(created)),
+        ready_since: ready.filter(|it| it.is_true()).map(|it| transition(it).unwrap_or(created)),
+        // A pod that was never Ready has this condition since its creation.
+        not_ready_since: ready
+            .filter(|it| !it.is_true())
+            .and_then(transition)
+            .filter(|since| created < *since),
+        last_started: containers().filter_map(started).max(),
+        restarts: u32::try_from(restarts).unwrap_or(0),
+        is_disrupted: condition(DISRUPTION_TARGET).is_some_and(|it| it.is_true()),
         problem: status.and_then(pod_problem).map(|it| shared.intern_text(it)),
         tolerations: shared.intern_tolerations(tolerations),
     }

@@ -263,6 +263,7 @@ pub struct Node {
     pub name: Text,
     pub uid: Text,
     pub resource_version: u64,
+    pub created: Time,
     pub labels: Labels,
     pub taints: Arc<[Taint]>,
     pub ready: Ready,
@@ -305,6 +306,14 @@ pub struct Pod {
     pub phase: Phase,
     /// Time at which the pod became Ready. `None` while the pod is not Ready.
     pub ready_since: Option<Time>,
+    /// Time at which the pod lost readiness; `None` while it is Ready, and before it was Ready for the first time.
+    pub not_ready_since: Option<Time>,
+    /// Time of the last start of a container that runs.
+    pub last_started: Option<Time>,
+    /// The restart count of the container that restarted most often.
+    pub restarts: u32,
+    /// Whether the pod is about to be terminated by a disruption such as an eviction (condition `DisruptionTarget`).
+    pub is_disrupted: bool,
     /// Why the pod does not start or why it failed, as Kubernetes names it (`CrashLoopBackOff`, `Evicted`).
     pub problem: Option<Text>,
     pub tolerations: Arc<[Toleration]>,

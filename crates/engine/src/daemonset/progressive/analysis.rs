@@ -1,0 +1,109 @@
+//! Analysis of one node during a rollout: whether it has failed with R, whether its failure is excused, and since when its
+//! pod has been healthy.
+
+use alloc::format;
+use core::time::Duration;
+
+use muster_api::text::Text;
+use muster_api::time::{Time, earliest};
+
+use super::policy::FailureRules;
+use crate::daemonset::facts::{ConditionStatus, Node, Phase, Pod};
+
+/// The health of a node with a pod of R.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NodeHealth {
+    /// Why the node counts as failed, as Kubernetes names it (`CrashLoopBackOff`).
+    pub failure: Option<Text>,
+    /// The time at which the node fails without an event, if its pod does not become available until then.
+    pub fails_at: Option<Time>,
+}
+
+/// Reasons of a failed pod that are the node's own shortage or shutdown, not a fault of the revision.
+/// Upstream: the reasons of `Evicted` and of kubelet admission.
+const NODE_REASONS: [&str; 7] = [
+    "Evicted",
+    "NodeShutdown",
+    "Shutdown",
+    "Terminated",
+    "Preempting",
+    "NodeLost",
+    "UnexpectedAdmissionError",
+];
+
+/// Rule: a node has failed if its pod of R restarted too often, waits for a reason that counts at once, failed, or was
+/// not available for too long; or if the node stopped being Ready after R had reached it. A pod that was disrupted, and
+/// one that the node rejected or evicted for its own shortage, is no failure.
+pub fn node_health(
+    rules: &FailureRules,
+    pod: &Pod,
+    is_available: bool,
+    node: Option<&Node>,
+    now: Time,
+) -> NodeHealth {
+    if pod.is_disrupted || is_node_shortage(pod) {
+        return NodeHealth::default();
+    }
+    let reason = |default: &str| pod.problem.clone().unwrap_or_else(|| Text::from(default));
+    let failed = |reason: Text| NodeHealth { failure: Some(reason), fails_at: None };
+    if rules.max_restarts < pod.restarts {
+        return failed(
+            pod.problem.clone().unwrap_or_else(|| format!("Restarted{}Times", pod.restarts).into()),
+        );
+    }
+    if pod.problem.as_ref().is_some_and(|it| rules.immediate_reasons.contains(it)) {
+        return failed(reason("Waiting"));
+    }
+    if pod.phase == Phase::Failed {
+        return failed(reason("Failed"));
+    }
+    if rules.count_not_ready_nodes && node.is_some_and(|it| stopped_being_ready(it, pod.created)) {
+        return failed("NodeNotReady".into());
+    }
+    if is_available || pod.deleting {
+        return NodeHealth::default();
+    }
+    let since = pod.not_ready_since.unwrap_or(pod.created).max(pod.created);
+    let fails_at = since + rules.ready_timeout;
+    if fails_at <= now {
+        return failed(reason("NotReady"));
+    }
+    NodeHealth { failure: None, fails_at: Some(fails_at) }
+}
+
+/// Whether the pod failed because of a shortage or shutdown of its node.
+fn is_node_shortage(pod: &Pod) -> bool {
+    let reason = pod.problem.as_deref().unwrap_or_default();
+    pod.phase == Phase::Failed && (NODE_REASONS.contains(&reason) || reason.starts_with("OutOf"))
+}
+
+/// Whether the node is not Ready, and was Ready at this time.
+fn stopped_being_ready(node: &Node, at: Time) -> bool {
+    node.ready.status != ConditionStatus::True && node.ready.since.is_some_and(|since| at < since)
+}
+
+/// Rule: a failure of a node is excused if, when the rollout took its old pod, the node was not Ready or the old pod was
+/// not ready. The excuse is stored before the pod is deleted. Returns the reason of the excuse.
+pub fn excuse(old: &Pod, node: Option<&Node>) -> Option<Text> {
+    if node.is_some_and(|it| it.ready.status != ConditionStatus::True) {
+        return Some("NodeNotReady".into());
+    }
+    (!old.is_ready()).then(|| old.problem.clone().unwrap_or_else(|| Text::from("NotReady")))
+}
+
+/// Rule: a node has soaked when its pod of R has been available for the soak time since it became Ready and since the
+/// last start of any of its containers. A restart or a loss of readiness starts the soak time again. Returns the time at
+/// which the node has soaked; `None` while its pod is not Ready.
+pub fn soaked_at(pod: &Pod, min_ready: Duration, soak: Duration) -> Option<Time> {
+    let ready_since = pod.ready_since.filter(|_| pod.is_live())?;
+    let healthy_since = pod.last_started.map_or(ready_since, |it| it.max(ready_since));
+    Some(healthy_since + min_ready.max(soak))
+}
+
+/// The earlier of the times at which the analysis of a node changes without an event.
+pub fn recheck_at(health: &NodeHealth, soaks_at: Option<Time>, now: Time) -> Option<Time> {
+    earliest(health.fails_at, soaks_at.filter(|at| now < *at))
+}
+
+#[cfg(test)]
+mod tests;

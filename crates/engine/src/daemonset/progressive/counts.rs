@@ -1,0 +1,141 @@
+//! Sums over the nodes of a rollout, updated with each cell, so that an event costs as much as the cells it changes.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use muster_api::text::Text;
+
+use super::membership::{Candidate, GroupCandidates};
+use super::record::NodeCounts;
+
+/// State of one node in a rollout: its part of the [`RolloutCounts`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeProgress {
+    /// Whether the template of R runs on the node.
+    pub is_eligible: bool,
+    /// Whether the selector of the current step matches the node.
+    pub is_in_step: bool,
+    /// The group of the node in the current step; empty without groups.
+    pub group: Text,
+    pub is_admitted: bool,
+    /// Whether the node has a pod of a revision that is not good.
+    pub has_unproven_pod: bool,
+    /// Whether the node has a pod of R.
+    pub has_current_pod: bool,
+    pub is_available: bool,
+    /// Whether the pod of R has been available for the soak time of the step.
+    pub is_soaked: bool,
+    /// Whether the pod of R has been available for the soak time of its group.
+    pub is_group_soaked: bool,
+    /// Whether the node counts against `maxUnavailable` or `maxSurge`.
+    pub is_charged: bool,
+    /// Why the node counts as failed.
+    pub failure: Option<Text>,
+    pub candidate: Candidate,
+}
+
+impl NodeProgress {
+    /// Whether the node counts against the target of a step.
+    fn is_exposed(&self) -> bool {
+        self.is_eligible && (self.is_admitted || self.has_unproven_pod)
+    }
+}
+
+/// Sums over all nodes of a rollout.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RolloutCounts {
+    pub nodes: NodeCounts,
+    /// Number of nodes with a pod of R, eligible or not.
+    pub with_current_pod: usize,
+    pub step: StepCounts,
+    /// The groups of the current step.
+    pub groups: BTreeMap<Text, StepCounts>,
+    /// Nodes of the current step that may be admitted, by group.
+    pub candidates: BTreeMap<Text, GroupCandidates>,
+    /// Nodes with a pod of R that have failed, with the reason.
+    pub failing: BTreeMap<Text, Text>,
+    /// Nodes with a pod of R.
+    pub exposed_nodes: BTreeSet<Text>,
+}
+
+/// Sums over the eligible nodes of a step or group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StepCounts {
+    pub eligible: usize,
+    /// Nodes that are admitted or have a revision that is not good.
+    pub exposed: usize,
+    pub admitted: usize,
+    /// Admitted nodes with an available pod of R.
+    pub available: usize,
+    pub soaked: usize,
+    /// Nodes that count against the rollout budget.
+    pub charged: usize,
+}
+
+impl RolloutCounts {
+    pub fn add(&mut self, node: &NodeProgress) {
+        self.change(node, true);
+    }
+
+    pub fn subtract(&mut self, node: &NodeProgress) {
+        self.change(node, false);
+    }
+
+    fn change(&mut self, node: &NodeProgress, adds: bool) {
+        let count = |total: &mut usize, is_counted: bool| {
+            if is_counted {
+                *total = if adds { *total + 1 } else { *total - 1 };
+            }
+        };
+        let eligible = node.is_eligible;
+        let nodes = &mut self.nodes;
+        count(&mut nodes.eligible, eligible);
+        count(&mut nodes.admitted, eligible && node.is_admitted);
+        count(&mut nodes.updated, eligible && node.has_current_pod);
+        count(&mut nodes.available, eligible && node.has_current_pod && node.is_available);
+        count(&mut nodes.soaked, eligible && node.is_soaked);
+        count(&mut nodes.unassigned, eligible && node.has_unproven_pod && !node.is_admitted);
+        count(&mut nodes.held, eligible && !node.is_admitted);
+        count(&mut self.with_current_pod, node.has_current_pod);
+        if node.has_current_pod {
+            set_member(&mut self.exposed_nodes, &node.candidate.node, adds);
+            match &node.failure {
+                Some(reason) if adds => {
+                    drop(self.failing.insert(node.candidate.node.clone(), reason.clone()))
+                }
+                Some(_) => drop(self.failing.remove(&node.candidate.node)),
+                None => {}
+            }
+        }
+        if !eligible || !node.is_in_step {
+            return;
+        }
+        let group = self.groups.entry(node.group.clone()).or_default();
+        for (total, is_soaked) in [(&mut self.step, node.is_soaked), (&mut *group, node.is_group_soaked)] {
+            count(&mut total.eligible, true);
+            count(&mut total.exposed, node.is_exposed());
+            count(&mut total.admitted, node.is_admitted);
+            count(&mut total.available, node.is_admitted && node.has_current_pod && node.is_available);
+            count(&mut total.soaked, node.is_admitted && is_soaked);
+            count(&mut total.charged, node.is_charged);
+        }
+        let is_empty = *group == StepCounts::default();
+        let candidates = self.candidates.entry(node.group.clone()).or_default();
+        count(&mut candidates.exposed_count, node.is_exposed());
+        if !node.is_admitted {
+            let nodes = if node.has_unproven_pod { &mut candidates.exposed } else { &mut candidates.held };
+            set_member(nodes, &node.candidate, adds);
+        }
+        if is_empty {
+            self.groups.remove(&node.group);
+            self.candidates.remove(&node.group);
+        }
+    }
+}
+
+fn set_member<T: Ord + Clone>(set: &mut BTreeSet<T>, item: &T, is_member: bool) {
+    if is_member {
+        set.insert(item.clone());
+    } else {
+        set.remove(item);
+    }
+}

@@ -1,0 +1,410 @@
+//! Decodes RolloutPolicies, ClusterRolloutPolicies and DaemonRollouts, and encodes the status of a DaemonRollout.
+
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+
+use muster_api::interner::Interner;
+use muster_api::json;
+use muster_api::labels::Selector;
+use muster_api::meta_v1::ObjectMeta;
+use muster_api::muster_v1alpha1::checks::RolloutCheck;
+use muster_api::muster_v1alpha1::daemon_rollout::{self as api, DaemonRollout};
+use muster_api::muster_v1alpha1::policy::{
+    self as api_policy, ClusterRolloutPolicy, RolloutPolicy, RolloutSettings, RolloutStep,
+};
+use muster_api::muster_v1alpha1::validation;
+use muster_api::muster_v1alpha1::values::{
+    ApprovalMode, CheckOutcome, CountOrPercent, DeadlineAction, FailureAction, NewNodePolicy,
+    NodeNotReadyPolicy, OrderBy, OwnedLabelSelector, ReportedResult, RolloutPhase,
+};
+use muster_api::muster_v1alpha1::{CLUSTER_ROLLOUT_POLICY, DAEMON_ROLLOUT, ROLLOUT_POLICY, values};
+use muster_api::text::Text;
+
+use super::membership::{Members, NodeAdmission};
+use super::order::{NodeOrder, OrderKey};
+use super::policy::{
+    Approval, Check, FailureRules, Groups, NewNodes, OnDeadline, OnFailure, Policy, PolicyKind, PolicySpec,
+    ReplaceMethod, SetSelection, Step,
+};
+use super::record::{
+    ApproveRequest, CheckReport, CheckResult, CheckStatus, FailureStatus, NodeCounts, NodeFailure,
+    OperatorRequests, Phase, PolicyReference, RetryRequest, RevisionReference, RolloutRecord, RolloutStatus,
+    StepStatus,
+};
+use super::window::Window;
+use crate::controller::Malformed;
+use crate::daemonset::facts::IntOrPercent;
+
+/// Decodes a RolloutPolicy.
+pub fn decode_policy(object: &[u8], shared: &mut Interner) -> Result<Policy, Malformed> {
+    let RolloutPolicy { metadata, spec, .. } =
+        json::from_slice(object).map_err(|it| Malformed::new(ROLLOUT_POLICY.plural, it))?;
+    let names = spec.daemon_sets.iter().flatten().map(|it| shared.intern_text(it)).collect();
+    let selection = match &spec.selector {
+        Some(selector) => SetSelection::Selector(decode_selector(Some(selector))),
+        None => SetSelection::Names(names),
+    };
+    Ok(policy(PolicyKind::RolloutPolicy, &metadata, selection, &spec.settings, &spec.validate(), shared))
+}
+
+/// Decodes a ClusterRolloutPolicy.
+pub fn decode_cluster_policy(object: &[u8], shared: &mut Interner) -> Result<Policy, Malformed> {
+    let ClusterRolloutPolicy { metadata, spec, .. } =
+        json::from_slice(object).map_err(|it| Malformed::new(CLUSTER_ROLLOUT_POLICY.plural, it))?;
+    let selection = SetSelection::Cluster {
+        sets: decode_selector(spec.selector.as_ref()),
+        namespaces: spec.namespace_selector.as_ref().map_or(everything(), |it| decode_selector(Some(it))),
+    };
+    let kind = PolicyKind::ClusterRolloutPolicy;
+    Ok(policy(kind, &metadata, selection, &spec.settings, &spec.validate(), shared))
+}
+
+fn policy(
+    kind: PolicyKind,
+    metadata: &ObjectMeta<'_>,
+    selection: SetSelection,
+    settings: &RolloutSettings,
+    invalid: &[validation::InvalidField],
+    shared: &mut Interner,
+) -> Policy {
+    let mut invalid: Vec<String> =
+        invalid.iter().map(|it| format!("{}: {}", it.path, it.message())).collect();
+    let spec = policy_spec(settings, &mut invalid);
+    Policy {
+        kind,
+        key: metadata.key(shared),
+        resource_version: metadata.resource_version(),
+        generation: metadata.generation(),
+        created: metadata.created(),
+        selection,
+        spec,
+        invalid,
+    }
+}
+
+/// Rule: an invalid field gets a default that replaces nothing sooner than the policy meant to, and is listed as invalid.
+/// The DaemonSets of an invalid policy are held.
+fn policy_spec(settings: &RolloutSettings, invalid: &mut Vec<String>) -> PolicySpec {
+    let mut windows = Vec::new();
+    for (index, it) in settings.windows.iter().enumerate() {
+        let days: Vec<Text> = it.days.iter().map(|it| it.as_str().into()).collect();
+        match Window::parse(&days, &it.start, &it.end, &it.time_zone) {
+            Ok(window) => windows.push(window),
+            // The validation of the field reports everything but an unknown time zone.
+            Err(problem) => invalid.push(format!("spec.windows[{index}]: {problem}")),
+        }
+    }
+    let label_key = settings.order.label_key.as_deref().unwrap_or_default();
+    PolicySpec {
+        paused: settings.paused,
+        windows,
+        max_unavailable: int_or_percent(&settings.max_unavailable),
+        order: match settings.order.by {
+            OrderBy::Name => NodeOrder::Name,
+            OrderBy::Label => NodeOrder::Label(label_key.into()),
+            OrderBy::Hash | OrderBy::Unknown(_) => NodeOrder::Hash,
+        },
+        steps: settings.steps.iter().map(step).collect(),
+        failures: FailureRules {
+            max_nodes: int_or_percent(&settings.failures.max_nodes),
+            max_restarts: u32::try_from(settings.failures.max_restarts).unwrap_or(0),
+            ready_timeout: settings.failures.ready_timeout.duration(),
+            immediate_reasons: settings
+                .failures
+                .immediate_failure_reasons
+                .iter()
+                .map(|it| it.as_str().into())
+                .collect(),
+            count_not_ready_nodes: settings.failures.node_not_ready != NodeNotReadyPolicy::Ignore,
+        },
+        on_failure: match settings.on_failure {
+            FailureAction::Rollback => OnFailure::Rollback,
+            FailureAction::Stop => OnFailure::Stop,
+            FailureAction::Auto | FailureAction::Unknown(_) => OnFailure::Auto,
+        },
+        progress_deadline: settings.progress_deadline.duration(),
+        on_deadline: match settings.on_deadline {
+            DeadlineAction::Stop => OnDeadline::Stop,
+            DeadlineAction::Rollback => OnDeadline::Rollback,
+            DeadlineAction::Report | DeadlineAction::Unknown(_) => OnDeadline::Report,
+        },
+        new_nodes: match settings.new_nodes {
+            NewNodePolicy::Latest => NewNodes::Latest,
+            NewNodePolicy::Stable | NewNodePolicy::Unknown(_) => NewNodes::Stable,
+        },
+        checks: settings.checks.iter().map(check).collect(),
+        replace_method: match settings.replace.method {
+            values::ReplaceMethod::Evict => ReplaceMethod::Evict,
+            values::ReplaceMethod::Delete | values::ReplaceMethod::Unknown(_) => ReplaceMethod::Delete,
+        },
+    }
+}
+
+fn step(step: &RolloutStep) -> Step {
+    let groups = |it: &api_policy::StepGroups| Groups {
+        label: it.label_key.as_str().into(),
+        sequence: it.sequence.iter().map(|it| it.as_str().into()).collect(),
+        max_concurrent: usize::try_from(it.max_concurrent).unwrap_or(1),
+        max_unavailable: int_or_percent(&it.max_unavailable),
+        soak: it.soak.duration(),
+    };
+    Step {
+        name: step.name.as_str().into(),
+        nodes: int_or_percent(&step.nodes),
+        selector: step.selector.as_ref().map_or(everything(), |it| decode_selector(Some(it))),
+        spread: step.spread.as_ref().map(|it| it.label_key.as_str().into()),
+        soak: step.soak.duration(),
+        approval: match step.approval {
+            ApprovalMode::Automatic => Approval::Automatic,
+            ApprovalMode::Manual | ApprovalMode::Unknown(_) => Approval::Manual,
+        },
+        groups: step.groups.as_ref().map(groups),
+    }
+}
+
+impl Default for PolicySpec {
+    fn default() -> Self {
+        policy_spec(&RolloutSettings::default(), &mut Vec::new())
+    }
+}
+
+impl Default for FailureRules {
+    fn default() -> Self {
+        PolicySpec::default().failures
+    }
+}
+
+impl Default for Step {
+    fn default() -> Self {
+        step(&RolloutStep { name: "all".into(), ..RolloutStep::default() })
+    }
+}
+
+fn check(check: &RolloutCheck) -> Check {
+    Check {
+        name: check.name.as_str().into(),
+        is_external: check.external.is_some(),
+        interval: check.interval.duration(),
+        failure_threshold: u32::try_from(check.failure_threshold).unwrap_or(1),
+    }
+}
+
+fn everything() -> Selector {
+    Selector::AllOf(Vec::new())
+}
+
+/// Decodes a selector. An absent or invalid one matches nothing.
+fn decode_selector(selector: Option<&OwnedLabelSelector>) -> Selector {
+    selector.and_then(|it| it.to_selector().ok()).unwrap_or_default()
+}
+
+fn int_or_percent(value: &CountOrPercent) -> IntOrPercent {
+    match value {
+        CountOrPercent::Count(count) => IntOrPercent::Count(u32::try_from(*count).unwrap_or(0)),
+        CountOrPercent::Percent(percent) => IntOrPercent::Percent(u32::from(*percent)),
+        CountOrPercent::Invalid(_) => IntOrPercent::Count(0),
+    }
+}
+
+/// Decodes a DaemonRollout. Rule: a request that is invalid has no effect.
+pub fn decode_rollout(object: &[u8], shared: &mut Interner) -> Result<RolloutRecord, Malformed> {
+    let DaemonRollout { metadata, spec, status } =
+        json::from_slice(object).map_err(|it| Malformed::new(DAEMON_ROLLOUT.plural, it))?;
+    let text = |it: &str| Text::from(it);
+    let report = |it: &api::CheckReport| {
+        let result = match it.result {
+            ReportedResult::Pass => CheckResult::Pass,
+            ReportedResult::Fail => CheckResult::Fail,
+            ReportedResult::Unknown(_) => return None,
+        };
+        let message = text(it.message.as_deref().unwrap_or_default());
+        Some(CheckReport { check: text(&it.check), revision: text(&it.revision), result, message })
+    };
+    Ok(RolloutRecord {
+        key: metadata.key(shared),
+        uid: metadata.uid(),
+        resource_version: metadata.resource_version(),
+        generation: metadata.generation(),
+        requests: OperatorRequests {
+            paused: spec.paused,
+            approve: spec
+                .approve
+                .map(|it| ApproveRequest { revision: text(&it.revision), step: text(&it.step) }),
+            abort: spec.abort.map(|it| text(&it.revision)),
+            retry: spec.retry.and_then(|it| {
+                let attempt = u32::try_from(it.attempt).ok()?;
+                Some(RetryRequest { revision: text(&it.revision), attempt })
+            }),
+            check_reports: spec.check_reports.iter().filter_map(report).collect(),
+        },
+        status: decode_status(&status),
+    })
+}
+
+/// Decodes a status. A phase that this version does not know counts as `Stopped`: a newer controller wrote it.
+fn decode_status(status: &api::DaemonRolloutStatus) -> RolloutStatus {
+    let count = |it: i32| usize::try_from(it).unwrap_or(0);
+    let revision =
+        |it: &api::RevisionRef| RevisionReference { hash: it.revision.as_str().into(), number: it.number };
+    let failure = |it: &api::NodeFailure| NodeFailure {
+        node: it.node.as_str().into(),
+        reason: it.reason.as_str().into(),
+        at: it.time.unwrap_or_default(),
+    };
+    let kind = |it: &str| match it {
+        "ClusterRolloutPolicy" => PolicyKind::ClusterRolloutPolicy,
+        _ => PolicyKind::RolloutPolicy,
+    };
+    RolloutStatus {
+        observed_generation: status.observed_generation,
+        policy: status.policy.as_ref().map(|it| PolicyReference {
+            kind: kind(&it.kind),
+            name: it.name.as_str().into(),
+            generation: it.generation,
+        }),
+        // A status that names no revision was never written.
+        phase: status.current.as_ref().map(|_| decode_phase(&status.phase)),
+        paused: status.paused,
+        message: status.message.as_str().into(),
+        current: status.current.as_ref().map(revision),
+        stable: status.stable.as_ref().map(revision),
+        attempt: u32::try_from(status.attempt).unwrap_or(0),
+        step: status.step.as_ref().map(|it| StepStatus {
+            name: it.name.as_str().into(),
+            index: count(it.index),
+            target: count(it.target),
+            started: it.start_time.unwrap_or_default(),
+            passes_at: it.passes_at,
+        }),
+        admitted: status.admitted.iter().map(admission).collect(),
+        nodes: NodeCounts {
+            eligible: count(status.nodes.eligible),
+            admitted: count(status.nodes.admitted),
+            updated: count(status.nodes.updated),
+            available: count(status.nodes.available),
+            soaked: count(status.nodes.soaked),
+            unassigned: count(status.nodes.unassigned),
+            held: count(status.nodes.held),
+        },
+        failures: FailureStatus {
+            allowed: count(status.failures.allowed),
+            nodes: status.failures.nodes.iter().map(failure).collect(),
+            excused: status.failures.excused.iter().map(failure).collect(),
+            excused_count: count(status.failures.excused_count),
+        },
+        checks: status.checks.iter().map(check_status).collect(),
+        last_progress: status.last_progress_time,
+    }
+}
+
+fn decode_phase(phase: &RolloutPhase) -> Phase {
+    Phase::parse(phase.as_str()).unwrap_or(Phase::Stopped)
+}
+
+fn admission(it: &api::AdmittedNodes) -> NodeAdmission {
+    let members = match (&it.up_to, it.created_before) {
+        (Some(key), Some(created_before)) => {
+            Members::UpTo { key: OrderKey::stored(key.as_str().into()), created_before }
+        }
+        _ => Members::Names(it.nodes.iter().map(|it| it.as_str().into()).collect()),
+    };
+    let group = it.group.as_deref().unwrap_or_default();
+    NodeAdmission { step: it.step.as_str().into(), group: group.into(), members }
+}
+
+fn check_status(it: &api::CheckStatus) -> CheckStatus {
+    CheckStatus {
+        name: it.name.as_str().into(),
+        result: match it.result {
+            CheckOutcome::Pass => CheckResult::Pass,
+            CheckOutcome::Fail => CheckResult::Fail,
+            CheckOutcome::Inconclusive | CheckOutcome::Unknown(_) => CheckResult::Inconclusive,
+        },
+        at: it.time.unwrap_or_default(),
+        message: it.message.as_str().into(),
+    }
+}
+
+/// Encodes a status, with the conditions of the object.
+pub fn encode_status(
+    status: &RolloutStatus,
+    conditions: Vec<api::StatusCondition>,
+) -> api::DaemonRolloutStatus {
+    let count = |it: usize| i32::try_from(it).unwrap_or(i32::MAX);
+    let revision =
+        |it: &RevisionReference| api::RevisionRef { revision: it.hash.to_string(), number: it.number };
+    let failure = |it: &NodeFailure| api::NodeFailure {
+        node: it.node.to_string(),
+        reason: it.reason.to_string(),
+        time: Some(it.at),
+    };
+    api::DaemonRolloutStatus {
+        observed_generation: status.observed_generation,
+        policy: status.policy.as_ref().map(|it| api::PolicyRef {
+            kind: it.kind.as_str().to_string(),
+            name: it.name.to_string(),
+            generation: it.generation,
+        }),
+        phase: status.phase.map_or(RolloutPhase::default(), |it| RolloutPhase::from(it.as_str())),
+        paused: status.paused,
+        message: status.message.to_string(),
+        current: status.current.as_ref().map(revision),
+        stable: status.stable.as_ref().map(revision),
+        attempt: i32::try_from(status.attempt).unwrap_or(i32::MAX),
+        step: status.step.as_ref().map(|it| api::StepProgress {
+            name: it.name.to_string(),
+            index: count(it.index),
+            target: count(it.target),
+            start_time: Some(it.started),
+            passes_at: it.passes_at,
+        }),
+        admitted: status.admitted.iter().map(admitted_nodes).collect(),
+        nodes: api::RolloutNodeCounts {
+            eligible: count(status.nodes.eligible),
+            admitted: count(status.nodes.admitted),
+            updated: count(status.nodes.updated),
+            available: count(status.nodes.available),
+            soaked: count(status.nodes.soaked),
+            unassigned: count(status.nodes.unassigned),
+            held: count(status.nodes.held),
+        },
+        failures: api::RolloutFailures {
+            counted: count(status.failures.counted()),
+            allowed: count(status.failures.allowed),
+            nodes: status.failures.nodes.iter().map(failure).collect(),
+            excused: status.failures.excused.iter().map(failure).collect(),
+            excused_count: count(status.failures.excused_count),
+        },
+        checks: status
+            .checks
+            .iter()
+            .map(|it| api::CheckStatus {
+                name: it.name.to_string(),
+                result: match it.result {
+                    CheckResult::Pass => CheckOutcome::Pass,
+                    CheckResult::Fail => CheckOutcome::Fail,
+                    CheckResult::Inconclusive => CheckOutcome::Inconclusive,
+                },
+                time: Some(it.at),
+                message: it.message.to_string(),
+            })
+            .collect(),
+        last_progress_time: status.last_progress,
+        conditions,
+    }
+}
+
+fn admitted_nodes(it: &NodeAdmission) -> api::AdmittedNodes {
+    let (nodes, up_to, created_before) = match &it.members {
+        Members::Names(names) => (names.iter().map(|it| it.to_string()).collect(), None, None),
+        Members::UpTo { key, created_before } => {
+            (Vec::new(), Some(key.as_text().to_string()), Some(*created_before))
+        }
+    };
+    let group = Some(it.group.to_string()).filter(|it| !it.is_empty());
+    api::AdmittedNodes { step: it.step.to_string(), group, nodes, up_to, created_before }
+}
+
+#[cfg(test)]
+mod tests;

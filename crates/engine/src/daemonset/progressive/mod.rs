@@ -1,0 +1,33 @@
+//! Progressive rollouts: which revision each node is assigned, how fast a new revision reaches the nodes, and when it is
+//! stopped or rolled back.
+//!
+//! R is the revision of the DaemonSet's template (the current revision). S is the stable revision: the revision with the
+//! latest `Good` verdict. A node that is admitted is assigned R; every other node is held at S. The DaemonSet's
+//! `maxUnavailable` and `maxSurge` still limit how many nodes are down at a time.
+//!
+//! ```text
+//! RolloutPolicy ----> policy -----+
+//! DaemonRollout ----> record -----+--> membership --> cells (one per node) --> counts --> phase --> DaemonRollout status
+//! ControllerRevision verdicts ----+                                              ^          +----> verdict of R
+//! Pods, Nodes ------------------------------------------------> analysis --------+
+//! ```
+//!
+//! - [`policy`]: a RolloutPolicy or ClusterRolloutPolicy as the rules read it, and which policy governs a DaemonSet;
+//! - [`record`]: a DaemonRollout as the rules read it: the operator's requests and the stored state of the rollout;
+//! - [`decode`]: decoding of these objects, and encoding of a DaemonRollout's status;
+//! - [`order`]: the order in which nodes are admitted;
+//! - [`window`]: the maintenance windows of a policy;
+//! - [`membership`]: which nodes are admitted, and which are admitted next;
+//! - [`analysis`]: when a node has failed with R, when a failure is excused, and when a node has soaked;
+//! - [`counts`]: sums over all nodes, updated with each cell;
+//! - [`phase`]: the state machine of a rollout.
+
+pub mod analysis;
+pub mod counts;
+pub mod decode;
+pub mod membership;
+pub mod order;
+pub mod phase;
+pub mod policy;
+pub mod record;
+pub mod window;

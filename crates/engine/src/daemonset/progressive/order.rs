@@ -1,0 +1,93 @@
+//! The order in which nodes are admitted to a rollout.
+
+use alloc::format;
+use alloc::string::String;
+
+use muster_api::labels::Labels;
+use muster_api::text::Text;
+
+use crate::hash_ordered_map::hash_pair;
+
+/// How the nodes of a rollout are ordered. Upstream has no order: it takes nodes as its cache returns them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum NodeOrder {
+    /// By a hash of the stable revision and the node name, which spreads each step over racks and zones.
+    #[default]
+    Hash,
+    Name,
+    /// By the value of this label. Numbers are compared as numbers and come before text; nodes without the label come last.
+    Label(Text),
+}
+
+/// The position of a node in the order of a rollout. It depends on the node and the stable revision alone, so the
+/// position of one node does not change when other nodes join or leave.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct OrderKey(Text);
+
+impl OrderKey {
+    /// Reads the position that a status has stored.
+    pub fn stored(text: Text) -> Self {
+        Self(text)
+    }
+
+    pub fn as_text(&self) -> &Text {
+        &self.0
+    }
+}
+
+impl NodeOrder {
+    /// Rule: nodes are admitted by the hash of the stable revision and the node name, unless the policy orders them by
+    /// name or label. Every attempt from one stable revision takes the same nodes first, so that a corrected template
+    /// reaches the nodes of the failed attempt before it reaches others.
+    pub fn key(&self, stable_hash: &str, name: &str, labels: &Labels) -> OrderKey {
+        let hash = || format!("{:016x}", hash_pair(stable_hash, name));
+        OrderKey(match self {
+            Self::Hash => hash().into(),
+            Self::Name => name.into(),
+            Self::Label(key) => format!("{}/{}", sortable_value(labels.get(key)), hash()).into(),
+        })
+    }
+}
+
+/// A text that sorts as the label value does: numbers by their value, then text, then a missing label.
+fn sortable_value(value: Option<&Text>) -> String {
+    match value {
+        Some(value) => match value.parse::<u64>() {
+            Ok(number) => format!("0{number:020}"),
+            Err(_) => format!("1{value}"),
+        },
+        None => String::from("2"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    fn labels(value: Option<&str>) -> Labels {
+        Labels::new(value.map(|it| (Text::from("rack"), Text::from(it))).into_iter().collect())
+    }
+
+    #[test]
+    fn label_values_are_ordered_as_numbers_then_text_then_missing() {
+        let order = NodeOrder::Label("rack".into());
+        let mut nodes: Vec<(OrderKey, Option<&str>)> = [None, Some("b"), Some("10"), Some("9"), Some("a")]
+            .into_iter()
+            .map(|it| (order.key("s", "n", &labels(it)), it))
+            .collect();
+        nodes.sort();
+        let values: Vec<Option<&str>> = nodes.into_iter().map(|(_, it)| it).collect();
+        assert_eq!(values, [Some("9"), Some("10"), Some("a"), Some("b"), None]);
+    }
+
+    #[test]
+    fn the_hash_order_depends_on_the_stable_revision_and_the_node_name_only() {
+        let key = |stable, name| NodeOrder::Hash.key(stable, name, &labels(None));
+        assert_eq!(key("s1", "n1"), NodeOrder::Hash.key("s1", "n1", &labels(Some("x"))));
+        assert_ne!(key("s1", "n1"), key("s2", "n1"));
+        assert_ne!(key("s1", "n1"), key("s1", "n2"));
+        assert_eq!(OrderKey::stored(key("s1", "n1").as_text().clone()), key("s1", "n1"));
+    }
+}

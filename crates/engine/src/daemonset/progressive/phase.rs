@@ -1,0 +1,774 @@
+//! The state machine of a rollout: from the stored status and the counts to the next status, the verdict of a revision and
+//! the events.
+//!
+//! The next status is written before any write that relies on it: cells are computed from the stored status, and a
+//! controller makes no plan before it has seen its own writes.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use muster_api::text::Text;
+use muster_api::time::{Time, earliest};
+
+use super::counts::{RolloutCounts, StepCounts};
+use super::membership::{self, GroupCandidates};
+use super::policy::{
+    Approval, Groups, LISTED_NODES_MAX, NewNodes, OnDeadline, OnFailure, Policy, PolicySpec, Step,
+};
+use super::record::{
+    ALL_STEPS, CheckResult, CheckStatus, FailureStatus, NodeFailure, OperatorRequests, Phase,
+    PolicyReference, RevisionReference, RolloutStatus, StepStatus,
+};
+use super::window::{WINDOW_RECHECK_MAX, WindowState, window_state};
+use crate::controller::KubeEvent;
+
+/// The verdict about a revision, stored as an annotation of its ControllerRevision. It outlives the policy, the
+/// DaemonRollout and the controller.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum RevisionVerdict {
+    /// The revision ran on all eligible nodes and passed every step.
+    Good,
+    /// The revision failed or was aborted. It is not rolled out again without a retry.
+    Bad,
+    /// Another revision became current before the revision had passed.
+    Superseded,
+}
+
+impl RevisionVerdict {
+    pub const ALL: [Self; 3] = [Self::Good, Self::Bad, Self::Superseded];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Good => "Good",
+            Self::Bad => "Bad",
+            Self::Superseded => "Superseded",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.as_str() == text)
+    }
+}
+
+/// A revision and its verdict.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JudgedRevision {
+    pub reference: RevisionReference,
+    pub verdict: Option<RevisionVerdict>,
+    /// Why the revision has its verdict: a reason of [`VerdictWrite`].
+    pub reason: Option<Text>,
+    pub created: Time,
+}
+
+/// Everything that [`next_status`] reads.
+#[derive(Debug)]
+pub struct PhaseInput<'a> {
+    pub stored: &'a RolloutStatus,
+    pub generation: i64,
+    pub requests: &'a OperatorRequests,
+    /// The policy that governs the DaemonSet. `None` if only an operator paused it, or if the policy was deleted.
+    pub policy: Option<&'a Policy>,
+    pub current: &'a JudgedRevision,
+    /// The revision with the latest `Good` verdict, if it is not pruned.
+    pub stable: Option<&'a JudgedRevision>,
+    /// The highest other revision that has available pods. It becomes stable if no revision has a verdict yet.
+    pub running: Option<&'a JudgedRevision>,
+    /// The revision that `stored` has as current, if it is still in the history.
+    pub superseded: Option<&'a JudgedRevision>,
+    pub counts: &'a RolloutCounts,
+    /// Whether every eligible node has an available pod of R and no outdated pod is left.
+    pub is_rolled_out: bool,
+    /// Whether every eligible node has an available pod of S and no other pod is left.
+    pub is_rolled_back: bool,
+    /// Results of the checks that the controller measures.
+    pub check_results: &'a [CheckStatus],
+    /// Number of consecutive failures by check.
+    pub check_failures: &'a BTreeMap<Text, u32>,
+    /// Nodes whose excuse must be stored before their pod is deleted, with the reason.
+    pub excuses: &'a [(Text, Text)],
+    pub now: Time,
+}
+
+/// A verdict to write to a revision.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VerdictWrite {
+    pub revision: Text,
+    /// `None` removes the verdict: a retry.
+    pub verdict: Option<RevisionVerdict>,
+    /// A reason in CamelCase. The phase of a failed revision follows from it, should the controller restart before it has
+    /// stored the phase.
+    pub reason: &'static str,
+}
+
+/// Reasons of verdicts.
+const REASON_ADOPTED: &str = "Adopted";
+const REASON_PASSED: &str = "Passed";
+const REASON_SUPERSEDED: &str = "Superseded";
+const REASON_RETRIED: &str = "Retried";
+const REASON_FAILED: &str = "Failed";
+const REASON_ABORTED: &str = "Aborted";
+const REASON_DEADLINE: &str = "DeadlineExceeded";
+
+/// The result of [`next_status`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PhaseOutcome {
+    pub status: RolloutStatus,
+    pub verdict: Option<VerdictWrite>,
+    pub events: Vec<KubeEvent>,
+    /// Whether the rollout may replace pods that are ready.
+    pub may_replace: bool,
+    pub wake_at: Option<Time>,
+}
+
+/// Why the rollout is paused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PausedBy {
+    Operator,
+    Policy,
+    Window,
+    InvalidPolicy,
+}
+
+impl PausedBy {
+    fn message(self) -> &'static str {
+        match self {
+            Self::Operator => "paused by the DaemonRollout (spec.paused)",
+            Self::Policy => "paused by the policy (spec.paused)",
+            Self::Window => "outside the windows of the policy",
+            Self::InvalidPolicy => "the policy is invalid: see its conditions",
+        }
+    }
+}
+
+/// Rule: the rows of the state machine are tried in this order, and the first one that applies decides: a new current
+/// revision, a deleted policy, a retry, an abort, a failure, a missed deadline, the end of a rollback, and the progress
+/// of the current step.
+pub fn next_status(input: &PhaseInput<'_>) -> PhaseOutcome {
+    let default_spec = PolicySpec::default();
+    let spec = input.policy.map_or(&default_spec, |it| &it.spec);
+    let windows = window_state(&spec.windows, input.now);
+    let mut machine = Machine {
+        input,
+        spec,
+        status: RolloutStatus {
+            observed_generation: input.generation,
+            policy: input.policy.map(|it| PolicyReference {
+                kind: it.kind,
+                name: it.key.name.clone(),
+                generation: it.generation,
+            }),
+            nodes: input.counts.nodes,
+            ..input.stored.clone()
+        },
+        verdict: None,
+        events: Vec::new(),
+        wake_at: None,
+        paused_by: paused_by(input, spec, windows),
+    };
+    if !spec.windows.is_empty() {
+        let recheck = input.now + WINDOW_RECHECK_MAX;
+        machine.wake_at = earliest(windows.changes_at, Some(recheck));
+    }
+    machine.run();
+    machine.finish()
+}
+
+/// Rule: the operator's pause holds a rollback too; the pause of a policy and its windows hold only the way forward.
+fn paused_by(input: &PhaseInput<'_>, spec: &PolicySpec, windows: WindowState) -> Option<PausedBy> {
+    if input.requests.paused {
+        Some(PausedBy::Operator)
+    } else if input.policy.is_some_and(|it| !it.invalid.is_empty()) {
+        Some(PausedBy::InvalidPolicy)
+    } else if spec.paused {
+        Some(PausedBy::Policy)
+    } else if !windows.is_open {
+        Some(PausedBy::Window)
+    } else {
+        None
+    }
+}
+
+struct Machine<'a> {
+    input: &'a PhaseInput<'a>,
+    spec: &'a PolicySpec,
+    status: RolloutStatus,
+    verdict: Option<VerdictWrite>,
+    events: Vec<KubeEvent>,
+    wake_at: Option<Time>,
+    paused_by: Option<PausedBy>,
+}
+
+impl Machine<'_> {
+    fn run(&mut self) {
+        let current = &self.input.current.reference;
+        if self.status.current.as_ref().is_none_or(|it| it.hash != current.hash) {
+            return self.start();
+        }
+        self.status.current = Some(current.clone());
+        self.status.stable = self.input.stable.map(|it| it.reference.clone());
+        self.record_failures();
+        let requests = self.input.requests;
+        if let Some(retry) = requests.retry.as_ref().filter(|it| it.revision == current.hash)
+            && self.status.attempt < retry.attempt
+        {
+            return self.retry(retry.attempt);
+        }
+        match self.status.phase {
+            None => self.start(),
+            Some(Phase::Complete) => self.stay_complete(),
+            Some(Phase::RollingBack | Phase::RolledBack) => self.roll_back(),
+            Some(Phase::Stopped) => self.stay_stopped(),
+            Some(Phase::Rolling | Phase::Soaking | Phase::Waiting | Phase::PartiallyComplete) => {
+                self.advance()
+            }
+        }
+    }
+
+    /// Rule: when another revision becomes current, a rollout starts at the first step. The old revision is superseded
+    /// if it has no verdict. A revision that is good already goes to all nodes in one step; a bad one is stopped. If no
+    /// revision is good and the DaemonSet is rolled out, its revision is adopted as good; otherwise the highest other
+    /// revision that runs somewhere is. Without any, this is the first installation: every node gets the revision.
+    fn start(&mut self) {
+        let input = self.input;
+        let (current, now) = (input.current, input.now);
+        let was_complete = self.status.phase == Some(Phase::Complete);
+        if let Some(old) = input.superseded.filter(|it| it.verdict.is_none() && !was_complete) {
+            // The next plan goes on when the watch has delivered the verdict.
+            return self.judge(
+                &old.reference.hash.clone(),
+                Some(RevisionVerdict::Superseded),
+                REASON_SUPERSEDED,
+            );
+        }
+        if input.stable.is_none() && current.verdict.is_none() {
+            if input.is_rolled_out {
+                return self.judge(
+                    &current.reference.hash.clone(),
+                    Some(RevisionVerdict::Good),
+                    REASON_ADOPTED,
+                );
+            }
+            if let Some(running) = input.running.filter(|it| it.verdict.is_none()) {
+                return self.judge(
+                    &running.reference.hash.clone(),
+                    Some(RevisionVerdict::Good),
+                    REASON_ADOPTED,
+                );
+            }
+        }
+        self.status = RolloutStatus {
+            current: Some(current.reference.clone()),
+            stable: input.stable.map(|it| it.reference.clone()),
+            attempt: 1,
+            step: None,
+            admitted: Vec::new(),
+            failures: FailureStatus::default(),
+            checks: Vec::new(),
+            last_progress: Some(now),
+            ..self.status.clone()
+        };
+        match current.verdict {
+            Some(RevisionVerdict::Bad) => {
+                let message = "the revision failed before: retry it, or change the template".into();
+                self.stop("KnownBad", message);
+            }
+            Some(RevisionVerdict::Good) if input.is_rolled_out => self.enter(Phase::Complete, String::new()),
+            Some(RevisionVerdict::Good) => {
+                self.record_start();
+                self.enter_all_steps();
+                self.enter(Phase::Rolling, String::new());
+            }
+            Some(RevisionVerdict::Superseded) | None => {
+                self.record_start();
+                let is_first_installation = input.stable.is_none();
+                self.start_step(if is_first_installation { self.spec.steps.len() - 1 } else { 0 });
+                self.enter(Phase::Rolling, String::new());
+            }
+        }
+    }
+
+    fn record_start(&mut self) {
+        let number = self.input.current.reference.number;
+        self.events.push(KubeEvent::normal("RolloutStarted", format!("Revision {number} is rolled out")));
+    }
+
+    fn judge(&mut self, revision: &Text, verdict: Option<RevisionVerdict>, reason: &'static str) {
+        self.verdict = Some(VerdictWrite { revision: revision.clone(), verdict, reason });
+    }
+
+    fn current_hash(&self) -> Text {
+        self.input.current.reference.hash.clone()
+    }
+
+    fn start_step(&mut self, index: usize) {
+        let Some(step) = self.spec.steps.get(index) else { return };
+        let started = self.input.now;
+        self.status.step =
+            Some(StepStatus { name: step.name.clone(), index, target: 0, started, passes_at: None });
+        self.status.last_progress = Some(started);
+        let text = format!("Step {:?} has started", &*step.name);
+        self.events.push(KubeEvent::normal("StepStarted", text));
+    }
+
+    fn enter(&mut self, phase: Phase, message: String) {
+        self.status.phase = Some(phase);
+        self.status.message = message.into();
+        if let Some(step) = self.status.step.as_mut().filter(|_| phase != Phase::Soaking) {
+            step.passes_at = None;
+        }
+    }
+
+    fn stop(&mut self, reason: &'static str, message: String) {
+        if self.status.phase != Some(Phase::Stopped) || *self.status.message != *message {
+            self.events.push(KubeEvent::warning(reason, format!("The rollout has stopped: {message}")));
+        }
+        self.enter(Phase::Stopped, message);
+    }
+
+    /// Rule: a retry removes the `Bad` verdict and the failures of the last attempt, and starts at the first step.
+    fn retry(&mut self, attempt: u32) {
+        if self.input.current.verdict.is_some() {
+            let hash = self.current_hash();
+            return self.judge(&hash, None, REASON_RETRIED);
+        }
+        self.status.attempt = attempt;
+        self.status.failures = FailureStatus::default();
+        self.status.admitted.clear();
+        self.status.checks.clear();
+        let text = format!("Attempt {attempt} has started");
+        self.events.push(KubeEvent::normal("RolloutStarted", text));
+        self.start_step(0);
+        self.enter(Phase::Rolling, String::new());
+    }
+
+    /// Adds nodes that failed and nodes that are excused to the status. A node is counted once in an attempt.
+    fn record_failures(&mut self) {
+        let (input, now) = (self.input, self.input.now);
+        let failures = &mut self.status.failures;
+        for (node, reason) in &input.counts.failing {
+            let is_known = failures.has_failed(node) || failures.is_excused(node);
+            if !is_known && failures.nodes.len() <= LISTED_NODES_MAX {
+                failures.nodes.push(NodeFailure { node: node.clone(), reason: reason.clone(), at: now });
+                let text = format!("Node {node} failed: {reason}");
+                self.events.push(KubeEvent::warning("NodeFailed", text));
+            }
+        }
+        for (node, reason) in input.excuses {
+            if !failures.is_excused(node) && failures.excused.len() < LISTED_NODES_MAX {
+                failures.excused.push(NodeFailure { node: node.clone(), reason: reason.clone(), at: now });
+                failures.excused_count += 1;
+            }
+        }
+        let gone = failures.nodes.iter().filter(|it| !input.counts.exposed_nodes.contains(&it.node)).count();
+        failures.allowed = self.spec.failures.allowed(input.counts.with_current_pod + gone);
+    }
+
+    fn stay_complete(&mut self) {
+        self.enter(Phase::Complete, String::new());
+    }
+
+    fn stay_stopped(&mut self) {
+        if self.aborts() {
+            return self.fail(REASON_ABORTED, ABORTED.into());
+        }
+        // A policy that was deleted and exists again, or an approval of all steps, lets the rollout go on.
+        let is_bad = self.input.current.verdict == Some(RevisionVerdict::Bad);
+        let goes_on = self.input.policy.is_some() && *self.status.message == *POLICY_DELETED;
+        if !is_bad && (goes_on || self.approves(ALL_STEPS)) {
+            self.enter(Phase::Rolling, String::new());
+            self.advance();
+        }
+    }
+
+    fn aborts(&self) -> bool {
+        self.input.requests.abort.as_ref() == Some(&self.input.current.reference.hash)
+    }
+
+    fn approves(&self, step: &str) -> bool {
+        let approve = self.input.requests.approve.as_ref();
+        approve.is_some_and(|it| {
+            it.revision == self.input.current.reference.hash && (*it.step == *step || *it.step == *ALL_STEPS)
+        })
+    }
+
+    /// Rule: in a rollback all nodes are assigned the stable revision; it ends when all of them have an available pod of
+    /// it. Pods of the stable revision are not analysed.
+    fn roll_back(&mut self) {
+        if self.input.stable.is_none() {
+            return self.stop("NoGoodRevision", "no good revision is left to return to".into());
+        }
+        if self.input.is_rolled_back {
+            if self.status.phase != Some(Phase::RolledBack) {
+                let text = String::from("All nodes have the stable revision again");
+                self.events.push(KubeEvent::normal("RolledBack", text));
+            }
+            let message = self.status.message.clone();
+            self.enter(Phase::RolledBack, (&*message).into());
+        }
+    }
+
+    /// Rule: a failed revision is marked as bad. Its nodes return to the stable revision if an operator aborted it, and
+    /// otherwise as `onFailure` and `onDeadline` say. With `onFailure: Auto` they return in every step but the last.
+    fn fail(&mut self, reason: &'static str, why: String) {
+        if self.input.current.verdict != Some(RevisionVerdict::Bad) {
+            let hash = self.current_hash();
+            self.judge(&hash, Some(RevisionVerdict::Bad), reason);
+        }
+        let is_last = self.status.step.as_ref().is_none_or(|it| self.spec.steps.len() <= it.index + 1);
+        let rolls_back = match reason {
+            REASON_ABORTED => true,
+            REASON_DEADLINE => self.spec.on_deadline == OnDeadline::Rollback,
+            _ => match self.spec.on_failure {
+                OnFailure::Rollback => true,
+                OnFailure::Stop => false,
+                OnFailure::Auto => !is_last,
+            },
+        };
+        let phase = if rolls_back { Phase::RollingBack } else { Phase::Stopped };
+        match phase {
+            Phase::RollingBack if self.input.stable.is_some() => {
+                let text = format!("All nodes return to the stable revision: {why}");
+                self.events.push(KubeEvent::warning("RollingBack", text));
+                self.enter(Phase::RollingBack, why);
+            }
+            Phase::RollingBack => {
+                self.stop("NoGoodRevision", format!("{why}; no good revision is left to return to"));
+            }
+            _ => self.stop("RolloutStopped", why),
+        }
+    }
+
+    fn advance(&mut self) {
+        if self.aborts() {
+            return self.fail(REASON_ABORTED, ABORTED.into());
+        }
+        if self.input.current.verdict == Some(RevisionVerdict::Bad) {
+            // The verdict was written, but not the status: the controller restarted in between.
+            let reason = match self.input.current.reason.as_deref() {
+                Some(REASON_ABORTED) => REASON_ABORTED,
+                Some(REASON_DEADLINE) => REASON_DEADLINE,
+                _ => REASON_FAILED,
+            };
+            let message = self.failure_message().unwrap_or_else(|| "the revision failed".into());
+            return self.fail(reason, message);
+        }
+        if let Some(message) = self.failure_message() {
+            return self.fail(REASON_FAILED, message);
+        }
+        if self.input.policy.is_none() && self.input.stored.policy.is_some() {
+            return self.stop("PolicyDeleted", POLICY_DELETED.into());
+        }
+        self.update_checks();
+        self.advance_step();
+        self.check_deadline();
+    }
+
+    /// Rule: the revision has failed if more nodes failed than are tolerated, or if a check failed as often in a row as
+    /// its threshold says.
+    fn failure_message(&self) -> Option<String> {
+        let failures = &self.status.failures;
+        if failures.allowed < failures.counted() {
+            let first = failures.nodes.last();
+            let example = first.map_or(String::new(), |it| format!(" ({}: {})", it.reason, it.node));
+            let number = self.input.current.reference.number;
+            let exposed = self.input.counts.with_current_pod.max(failures.counted());
+            return Some(format!(
+                "revision {number} failed on {} of {exposed} nodes{example}",
+                failures.counted()
+            ));
+        }
+        let failed = |check: &&super::policy::Check| {
+            self.input.check_failures.get(&check.name).is_some_and(|it| check.failure_threshold <= *it)
+        };
+        let check = self.spec.checks.iter().find(failed)?;
+        Some(format!("check {:?} failed", &*check.name))
+    }
+
+    fn update_checks(&mut self) {
+        let hash = self.current_hash();
+        let reports = self.input.requests.check_reports.iter().filter(|it| it.revision == hash);
+        let reported = |name: &Text| reports.clone().find(|it| it.check == *name);
+        let before = &self.status.checks;
+        self.status.checks = self
+            .spec
+            .checks
+            .iter()
+            .map(|check| {
+                let stored = before.iter().find(|it| it.name == check.name);
+                let (result, message) = match (check.is_external, reported(&check.name)) {
+                    (true, Some(report)) => (report.result, report.message.clone()),
+                    (true, None) => (CheckResult::Inconclusive, "not reported yet".into()),
+                    (false, _) => {
+                        let measured = self.input.check_results.iter().find(|it| it.name == check.name);
+                        return measured.or(stored).cloned().unwrap_or(CheckStatus {
+                            name: check.name.clone(),
+                            result: CheckResult::Inconclusive,
+                            at: self.input.now,
+                            message: "not measured yet".into(),
+                        });
+                    }
+                };
+                let at = stored.filter(|it| it.result == result).map_or(self.input.now, |it| it.at);
+                CheckStatus { name: check.name.clone(), result, at, message }
+            })
+            .collect();
+    }
+
+    /// Rule: a check that did not pass within its last two intervals is inconclusive.
+    fn missing_check(&self) -> Option<&CheckStatus> {
+        self.status.checks.iter().find(|status| {
+            let check = self.spec.checks.iter().find(|it| it.name == status.name);
+            let is_recent = check.is_none_or(|it| {
+                it.is_external || self.input.now.since(status.at) <= it.interval.saturating_mul(2)
+            });
+            status.result != CheckResult::Pass || !is_recent
+        })
+    }
+
+    /// The step that the status names. Rule: if the policy no longer has a step of that name, the rollout continues with
+    /// the first step whose target is not below the number of exposed nodes.
+    fn find_step(&mut self) -> Option<usize> {
+        let steps = &self.spec.steps;
+        let is_for_all = self.status.step.as_ref().is_some_and(|it| *it.name == *ALL_STEPS);
+        if is_for_all || self.approves(ALL_STEPS) {
+            return None;
+        }
+        let name = self.status.step.as_ref().map(|it| it.name.clone());
+        let index = name.and_then(|name| steps.iter().position(|it| it.name == name)).or_else(|| {
+            let exposed = self.input.counts.step.exposed;
+            let eligible = self.input.counts.nodes.eligible;
+            steps.iter().position(|it| exposed <= step_target(it, eligible))
+        });
+        let index = index.unwrap_or(steps.len().saturating_sub(1));
+        if self
+            .status
+            .step
+            .as_ref()
+            .is_none_or(|it| it.index != index || Some(&it.name) != steps.get(index).map(|it| &it.name))
+        {
+            self.start_step(index);
+        }
+        Some(index)
+    }
+
+    fn advance_step(&mut self) {
+        let Some(index) = self.find_step() else {
+            return self.roll_to_all_nodes();
+        };
+        let Some(step) = self.spec.steps.get(index) else { return };
+        let counts = &self.input.counts.step;
+        // Cells are computed for the stored step: after a change of the step its counts come with the next plan.
+        let is_counted = self.input.stored.step.as_ref().is_some_and(|it| it.name == step.name);
+        let target = step_target(step, counts.eligible);
+        if let Some(status) = self.status.step.as_mut() {
+            status.target = target;
+        }
+        if !is_counted {
+            return self.enter(Phase::Rolling, String::new());
+        }
+        let failed = self.status.failures.counted();
+        self.admit(step, target.saturating_sub(counts.exposed));
+        let is_updated = counts.admitted <= counts.available + failed;
+        if counts.admitted < target || !is_updated {
+            let text =
+                format!("{} of {target} nodes of step {:?} are updated", counts.available, &*step.name);
+            return self.enter(Phase::Rolling, text);
+        }
+        if counts.soaked + failed < target {
+            let text = format!("{} of {target} nodes of step {:?} have soaked", counts.soaked, &*step.name);
+            return self.enter(Phase::Soaking, text);
+        }
+        if let Some(missing) = self.missing_check() {
+            let text = format!("check {:?} has not passed: {}", &*missing.name, missing.message);
+            return self.enter(Phase::Waiting, text);
+        }
+        if step.approval == Approval::Manual && !self.approves(&step.name) {
+            let text = format!("step {:?} waits for approval", &*step.name);
+            if self.status.phase != Some(Phase::Waiting) {
+                self.events.push(KubeEvent::normal("WaitingForApproval", text.clone()));
+            }
+            return self.enter(Phase::Waiting, text);
+        }
+        self.pass_step(index);
+    }
+
+    /// Rule: `approve` with the step `*` admits every node, without soak time and approvals. The failure budget and the
+    /// checks still stop the rollout.
+    fn roll_to_all_nodes(&mut self) {
+        let counts = &self.input.counts.nodes;
+        self.enter_all_steps();
+        self.admit_all();
+        if self.input.is_rolled_out && 0 < counts.eligible {
+            return self.complete();
+        }
+        let text = format!("{} of {} nodes are updated", counts.available, counts.eligible);
+        self.enter(Phase::Rolling, text);
+    }
+
+    /// Replaces the steps by one that admits every node.
+    fn enter_all_steps(&mut self) {
+        self.status.step = Some(StepStatus {
+            name: ALL_STEPS.into(),
+            index: self.spec.steps.len().saturating_sub(1),
+            target: self.input.counts.nodes.eligible,
+            started: self.status.step.as_ref().map_or(self.input.now, |it| it.started),
+            passes_at: None,
+        });
+    }
+
+    fn admit_all(&mut self) {
+        let step = Step { name: ALL_STEPS.into(), ..Step::default() };
+        let free = self.input.counts.nodes.held;
+        self.admit(&step, free);
+    }
+
+    fn admit(&mut self, step: &Step, free: usize) {
+        if self.paused_by.is_some() {
+            return;
+        }
+        let candidates = &self.input.counts.candidates;
+        let open;
+        let candidates = match &step.groups {
+            Some(groups) => {
+                open = open_groups(groups, &self.input.counts.groups, candidates, &self.status.failures);
+                &open
+            }
+            None => candidates,
+        };
+        let next = membership::admit(&self.status.admitted, &step.name, candidates, free, self.input.now);
+        if let Some(next) = next {
+            self.status.admitted = next;
+        } else if candidates.values().any(|it| !it.held.is_empty()) {
+            // Only nodes that are too young are left.
+            self.wake_at = earliest(self.wake_at, Some(self.input.now + Duration::from_secs(1)));
+        }
+    }
+
+    fn pass_step(&mut self, index: usize) {
+        let Some(step) = self.spec.steps.get(index) else { return };
+        let text = format!("Step {:?} has passed", &*step.name);
+        let was_passed = self.status.phase == Some(Phase::PartiallyComplete);
+        if !was_passed {
+            self.events.push(KubeEvent::normal("StepPassed", text));
+        }
+        if index + 1 < self.spec.steps.len() {
+            self.start_step(index + 1);
+            return self.enter(Phase::Rolling, String::new());
+        }
+        let nodes = &self.input.counts.nodes;
+        let is_on_all_nodes = 0 < nodes.eligible && nodes.admitted == nodes.eligible;
+        if is_on_all_nodes {
+            return self.complete();
+        }
+        let left = nodes.eligible - nodes.admitted;
+        self.enter(Phase::PartiallyComplete, format!("no step reaches the other {left} nodes"));
+    }
+
+    /// Rule: a revision is good when the last step has passed on all eligible nodes, of which there is at least one.
+    fn complete(&mut self) {
+        // A good revision that was rolled out again gets a newer verdict, so that it becomes the stable one.
+        let hash = self.current_hash();
+        if self.input.stable.is_none_or(|it| it.reference.hash != hash) {
+            // The next plan, which sees the verdict, enters the phase and records the events.
+            self.events.clear();
+            return self.judge(&hash, Some(RevisionVerdict::Good), REASON_PASSED);
+        }
+        let text = format!("Revision {} is on all nodes", self.input.current.reference.number);
+        self.events.push(KubeEvent::normal("RolloutComplete", text));
+        self.enter(Phase::Complete, String::new());
+    }
+
+    /// Rule: a rollout that does not advance within its deadline is reported, stopped or rolled back. It advances when
+    /// more nodes are updated or available than ever before in this step.
+    fn check_deadline(&mut self) {
+        let (stored, now) = (&self.input.stored.nodes, self.input.now);
+        let nodes = &self.input.counts.nodes;
+        if stored.updated < nodes.updated || stored.available < nodes.available {
+            self.status.last_progress = Some(now);
+        }
+        let is_rolling = self.status.phase == Some(Phase::Rolling) && self.paused_by.is_none();
+        if !is_rolling {
+            // The time during which the rollout may not advance does not count.
+            self.status.last_progress =
+                Some(now).filter(|_| self.paused_by.is_some()).or(self.status.last_progress);
+            return;
+        }
+        let deadline = self.status.last_progress.unwrap_or(now) + self.spec.progress_deadline;
+        if now < deadline {
+            self.wake_at = earliest(self.wake_at, Some(deadline));
+            return;
+        }
+        let why = format!("no progress for {} s", self.spec.progress_deadline.as_secs());
+        match self.spec.on_deadline {
+            OnDeadline::Report => self.status.message = why.into(),
+            OnDeadline::Stop | OnDeadline::Rollback => self.fail(REASON_DEADLINE, why),
+        }
+    }
+
+    fn finish(mut self) -> PhaseOutcome {
+        // A verdict is written before the status that follows from it, and seen before pods are replaced.
+        let is_judged = self.verdict.is_some();
+        let phase = self.status.phase;
+        let holds_rollback = self.paused_by == Some(PausedBy::Operator);
+        let may_replace = match phase {
+            Some(Phase::RollingBack) => !holds_rollback,
+            Some(Phase::Rolling) => self.paused_by.is_none(),
+            Some(Phase::Complete) => true,
+            _ => false,
+        };
+        self.status.paused = match phase {
+            Some(Phase::Complete) | None => false,
+            Some(phase) if phase.is_failed() => holds_rollback,
+            Some(_) => self.paused_by.is_some(),
+        };
+        if let Some(by) = self.paused_by.filter(|_| self.status.paused) {
+            self.status.message = by.message().into();
+        }
+        PhaseOutcome {
+            status: self.status,
+            verdict: self.verdict,
+            events: self.events,
+            may_replace: may_replace && !is_judged,
+            wake_at: self.wake_at,
+        }
+    }
+}
+
+const ABORTED: &str = "aborted by an operator";
+const POLICY_DELETED: &str = "the policy was deleted or no longer selects the DaemonSet";
+
+/// Number of nodes that may have R in a step, of the eligible nodes that its selector matches.
+fn step_target(step: &Step, eligible: usize) -> usize {
+    step.nodes.of(eligible).min(eligible)
+}
+
+/// Rule: at most `maxConcurrent` groups are updated at a time. A group is finished when all its nodes are admitted and
+/// have soaked, failed ones aside. Groups start in the order of `sequence`, then by name.
+fn open_groups(
+    groups: &Groups,
+    counts: &BTreeMap<Text, StepCounts>,
+    candidates: &BTreeMap<Text, GroupCandidates>,
+    failures: &FailureStatus,
+) -> BTreeMap<Text, GroupCandidates> {
+    let mut names: Vec<&Text> = counts.keys().collect();
+    names.sort_by_key(|it| groups.rank(it));
+    let is_finished =
+        |it: &StepCounts| it.admitted == it.eligible && it.eligible <= it.soaked + failures.counted();
+    let is_started = |it: &StepCounts| 0 < it.admitted;
+    let unfinished = || names.iter().filter(|it| counts.get(**it).is_some_and(|it| !is_finished(it)));
+    let started = unfinished().filter(|it| counts.get(**it).is_some_and(is_started));
+    let waiting = unfinished().filter(|it| !counts.get(**it).is_some_and(is_started));
+    let open = started.chain(waiting).take(groups.max_concurrent);
+    open.filter_map(|it| Some(((*it).clone(), candidates.get(*it)?.clone()))).collect()
+}
+
+/// Nodes created after this time are admitted at once; `None` with `newNodes: Stable`.
+pub fn admits_nodes_after(spec: &PolicySpec, current: &JudgedRevision) -> Option<Time> {
+    (spec.new_nodes == NewNodes::Latest).then_some(current.created)
+}
+
+#[cfg(test)]
+mod tests;
