@@ -40,6 +40,9 @@ struct NodeClock {
 }
 
 impl NodeClock {
+    /// Advances the node's time. `wall` is the machine's wall clock now, and `passed` is the time since the last
+    /// reading.
+    ///
     /// Rule: the node's time does not go back. When the machine's clock is set back, the node's time advances at half
     /// speed until the machine's clock has caught up. Otherwise a wait of seconds could become a wait of hours.
     fn advance_time(&mut self, wall: Time, passed: Duration) {

@@ -134,23 +134,23 @@ impl Config {
         own.unwrap_or_else(|| path.to_owned())
     }
 
-    /// Directory of the node's keys and certificates.
+    /// Returns the directory of the node's keys and certificates.
     pub fn pki_dir(&self) -> PathBuf {
         self.root_dir.join("pki")
     }
 
-    /// Directory of a pod's volumes and other files.
+    /// Returns the directory of a pod's volumes and other files.
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
         self.root_dir.join("pods").join(uid)
     }
 
-    /// Directory with one marker file for each pod whose logs this node owns. Several nodes may share the log
-    /// directory, so the log directory does not show which node owns a log.
+    /// Returns the directory with one marker file for each pod whose logs this node owns. Several nodes may share the
+    /// log directory, so the log directory does not show which node owns a log.
     pub(crate) fn log_markers_dir(&self) -> PathBuf {
         self.root_dir.join("logs")
     }
 
-    /// Directory in which the runtime writes the logs of a pod's containers.
+    /// Returns the directory in which the runtime writes the logs of a pod's containers.
     pub fn log_dir(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {
         self.var_log.join("pods").join(format!("{namespace}_{name}_{uid}"))
     }

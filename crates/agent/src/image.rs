@@ -1,7 +1,10 @@
 //! Imports images into containerd without a registry: from archives, and the built-in sandbox image.
 
+/// Image archives: OCI layouts and the output of `docker save`.
 mod archive;
+/// Image references such as `busybox:1.36`.
 mod reference;
+/// The built-in sandbox image.
 mod sandbox;
 
 use std::collections::{BTreeSet, HashMap};
@@ -123,8 +126,10 @@ pub async fn import_built_image(runtime: &Cri, image: &BuiltImage) -> Result<(),
     lease.delete().await
 }
 
-/// Rule: sandboxes need no registry. If the sandbox image that containerd is configured with is missing, the built-in
-/// image is imported under that name. Returns the name if the image was imported.
+/// Imports the built-in sandbox image if the sandbox image that containerd is configured with is missing. Returns the
+/// name under which the image was imported, or `None` if nothing was imported.
+///
+/// Rule: sandboxes need no registry. The built-in image is imported under the configured name.
 pub async fn ensure_sandbox_image(runtime: &Cri) -> Result<Option<String>, ImageError> {
     let failed = |it: RuntimeError| ImageError::Containerd {
         tried: "look for the sandbox image",
@@ -143,6 +148,7 @@ pub async fn ensure_sandbox_image(runtime: &Cri) -> Result<Option<String>, Image
 #[derive(Debug)]
 pub struct BuiltImage {
     name: String,
+    /// Descriptor of the image's manifest.
     target: ImageDescriptor,
     blobs: Vec<Blob>,
 }
@@ -293,7 +299,7 @@ fn send_chunks(mut content: &mut dyn Read, chunks: &mpsc::Sender<Vec<u8>>) -> io
     }
 }
 
-/// A request in containerd's namespace for CRI, and under the lease if there is one.
+/// Builds a request in containerd's namespace for CRI. It is made under the lease with the ID `lease`, if one is given.
 fn containerd_request<T>(message: T, lease: Option<&str>) -> Request<T> {
     let mut request = Request::new(message);
     let namespace = CONTAINERD_NAMESPACE.parse().expect("the namespace is ASCII");
@@ -304,7 +310,7 @@ fn containerd_request<T>(message: T, lease: Option<&str>) -> Request<T> {
     request
 }
 
-/// Converts a gRPC status. `tried` describes the operation.
+/// Converts a gRPC status to an error. `tried` describes the operation that failed.
 fn containerd_error(tried: &'static str, status: &Status) -> ImageError {
     ImageError::Containerd { tried, why: status.message().to_owned() }
 }

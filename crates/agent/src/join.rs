@@ -3,6 +3,7 @@
 
 /// The cluster CA.
 mod ca;
+/// The node's HTTP/2 connection to the API server.
 mod connection;
 /// Files with a certificate and its key.
 mod pem;
@@ -112,7 +113,8 @@ pub enum JoinError {
     Certificate(String),
 }
 
-/// Expiry of the client certificate and of the serving certificate in a node's directory.
+/// Returns the expiry of the client certificate and of the serving certificate in a node's directory. An entry is
+/// `None` if its file is missing or cannot be parsed.
 pub fn certificate_expiry(dir: &Path) -> [Option<Timestamp>; 2] {
     [CLIENT_FILE, SERVING_FILE].map(|it| Some(Certificate::read(&dir.join(it)).ok()??.not_after))
 }
@@ -158,7 +160,7 @@ impl fmt::Debug for BootstrapToken {
 }
 
 impl BootstrapToken {
-    /// The token. `None` if it is empty or its file cannot be read.
+    /// Returns the token, or `None` if it is empty or its file cannot be read.
     fn read(&self) -> Option<String> {
         let text = match self {
             Self::Literal(token) => token.clone(),
@@ -180,7 +182,7 @@ pub struct JoinedNode {
     options: JoinOptions,
     server: Uri,
     ca_pem: String,
-    /// The client certificate with which the node joined or started.
+    /// The client certificate that the node had when it joined or started.
     certificate: Certificate,
     connection: Arc<ServerConnection>,
     client: Client,
@@ -216,12 +218,13 @@ impl JoinedNode {
         })
     }
 
-    /// The node's API client. It picks up renewed certificates.
+    /// Returns the node's API client. It picks up renewed certificates.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// Certificate of the cluster CA in PEM. It verifies the API server, and the clients of the node's endpoint.
+    /// Returns the certificate of the cluster CA in PEM. It verifies the API server, and the clients of the node's
+    /// endpoint.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
@@ -346,7 +349,7 @@ impl JoinedNode {
     }
 }
 
-/// Gets a client certificate with the bootstrap token, and stores the certificate. `had_one` is whether the directory
+/// Gets a client certificate with the bootstrap token, and stores the certificate. `had_one` is true if the directory
 /// has a certificate that is no longer valid.
 async fn join_with_token(
     options: &JoinOptions,
@@ -455,13 +458,13 @@ async fn request_certificate(
     Err(JoinError::NotApproved(name))
 }
 
-/// Sleeps for `pause`, and returns the backoff after the next failure.
+/// Sleeps for the backoff `pause`, and returns the backoff after the next failure.
 async fn sleep_with_backoff(pause: Duration) -> Duration {
     tokio::time::sleep(pause).await;
     (pause * 2).min(RENEWAL_BACKOFF_MAX)
 }
 
-/// The time at which a certificate is renewed: 70 to 90 % of its lifetime, depending on the name of the node.
+/// Returns the time at which a certificate is renewed: 70 to 90 % of its lifetime, depending on the name of the node.
 fn renewal_time(name: &str, not_before: Timestamp, not_after: Timestamp) -> Timestamp {
     let lifetime_s = not_after.duration_since(not_before).as_secs();
     // A number from 0 to 999 that depends on the node's name.
@@ -469,7 +472,7 @@ fn renewal_time(name: &str, not_before: Timestamp, not_after: Timestamp) -> Time
     not_before + SignedDuration::from_secs(lifetime_s / 10 * 7 + lifetime_s / 5 * offset / 1000)
 }
 
-/// Advice to the user when the API server refuses a bootstrap token with this error.
+/// Returns advice to the user about this error of a request that used a bootstrap token.
 fn token_error_hint(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) if status.code == 401 => {
@@ -480,13 +483,13 @@ fn token_error_hint(error: &kube::Error) -> &'static str {
     }
 }
 
-/// Converts an error of accessing this file.
+/// Returns a function that converts an error of accessing the file at this path.
 fn file_error(path: &Path) -> impl FnOnce(io::Error) -> JoinError {
     let path = path.to_owned();
     move |source| JoinError::File { path, source }
 }
 
-/// The content of a file. `None` if the file does not exist.
+/// Returns the content of a file, or `None` if the file does not exist.
 fn read_if_exists(path: &Path) -> Result<Option<String>, JoinError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),

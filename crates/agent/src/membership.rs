@@ -37,7 +37,7 @@ pub struct ClusterMembership {
     namespaces: Api<Namespace>,
     /// Whether the cluster is confirmed, as the engine's rules decide it.
     state: Mutex<cluster_identity::Membership>,
-    /// Held during a confirmation, so that there is one at a time.
+    /// Lock that is held during a confirmation, so that only one runs at a time.
     in_flight: tokio::sync::Mutex<()>,
     /// When a problem was last logged.
     last_logged: Mutex<Option<Instant>>,
@@ -122,7 +122,7 @@ impl ClusterMembership {
         self.lock_state().record_list()
     }
 
-    /// The reason why the node is NotReady, if its cluster could not be confirmed.
+    /// Returns why the node is NotReady, if its cluster could not be confirmed. Returns `None` otherwise.
     pub(super) fn not_ready_reason(&self) -> Option<String> {
         self.lock_state().not_ready_reason(&self.record.display().to_string())
     }

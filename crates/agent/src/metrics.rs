@@ -31,15 +31,18 @@ const AGENT_START_BUCKETS_S: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.
 pub struct AgentMetrics {
     registry: Registry,
     pub runtime_calls: RuntimeCalls,
+    /// Number of executed pod actions.
     actions: Family<ActionLabels, Counter>,
+    /// Number of executed probes.
     probes: Family<ProbeLabels, Counter>,
+    /// Number of evictions.
     evictions: Family<EvictionLabels, Counter>,
     /// Number of pods by phase.
     pods: Family<PhaseLabels, Gauge>,
     /// Time from a pod's arrival until its first container runs.
     start_duration: Histogram,
     /// The part of `start_duration` that is spent in the agent and not in the runtime.
-    own_start_duration: Histogram,
+    agent_start_duration: Histogram,
     /// Seconds until the client certificate expires.
     client_ttl: Gauge,
     /// Seconds until the serving certificate expires.
@@ -93,8 +96,11 @@ struct OperationLabels {
 /// Counts, errors and durations of CRI calls, by operation.
 #[derive(Debug, Clone)]
 pub struct RuntimeCalls {
+    /// Number of calls.
     total: Family<OperationLabels, Counter>,
+    /// Number of failed calls.
     errors: Family<OperationLabels, Counter>,
+    /// Durations of calls.
     durations: Family<OperationLabels, Histogram>,
 }
 
@@ -131,7 +137,7 @@ impl Default for AgentMetrics {
             evictions: Family::default(),
             pods: Family::default(),
             start_duration: Histogram::new(POD_START_BUCKETS_S),
-            own_start_duration: Histogram::new(AGENT_START_BUCKETS_S),
+            agent_start_duration: Histogram::new(AGENT_START_BUCKETS_S),
             client_ttl: Gauge::default(),
             server_ttl: Gauge::default(),
             memory: Gauge::default(),
@@ -169,7 +175,7 @@ impl AgentMetrics {
             "muster_pod_start_own",
             "Part of the pod start duration that was not spent in the runtime",
             Unit::Seconds,
-            self.own_start_duration.clone(),
+            self.agent_start_duration.clone(),
         );
         all.register_with_unit(
             "kubelet_certificate_manager_client_ttl",
@@ -217,12 +223,13 @@ impl AgentMetrics {
     /// spent in the agent.
     pub(crate) fn observe_pod_start(&self, total: Duration, in_agent: Duration) {
         self.start_duration.observe(total.as_secs_f64());
-        self.own_start_duration.observe(in_agent.as_secs_f64());
+        self.agent_start_duration.observe(in_agent.as_secs_f64());
     }
 
     /// Encodes all metrics in the Prometheus text format. `phases` has the phase of each pod. `pki` is the directory of
     /// the node's certificates.
     pub(crate) fn encode(&self, phases: impl Iterator<Item = String>, pki: &Path, now: Timestamp) -> String {
+        /// All pod phases. The metric has a value for each of them, even if it is zero.
         const POD_PHASES: [&str; 4] = ["Pending", "Running", "Succeeded", "Failed"];
         let mut counts = [0; POD_PHASES.len()];
         for phase in phases {
@@ -250,7 +257,7 @@ impl AgentMetrics {
     }
 }
 
-/// The value of the label `action`.
+/// Returns the value of the metric label `action` for this action.
 fn action_label(action: &Action) -> &'static str {
     match action {
         Action::Prepare => "prepare",
@@ -279,6 +286,7 @@ struct ProcessUsage {
 }
 
 impl ProcessUsage {
+    /// Reads the usage of this process from `/proc`.
     fn read() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
@@ -290,14 +298,14 @@ impl ProcessUsage {
     }
 }
 
-/// Parses the resident memory from the content of `/proc/PID/status`.
+/// Parses the resident memory from the content of `/proc/PID/status`. Returns `None` if it has no such field.
 fn parse_resident_bytes(status: &str) -> Option<i64> {
     let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<i64>().ok()?.checked_mul(1024)
 }
 
-/// Parses user plus system time in seconds from `/proc/PID/stat`, where they are fields 14 and 15. The process name,
-/// field 2, may contain spaces.
+/// Parses user plus system time in seconds from the content of `/proc/PID/stat`, where they are fields 14 and 15. The
+/// process name, field 2, may contain spaces. Returns `None` if the content is malformed.
 fn parse_cpu_seconds(stat: &str) -> Option<f64> {
     let (_, words) = stat.rsplit_once(") ")?;
     let mut ticks = words.split_whitespace().skip(11).map_while(|it| it.parse::<u32>().ok());

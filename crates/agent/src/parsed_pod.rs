@@ -65,7 +65,7 @@ impl ParsedPod {
         Self::new(tree)
     }
 
-    /// A pod of which only the namespace, name and UID are known, without a spec.
+    /// Returns a pod of which only the namespace, name and UID are known. It has no spec.
     pub fn placeholder_pod(key: &ObjectKey, uid: &str) -> Result<Self, serde_json::Error> {
         Self::new(json!({"metadata": {"name": key.name, "namespace": key.namespace, "uid": uid}}))
     }
@@ -77,13 +77,13 @@ impl ParsedPod {
         Self::new(tree)
     }
 
-    /// The container with the given name. Returns `None` if the spec no longer has it.
+    /// Returns the container with the given name, or `None` if the spec no longer has it.
     pub fn container(&self, name: &str) -> Option<&PodContainer> {
         self.containers.iter().find(|it| it.container.name == name)
     }
 }
 
-/// The init, main and ephemeral containers of a spec, in this order.
+/// Returns the init, main and ephemeral containers of a spec, in this order.
 fn pod_containers(spec: &PodSpec) -> Vec<PodContainer> {
     let is_sidecar = |it: &Container| it.restart_policy.as_deref() == Some("Always");
     let init = spec.init_containers.iter().flatten();

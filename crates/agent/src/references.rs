@@ -72,11 +72,13 @@ impl References {
         Self { client, tokens: Arc::default() }
     }
 
+    /// Reads a ConfigMap from the API server.
     pub async fn config_map(&self, namespace: &str, name: &str) -> Result<ConfigMap, ReferenceError> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         get_reference("configmap", name, api.get(name)).await
     }
 
+    /// Reads a Secret from the API server.
     pub async fn secret(&self, namespace: &str, name: &str) -> Result<Secret, ReferenceError> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         get_reference("secret", name, api.get(name)).await
@@ -157,7 +159,7 @@ impl std::fmt::Debug for References {
     }
 }
 
-/// The time at which a token is renewed: after 80 % of its lifetime, but at most after a day.
+/// Returns the time at which a token is renewed: after 80 % of its lifetime, but at most after a day.
 fn renewal_time(issued: Timestamp, expires: Timestamp) -> Timestamp {
     let lifetime = expires.duration_since(issued).max(SignedDuration::ZERO);
     issued.checked_add((lifetime * 4 / 5).min(TOKEN_RENEWAL_AGE_MAX)).unwrap_or(issued)

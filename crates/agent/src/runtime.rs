@@ -22,15 +22,19 @@ pub mod v1 {
 /// containerd's own gRPC services, in addition to CRI.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub mod containerd {
+    /// containerd's content store.
     pub mod content {
         tonic::include_proto!("containerd.services.content.v1");
     }
+    /// containerd's events.
     pub mod events {
         tonic::include_proto!("containerd.services.events.v1");
     }
+    /// containerd's image store.
     pub mod images {
         tonic::include_proto!("containerd.services.images.v1");
     }
+    /// containerd's leases, which protect content from garbage collection.
     pub mod leases {
         tonic::include_proto!("containerd.services.leases.v1");
     }
@@ -38,7 +42,7 @@ pub mod containerd {
 
 /// The operations of a container runtime that the agent uses.
 pub trait Runtime: Send + Sync + 'static {
-    /// Name and version of the runtime.
+    /// Returns the name and version of the runtime.
     fn version(&self) -> impl Future<Output = Result<v1::VersionResponse, RuntimeError>> + Send;
     /// Whether the runtime and the pod network are ready.
     fn status(&self) -> impl Future<Output = Result<RuntimeStatus, RuntimeError>> + Send;
@@ -48,7 +52,7 @@ pub trait Runtime: Send + Sync + 'static {
         &self,
         uid: Option<&str>,
     ) -> impl Future<Output = Result<Vec<v1::PodSandbox>, RuntimeError>> + Send;
-    /// The status of a sandbox, including its IP addresses, which `list_sandboxes` does not return.
+    /// Returns the status of a sandbox, including its IP addresses, which `list_sandboxes` does not return.
     fn sandbox_status(
         &self,
         id: &str,
@@ -69,7 +73,7 @@ pub trait Runtime: Send + Sync + 'static {
         &self,
         uid: Option<&str>,
     ) -> impl Future<Output = Result<Vec<v1::Container>, RuntimeError>> + Send;
-    /// The status of a container, including its exit code, which `list_containers` does not return.
+    /// Returns the status of a container, including its exit code, which `list_containers` does not return.
     fn container_status(
         &self,
         id: &str,
@@ -118,7 +122,7 @@ pub trait Runtime: Send + Sync + 'static {
     ) -> impl Future<Output = Result<String, RuntimeError>> + Send;
 
     fn list_images(&self) -> impl Future<Output = Result<Vec<v1::Image>, RuntimeError>> + Send;
-    /// The status of an image. `None` if the image is not present.
+    /// Returns the status of an image, or `None` if the image is not present.
     fn image_status(
         &self,
         name: &str,
@@ -131,15 +135,15 @@ pub trait Runtime: Send + Sync + 'static {
         sandbox_config: Option<v1::PodSandboxConfig>,
     ) -> impl Future<Output = Result<String, RuntimeError>> + Send;
     fn remove_image(&self, name: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
-    /// Usage of the filesystems that store images.
+    /// Returns the usage of the filesystems that store images.
     fn image_fs_info(&self) -> impl Future<Output = Result<Vec<v1::FilesystemUsage>, RuntimeError>> + Send;
 
-    /// Stats of all containers, or of the containers of one pod.
+    /// Returns the stats of all containers, or of the containers of one pod.
     fn container_stats(
         &self,
         uid: Option<&str>,
     ) -> impl Future<Output = Result<Vec<v1::ContainerStats>, RuntimeError>> + Send;
-    /// Stats of all pods. A runtime without pod stats returns an `Unsupported` error.
+    /// Returns the stats of all pods. A runtime without pod stats returns an `Unsupported` error.
     fn pod_stats(&self) -> impl Future<Output = Result<Vec<v1::PodSandboxStats>, RuntimeError>> + Send;
 
     /// Streams the IDs of containers and sandboxes that exit. The stream may end at any time, and some runtimes have no

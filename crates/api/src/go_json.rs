@@ -16,7 +16,7 @@ pub fn to_string(value: &Value) -> String {
     out
 }
 
-/// Appends a value.
+/// Appends a value to `out`.
 fn write_value(out: &mut String, value: &Value) {
     match value {
         Value::Null => out.push_str("null"),
@@ -53,7 +53,7 @@ fn write_value(out: &mut String, value: &Value) {
     }
 }
 
-/// Appends a number.
+/// Appends a number to `out`.
 ///
 /// Rule: a 64-bit integer is written as an integer. Any other number is written as the shortest decimal that parses to
 /// the same float64. From 1e-6 up to 1e21 the decimal has no exponent, outside of this range it has one.
@@ -82,9 +82,9 @@ fn write_number(out: &mut String, number: &Number) {
     }
 }
 
-/// Appends a string with quotes.
+/// Appends a string in quotes to `out`.
 ///
-/// Rule: besides the escapes that JSON requires, Go escapes `<`, `>`, `&` (for HTML), U+2028 and U+2029 (for
+/// Rule: in addition to the escapes that JSON requires, Go escapes `<`, `>`, `&` (for HTML), U+2028 and U+2029 (for
 /// JavaScript).
 fn write_string(out: &mut String, text: &str) {
     out.push('"');

@@ -8,8 +8,8 @@ use crate::labels::Labels;
 use crate::taints::{Taint, Toleration};
 use crate::text::Text;
 
-/// The interned strings and lists of one cache. Each time the number of entries has doubled, entries that nothing else
-/// references are removed.
+/// Stores equal strings and equal lists of many objects only once. Each time the number of entries has doubled, the
+/// entries that nothing else references are removed.
 #[derive(Debug, Default)]
 pub struct Interner {
     /// The interned strings.
@@ -21,11 +21,12 @@ pub struct Interner {
     sweep_threshold: usize,
 }
 
-/// Minimum number of entries at which unreferenced entries are removed. Fewer entries are not worth a sweep.
+/// Minimum number of entries at which unreferenced entries are removed. With fewer entries the removal is not worth its
+/// cost.
 const SWEEP_ENTRIES_MIN: usize = 4096;
 
 impl Interner {
-    /// Returns the stored string that equals `text`. Stores it if there is none.
+    /// Returns the stored string that equals `text`. Stores `text` if there is none.
     pub fn intern_text(&mut self, text: &str) -> Text {
         if let Some(interned) = self.texts.get(text) {
             return interned.clone();
@@ -46,12 +47,12 @@ impl Interner {
         Labels::from_sorted(intern_list(&mut self.labels, pairs))
     }
 
-    /// Returns the stored list of tolerations that equals `list`. Stores it if there is none.
+    /// Returns the stored list of tolerations that equals `list`. Stores `list` if there is none.
     pub fn intern_tolerations(&mut self, list: Vec<Toleration>) -> Arc<[Toleration]> {
         intern_list(&mut self.tolerations, list)
     }
 
-    /// Returns the stored list of taints that equals `list`. Stores it if there is none.
+    /// Returns the stored list of taints that equals `list`. Stores `list` if there is none.
     pub fn intern_taints(&mut self, list: Vec<Taint>) -> Arc<[Taint]> {
         intern_list(&mut self.taints, list)
     }
@@ -72,7 +73,7 @@ impl Interner {
     }
 }
 
-/// Returns the list of `interned` that equals `list`. Adds it if there is none.
+/// Returns the list in `interned` that equals `list`. Adds `list` if there is none.
 fn intern_list<T: Ord>(interned: &mut BTreeSet<Arc<[T]>>, list: Vec<T>) -> Arc<[T]> {
     if let Some(same) = interned.get(list.as_slice()) {
         return same.clone();

@@ -102,13 +102,13 @@ impl<V> Default for StrMap<'_, V> {
 }
 
 impl<'a, V> StrMap<'a, V> {
-    /// The value of a key.
+    /// Returns the value of a key, or `None` if the map does not contain the key.
     pub fn get(&self, key: &str) -> Option<&V> {
         let at = self.0.binary_search_by(|(it, _)| (**it).cmp(key)).ok()?;
         self.0.get(at).map(|(_, value)| value)
     }
 
-    /// Keys and values, sorted by key.
+    /// Returns the keys and values, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
         self.0.iter().map(|(key, value)| (&**key, value))
     }
@@ -134,7 +134,7 @@ impl<'a, V> StrMap<'a, V> {
 }
 
 impl<'a> StrMap<'a> {
-    /// Keys and values, both as strings.
+    /// Returns the keys and values, both as strings, sorted by key.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (&**key, &**value))
     }

@@ -20,18 +20,18 @@ impl Labels {
         Self(pairs.into())
     }
 
-    /// Wraps pairs that are sorted and have no duplicate keys.
+    /// Creates labels from pairs that are sorted and have no duplicate keys.
     pub(crate) fn from_sorted(pairs: Arc<[(Text, Text)]>) -> Self {
         Self(pairs)
     }
 
-    /// The value of a label.
+    /// Returns the value of a label, or `None` if there is no such label.
     pub fn get(&self, key: &str) -> Option<&Text> {
         let at = self.0.binary_search_by(|(k, _)| k.as_ref().cmp(key)).ok()?;
         self.0.get(at).map(|(_, value)| value)
     }
 
-    /// Keys and values, sorted by key.
+    /// Returns the keys and values, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))
     }
@@ -93,7 +93,7 @@ pub enum LabelOperator {
 }
 
 impl LabelRequirement {
-    /// The requirement `key=value`.
+    /// Creates the requirement `key=value`.
     pub fn equals(key: &str, value: &str) -> Self {
         Self { key: key.into(), operator: LabelOperator::In([value.into()].into()) }
     }
@@ -156,7 +156,7 @@ impl LabelRequirement {
     }
 }
 
-/// Formats the requirement for messages.
+/// Formats the requirement for messages, such as `zone in (a, b)`.
 impl fmt::Display for LabelRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = &self.key;

@@ -15,28 +15,49 @@
 
 extern crate alloc;
 
+/// DaemonSets and ControllerRevisions.
 pub mod apps_v1;
+/// Leases.
 pub mod coordination_v1;
+/// Pods, nodes, Services and Endpoints.
 pub mod core_v1;
+/// EndpointSlices.
 pub mod discovery_v1;
+/// Metadata of all objects, and label selectors.
 pub mod meta_v1;
+/// The kinds of Muster: RolloutPolicy, ClusterRolloutPolicy and DaemonRollout.
 pub mod muster_v1alpha1;
+/// PodDisruptionBudgets.
 pub mod policy_v1;
 
+/// Interning: equal strings and lists are stored once.
 pub mod interner;
+/// Strings, maps and other values that are borrowed from JSON text.
 pub mod json;
+/// Reference-counted strings.
 pub mod text;
 
+/// Labels and label selectors.
 pub mod labels;
+/// Namespace and name of an object.
 pub mod meta;
+/// Syntax of names, label keys and similar strings.
 pub mod names;
+/// Taints and tolerations.
 pub mod taints;
+/// Names of labels, taints, annotations and conditions to which Kubernetes gives a meaning.
 pub mod well_known;
 
+/// The quality of service class of a pod.
 pub mod qos;
+/// Resource quantities such as `100m`.
 pub mod quantity;
+/// Requests and limits of a pod.
 pub mod resources;
 
+/// JSON text as Go writes it.
 pub mod go_json;
+/// The formats of `/metrics`.
 pub mod metrics_exposition;
+/// Timestamps and durations.
 pub mod time;

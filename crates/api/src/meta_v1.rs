@@ -41,37 +41,37 @@ pub struct ObjectMeta<'a> {
 }
 
 impl ObjectMeta<'_> {
-    /// Namespace and name of the object.
+    /// Returns the namespace and name of the object. The namespace is interned.
     pub fn key(&self, interner: &mut Interner) -> ObjectKey {
         ObjectKey { namespace: interner.intern_text(self.namespace()), name: self.name().into() }
     }
 
-    /// The name. Empty if it is absent.
+    /// Returns the name, or "" if it is absent.
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// The namespace. Empty if it is absent.
+    /// Returns the namespace, or "" if it is absent.
     pub fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or_default()
     }
 
-    /// The UID. Empty if it is absent.
+    /// Returns the UID, or "" if it is absent.
     pub fn uid(&self) -> Text {
         self.uid.as_deref().unwrap_or_default().into()
     }
 
-    /// The resource version as a number. Zero if it is absent or not a number.
+    /// Returns the resource version as a number, or zero if it is absent or not a number.
     pub fn resource_version(&self) -> u64 {
         self.resource_version.as_deref().and_then(|it| it.parse().ok()).unwrap_or_default()
     }
 
-    /// The generation. Zero if it is absent.
+    /// Returns the generation, or zero if it is absent.
     pub fn generation(&self) -> i64 {
         self.generation.unwrap_or_default()
     }
 
-    /// The `creationTimestamp`. The Unix epoch if it is absent or invalid.
+    /// Returns the `creationTimestamp`, or the Unix epoch if it is absent or invalid.
     pub fn created(&self) -> Time {
         self.creation_timestamp.as_deref().and_then(Time::parse).unwrap_or_default()
     }
@@ -81,22 +81,23 @@ impl ObjectMeta<'_> {
         self.deletion_timestamp.is_some()
     }
 
-    /// The labels, with interned strings.
+    /// Returns the labels, with interned strings.
     pub fn labels(&self, interner: &mut Interner) -> Labels {
         interner.intern_labels(self.labels.iter().flat_map(StrMap::pairs))
     }
 
-    /// The value of a label.
+    /// Returns the value of a label, or `None` if the object does not have it.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.as_ref()?.get(key).map(|it| &**it)
     }
 
-    /// The value of an annotation.
+    /// Returns the value of an annotation, or `None` if the object does not have it.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.as_ref()?.get(key).map(|it| &**it)
     }
 
-    /// The owner reference with `controller: true`. Upstream: `metav1.GetControllerOf`.
+    /// Returns the owner reference with `controller: true`, or `None` if there is none. Upstream:
+    /// `metav1.GetControllerOf`.
     pub fn controller(&self) -> Option<&OwnerReference<'_>> {
         self.owner_references.iter().flatten().find(|it| it.controller == Some(true))
     }

@@ -16,9 +16,9 @@ pub enum ExpositionFormat {
 }
 
 impl ExpositionFormat {
-    /// The format that an `Accept` header selects.
+    /// Returns the format that an `Accept` header selects.
     ///
-    /// Rule: a client gets OpenMetrics if its `Accept` header gives OpenMetrics at least the weight of plain text.
+    /// Rule: a client gets OpenMetrics if its `Accept` header gives OpenMetrics at least the same weight as plain text.
     /// Otherwise it gets plain text. Upstream: `expfmt.NegotiateIncludingOpenMetrics`.
     pub fn negotiate(accept: &str) -> Self {
         let mut best = (0.0, Self::Text);
@@ -43,7 +43,7 @@ impl ExpositionFormat {
         best.1
     }
 
-    /// The media type of the format, for the header `Content-Type`.
+    /// Returns the media type of the format, for the header `Content-Type`.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -60,8 +60,8 @@ impl ExpositionFormat {
     }
 }
 
-/// Converts OpenMetrics to the Prometheus text format. In that format the HELP and TYPE lines of a counter also have
-/// the suffix `_total`, and there are no UNIT and EOF lines.
+/// Converts OpenMetrics to the Prometheus text format. In the text format the HELP and TYPE lines of a counter also
+/// have the suffix `_total`, and there are no UNIT and EOF lines.
 fn to_prometheus_text(metrics: &str) -> String {
     let mut text = String::with_capacity(metrics.len());
     // HELP precedes TYPE, which decides how both are written.

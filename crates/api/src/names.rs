@@ -8,21 +8,22 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Returns the errors of an object name. The flag is true if the name is a prefix to which a suffix will be appended
-/// (`generateName`).
+/// A function that returns the errors of an object name. Its second argument is `true` if the name is a prefix to which
+/// a suffix will be appended (`generateName`).
 pub type NameRule = fn(&str, bool) -> Vec<String>;
 
-/// Errors of an object name that must be a DNS subdomain, as for most kinds. Upstream: `NameIsDNSSubdomain`.
+/// Returns the errors of an object name that must be a DNS subdomain, as for most kinds. Upstream:
+/// `NameIsDNSSubdomain`.
 pub fn dns_subdomain_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
     dns_subdomain_errors(&mask_trailing_dash(name, is_prefix))
 }
 
-/// Errors of an object name that must be a DNS label, as for namespaces. Upstream: `NameIsDNSLabel`.
+/// Returns the errors of an object name that must be a DNS label, as for namespaces. Upstream: `NameIsDNSLabel`.
 pub fn dns_label_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
     dns_label_errors(&mask_trailing_dash(name, is_prefix))
 }
 
-/// Errors of an object name that need only be a valid path segment, as for roles and bindings. Upstream:
+/// Returns the errors of an object name that only has to be a valid path segment, as for roles and bindings. Upstream:
 /// `IsValidPathSegmentName`.
 pub fn path_segment_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
     let mut errors = Vec::new();
@@ -37,12 +38,12 @@ pub fn path_segment_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
     errors
 }
 
-/// Errors of a string that must be a lowercase RFC 1123 subdomain.
+/// Returns the errors of a string that must be a lowercase RFC 1123 subdomain.
 pub fn dns_subdomain_errors(text: &str) -> Vec<String> {
     subdomain_errors(text, "characters")
 }
 
-/// Errors of a string that must be a lowercase RFC 1123 label.
+/// Returns the errors of a string that must be a lowercase RFC 1123 label.
 pub fn dns_label_errors(text: &str) -> Vec<String> {
     let mut errors = length_errors(text, 63, "characters");
     if !is_dns_label(text) {
@@ -60,8 +61,9 @@ pub fn dns_label_errors(text: &str) -> Vec<String> {
     errors
 }
 
-/// Errors of a string that must be a DNS subdomain whose labels may contain underscores.
+/// Returns the errors of a string that must be a DNS subdomain whose labels may contain underscores.
 pub fn dns_subdomain_with_underscore_errors(text: &str) -> Vec<String> {
+    /// Upstream's regular expression for a label of the subdomain, as the message shows it.
     const SUBDOMAIN_PART_REGEX: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
     let is_part = |it: &str| {
         let it = it.strip_prefix('_').unwrap_or(it);
@@ -79,12 +81,15 @@ pub fn dns_subdomain_with_underscore_errors(text: &str) -> Vec<String> {
     errors
 }
 
-/// Errors of a string that must be a qualified name such as `example.com/name`: a label or annotation key, taint key,
-/// finalizer or condition type.
+/// Returns the errors of a string that must be a qualified name such as `example.com/name`: a label or annotation key,
+/// taint key, finalizer or condition type.
 pub fn qualified_name_errors(text: &str) -> Vec<String> {
+    /// Upstream's message for an invalid qualified name.
     const QUALIFIED_NAME_MESSAGE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
                         alphanumeric character";
+    /// Upstream's examples of qualified names, as the message shows them.
     const QUALIFIED_NAME_EXAMPLES: &[&str] = &["MyName", "my.name", "123-abc"];
+    /// Upstream's regular expression for the name part of a qualified name, as the message shows it.
     const QUALIFIED_NAME_REGEX: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
     let mut errors = Vec::new();
     let mut parts = text.split('/');
@@ -121,7 +126,7 @@ pub fn qualified_name_errors(text: &str) -> Vec<String> {
     errors
 }
 
-/// Errors of a label value.
+/// Returns the errors of a label value.
 pub fn label_value_errors(text: &str) -> Vec<String> {
     let mut errors = length_errors(text, 63, "bytes");
     if !is_label_value(text) {
@@ -135,7 +140,7 @@ pub fn label_value_errors(text: &str) -> Vec<String> {
     errors
 }
 
-/// Errors of the name of an environment variable.
+/// Returns the errors of the name of an environment variable.
 pub fn env_name_errors(text: &str) -> Vec<String> {
     if text.is_empty() {
         return vec!["environment variable name must be non-empty".into()];
@@ -149,7 +154,7 @@ pub fn env_name_errors(text: &str) -> Vec<String> {
     ]
 }
 
-/// Errors of a key of a ConfigMap or Secret, which may become a file name.
+/// Returns the errors of a key of a ConfigMap or Secret, which may become a file name.
 pub fn config_key_errors(text: &str) -> Vec<String> {
     let mut errors = length_errors(text, 253, "characters");
     let is_inner = |it: u8| it.is_ascii_alphanumeric() || b"-._".contains(&it);
@@ -169,7 +174,7 @@ pub fn config_key_errors(text: &str) -> Vec<String> {
     errors
 }
 
-/// Errors of the name of a port. Upstream: `IsValidPortName`.
+/// Returns the errors of the name of a port. Upstream: `IsValidPortName`.
 pub fn port_name_errors(text: &str) -> Vec<String> {
     let mut errors = length_errors(text, 15, "characters");
     if text.is_empty() || !text.bytes().all(|it| is_lowercase_or_digit(it) || it == b'-') {
@@ -187,15 +192,17 @@ pub fn port_name_errors(text: &str) -> Vec<String> {
     errors
 }
 
+/// Returns the error of a port number that is not between 1 and 65535.
 pub fn port_number_errors(port: i64) -> Vec<String> {
     range_errors(port, 1, 65535)
 }
 
-/// Errors of a Unix user or group ID.
+/// Returns the error of a Unix user or group ID that is negative or too large.
 pub fn unix_id_errors(id: i64) -> Vec<String> {
     range_errors(id, 0, i64::from(i32::MAX))
 }
 
+/// Returns the error of a number that is not between `least` and `most`, inclusive.
 pub fn range_errors(number: i64, least: i64, most: i64) -> Vec<String> {
     if (least..=most).contains(&number) {
         return Vec::new();
@@ -203,7 +210,7 @@ pub fn range_errors(number: i64, least: i64, most: i64) -> Vec<String> {
     vec![format!("must be between {least} and {most}, inclusive")]
 }
 
-/// Errors of a string that must be a percentage such as `25%`.
+/// Returns the errors of a string that must be a percentage such as `25%`.
 pub fn percent_errors(text: &str) -> Vec<String> {
     let digits = text.strip_suffix('%').unwrap_or_default();
     if !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit()) {
@@ -216,7 +223,7 @@ pub fn percent_errors(text: &str) -> Vec<String> {
     )]
 }
 
-/// Errors of an HTTP header name.
+/// Returns the errors of an HTTP header name.
 pub fn http_header_errors(text: &str) -> Vec<String> {
     if !text.is_empty() && text.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-') {
         return Vec::new();
@@ -237,10 +244,10 @@ pub fn regex_mismatch(message: &str, examples: &[&str], form: &str) -> String {
     format!("{message} ({examples}regex used for validation is '{form}')")
 }
 
-/// Regular expression of a DNS label.
+/// Upstream's regular expression for a DNS label, as messages show it.
 const DNS_LABEL_REGEX: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 
-/// Errors of a string that must be a DNS subdomain. `unit` is the unit in the message about its length.
+/// Returns the errors of a string that must be a DNS subdomain. `unit` is the unit in the message about its length.
 fn subdomain_errors(text: &str, unit: &str) -> Vec<String> {
     let mut errors = length_errors(text, 253, unit);
     if !is_dns_subdomain(text) {
@@ -254,8 +261,8 @@ fn subdomain_errors(text: &str, unit: &str) -> Vec<String> {
     errors
 }
 
-/// Replaces the dash at the end of a `generateName` prefix, which is allowed because a suffix follows it. Upstream:
-/// `maskTrailingDash`.
+/// Replaces the dash at the end of a `generateName` prefix with a letter, so that the prefix passes the check of a
+/// complete name. The dash is allowed, because a suffix follows it. Upstream: `maskTrailingDash`.
 fn mask_trailing_dash(name: &str, is_prefix: bool) -> alloc::borrow::Cow<'_, str> {
     match name.strip_suffix('-') {
         Some(rest) if is_prefix && !rest.is_empty() => {
@@ -267,7 +274,8 @@ fn mask_trailing_dash(name: &str, is_prefix: bool) -> alloc::borrow::Cow<'_, str
     }
 }
 
-/// The error of a string that is too long. Upstream counts bytes, whatever unit the message has.
+/// Returns the error of a string with more than `bytes_max` bytes. `unit` is the unit in the message. Upstream counts
+/// bytes, even if the message says `characters`.
 fn length_errors(text: &str, bytes_max: usize, unit: &str) -> Vec<String> {
     if text.len() <= bytes_max {
         Vec::new()
@@ -284,6 +292,7 @@ fn is_dns_label(text: &str) -> bool {
     text.bytes().all(|it| is_lowercase_or_digit(it) || it == b'-') && has_lowercase_ends(text)
 }
 
+/// Whether the text is not empty and its first and last byte are lowercase letters or digits.
 fn has_lowercase_ends(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.first().is_some_and(|&it| is_lowercase_or_digit(it))

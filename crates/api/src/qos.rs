@@ -31,7 +31,7 @@ impl Default for CpuAndMemory {
 }
 
 impl CpuAndMemory {
-    /// Adds the quantities of `other`. Negative quantities are ignored.
+    /// Returns the sums of the quantities of both. Negative quantities of `other` are ignored.
     fn plus(self, other: Self) -> Self {
         let sum = |a: Quantity, b: Quantity| if b.is_negative() { a } else { a.plus(b) };
         Self { cpu: sum(self.cpu, other.cpu), memory: sum(self.memory, other.memory) }
@@ -69,7 +69,7 @@ impl QosClass {
         }
     }
 
-    /// Parses the name of a QoS class.
+    /// Parses the name of a QoS class. Returns `None` for an unknown name.
     pub fn parse(text: &str) -> Option<Self> {
         [Self::BestEffort, Self::Burstable, Self::Guaranteed].into_iter().find(|it| it.as_str() == text)
     }

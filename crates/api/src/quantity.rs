@@ -59,7 +59,7 @@ const NANOS_PER_UNIT: i128 = 1_000_000_000;
 /// Number of nanounits in one thousandth.
 const NANOS_PER_MILLI: i128 = NANOS_PER_UNIT / 1_000;
 
-/// The text that upstream stores for the quantity `text`. It is usually the canonical form.
+/// Returns the text that upstream stores for the quantity `text`, which is usually the canonical form.
 pub fn canonical_text(text: &str) -> Result<Cow<'_, str>, QuantityError> {
     let parts = QuantityTokens::tokenize(text)?;
     let quantity = parts.to_quantity()?;
@@ -75,8 +75,8 @@ impl Quantity {
         QuantityTokens::tokenize(text)?.to_quantity()
     }
 
-    /// Parses the quantity in a JSON string or number. Zero if the value is absent or invalid, because the decoder has
-    /// already refused invalid values.
+    /// Parses the quantity in a JSON string or number. Returns zero if the value is absent or invalid. Invalid values
+    /// need no error here, because the decoder has already refused them.
     pub fn from_json(value: &serde_json::Value) -> Self {
         let parsed = match value {
             serde_json::Value::String(text) => Self::parse(text),
@@ -109,30 +109,33 @@ impl Quantity {
         self.nanos % NANOS_PER_UNIT == 0
     }
 
-    /// The quantity as a number of units, rounded away from zero.
+    /// Returns the quantity as a number of units, rounded away from zero.
     pub fn units(self) -> i128 {
         div_away_from_zero(self.nanos, NANOS_PER_UNIT)
     }
 
-    /// The quantity as a number of thousandths, rounded away from zero.
+    /// Returns the quantity as a number of thousandths, rounded away from zero.
     pub fn millis(self) -> i128 {
         div_away_from_zero(self.nanos, NANOS_PER_MILLI)
     }
 
-    /// The sum of two quantities. The result has the format of this quantity, unless this quantity is zero.
+    /// Returns the sum of two quantities. The result has the suffix format of this quantity, or that of `other` if this
+    /// quantity is zero.
     pub fn plus(self, other: Self) -> Self {
         // Zero takes the format of the other operand.
         let form = if self.is_zero() { other.format } else { self.format };
         Self { nanos: self.nanos.saturating_add(other.nanos), format: form }
     }
 
-    /// The difference of two quantities. The result has the format of this quantity, unless this quantity is zero.
+    /// Returns this quantity minus `other`. The result has the suffix format of this quantity, or that of `other` if
+    /// this quantity is zero.
     pub fn minus(self, other: Self) -> Self {
         let form = if self.is_zero() { other.format } else { self.format };
         Self { nanos: self.nanos.saturating_sub(other.nanos), format: form }
     }
 
-    /// Rounds the quantity away from zero to thousandths, the finest precision that upstream stores for resources.
+    /// Returns the quantity rounded away from zero to thousandths, the finest precision that upstream stores for
+    /// resources.
     pub fn rounded_to_millis(self) -> Self {
         Self { nanos: self.millis().saturating_mul(NANOS_PER_MILLI), format: self.format }
     }
@@ -208,7 +211,8 @@ struct QuantityTokens<'a> {
 }
 
 impl<'a> QuantityTokens<'a> {
-    /// Splits a quantity text into sign, digits and suffix. The suffix is checked, the number is not.
+    /// Splits a quantity text into sign, digits and suffix. Fails if the suffix is invalid. The size of the number is
+    /// not checked.
     fn tokenize(text: &'a str) -> Result<Self, QuantityError> {
         if text.is_empty() {
             return Err(QuantityError::Format);
@@ -247,14 +251,14 @@ impl<'a> QuantityTokens<'a> {
         Ok(Self { negative: text.starts_with('-'), whole, fraction, format: form, exponent })
     }
 
-    /// The quantity, if the number is not too large.
+    /// Returns the quantity. Fails if the number is too large.
     fn to_quantity(&self) -> Result<Quantity, QuantityError> {
         let (magnitude, form) = self.absolute_nanos()?;
         Ok(Quantity { nanos: if self.negative { -magnitude } else { magnitude }, format: form })
     }
 
-    /// The absolute value in nanounits, and the format of the quantity. A binary quantity below one is written in
-    /// decimal format.
+    /// Returns the absolute value in nanounits, and the suffix format of the quantity. A binary quantity below one gets
+    /// the decimal format. Fails if the number is too large.
     fn absolute_nanos(&self) -> Result<(i128, SuffixFormat), QuantityError> {
         /// Upstream's maximum for quantities with a binary suffix.
         const BINARY_MAX: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
@@ -274,7 +278,7 @@ impl<'a> QuantityTokens<'a> {
         Ok((nanos, if nanos < NANOS_PER_UNIT { SuffixFormat::Decimal } else { SuffixFormat::Binary }))
     }
 
-    /// All significant digits without the decimal point. `None` if there are none.
+    /// Returns all significant digits without the decimal point, or `None` if there are none.
     fn digits(&self) -> Option<Cow<'_, str>> {
         match (self.whole, self.fraction) {
             ("", "") => None,
@@ -305,12 +309,12 @@ impl<'a> QuantityTokens<'a> {
     }
 }
 
-/// Splits a text after its leading digits.
+/// Splits a text into its leading digits and the rest.
 fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// Returns `number` × 10^`tens`, rounded away from zero. `None` if the result overflows.
+/// Returns `number` × 10^`tens`, rounded away from zero, or `None` if the result overflows.
 fn scale_by_power_of_ten(number: i128, tens: i32) -> Option<i128> {
     match 10i128.checked_pow(tens.unsigned_abs()) {
         Some(by) if 0 <= tens => number.checked_mul(by),

@@ -8,8 +8,8 @@ use crate::quantity::Quantity;
 /// Quantities by resource name. Upstream: `v1.ResourceList`.
 pub type ResourceQuantities = BTreeMap<String, Quantity>;
 
-/// The total requests or limits of a pod. `containers` are those of its containers. `init_containers` are those of its
-/// init containers, each with whether it is a sidecar.
+/// Returns the total requests or limits of a pod. `containers` are the requests or limits of its containers.
+/// `init_containers` are those of its init containers, each with a flag that is `true` for a sidecar.
 ///
 /// Rule: a pod needs the sum of its containers and sidecars, or the largest sum of an init container and the sidecars
 /// that were started before it, whichever is larger. Upstream: `AggregateContainerRequests`.
@@ -35,7 +35,7 @@ pub fn pod_total(
     running
 }
 
-/// Replaces totals by the requests or limits in the pod's own `resources`.
+/// Replaces the totals of the containers with the requests or limits in `spec.resources` of the pod.
 ///
 /// Rule: pod-level requests and limits of CPU, memory and huge pages override the total of the containers. Upstream:
 /// `PodRequests`, `PodLimits`.
@@ -43,7 +43,7 @@ pub fn override_with_pod_level(total: &mut ResourceQuantities, pod_level: Resour
     total.extend(pod_level.into_iter().filter(|(name, _)| is_pod_level_resource(name)));
 }
 
-/// Whether the `resources` of a pod may contain this resource. Upstream: `IsSupportedPodLevelResource`.
+/// Whether `spec.resources` of a pod may contain this resource. Upstream: `IsSupportedPodLevelResource`.
 pub fn is_pod_level_resource(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || is_huge_pages(name)
 }
@@ -59,7 +59,7 @@ pub fn quantities_from_json(map: &serde_json::Value) -> ResourceQuantities {
     entries.map(|(name, amount)| (name.clone(), Quantity::from_json(amount))).collect()
 }
 
-/// Adds the quantity of each resource to its sum.
+/// Adds the quantity of each resource in `amounts` to its sum in `sums`.
 pub fn add_quantities(sums: &mut ResourceQuantities, amounts: &ResourceQuantities) {
     for (name, amount) in amounts {
         let sum = sums.entry(name.clone()).or_insert(Quantity::ZERO);
@@ -67,7 +67,7 @@ pub fn add_quantities(sums: &mut ResourceQuantities, amounts: &ResourceQuantitie
     }
 }
 
-/// Raises each sum to the quantity of the same resource in `others`, if that is larger.
+/// Raises each quantity in `sums` to the quantity of the same resource in `others`, if that is larger.
 fn raise_to_maximum(sums: &mut ResourceQuantities, others: ResourceQuantities) {
     for (name, amount) in others {
         let sum = sums.entry(name).or_insert(amount);

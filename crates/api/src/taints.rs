@@ -15,7 +15,7 @@ pub enum TaintEffect {
 }
 
 impl TaintEffect {
-    /// Parses the effect of a taint.
+    /// Parses the effect of a taint. Returns `Unknown` for an invalid text.
     pub fn parse(text: &str) -> Self {
         match text {
             "NoSchedule" => Self::NoSchedule,
@@ -59,7 +59,7 @@ impl fmt::Display for Taint {
 pub struct Toleration {
     /// Key of the tolerated taints. An empty key matches every taint key.
     pub key: Text,
-    /// Operator and value.
+    /// Operator and value, which the value of a tolerated taint must match.
     pub operator: TolerationOperator,
     /// Effect of the tolerated taints. `None` matches every effect.
     pub effect: Option<TaintEffect>,

@@ -14,19 +14,22 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Time(i64);
 
 impl Time {
+    /// Creates a time from microseconds since the Unix epoch.
     pub const fn from_micros(micros: i64) -> Self {
         Self(micros)
     }
 
+    /// Creates a time from seconds since the Unix epoch.
     pub const fn from_secs(secs: i64) -> Self {
         Self(secs.saturating_mul(1_000_000))
     }
 
+    /// Returns the microseconds since the Unix epoch.
     pub const fn as_micros(self) -> i64 {
         self.0
     }
 
-    /// Parses an RFC 3339 timestamp, the format of the Kubernetes API. `None` if the text is invalid.
+    /// Parses an RFC 3339 timestamp, the format of the Kubernetes API. Returns `None` if the text is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let timestamp: jiff::Timestamp = text.parse().ok()?;
         Some(Self(timestamp.as_microsecond()))
@@ -45,7 +48,7 @@ impl Time {
         timestamp.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
     }
 
-    /// The duration from `earlier` to this time. Zero if this time is before `earlier`.
+    /// Returns the duration from `earlier` to this time, or zero if this time is before `earlier`.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -72,7 +75,7 @@ impl fmt::Debug for Time {
     }
 }
 
-/// The earlier of two optional times. `None` means never.
+/// Returns the earlier of two optional times. `None` means never.
 pub fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
@@ -89,7 +92,7 @@ pub enum DurationError {
     NoNumber,
 }
 
-/// Parses a duration of one number and one unit: `500ms`, `30s`, `15m`, `24h`, `7d`. Zero needs no unit.
+/// Parses a duration of one number and one unit, such as `500ms`, `30s`, `15m`, `24h` or `7d`. Zero needs no unit.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     let (number, unit) = text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len()));
     let number = number.parse::<u32>();
@@ -106,7 +109,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     Ok(Duration::from_millis(u64::from(number) * unit_ms))
 }
 
-/// Parses a duration that is not negative as Go writes it: `90s`, `1h30m`, `1.5h`, `0`. Upstream: `time.ParseDuration`.
+/// Parses a duration in Go's format, such as `90s`, `1h30m`, `1.5h` or `0`. Returns `None` if the text is invalid or
+/// the duration is negative. Upstream: `time.ParseDuration`.
 pub fn parse_go_duration(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {
@@ -141,11 +145,13 @@ pub fn parse_go_duration(text: &str) -> Option<Duration> {
     }
 }
 
+/// Splits a text into its leading digits and the rest.
 fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// The nanoseconds of a decimal fraction of a unit, rounded down.
+/// Returns a decimal fraction of a unit in nanoseconds, rounded down. `digits` are the digits after the decimal point,
+/// and `unit_ns` is the length of the unit.
 fn fraction_ns(digits: &str, unit_ns: i64) -> i64 {
     // 18 digits fit an `i64`; the others are less than a nanosecond of any unit.
     let digits = digits.get(..18).unwrap_or(digits);

@@ -18,13 +18,13 @@ pub const LABEL_FAILURE_DOMAIN_BETA_ZONE: &str = "failure-domain.beta.kubernetes
 pub const LABEL_FAILURE_DOMAIN_BETA_REGION: &str = "failure-domain.beta.kubernetes.io/region";
 /// Label that excludes a node from the counts of ready and not ready nodes of its zone.
 pub const LABEL_NODE_EXCLUDE_DISRUPTION: &str = "node.kubernetes.io/exclude-disruption";
-/// Label of an EndpointSlice with the name of its Service.
+/// Label of an EndpointSlice whose value is the name of its Service.
 pub const LABEL_SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Label that prevents Endpoints from being mirrored to EndpointSlices.
 pub const LABEL_SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
-/// Label with the hash of the ControllerRevision of a pod.
+/// Label of a pod whose value is the hash of its ControllerRevision.
 pub const LABEL_CONTROLLER_REVISION_HASH: &str = "controller-revision-hash";
-/// Deprecated label with the template generation of a daemon pod.
+/// Deprecated label of a daemon pod whose value is the template generation of its DaemonSet.
 pub const LABEL_POD_TEMPLATE_GENERATION: &str = "pod-template-generation";
 
 /// Labels that a kubelet sets on its Node, by itself or because an administrator configured them. Upstream:
@@ -54,21 +54,21 @@ pub const TAINT_NODE_OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// Annotation of mirror pods, which are the API objects of static pods.
 pub const ANNOTATION_CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
-/// Annotation with the source from which a kubelet got a pod: `api`, `file` or `http`.
+/// Annotation whose value is the source from which a kubelet got a pod: `api`, `file` or `http`.
 pub const ANNOTATION_CONFIG_SOURCE: &str = "kubernetes.io/config.source";
-/// Annotation with the object as `kubectl apply` last sent it.
+/// Annotation whose value is the object as `kubectl apply` last sent it.
 pub const ANNOTATION_LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Annotation with the template generation of a DaemonSet.
+/// Annotation of a DaemonSet whose value is its template generation.
 pub const ANNOTATION_TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
-/// Annotation of the bookmark that ends the initial events of a watch.
+/// Annotation of the bookmark event that marks the end of the initial events of a watch.
 pub const ANNOTATION_INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// Annotation of a ControllerRevision with the result of its rollout: [`VERDICT_GOOD`], [`VERDICT_BAD`] or
-/// [`VERDICT_SUPERSEDED`].
+/// Annotation of a ControllerRevision whose value is its verdict, the result of its rollout: [`VERDICT_GOOD`],
+/// [`VERDICT_BAD`] or [`VERDICT_SUPERSEDED`].
 pub const ANNOTATION_VERDICT: &str = "muster.dev/verdict";
-/// Annotation of a ControllerRevision with the time of its verdict.
+/// Annotation of a ControllerRevision whose value is the time of its verdict, see [`ANNOTATION_VERDICT`].
 pub const ANNOTATION_VERDICT_TIME: &str = "muster.dev/verdict-time";
-/// Annotation of a ControllerRevision with the reason of its verdict.
+/// Annotation of a ControllerRevision whose value is the reason for its verdict, see [`ANNOTATION_VERDICT`].
 pub const ANNOTATION_VERDICT_REASON: &str = "muster.dev/verdict-reason";
 /// The verdict on a revision that passed all steps on all eligible nodes.
 pub const VERDICT_GOOD: &str = "Good";
@@ -77,25 +77,25 @@ pub const VERDICT_BAD: &str = "Bad";
 /// The verdict on a revision that another one replaced before its rollout ended.
 pub const VERDICT_SUPERSEDED: &str = "Superseded";
 
-/// Type of the pod condition that the pod is bound to a node.
+/// Type of the pod condition that says whether the pod is bound to a node.
 pub const POD_SCHEDULED: &str = "PodScheduled";
-/// Type of the pod condition that the pod is ready.
+/// Type of the pod condition that says whether the pod is ready.
 pub const POD_READY: &str = "Ready";
-/// Type of the pod condition that the pod is about to be terminated by a disruption, such as an eviction.
+/// Type of the pod condition that says that the pod is about to be terminated by a disruption, such as an eviction.
 pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
-/// Type of the node condition that the node is ready.
+/// Type of the node condition that says whether the node is ready.
 pub const NODE_READY: &str = "Ready";
-/// Type of the node condition of memory pressure.
+/// Type of the node condition that says whether the node is low on memory.
 pub const NODE_MEMORY_PRESSURE: &str = "MemoryPressure";
-/// Type of the node condition of disk pressure.
+/// Type of the node condition that says whether the node is low on disk space.
 pub const NODE_DISK_PRESSURE: &str = "DiskPressure";
-/// Type of the node condition of PID pressure.
+/// Type of the node condition that says whether the node is low on process IDs.
 pub const NODE_PID_PRESSURE: &str = "PIDPressure";
-/// Type of the node condition that the network of the node is not set up.
+/// Type of the node condition that says that the network of the node is not set up.
 pub const NODE_NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
-/// The namespace of node Leases.
+/// The namespace of the Leases that nodes renew as heartbeats.
 pub const NAMESPACE_NODE_LEASE: &str = "kube-node-lease";
 
 /// The `schedulerName` of pods that request no other scheduler.

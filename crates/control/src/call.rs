@@ -27,12 +27,12 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// HTML page.
 const MESSAGE_CHARS_MAX: usize = 1000;
 
-/// Sends the calls of a controller.
+/// Sends the calls of a controller to the API server, within its rate limit and lease term.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) client: Client,
-    /// Rate limit and lease term of the calls. `None` for a controller without leader election, whose calls only the
-    /// work queue limits.
+    /// Rate limit and lease term of the calls. `None` for a controller without leader election, for which the work
+    /// queue limits the calls.
     pub(crate) limits: Option<Limits>,
 }
 
@@ -40,12 +40,13 @@ pub(crate) struct Caller {
 #[derive(Clone)]
 pub(crate) struct Limits {
     pub(crate) rate_limiter: RateLimiter,
+    /// The period in which this replica may write.
     pub(crate) term: Term,
 }
 
 impl Caller {
-    /// Waits for the rate limit and sends a call. A write is sent only within the lease term. Returns the outcome and
-    /// the time that the API server took.
+    /// Waits for the rate limit and sends a call. A write is sent only within the lease term. Returns the outcome, and
+    /// how long the API server took.
     pub(crate) async fn call(&self, request: EncodedRequest) -> (Outcome, Duration) {
         let (verb, priority) = (request.verb, request.priority);
         let request = self.http_request(request);
@@ -97,8 +98,8 @@ pub(crate) async fn send(
     if head.status.is_success() { Ok(body) } else { Err(call_error(head.status, &head.headers, &body)) }
 }
 
-/// Classifies an error response. Most bodies are a `Status`. An overloaded server or a proxy responds in plain text,
-/// with a delay only in the `Retry-After` header.
+/// Returns the error for an error response. Most bodies are a `Status`. An overloaded server or a proxy responds in
+/// plain text, with a delay only in the `Retry-After` header.
 fn call_error(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> CallError {
     let status: Option<Status> = serde_json::from_slice(body).ok();
     let (message, reason) = match &status {
@@ -131,7 +132,7 @@ fn call_error(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> CallError {
     }
 }
 
-/// The value of the label `outcome` in metrics.
+/// Returns the value of the metric label `outcome`. `error` is `None` for a call that succeeded.
 pub(crate) fn outcome_label(error: Option<&CallError>) -> &'static str {
     let Some(error) = error else { return "ok" };
     match error {

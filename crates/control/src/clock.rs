@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use muster_api::time::Time;
 
-/// The current wall-clock time.
+/// Returns the current wall-clock time.
 pub(crate) fn now() -> Time {
     Time::from_micros(Timestamp::now().as_microsecond())
 }

@@ -17,21 +17,21 @@ use tokio::time::Instant;
 
 use crate::CONTROLLER_NAME;
 
-/// Time after this replica became leader in which status writes of other field managers are ignored, because the last
-/// leader or upstream's controller may have had such writes in flight.
+/// How long after this replica became leader status writes of other field managers are ignored. The last leader or
+/// upstream's controller may have had such writes in flight.
 const TAKEOVER_GRACE_PERIOD: Duration = Duration::from_secs(30);
 
-/// Minimum interval between two warning events, because two controllers may write many times per second.
+/// Minimum time between two warning events. Two controllers may write many times per second.
 const WARNING_INTERVAL_MIN: Duration = Duration::from_secs(60);
 
-/// Detects status writes of another controller.
+/// Detects another controller that writes the status of the same DaemonSets.
 pub(crate) struct ConflictDetector {
     /// Time at which this replica became leader.
     began: Instant,
     /// Time of the last warning.
     warned_at: Option<Instant>,
-    /// For each DaemonSet that was seen, the last field manager other than this controller that wrote its status.
-    /// `None` if there is none.
+    /// For each DaemonSet that was seen, the last field manager other than this controller that wrote its status. The
+    /// value is `None` if no other field manager wrote it.
     last_writers: BTreeMap<ObjectKey, Option<StatusWriter>>,
 }
 
@@ -43,7 +43,7 @@ struct StatusWriter {
     name: String,
 }
 
-/// A status write by another controller.
+/// A detected status write by another controller.
 pub(crate) struct Conflict {
     /// The warning event to record. `None` if the last warning is too recent.
     pub(crate) event: Option<KubeEvent>,
@@ -55,6 +55,7 @@ impl ConflictDetector {
     }
 
     /// Checks whether another controller has written the status of a DaemonSet since the watch last delivered it.
+    /// `None` if none has.
     pub(crate) fn check(&mut self, set: &Set, now: Instant) -> Option<Conflict> {
         let writer = last_other_status_writer(&set.metadata);
         let before = self.last_writers.insert(set.key.clone(), writer.clone());
@@ -77,19 +78,20 @@ impl ConflictDetector {
     }
 }
 
-/// The last field manager other than this controller that wrote status counts. `metadata` is the JSON of a DaemonSet's
-/// metadata.
+/// Returns the last field manager other than this controller that wrote status counts. `metadata` is the JSON of a
+/// DaemonSet's metadata.
 fn last_other_status_writer(metadata: &str) -> Option<StatusWriter> {
     status_writers(metadata).into_iter().filter(|it| it.name != CONTROLLER_NAME).max()
 }
 
-/// The name of the last field manager that wrote status counts, which is the DaemonSet's controller. `metadata` is the
-/// JSON of a DaemonSet's metadata.
+/// Returns the name of the last field manager that wrote status counts, which is the DaemonSet's controller. `metadata`
+/// is the JSON of a DaemonSet's metadata.
 pub(crate) fn last_status_writer_name(metadata: &str) -> Option<String> {
     status_writers(metadata).into_iter().max().map(|it| it.name)
 }
 
-/// The field managers in `managedFields` that wrote status counts. `metadata` is the JSON of a DaemonSet's metadata.
+/// Returns the field managers in `managedFields` that wrote status counts. `metadata` is the JSON of a DaemonSet's
+/// metadata.
 fn status_writers(metadata: &str) -> Vec<StatusWriter> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -35,15 +35,15 @@ const CONTROLLER_RESTART_DELAY: Duration = Duration::from_secs(1);
 /// Maximum time to write the queued Events when the controller stops.
 const EVENT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Configuration of the runner of one controller.
+/// Configuration of the [`Runner`] of one controller.
 #[derive(Debug, Clone)]
 pub(crate) struct RunnerConfig {
     /// The name of the controller in logs, and the `source.component` of its Events.
     pub(crate) component: &'static str,
     /// Maximum number of calls in flight.
     pub(crate) calls_in_flight_max: usize,
-    /// When the controller stops, the maximum time to finish the plans that are being executed
-    /// ([`Controller::is_executing`]). Zero means that the runner stops at once.
+    /// Maximum time to finish the plans that are being executed ([`Controller::is_executing`]) when the controller
+    /// stops. Zero means that the runner stops at once.
     pub(crate) drain_timeout: Duration,
     /// Counter of the Events that were not recorded.
     pub(crate) events_dropped: Counter,
@@ -62,7 +62,7 @@ impl RunnerConfig {
     }
 }
 
-/// A controller that can run on a multi-threaded runtime: its types are `Send`.
+/// A controller whose types are `Send`, so that it can run on a multi-threaded runtime.
 pub(crate) trait Runnable:
     Controller<Fact: Send, Key: Send + Sync, Call: Send + Sync> + Send + 'static
 {
@@ -80,10 +80,10 @@ pub(crate) trait Observer<C: Controller>: Send {
         None
     }
 
-    /// Answers a query from the state of the work queue and its controller.
+    /// Answers a query from the state of the work queue and its controller. By default the query is dropped.
     fn answer(&self, _queue: &WorkQueue<C>, _query: Self::Query) {}
 
-    /// Called when the list or watch of a kind has delivered data, such as a bookmark. `_kind` is an index in
+    /// Called when the list or watch of a kind has delivered data, even if only a bookmark. `_kind` is an index in
     /// [`Controller::watches`].
     fn on_delivery(&mut self, _kind: usize) {}
 
@@ -98,7 +98,7 @@ pub(crate) trait Observer<C: Controller>: Send {
     /// Called before a call is sent.
     fn before_call(&mut self, _call: &C::Call) {}
 
-    /// Called when the outcome of a call is known, before the outcome is applied.
+    /// Called when the outcome of a call is known, before the outcome is applied. `_took` is the duration of the call.
     fn after_call(&mut self, call: &C::Call, outcome: &Outcome, _took: Duration) {
         if let Outcome::Refused(error) = outcome {
             tracing::debug!(%call, %error, "call failed");
@@ -108,8 +108,8 @@ pub(crate) trait Observer<C: Controller>: Send {
     /// Called after the outcome of a call was applied.
     fn after_outcome_applied(&mut self, _queue: &WorkQueue<C>, _call: &C::Call) {}
 
-    /// Called after the controller panicked while this key was reconciled, or while the outcome of a call of this key
-    /// was applied.
+    /// Called after the controller panicked while it reconciled this key, or while it applied the outcome of a call of
+    /// this key.
     fn on_panic(&mut self, _key: &C::Key) {}
 
     /// Called when all due keys are reconciled and their calls are started, before the runner waits for the next event.
@@ -126,8 +126,8 @@ impl<C: Controller> Observer<C> for NoObserver {
     type Query = Infallible;
 }
 
-/// Runs a controller until `stop`. If the controller panics, or if the API server's store is replaced, a new controller
-/// with empty state is started.
+/// Runs a controller until `stop`. If the controller panics, or if the API server's store is replaced, starts a new
+/// controller with empty state.
 pub(crate) async fn run<C: Runnable>(
     client: Client,
     config: RunnerConfig,
@@ -192,7 +192,9 @@ pub(crate) async fn run_once<C: Runnable>(
 pub(crate) struct Runner<C: Controller, O> {
     /// The work queue, which owns the controller.
     pub(crate) queue: WorkQueue<C>,
+    /// Receives callbacks for metrics, logs, queries and tests.
     observer: O,
+    /// Sends the calls to the API server.
     caller: Caller,
     /// Records the controller's Kubernetes Events.
     recorder: EventRecorder,
@@ -289,8 +291,8 @@ where
         }
     }
 
-    /// Reconciles one key. `waited` is the time that the key was in the queue. If the controller panics, it recovers or
-    /// the panic is propagated.
+    /// Reconciles one key. `waited` is the time that the key was in the queue. If this panics, the runner recovers with
+    /// [`Runner::recover`].
     fn reconcile_key(&mut self, key: &C::Key, waited: Duration) {
         let now = now();
         let reconciling = AssertUnwindSafe(|| self.queue.reconcile(key, now));
@@ -301,7 +303,7 @@ where
     }
 
     /// Sends the calls that may be made now, and records events. Returns the time at which the next key must be
-    /// reconciled.
+    /// reconciled, or `None` if no key waits for a time.
     fn start_calls(&mut self) -> Option<Time> {
         let Reconcile { calls, events, wake_at, relist } = self.queue.take_step();
         for call in calls {
@@ -326,8 +328,8 @@ where
         wake_at
     }
 
-    /// Applies the outcome of a call, which took `took`. If the controller panics, it recovers or the panic is
-    /// propagated.
+    /// Applies the outcome of a call. `took` is the duration of the call. If this panics, the runner recovers with
+    /// [`Runner::recover`], or propagates the panic if the call belongs to no key.
     fn done(&mut self, call: &C::Call, outcome: Outcome, took: Duration) {
         self.observer.after_call(call, &outcome, took);
         let applying = AssertUnwindSafe(|| self.queue.done(call, outcome, now()));
@@ -340,8 +342,8 @@ where
         self.observer.after_outcome_applied(&self.queue, call);
     }
 
-    /// Recovers from a panic while this key was reconciled. The key is retried later, and other keys continue. If the
-    /// controller cannot recover, the panic is propagated.
+    /// Recovers from a panic that this key caused: the key is retried later, and other keys continue. Propagates the
+    /// panic if the controller cannot recover.
     pub(crate) fn recover(&mut self, key: &C::Key, panic: Box<dyn std::any::Any + Send>) {
         self.observer.on_panic(key);
         if !self.queue.recover(key, now()) {

@@ -61,13 +61,13 @@ async fn run_in_namespace(context: &Arc<Context>, namespace: Option<&str>, stop:
     run_once(caller(context), &config, controller, namespace, observer, stop).await;
 }
 
-/// Creates the caller, with the rate limit and lease term of the replica.
+/// Creates the API caller, with the rate limit and lease term of the replica.
 fn caller(context: &Context) -> Caller {
     let limits = Limits { rate_limiter: context.rate_limiter.clone(), term: context.term.clone() };
     Caller { client: context.client.clone(), limits: Some(limits) }
 }
 
-/// Sends a call about a DaemonSet that is not part of a plan.
+/// Sends a call about a DaemonSet that is not part of a plan, and returns its response.
 pub(crate) async fn call_once(context: &Context, set: &Arc<Set>, call: Call) -> Response {
     let call = SetCall::single(set.clone(), call, context.options.settings.binding);
     let (outcome, took) = caller(context).call(DaemonSetController::encode(&call)).await;
@@ -96,11 +96,11 @@ fn observe_call(context: &Context, call: &SetCall, response: &Response, took: Du
 
 /// Observer of the DaemonSet controller, for metrics, logs, conflict detection, explain queries and test hooks.
 struct DaemonSetObserver {
+    /// What all runners of the replica share.
     context: Arc<Context>,
     /// Detects another controller that writes the same DaemonSets.
     conflicts: ConflictDetector,
-    /// DaemonSets with writes that the watches have not delivered yet. The value is the time at which the last plan
-    /// ended.
+    /// DaemonSets with writes that the watches have not delivered yet, each with the time at which its last plan ended.
     unconfirmed: BTreeMap<ObjectKey, Instant>,
     /// The value of `DaemonSetController::reconciles` when it was last read.
     reconciles: u64,
@@ -122,7 +122,8 @@ impl DaemonSetObserver {
         }
     }
 
-    /// Checks whether another controller has written the status of a DaemonSet. Returns the event to record.
+    /// Checks whether another controller has written the status of a DaemonSet. Returns the event to record, if there
+    /// is one.
     fn detect_conflict(&mut self, fact: &Fact) -> Option<EventRecord> {
         let set = match fact {
             Fact::Set(set) => set,
@@ -156,7 +157,7 @@ impl DaemonSetObserver {
         }
     }
 
-    /// Records the end of a plan.
+    /// Records that the execution of a plan has ended.
     fn record_plan_end(&mut self, set: &Arc<Set>) {
         self.context.observe(PlanProgress::Done { set });
         self.unconfirmed.insert(set.key.clone(), Instant::now());

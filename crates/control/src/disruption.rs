@@ -7,7 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller_runner::{RunnerConfig, run};
 
-/// Maximum number of calls of the disruption controller in flight. Each PodDisruptionBudget has at most one.
+/// Maximum number of calls of the disruption controller in flight. Each PodDisruptionBudget has at most one call in
+/// flight.
 const CALLS_IN_FLIGHT_MAX: usize = 10;
 
 /// Runs the disruption controller until `stop`.

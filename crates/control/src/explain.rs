@@ -20,7 +20,7 @@ use crate::explain_query::ExplainQueries;
 use crate::read::{Permission, ReadError, for_each_object, get};
 use crate::request::{JSON_MEDIA_TYPE, collection, request};
 
-/// Timeout of the query to the controller, which answers from memory.
+/// Timeout of the explain query to the controller. It is short, because the controller answers from memory.
 const CONTROLLER_QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum number of nodes whose pods are listed with one request per node. For more nodes, all pods of the cluster are
@@ -36,7 +36,8 @@ pub enum ExplainError {
     ReadError(#[from] ReadError),
 }
 
-/// The end of the error message for a DaemonSet that was not found: the names of other DaemonSets in the namespace.
+/// Returns the end of the error message for a DaemonSet that was not found: the names of other DaemonSets in the
+/// namespace.
 fn other_names_hint(others: &[String]) -> String {
     if others.is_empty() { String::new() } else { format!("; the namespace has {}", others.join(", ")) }
 }
@@ -103,7 +104,7 @@ pub(crate) fn add_set_to_snapshot(
         .map_err(|source| ReadError::Unreadable { operation, source: source.into() })
 }
 
-/// Names of a few DaemonSets in the namespace, for an error message.
+/// Returns the names of up to five DaemonSets in the namespace, for an error message. Empty if they cannot be read.
 async fn daemonset_names(client: &Client, namespace: &str) -> Vec<String> {
     #[derive(Deserialize)]
     struct DaemonSetList {
@@ -176,7 +177,7 @@ pub(crate) async fn read_pods_on_nodes(
     Ok(())
 }
 
-/// Queries the DaemonSet's controller: at the address `at`, or through the API server if `at` is `None`.
+/// Asks the DaemonSet's controller for its state: at the address `at`, or through the API server if `at` is `None`.
 async fn query_controller(
     client: &Client,
     namespace: &str,
@@ -199,7 +200,7 @@ async fn query_controller(
     }
 }
 
-/// Sends an explain query to the API server, or to the controller at the address `at`.
+/// Sends an explain query to the server of `client`. `at` is its address for messages, `None` if it is the API server.
 async fn query_controller_at(client: &Client, path: String, at: Option<&str>) -> ControllerAnswer {
     let request = request(Verb::Get, path, JSON_MEDIA_TYPE, String::new());
     let server = at.map_or("this API server".to_owned(), ToOwned::to_owned);

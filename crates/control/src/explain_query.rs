@@ -7,10 +7,10 @@ use muster_api::meta::ObjectKey;
 use muster_engine::explain::ControllerState;
 use tokio::sync::{mpsc, oneshot};
 
-/// Maximum number of queries that wait for one controller. Further queries fail.
+/// Maximum number of queries in the queue of one controller. Further queries fail.
 const QUEUED_QUERIES_MAX: usize = 16;
 
-/// Sends explain queries to the running controllers. It outlives the controllers, so that after a restart the new
+/// Sends explain queries to the running controllers. It outlives a controller, so that after a restart the new
 /// controller answers the queries.
 #[derive(Clone, Default)]
 pub struct ExplainQueries(Arc<Mutex<Vec<mpsc::Sender<ExplainQuery>>>>);
@@ -21,15 +21,15 @@ impl fmt::Debug for ExplainQueries {
     }
 }
 
-/// A query for the state of one DaemonSet.
+/// Asks the running controller for its in-memory state about one DaemonSet.
 pub(crate) struct ExplainQuery {
     /// Namespace and name of the DaemonSet.
     pub(crate) key: ObjectKey,
-    /// Where the controller sends its state about the DaemonSet, or `None` if it has no such DaemonSet.
+    /// Channel to which the controller sends its state about the DaemonSet, or `None` if it has no such DaemonSet.
     pub(crate) answer: oneshot::Sender<Option<ControllerState>>,
 }
 
-/// Why an explain query has no answer. The message of the error is the response of the endpoint.
+/// Why an explain query has no answer. The endpoint responds with the message of this error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     #[error("this replica is not the leader, or has just become it")]
@@ -51,13 +51,13 @@ impl ExplainQueries {
         self.query(&parameter("namespace"), &parameter("name")).await
     }
 
-    /// The controller's in-memory state about one DaemonSet, as JSON.
+    /// Returns the controller's in-memory state about one DaemonSet, as JSON.
     pub async fn query(&self, namespace: &str, name: &str) -> Result<String, QueryError> {
         let state = self.controller_state(&ObjectKey::new(namespace, name)).await?;
         Ok(state.to_json().to_string())
     }
 
-    /// Queries each running controller until one has the DaemonSet.
+    /// Queries each running controller until one has the DaemonSet, and returns that controller's state.
     async fn controller_state(&self, key: &ObjectKey) -> Result<ControllerState, QueryError> {
         let senders = {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +79,7 @@ impl ExplainQueries {
         result
     }
 
-    /// Registers a running controller. Returns the channel of the queries that the controller must answer.
+    /// Registers a running controller. Returns the channel from which the controller receives the queries to answer.
     pub(crate) fn subscribe(&self) -> mpsc::Receiver<ExplainQuery> {
         let (sender, queries) = mpsc::channel(QUEUED_QUERIES_MAX);
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(sender);

@@ -20,7 +20,7 @@ use crate::clock::now;
 use crate::monitor::{Monitor, Stage};
 use crate::request::{JSON_MEDIA_TYPE, request};
 
-/// The Lease of the leader election, and the identity of this replica.
+/// Configuration of leader election: the Lease object, the identity of this replica, and the durations.
 #[derive(Debug, Clone)]
 pub struct Lease {
     pub namespace: String,
@@ -33,7 +33,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Returns an error message if the namespace or name is invalid, or the durations are inconsistent.
+    /// Returns an error message if the namespace or name is invalid, or the durations are inconsistent. `None` if all
+    /// is valid.
     pub fn validation_error(&self) -> Option<String> {
         let is_name = |it: &str| {
             let is_plain = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || "-.".contains(it);
@@ -83,19 +84,20 @@ const ELECTION_EVENT_TIMEOUT: Duration = Duration::from_secs(1);
 /// `timeoutSeconds` of the request that watches the Lease.
 const WATCH_TIMEOUT_S: u64 = 290;
 
-/// The lease term of this replica: the time until which it may write. Clones share the end of the term.
+/// The lease term of this replica: the period in which it may write, because no other replica can be the leader. Clones
+/// share the end of the term.
 #[derive(Debug, Clone)]
 pub(crate) struct Term {
-    /// Time at which the elector was created, from which `until` is counted.
+    /// Time at which this term was created. `until` is counted from it.
     began: Instant,
     /// The end of the term, in microseconds since `began`.
     until: Arc<AtomicU64>,
-    /// Timeout of each write, so that a write ends before another replica can acquire the lease.
+    /// Timeout of each write. It is so short that a write ends before another replica can acquire the lease.
     write_timeout: Duration,
 }
 
 impl Term {
-    /// A term without an end, for a replica without leader election.
+    /// Creates a term without an end, for a replica without leader election.
     pub(crate) fn unlimited(write_timeout: Duration) -> Self {
         Self { began: Instant::now(), until: Arc::new(AtomicU64::new(u64::MAX)), write_timeout }
     }
@@ -109,7 +111,7 @@ impl Term {
         self.write_timeout
     }
 
-    /// Timeout of each write.
+    /// Returns the timeout of each write.
     pub(crate) fn write_timeout(&self) -> Duration {
         self.write_timeout
     }
@@ -120,12 +122,13 @@ impl Term {
     }
 }
 
-/// A duration in microseconds.
+/// Converts a duration to microseconds.
 fn micros(elapsed: Duration) -> u64 {
     elapsed.as_micros().try_into().unwrap_or(u64::MAX)
 }
 
-/// The leader election of one replica. Upstream: `leaderelection.LeaderElector`.
+/// Takes part in leader election for one replica: acquires, renews and releases the Lease. Upstream:
+/// `leaderelection.LeaderElector`.
 pub(crate) struct Elector {
     client: Client,
     lease: Lease,
@@ -135,11 +138,11 @@ pub(crate) struct Elector {
     term: Term,
     /// The Lease object that was last read or written.
     object: Option<Value>,
-    /// The holder of the lease that was last logged, so that each is logged once.
+    /// The lease holder that was last logged, so that each holder is logged once.
     logged_holder: Text,
 }
 
-/// Why a call about the Lease failed.
+/// Why a request about the Lease failed.
 #[derive(Debug, thiserror::Error)]
 enum LeaseError {
     #[error(transparent)]
@@ -164,7 +167,7 @@ impl Elector {
         Self { client, lease, election, term, object: None, logged_holder: Text::default() }
     }
 
-    /// The lease term of this replica. It has ended until the replica becomes the leader.
+    /// Returns the lease term of this replica. Before the replica becomes the leader, the term has ended.
     pub(crate) fn term(&self) -> Term {
         self.term.clone()
     }
@@ -193,7 +196,8 @@ impl Elector {
         }
     }
 
-    /// Renews the lease until `done`, and then releases it. Ends earlier if the lease is lost, and returns the reason.
+    /// Renews the lease until `done`, then releases it and returns `None`. If the lease is lost earlier, returns the
+    /// reason.
     pub(crate) async fn renew_until(mut self, done: CancellationToken) -> Option<LostLease> {
         loop {
             let leads_until = self.election.leads_until().map_or(self.term.began, |it| self.term.began + it);
@@ -241,13 +245,13 @@ impl Elector {
         self.record_election_event("stopped leading").await;
     }
 
-    /// Writes the record that releases the lease.
+    /// Writes the record that releases the lease. Does nothing if the Lease does not exist.
     async fn put_release_record(&self) -> Result<(), LeaseError> {
         let Some(found) = self.stored_record() else { return Ok(()) };
         self.put(&self.election.release_record(&found, now())).await.map(drop)
     }
 
-    /// Renews the lease once. Returns the reason if the lease is lost.
+    /// Renews the lease once. Returns the reason if the lease is lost, and an error if the renewal may be retried.
     async fn renew(&mut self) -> Result<Option<LostLease>, LeaseError> {
         let (Some(found), elapsed) = (self.stored_record(), self.term.began.elapsed()) else {
             return Ok(Some(LostLease::Deleted));
@@ -267,7 +271,8 @@ impl Elector {
         }
     }
 
-    /// Watches the Lease until the lease can be acquired, or until the watch ends.
+    /// Watches the Lease until this replica can acquire it, or until the watch ends. `until` is the time, counted from
+    /// `Term::began`, at which the lease expires.
     async fn watch_until_acquirable(&mut self, mut until: Duration) {
         let holder = self.stored_record().map(|it| it.holder).unwrap_or_default();
         if self.logged_holder != holder {
@@ -322,7 +327,7 @@ impl Elector {
         }
     }
 
-    /// Reads the Lease, and decides what this replica does next.
+    /// Reads the Lease and returns what this replica does next.
     async fn read_and_decide(&mut self) -> Result<LeaseAction, LeaseError> {
         self.object = match self.call(Verb::Get, self.lease.path(), None).await {
             Ok(object) => Some(object),
@@ -333,7 +338,7 @@ impl Elector {
         Ok(self.election.decide(found.as_ref(), self.term.began.elapsed(), now()))
     }
 
-    /// Writes the Lease, with the `resourceVersion` that was last read as precondition, and extends the lease term.
+    /// Acquires or renews the Lease with this record, and extends the lease term.
     async fn write(&mut self, record: &LeaseRecord) -> Result<(), LeaseError> {
         let began = self.term.began.elapsed();
         self.object = Some(self.put(record).await?);
@@ -344,7 +349,8 @@ impl Elector {
         Ok(())
     }
 
-    /// Creates or updates the Lease with this record. Returns the stored object.
+    /// Creates or updates the Lease with this record, and returns the stored object. Fails with
+    /// [`LeaseError::Conflict`] if the Lease changed since it was last read.
     async fn put(&self, record: &LeaseRecord) -> Result<Value, LeaseError> {
         let (verb, path, mut object) = match &self.object {
             Some(object) => (Verb::Update, self.lease.path(), object.clone()),
@@ -367,8 +373,8 @@ impl Elector {
         }
     }
 
-    /// Sends a request about the Lease. The timeout is half of the renew deadline, so that a call that hangs leaves
-    /// time for a retry.
+    /// Sends a request about the Lease and returns the object in the response. The timeout is half of the renew
+    /// deadline, so that a call that hangs leaves time for a retry.
     async fn call(&self, verb: Verb, path: String, body: Option<&Value>) -> Result<Value, LeaseError> {
         let body = body.map(Value::to_string).unwrap_or_default();
         let calling = self.client.request_text(request(verb, path, JSON_MEDIA_TYPE, body));
@@ -376,7 +382,7 @@ impl Elector {
         Ok(serde_json::from_str(&text.map_err(|_| LeaseError::Timeout)??)?)
     }
 
-    /// The record in the Lease object that was last read or written.
+    /// Returns the record in the Lease object that was last read or written. `None` if the Lease does not exist.
     fn stored_record(&self) -> Option<LeaseRecord> {
         self.object.as_ref().map(|it| LeaseRecord::read(&it["spec"]))
     }
@@ -435,8 +441,8 @@ mod tests {
         }
     }
 
-    /// Serves one Lease as an API server does: an update of another version conflicts. `renewal_delay` delays the response of
-    /// the second update, which is the first renewal. Returns the holder after each applied update.
+    /// Serves one Lease as an API server does: an update of another version conflicts. `renewal_delay` delays the
+    /// response of the second update, which is the first renewal. Returns the holder after each applied update.
     async fn serve_lease(
         listener: TcpListener,
         renewal_delay: Duration,
@@ -483,8 +489,8 @@ mod tests {
         }
     }
 
-    /// The leader is stopped during a renewal that the API server has applied. The Lease is released, whether the response
-    /// arrives later or never.
+    /// The leader is stopped during a renewal that the API server has applied. The Lease is released, whether the
+    /// response arrives later or never.
     #[tokio::test]
     async fn a_leader_that_stops_during_a_renewal_releases_the_lease() {
         for renewal_delay in [Duration::from_millis(200), Duration::from_secs(3600)] {

@@ -9,40 +9,47 @@
 //! Controller::new(client, Options::default()).run(stop).await?;
 //! ```
 
-/// Sends the calls of controllers.
+/// Sends the calls of controllers to the API server, and classifies the errors.
 mod call;
-/// The wall clock.
+/// Reads the wall clock.
 mod clock;
 /// Detects a second controller that writes the same DaemonSets.
 mod conflict_detection;
-/// Runs a controller of the engine.
+/// Runs a controller of the engine: watches, reconciles, and sends its calls.
 mod controller_runner;
+/// Runs the DaemonSet controller.
 mod daemonset;
+/// Runs the disruption controller.
 mod disruption;
+/// Runs the endpoints controllers.
 mod endpoints;
-/// The command `muster explain`.
+/// Implements the command `muster explain`.
 mod explain;
-/// Answers `/debug/explain`.
+/// Answers requests to `/debug/explain` from the state of the running controller.
 mod explain_query;
+/// Runs the garbage collector.
 mod garbage_collector;
-/// Leader election.
+/// Leader election: acquires, renews and releases the Lease.
 mod lease;
-/// Metrics and health checks.
+/// Metrics and health checks of the DaemonSet controller.
 mod monitor;
+/// Runs the node lifecycle controller.
 mod node_lifecycle;
-/// Pages of a list.
+/// Lists objects page by page.
 mod paged_list;
-/// The command `muster plan`.
+/// Implements the command `muster plan`.
 mod plan;
+/// Limits the calls in flight and the calls per second.
 mod rate_limit;
 /// Reads objects for `muster explain` and `muster plan`.
 mod read;
-/// Lists and watches one kind.
+/// Lists and watches one kind without gaps.
 mod reflector;
-/// The command `muster controller release`.
+/// Implements the command `muster controller release`.
 mod release;
-/// Builds HTTP requests.
+/// Builds HTTP requests to the API server.
 mod request;
+/// Runs the scheduler.
 mod scheduler;
 /// Lets tests observe the DaemonSet controller.
 mod test_hooks;
@@ -80,7 +87,7 @@ pub use muster_engine::node_lifecycle::Config as NodeLifecycleConfig;
 pub use muster_engine::preview::RolloutPreview;
 pub use test_hooks::{PlanObserver, PlanProgress};
 
-/// User agent, field manager and event source of the controllers.
+/// Name of the controllers: their user agent, their field manager, and the source of their Events.
 pub(crate) const CONTROLLER_NAME: &str = "muster-controller";
 
 /// Options of the DaemonSet controller.
@@ -113,7 +120,7 @@ impl Default for Options {
     }
 }
 
-/// Why the controller ended before `stop`.
+/// Why the controller ended before it was told to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerExit {
     /// This replica is no longer the leader, and another replica may be. The process exits to be restarted, because its
@@ -139,14 +146,14 @@ pub fn client(mut config: Config) -> Result<Client, kube::Error> {
     Client::try_from(config)
 }
 
-/// The DaemonSet controller, with leader election if the options have a Lease.
+/// The DaemonSet controller, ready to run. It takes part in leader election if the options have a Lease.
 pub struct Controller {
     client: Client,
     options: Options,
     monitor: Arc<Monitor>,
-    /// The queries that the controller answers.
+    /// Delivers the explain queries that the controller answers.
     explain_queries: ExplainQueries,
-    /// Callback of a test. `None` outside of tests.
+    /// Callback that a test has set to follow the plans. `None` outside of tests.
     observer: Option<PlanObserver>,
 }
 
@@ -162,16 +169,16 @@ pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) options: Options,
     pub(crate) rate_limiter: RateLimiter,
-    /// The lease term, which limits the writes.
+    /// The lease term: the period in which this replica may write.
     pub(crate) term: Term,
     pub(crate) monitor: Arc<Monitor>,
     pub(crate) explain_queries: ExplainQueries,
-    /// Callback of a test. `None` outside of tests.
+    /// Callback that a test has set to follow the plans. `None` outside of tests.
     observer: Option<PlanObserver>,
 }
 
 impl Context {
-    /// Passes a step of a plan to the observer of a test, if a test has set one.
+    /// Reports a step of a plan to the callback that a test has set. Does nothing outside of tests.
     pub(crate) fn observe(&self, observation: PlanProgress<'_>) {
         if let Some(observer) = &self.observer {
             observer(observation);
@@ -190,17 +197,17 @@ impl Controller {
         }
     }
 
-    /// Sets the queries that the controller answers from its in-memory state.
+    /// Sets the source of the explain queries that the controller answers from its in-memory state.
     pub fn with_explain_queries(self, explain_queries: ExplainQueries) -> Self {
         Self { explain_queries, ..self }
     }
 
-    /// Sets a callback of a test that is called for each plan and call.
+    /// Sets a callback that the controller calls for each plan, call and response. Only tests use it.
     pub fn with_observer(self, observer: PlanObserver) -> Self {
         Self { observer: Some(observer), ..self }
     }
 
-    /// Health and metrics of this controller.
+    /// Returns the health and metrics of this controller.
     pub fn monitor(&self) -> Arc<Monitor> {
         self.monitor.clone()
     }
@@ -238,7 +245,8 @@ impl Controller {
         }
     }
 
-    /// Runs the DaemonSet controller until `stop`, with writes only within a lease term.
+    /// Runs the DaemonSet controller until `stop`. It writes only within the lease term. Returns an error if the API
+    /// server's store was replaced.
     async fn run_as_leader(self, term: Term, stop: &CancellationToken) -> Result<(), ControllerExit> {
         let Self { client, options, monitor, explain_queries, observer } = self;
         let rate_limiter = RateLimiter::new(options.limits);

@@ -20,8 +20,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-/// Upper bounds of the buckets of all duration histograms in seconds, from the latency of an idle API server to the
-/// timeout of a call.
+/// Upper bounds, in seconds, of the buckets of all duration histograms. They range from the latency of an idle API
+/// server to the timeout of a call.
 const DURATION_BUCKETS_S: [f64; 12] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
@@ -44,8 +44,8 @@ pub(crate) enum Stage {
     Stopping,
 }
 
-/// Queue length, executing plans and cached objects of one runner. There is one runner for each namespace of
-/// `Options::namespaces`. The metrics are sums over all runners.
+/// Load of one runner, for the gauges: queue length, executing plans and cached objects. There is one runner for each
+/// namespace of `Options::namespaces`. The gauges are sums over all runners.
 #[derive(Debug, Default)]
 pub(crate) struct RunnerLoad {
     /// Number of keys in the work queue.
@@ -58,6 +58,7 @@ pub(crate) struct RunnerLoad {
 
 /// Health and metrics of the DaemonSet controller.
 pub struct Monitor {
+    /// All metrics.
     registry: Registry,
     /// Time at which the monitor was created.
     began: Instant,
@@ -75,7 +76,7 @@ pub struct Monitor {
     decisions: Family<DecisionLabels, Counter>,
     /// Metric `muster_calls_total`.
     calls: Family<CallLabels, Counter>,
-    /// Metric `muster_call_duration_seconds`.
+    /// Metric `muster_call_duration_seconds`, by verb and resource.
     latency: Family<CallKind, Histogram>,
     /// Metric `muster_queue_length`.
     queued: Gauge,
@@ -105,14 +106,14 @@ impl fmt::Debug for Monitor {
     }
 }
 
-/// Labels of the metric that counts reconciles.
+/// Labels of the metric `muster_looks_total`, which counts reconciles.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReconcileLabels {
     /// What the plan contains: `waits`, `nothing to do` or `plan`.
     result: &'static str,
 }
 
-/// Labels of the metric that counts the decisions of plans.
+/// Labels of the metric `muster_decisions_total`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DecisionLabels {
     /// The decision, such as `create pod`.
@@ -121,7 +122,7 @@ struct DecisionLabels {
     why: &'static str,
 }
 
-/// Labels of the metric that counts calls.
+/// Labels of the metric `muster_calls_total`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
     verb: &'static str,
@@ -130,27 +131,27 @@ struct CallLabels {
     outcome: &'static str,
 }
 
-/// Verb and resource of a call: labels of the metric of call durations.
+/// Verb and resource of a call. They are the labels of the metric `muster_call_duration_seconds`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct CallKind {
     pub(crate) verb: &'static str,
     pub(crate) resource: &'static str,
 }
 
-/// Labels of the metrics about the objects of one resource.
+/// Labels of the metrics `muster_cache_objects`, `muster_lists_total` and `muster_watch_silence_seconds`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResourceLabels {
     resource: &'static str,
 }
 
 impl ResourceLabels {
-    /// The labels for a kind.
+    /// Returns the labels for a kind.
     fn of(kind: Kind) -> Self {
         Self { resource: resource(kind) }
     }
 }
 
-/// The value of the label `resource` for a kind.
+/// Returns the value of the label `resource` for a kind.
 fn resource(kind: Kind) -> &'static str {
     match kind {
         Kind::Sets => "daemonsets",
@@ -160,7 +161,7 @@ fn resource(kind: Kind) -> &'static str {
     }
 }
 
-/// Labels of the metrics about one DaemonSet.
+/// Labels of the `muster_daemonset_…` metrics: namespace and name of the DaemonSet.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DaemonSetLabels {
     namespace: String,
@@ -232,7 +233,7 @@ impl Default for Monitor {
 }
 
 impl Monitor {
-    /// The media type and the text of all metrics, in the format that the `Accept` header selects.
+    /// Returns the media type and the text of all metrics, in the format that the `Accept` header selects.
     pub fn metrics(&self, accept: &str) -> (&'static str, String) {
         let mut text = String::new();
         text::encode(&mut text, &self.registry).expect("writing to a String cannot fail");
@@ -276,7 +277,7 @@ impl Monitor {
         self.last_heartbeat_ms.store(at, Ordering::Relaxed);
     }
 
-    /// Enters the stage [`Stage::Listing`]. `runners` is the number of runners, none of whose caches is synced.
+    /// Enters the stage [`Stage::Listing`]. `runners` is the number of runners; all of their caches are unsynced.
     pub(crate) fn begin_listing(&self, runners: usize) {
         self.unsynced.store(runners, Ordering::Relaxed);
         self.enter_stage(Stage::Listing);
@@ -289,7 +290,8 @@ impl Monitor {
         }
     }
 
-    /// Adds the change of a runner's load since its last report to the gauges.
+    /// Updates the gauges to a new load of one runner. `before` is the load that this runner last reported; it is
+    /// replaced by `now`.
     pub(crate) fn report_load(&self, before: &mut RunnerLoad, now: RunnerLoad) {
         self.queued.inc_by(now.queued - before.queued);
         self.executing.inc_by(now.executing - before.executing);
@@ -307,12 +309,12 @@ impl Monitor {
         self.lists.get_or_create(&ResourceLabels::of(kind)).inc();
     }
 
-    /// Records that the watch of a kind has delivered data, such as a bookmark.
+    /// Records that the watch of a kind has delivered data, even if only a bookmark.
     pub(crate) fn record_watch_data(&self, kind: Kind) {
         self.collector.lock().received.insert(resource(kind), Instant::now());
     }
 
-    /// Observes the time from the end of a plan until the watches have delivered its writes.
+    /// Records in `muster_watch_lag_seconds` the time from the end of a plan until the watches delivered its writes.
     pub(crate) fn observe_watch_lag(&self, after: Duration) {
         self.watch_lag.observe(after.as_secs_f64());
     }
@@ -361,7 +363,7 @@ impl Monitor {
     }
 }
 
-/// The value of the label `why` for an adoption or a release.
+/// Returns the value of the label `why` for an adoption or a release.
 fn claim_reason(claim: &Claim) -> &'static str {
     match claim {
         Claim::AdoptPod(_) => "pod matches",
@@ -385,13 +387,13 @@ struct CollectedValues {
 }
 
 impl DaemonSetCollector {
-    /// Locks the values.
+    /// Locks the values, even if a thread panicked while it held the lock.
     fn lock(&self) -> MutexGuard<'_, CollectedValues> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Name and help text of a gauge, and the function that reads its value.
+/// A gauge of a DaemonSet's status: its name, its help text, and the function that reads its value.
 type CountMetric = (&'static str, &'static str, fn(&StatusCounts) -> i64);
 
 impl Collector for DaemonSetCollector {
@@ -432,7 +434,7 @@ impl Collector for DaemonSetCollector {
     }
 }
 
-/// The labels for a DaemonSet.
+/// Returns the labels for a DaemonSet.
 fn daemonset_labels(key: &ObjectKey) -> DaemonSetLabels {
     DaemonSetLabels { namespace: key.namespace.to_string(), daemonset: key.name.to_string() }
 }

@@ -17,7 +17,7 @@ use crate::explain::{add_set_to_snapshot, read_nodes_and_pods, read_pods_on_node
 use crate::read::{Permission, ReadError, get, send};
 use crate::request::{JSON_MEDIA_TYPE, request};
 
-/// A DaemonSet from a manifest file.
+/// A DaemonSet from a manifest file, whose rollout is to be previewed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedSet {
     /// The `apiVersion` of the manifest.
@@ -33,7 +33,7 @@ pub struct PlannedSet {
 pub enum ApplyMode {
     /// `kubectl apply`.
     ClientSide,
-    /// `kubectl apply --server-side`.
+    /// `kubectl apply --server-side`; `force` is the flag `--force-conflicts`.
     ServerSide { force: bool },
 }
 
@@ -63,8 +63,8 @@ pub enum PlanError {
 }
 
 impl PlannedSet {
-    /// Checks that a manifest is a DaemonSet with a name. `namespace` is the default for a manifest without a
-    /// namespace.
+    /// Returns the DaemonSet of a manifest. `namespace` is the default for a manifest without a namespace. The error
+    /// says why the manifest is not a DaemonSet with a name.
     pub fn from_manifest(mut object: Value, namespace: &str) -> Result<Self, PlanError> {
         let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (kind, api_version) = (text("/kind"), text("/apiVersion"));
@@ -85,12 +85,12 @@ impl PlannedSet {
         Ok(Self { api_version, namespace, name, object })
     }
 
-    /// URL path of the collection of DaemonSets in the namespace.
+    /// Returns the URL path of the DaemonSets in the namespace.
     fn collection(&self) -> String {
         format!("/apis/{}/namespaces/{}/daemonsets", self.api_version, self.namespace)
     }
 
-    /// The permission to use this verb on DaemonSets of the namespace.
+    /// Returns the permission to use this verb on DaemonSets of the namespace, for error messages.
     fn permission<'a>(&'a self, verb: &'a str) -> Permission<'a> {
         Permission { verb, kind: Kind::Sets, namespace: Some(&self.namespace) }
     }
@@ -140,7 +140,7 @@ fn add_other_controller_note(snapshot: &mut Snapshot) {
 }
 
 /// Applies the manifest as a dry run. Returns the DaemonSet that the API server would store, with defaults, as JSON.
-/// `live` is the existing DaemonSet.
+/// `live` is the existing DaemonSet, `None` if there is none.
 async fn dry_run_apply(
     client: &Client,
     planned: &PlannedSet,
@@ -189,9 +189,10 @@ async fn dry_run_apply(
     })
 }
 
-/// Shortens an error message of the API server. For an unknown field the message starts with the whole object, so only
-/// the strict decoding error at its end is kept.
+/// Returns the relevant part of an error message of the API server. For an unknown field the message starts with the
+/// whole object, so only the strict decoding error at its end is kept.
 fn relevant_message(message: &str) -> String {
+    /// Maximum length of the message in characters.
     const MESSAGE_CHARS_MAX: usize = 1000;
     let from = message.find("strict decoding error").unwrap_or(0);
     message.get(from..).unwrap_or(message).chars().take(MESSAGE_CHARS_MAX).collect()

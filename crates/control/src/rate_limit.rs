@@ -9,7 +9,7 @@ use muster_engine::controller::Priority;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// Limits on the requests to the API server.
+/// Limits on the calls of one replica to the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimits {
     /// Maximum number of calls in flight, over all DaemonSets. Each call in flight may need a connection.
@@ -21,8 +21,9 @@ pub struct RateLimits {
 }
 
 impl RateLimits {
-    /// Default of [`RateLimits::qps`]. Most API servers handle fewer writes per second, so only the flow control of the
-    /// API server limits the writes. Upstream's default is 20, with which a DaemonSet of 5,000 pods takes four minutes.
+    /// Default of [`RateLimits::qps`]. Most API servers handle fewer writes per second, so in effect only their own
+    /// flow control limits the writes. Upstream's default is 20, with which a DaemonSet of 5,000 pods takes four
+    /// minutes.
     pub const QPS: u32 = 2000;
 }
 
@@ -32,13 +33,14 @@ impl Default for RateLimits {
     }
 }
 
-/// While status calls wait, one of this number of calls is a status call. All others are other calls. So status calls
-/// have low priority, but are not starved.
+/// While status writes wait, every call of this number is a status write, and the calls between are normal calls. So
+/// status writes have low priority, but are not starved.
 const STATUS_CALL_RATIO: u32 = 16;
 
-/// Limits the calls of all runners of one replica.
+/// Gives permits for calls, shared by all runners of one replica.
 #[derive(Debug, Clone)]
 pub(crate) struct RateLimiter {
+    /// The permits and the waiting calls, which all clones share.
     state: Arc<Mutex<LimiterState>>,
     limits: RateLimits,
 }
@@ -54,7 +56,7 @@ struct LimiterState {
     status_waiters: VecDeque<oneshot::Sender<Permit>>,
     /// Number of normal calls that got a permit while a status call waited.
     calls_since_status: u32,
-    /// The earliest start time of the next call at the allowed rate. It is in the past after an idle period.
+    /// Earliest start time of the next call at the allowed rate. After an idle period it is in the past.
     next_at: Instant,
 }
 
@@ -75,7 +77,7 @@ impl RateLimiter {
     }
 
     /// Waits until fewer than [`RateLimits::calls`] calls are in flight, and then until the rate limit allows another
-    /// call.
+    /// call. Returns the permit, which must be held until the call has ended.
     pub(crate) async fn acquire(&self, priority: Priority) -> Permit {
         let waiting = {
             let mut state = self.lock();
@@ -117,13 +119,13 @@ impl RateLimiter {
         at.max(now)
     }
 
-    /// Locks the state.
+    /// Locks the state, even if a thread panicked while it held the lock.
     fn lock(&self) -> MutexGuard<'_, LimiterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes and returns the waiting call that gets the next permit. If no call waits, the permit is added to the
-    /// free permits.
+    /// Removes and returns the waiting call that gets the permit of a call that ended. If no call waits, returns `None`
+    /// and adds the permit to the free permits.
     fn next_waiter(&self) -> Option<oneshot::Sender<Permit>> {
         let mut state = self.lock();
         let is_status_turn =

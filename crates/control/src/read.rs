@@ -14,7 +14,7 @@ use crate::request::{JSON_MEDIA_TYPE, collection, request};
 /// Timeout of one request of `muster explain` or `muster plan`.
 const READ_REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// An error of any type.
+/// Any error, as the cause of a [`ReadError`].
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why an object or list could not be read.
@@ -48,7 +48,7 @@ pub(crate) struct Permission<'a> {
 }
 
 impl Permission<'_> {
-    /// The operation in words, such as `list pods in the namespace a`.
+    /// Returns the operation in words, such as `list pods in the namespace a`.
     fn operation(self) -> String {
         match self.namespace.filter(|_| self.kind != Kind::Nodes) {
             Some(namespace) => format!("{} {} in the namespace {namespace}", self.verb, self.kind.plural()),
@@ -57,7 +57,7 @@ impl Permission<'_> {
         }
     }
 
-    /// The resource and its API group in words, such as `daemonsets of the group apps`.
+    /// Returns the resource and its API group in words, such as `daemonsets of the group apps`.
     fn resource(self) -> String {
         match self.kind.group() {
             "" => self.kind.plural().to_owned(),
@@ -66,7 +66,8 @@ impl Permission<'_> {
     }
 }
 
-/// Sends one request, without retries. Returns the body of the response.
+/// Sends one request, without retries, and returns the body of the response. `permission` is what the request needs,
+/// for error messages.
 pub(crate) async fn send(
     client: &Client,
     permission: Permission<'_>,

@@ -24,7 +24,7 @@ use crate::request::{ACCEPT_METADATA, ACCEPT_METADATA_LIST, JSON_MEDIA_TYPE, req
 /// `timeoutSeconds` of a watch request, after which the server ends the watch.
 const WATCH_TIMEOUT_S: u64 = 290;
 /// Time without data after which a watch is reopened. The server sends at least a bookmark every minute, so a watch
-/// without data has a dead connection or a server without bookmarks.
+/// without data has a dead connection or a server that sends no bookmarks.
 const WATCH_IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Time without data after which a streaming list is abandoned. A server that does not support streaming lists never
@@ -43,8 +43,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// Duration after which a watch counts as healthy, so that the backoff is reset.
 const WATCH_HEALTHY_AFTER: Duration = Duration::from_secs(5);
 
-/// Time for which lists may return an older state than before. After this time, the API server's store counts as
-/// replaced. An API server that only lags behind its store catches up sooner.
+/// How long lists must keep returning an older state than before until the API server's store counts as replaced. An
+/// API server that only lags behind its store catches up sooner.
 const STORE_REPLACED_AFTER: Duration = Duration::from_secs(60);
 
 /// What a reflector sends to its controller: a whole list, or one watch event.
@@ -69,7 +69,8 @@ pub(crate) async fn run_reflector<C: Controller<Fact: Send>>(
     Reflector::<C>::new(client, (kind, watch), namespace, sender).run(relist).await;
 }
 
-/// Formats an error of a list or watch. For status 401 and 403, the text names the missing permission.
+/// Formats an error of a list or watch. For status 401 and 403, the text says which credentials or permission are
+/// missing.
 fn describe_error(watch: &Watch, error: &kube::Error) -> String {
     let (group, resource) = (&*watch.resource.group, &*watch.resource.plural);
     match error {
@@ -99,8 +100,9 @@ struct Reflector<C: Controller> {
     client: Client,
     /// Index of the kind in [`Controller::watches`].
     kind: usize,
+    /// The kind to list and watch.
     watch: Watch,
-    /// Strings that several facts have in common.
+    /// Strings that several facts have in common, stored once.
     interner: Interner,
     /// URL path of the collection.
     path: String,
@@ -112,8 +114,8 @@ struct Reflector<C: Controller> {
     idle_timeout: Duration,
     /// The highest resource version that was received.
     newest_resource_version: u64,
-    /// The time since which lists have had a resource version below `newest_resource_version`. `None` if the last list
-    /// did not.
+    /// Since when lists have had a resource version below `newest_resource_version`. `None` if the last list had no
+    /// lower version.
     stale_since: Option<Instant>,
     /// Time after which the store counts as replaced: [`STORE_REPLACED_AFTER`], or less in tests.
     store_replaced_after: Duration,
@@ -129,7 +131,7 @@ enum ListWatchError {
     WatchError { code: i64, message: String },
     /// A request failed.
     Failed(kube::Error),
-    /// The server returned the resource version `shown`, which is lower than one that it returned before.
+    /// The server returned the resource version `shown`, which is lower than an earlier one: its state is old.
     StaleState { shown: u64 },
 }
 
@@ -206,7 +208,7 @@ where
         }
     }
 
-    /// Lists the kind once, then watches it until the list must be repeated.
+    /// Lists the kind once, then watches it. Returns why the list must be repeated.
     async fn list_and_watch(&mut self, backoff: &mut Backoff) -> ListWatchError {
         let mut lines = match self.list().await {
             Ok(lines) => lines,
@@ -227,8 +229,8 @@ where
         }
     }
 
-    /// Lists the kind and sends the list to the controller. A streaming list returns its open watch, which continues
-    /// with the changes after the list.
+    /// Lists the kind and sends the list to the controller. Returns the open watch of a streaming list, which continues
+    /// with the changes after the list, or `None` after a paged list.
     async fn list(&mut self) -> Result<Option<WatchLines>, ListWatchError> {
         if self.supports_streaming_list
             && let Some(lines) = self.streaming_list().await?
@@ -239,8 +241,8 @@ where
         Ok(None)
     }
 
-    /// Lists the kind by a watch with `sendInitialEvents`. `None` if the server does not support streaming lists, or if
-    /// the stream ended early.
+    /// Lists the kind by a watch with `sendInitialEvents`, and returns the open watch. `None` if the server does not
+    /// support streaming lists, or if the stream ended early.
     async fn streaming_list(&mut self) -> Result<Option<WatchLines>, ListWatchError> {
         const OPTIONS: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
         let mut lines = match self.open_watch(OPTIONS).await {
@@ -307,7 +309,8 @@ where
         }
     }
 
-    /// Sends a whole list to the controller.
+    /// Sends a whole list to the controller. Returns an error if the list is older than the state that was received
+    /// before.
     async fn send_list(&mut self, facts: Vec<C::Fact>, resource_version: u64) -> Result<(), ListWatchError> {
         self.send(Delivery::Listed { facts, resource_version }).await?;
         let advanced = self.advance_to(resource_version);
@@ -349,7 +352,7 @@ where
         }
     }
 
-    /// Opens a watch with these query parameters.
+    /// Opens a watch with these query parameters. Returns its response, to be read line by line.
     async fn open_watch(&self, options: &str) -> kube::Result<WatchLines> {
         let (path, common) =
             (&self.path, format!("allowWatchBookmarks=true&timeoutSeconds={WATCH_TIMEOUT_S}"));
@@ -372,7 +375,8 @@ where
         Ok(())
     }
 
-    /// Decodes one line of a watch. An error event becomes an `Err`. A malformed object is skipped.
+    /// Decodes one line of a watch. Returns `Err` for an error event, and `None` for a malformed object, which is
+    /// skipped.
     fn decode_line(&mut self, line: &[u8]) -> Result<Option<WatchEvent<C::Fact>>, ListWatchError> {
         let watched = controller::decode_watch_event::<C>(&self.watch, line, &mut self.interner);
         match skip_malformed(&self.path, watched) {
@@ -388,7 +392,7 @@ where
     }
 }
 
-/// Logs an object that cannot be decoded, and returns `None`.
+/// Returns the decoded item. If it cannot be decoded, logs the error and returns `None`.
 fn skip_malformed<I>(path: &str, item: Result<I, Malformed>) -> Option<I> {
     item.map_err(|error| tracing::error!(path, %error, "skipping an object that cannot be decoded")).ok()
 }
@@ -400,6 +404,7 @@ fn is_transient(code: u16) -> bool {
 
 /// The response of a watch, read line by line.
 struct WatchLines {
+    /// The response body.
     stream: Pin<Box<dyn AsyncBufRead + Send>>,
     /// The line that was last read.
     line: Vec<u8>,
@@ -416,7 +421,7 @@ enum NextLine<'a> {
 }
 
 impl WatchLines {
-    /// Reads the next line.
+    /// Reads the next line. `idle_timeout` is the maximum time to wait for it.
     async fn next(&mut self, idle_timeout: Duration) -> NextLine<'_> {
         self.line.clear();
         let mut reading = self.stream.read_until(b'\n', &mut self.line);
@@ -435,7 +440,7 @@ impl WatchLines {
     }
 }
 
-/// Exponential backoff with jitter. Holds the next delay.
+/// Exponential backoff with jitter between failed lists or watches. Holds the next delay, before jitter.
 struct Backoff(Duration);
 
 impl Default for Backoff {

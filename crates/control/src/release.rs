@@ -24,7 +24,7 @@ use crate::rate_limit::RateLimiter;
 use crate::request::{JSON_MEDIA_TYPE, request};
 use crate::{Context, Options};
 
-/// Maximum number of attempts to write the status of a DaemonSet, whose status another client may keep writing.
+/// Maximum number of attempts to write the status of one DaemonSet. Another client may keep writing the same status.
 const STATUS_WRITE_ATTEMPTS_MAX: usize = 5;
 
 /// How many DaemonSets `muster controller release` read and changed.
@@ -94,7 +94,7 @@ pub async fn release(
     }
 }
 
-/// Returns an error if a leader holds the Lease of this name. A Lease is held until `renewTime` +
+/// Checks that no leader holds a Lease of this name, in one namespace or in all. A Lease is held until `renewTime` +
 /// `leaseDurationSeconds`.
 async fn check_no_leader(client: &Client, namespace: Option<&str>, name: &str) -> Result<(), ReleaseError> {
     let objects = match namespace {
@@ -124,7 +124,7 @@ async fn check_no_leader(client: &Client, namespace: Option<&str>, name: &str) -
     Ok(())
 }
 
-/// Reads one page of DaemonSets. Returns the DaemonSets and the token of the next page.
+/// Reads one page of DaemonSets. Returns the DaemonSets and the token of the next page, `None` after the last page.
 async fn list_page(
     client: &Client,
     page_token: Option<&str>,
@@ -142,15 +142,14 @@ async fn list_page(
     Ok((sets.collect(), page.next_page_token()))
 }
 
-/// Reads the object or list at a URL path.
+/// Reads the object or list at a URL path, and returns its JSON.
 async fn get(client: &Client, path: String) -> Result<String, ReleaseError> {
     let request = request(Verb::Get, path, JSON_MEDIA_TYPE, String::new());
     let response = tokio::time::timeout(CALL_TIMEOUT * 3, client.request_text(request)).await;
     Ok(response.map_err(|_| ReleaseError::Timeout)??)
 }
 
-/// Removes the conditions from the status of one DaemonSet, and calls `changed` if there were any. Returns whether
-/// there were any.
+/// Removes the conditions from the status of one DaemonSet. If there were any, calls `changed` and returns `true`.
 async fn clear_conditions(
     context: &Arc<Context>,
     mut set: Arc<Set>,

@@ -8,8 +8,8 @@ use muster_engine::daemonset::facts::Kind;
 /// Media type of JSON.
 pub(crate) const JSON_MEDIA_TYPE: &str = "application/json";
 
-/// `Accept` header that requests only the metadata of an object. The response to a write is requested in this form,
-/// because a whole pod has some kilobytes.
+/// `Accept` header that requests only the metadata of an object. It is used for writes, because a whole pod has some
+/// kilobytes.
 pub(crate) const ACCEPT_METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// `Accept` header that requests only the metadata of the objects of a list.
@@ -31,7 +31,7 @@ pub(crate) fn request(verb: Verb, path: String, accept: &str, body: String) -> R
     request.body(body.into_bytes()).expect("names of objects make valid paths")
 }
 
-/// URL path of the collection of a kind, in one namespace or in all namespaces.
+/// Returns the URL path of the objects of a kind, in one namespace, or in all namespaces if `namespace` is `None`.
 pub(crate) fn collection(kind: Kind, namespace: Option<&str>) -> String {
     let group = match kind.group() {
         "" => "/api/v1".to_owned(),

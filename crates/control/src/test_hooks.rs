@@ -9,11 +9,11 @@ use muster_engine::daemonset::facts::Set;
 use muster_engine::daemonset::plan::Plan;
 use muster_engine::daemonset::planner::Planner;
 
-/// Callback of a test, called for each step of a plan in order. It runs in the controller's task and must return
-/// quickly.
+/// A callback with which a test follows the controller's work. It is called for each step in order. It runs in the
+/// controller's task, so it must return quickly.
 pub type PlanObserver = Arc<dyn Fn(PlanProgress<'_>) + Send + Sync>;
 
-/// A step of the controller's work on one DaemonSet, reported to a [`PlanObserver`].
+/// A step of the controller's work on one DaemonSet: a plan, a call, its response, or the end of the plan.
 #[derive(Debug)]
 pub enum PlanProgress<'a> {
     /// A plan was made. It may be empty.

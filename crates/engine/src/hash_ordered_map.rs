@@ -17,9 +17,9 @@ use muster_api::text::Text;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct HashOrderedMap<K, V>(BTreeMap<(u64, K), V>);
 
-/// The key of a [`HashOrderedMap`]. Its hash is the same in every run.
+/// A key of a [`HashOrderedMap`].
 pub(crate) trait HashKey: Ord + Clone {
-    /// A hash of the key that is the same in every run.
+    /// Returns a hash of the key that is the same in every run.
     fn stable_hash(&self) -> u64;
 }
 
@@ -35,7 +35,7 @@ impl HashKey for ObjectKey {
     }
 }
 
-/// A deterministic hash of two names, with which two names are put into a pseudo-random order.
+/// Returns a hash of two names that is the same in every run. Sorting by it gives a pseudo-random order.
 pub(crate) fn hash_pair(a: &str, b: &str) -> u64 {
     let hash = a.bytes().chain([0]).chain(b.bytes()).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -80,6 +80,7 @@ impl<K: HashKey, V> HashOrderedMap<K, V> {
         self.0.remove(&with_hash(key))
     }
 
+    /// Returns the entry of a key, to insert or change its value. The key of the entry contains the hash.
     pub(crate) fn entry(&mut self, key: &K) -> btree_map::Entry<'_, (u64, K), V> {
         self.0.entry(with_hash(key))
     }
@@ -104,8 +105,8 @@ impl<K: HashKey, V> HashOrderedMap<K, V> {
         self.0.len()
     }
 
-    /// Joins two maps (full outer join). `make` computes the new value of each key from its value in either map. It
-    /// takes linear time, because both maps are iterated in order and no key is looked up.
+    /// Joins two maps (full outer join). `make` computes the new value of each key from its values in `self` and
+    /// `other`. The join takes linear time, because both maps are iterated in order and no key is looked up.
     pub(crate) fn join<W, U>(
         &self,
         other: &HashOrderedMap<K, W>,
@@ -118,7 +119,7 @@ impl<K: HashKey, V> HashOrderedMap<K, V> {
         HashOrderedMap(made.into_iter().collect())
     }
 
-    /// Iterates over the keys of both maps in order, each key with its value in either map.
+    /// Iterates over the keys of both maps in order, each with its values in `self` and `other`.
     fn merge_join<'a, W>(
         &'a self,
         other: &'a HashOrderedMap<K, W>,
@@ -144,7 +145,7 @@ impl<K: HashKey, V> FromIterator<(K, V)> for HashOrderedMap<K, V> {
     }
 }
 
-/// The key as it is stored in the map: its hash, and the key itself.
+/// Returns the key as it is stored in the map: its hash, and the key itself.
 fn with_hash<K: HashKey>(key: &K) -> (u64, K) {
     (key.stable_hash(), key.clone())
 }

@@ -39,9 +39,9 @@ use serde_json::{Map, Value, json};
 
 use crate::daemonset::manifest::{self, HASH_LABEL};
 
-/// The parser.
+/// Parses the text of a scenario.
 mod read;
-/// The printer.
+/// Prints a scenario as text.
 mod write;
 
 /// The state of a cluster: its API objects and the current time. The objects are complete enough for an API server to
@@ -54,6 +54,7 @@ pub struct World {
     pub sets: Vec<Value>,
     pub nodes: Vec<Value>,
     pub pods: Vec<Value>,
+    /// The ControllerRevisions.
     pub revisions: Vec<Value>,
 }
 
@@ -64,6 +65,7 @@ pub struct Error {
     pub line: usize,
     /// The word with the error.
     pub word: String,
+    /// What is wrong with the word.
     pub problem: String,
 }
 
@@ -78,12 +80,12 @@ impl core::error::Error for Error {}
 /// The epoch of every scenario in Unix seconds: 2026-01-01T00:00:00Z.
 pub const EPOCH_S: i64 = 1_767_225_600;
 
-/// Formats a time in seconds since the scenario's epoch as an API timestamp.
+/// Formats seconds since [`EPOCH_S`] as an API timestamp.
 pub fn to_timestamp(second: i64) -> String {
     Timestamp::from_second(EPOCH_S.saturating_add(second)).unwrap_or(Timestamp::MAX).to_string()
 }
 
-/// Parses an API timestamp into seconds since the scenario's epoch.
+/// Parses an API timestamp into seconds since [`EPOCH_S`]. `None` if the text is not a timestamp.
 pub fn parse_timestamp(time: &str) -> Option<i64> {
     time.parse::<Timestamp>().ok().map(|it| it.as_second() - EPOCH_S)
 }
@@ -104,14 +106,17 @@ pub fn print(world: &World) -> String {
 /// The first word of a line: the kind of object that the line describes, or the current time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineKind {
+    /// The current time.
     Now,
+    /// A DaemonSet.
     Set,
     Node,
     Pod,
+    /// A ControllerRevision.
     Rev,
 }
 
-/// Whether a keyword has a value, and whether it may occur several times on a line.
+/// How a keyword may occur on a line: with or without a value, once or several times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeywordArity {
     /// The keyword has no value, such as `ready`.
@@ -125,7 +130,7 @@ enum KeywordArity {
 }
 use KeywordArity::{Many, Maybe, Nothing, One};
 
-/// The first words of lines, which tell the kind of a line.
+/// The first words of lines, each with the kind of line that it starts.
 const LINE_KEYWORDS: [(&str, LineKind); 5] = [
     ("now", LineKind::Now),
     ("set", LineKind::Set),
@@ -269,11 +274,11 @@ struct TaintText<'a> {
 }
 
 impl<'a> TaintText<'a> {
-    /// The notation, for error messages.
+    /// Description of the notation, for error messages.
     const FORMAT: &'static str =
         "KEY[=VALUE]:EFFECT[@SECONDS] with EFFECT one of: NoSchedule, PreferNoSchedule, NoExecute";
 
-    /// Parses the notation.
+    /// Parses the notation. `None` if the text does not have it.
     fn read(text: &'a str) -> Option<TaintText<'a>> {
         let (text, at) = match text.rsplit_once('@') {
             Some((text, at)) => (text, Some(at.parse::<i32>().ok()?.into())),
@@ -291,7 +296,7 @@ impl<'a> TaintText<'a> {
         (!key.is_empty()).then_some(TaintText { key, value, effect, at })
     }
 
-    /// The notation of a taint object.
+    /// Converts a taint object to the notation.
     fn of_taint(taint: &'a Value) -> TaintText<'a> {
         TaintText {
             key: text_at(taint, "/key"),
@@ -301,7 +306,7 @@ impl<'a> TaintText<'a> {
         }
     }
 
-    /// The notation of a toleration object.
+    /// Converts a toleration object to the notation.
     fn of_toleration(toleration: &'a Value) -> TaintText<'a> {
         TaintText {
             key: toleration["key"].as_str().filter(|it| !it.is_empty()).unwrap_or("*"),
@@ -343,7 +348,7 @@ const REQUIRED_TERMS_POINTER: &str =
 /// Keywords that only the line of a pod that is bound to a node may have.
 const BOUND_POD_KEYWORDS: &[&str] = &["ready", "unready", "waiting", "since"];
 
-/// The DaemonSet to which a pod or revision belongs.
+/// Returns the DaemonSet to which a pod or revision belongs. `None` if it belongs to none.
 ///
 /// Rule: a pod or revision belongs to the DaemonSet that owns it. An object without a controller belongs to the
 /// DaemonSet whose image it runs, or whose selector matches it.
@@ -368,12 +373,13 @@ fn set_of<'w>(object: &Value, world: &'w World) -> Option<&'w Value> {
     })
 }
 
-/// The owner reference with `controller: true`.
+/// Returns the owner reference with `controller: true`.
 fn controller_reference(object: &Value) -> Option<&Value> {
     list_at(object, "/metadata/ownerReferences").iter().find(|it| it["controller"] == true)
 }
 
-/// Name and number in the image `NAME:N` of the first container of a DaemonSet, a pod or a ControllerRevision.
+/// Returns the name and number in the image `NAME:N` of the first container of a DaemonSet, a pod or a
+/// ControllerRevision. `None` if the image has no number.
 fn image_of(object: &Value) -> Option<(&str, i64)> {
     ["", "/spec/template", "/data/spec/template"]
         .iter()
@@ -382,12 +388,12 @@ fn image_of(object: &Value) -> Option<(&str, i64)> {
         .and_then(|(name, number)| Some((name, number.parse().ok()?)))
 }
 
-/// The number N of a DaemonSet's template, from its image `NAME:N`.
+/// Returns the number N of a DaemonSet's template, from its image `NAME:N`, or 1 if the image has no number.
 fn template_number(set: &Value) -> i64 {
     image_of(set).map_or(1, |it| it.1)
 }
 
-/// Template N of a DaemonSet.
+/// Returns template N of a DaemonSet.
 ///
 /// Rule: template N is the template of the DaemonSet with image number N.
 fn template_of(set: &Value, number: i64) -> Value {
@@ -403,12 +409,12 @@ fn template_of(set: &Value, number: i64) -> Value {
     template
 }
 
-/// A template with only the image `NAME:N`.
+/// Returns a template that contains nothing but one container with the image `NAME:N`.
 fn bare_template(name: &str, number: i64) -> Value {
     json!({"metadata": {}, "spec": {"containers": containers_json(name, number)}})
 }
 
-/// The `containers` with the image `NAME:N`.
+/// Returns the field `containers`: one container with the image `NAME:N`.
 fn containers_json(name: &str, number: i64) -> Value {
     json!([{"name": name, "image": format!("{name}:{number}")}])
 }
@@ -440,7 +446,7 @@ fn hash_label(object: &Value) -> &str {
     object["metadata"]["labels"][HASH_LABEL].as_str().unwrap_or_default()
 }
 
-/// The UID of an object whose line has no `uid=`.
+/// Returns the UID of an object whose line has no `uid=`, made from its kind, namespace and name.
 fn default_uid(kind: LineKind, namespace: Option<&str>, name: &str) -> String {
     let letter = match kind {
         LineKind::Now | LineKind::Set => 'u',
@@ -486,7 +492,7 @@ fn fields_at(value: &Value, at: &str) -> Map<String, Value> {
     value.pointer(at).and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-/// The object at a JSON pointer, to be changed.
+/// Returns the object at a JSON pointer, to be changed. `None` if there is no object.
 fn object_mut<'a>(value: &'a mut Value, at: &str) -> Option<&'a mut Map<String, Value>> {
     value.pointer_mut(at).and_then(Value::as_object_mut)
 }
@@ -514,7 +520,7 @@ fn plain_text(value: &Value) -> String {
     }
 }
 
-/// Replaces whitespace in a text by `_`, because whitespace separates the words of a line.
+/// Replaces whitespace by `_`, because whitespace separates the words of a line.
 fn one_word(text: &str) -> String {
     text.replace(char::is_whitespace, "_")
 }

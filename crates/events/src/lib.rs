@@ -23,14 +23,13 @@ use tokio::time::Instant;
 /// Timeout of the write of one Event.
 const EVENT_WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Minimum interval between two log messages about a full queue, because a full queue may drop thousands of Events at
-/// once.
+/// Minimum time between two log messages about a full queue. A full queue may drop thousands of Events at once.
 const WARNING_INTERVAL_MIN: Duration = Duration::from_secs(10);
 
 /// Media type of JSON.
 const JSON_MEDIA_TYPE: &str = "application/json";
 
-/// The reporter of Events. Upstream: `v1.EventSource`.
+/// The component that reports Events, with its node. Upstream: `v1.EventSource`.
 #[derive(Debug, Clone)]
 pub struct EventSource {
     /// Name of the component that reports the Events.
@@ -40,20 +39,20 @@ pub struct EventSource {
 }
 
 impl EventSource {
-    /// The event source of a component that does not belong to a node.
+    /// Creates the event source of a component that does not belong to a node.
     pub fn component(component: &'static str) -> Self {
         Self { component, host: String::new() }
     }
 }
 
-/// Queues Events, which are then written to the API server.
+/// Queues Events to be written to the API server. The future that [`EventRecorder::new`] returns writes them.
 #[derive(Debug, Clone)]
 pub struct EventRecorder {
     /// The queue of Events to write.
     sender: mpsc::Sender<EventRecord>,
-    /// Metric that counts the Events that were not written, for any reason.
+    /// Metric that counts the Events that were not written, whatever the reason.
     dropped: Counter,
-    /// Number of Events that were dropped because the queue was full, since that was last logged.
+    /// Number of Events that were dropped because the queue was full, since the last log message about it.
     rejected: Arc<AtomicU64>,
 }
 
@@ -91,9 +90,9 @@ impl EventRecorder {
 struct EventWriter {
     client: Client,
     source: EventSource,
-    /// Metric that counts the Events that were not written, for any reason.
+    /// Metric that counts the Events that were not written, whatever the reason.
     dropped: Counter,
-    /// Number of Events that were dropped because the queue was full, since that was last logged.
+    /// Number of Events that were dropped because the queue was full, since the last log message about it.
     rejected: Arc<AtomicU64>,
 }
 
@@ -122,7 +121,7 @@ impl EventWriter {
         }
     }
 
-    /// Writes one Event, with retries. The error is the message of the last failure.
+    /// Writes one Event, with retries. If all attempts fail, returns the message of the last failure.
     async fn write(&self, mut event: EventWrite<'_>) -> Result<(), String> {
         loop {
             let (verb, path, body) = event.request(self.source.component, &self.source.host);
@@ -154,7 +153,7 @@ fn event_request(verb: Verb, path: &str, body: String) -> Request<Vec<u8>> {
     request.body(body.into_bytes()).expect("names of objects make valid paths")
 }
 
-/// The current wall-clock time.
+/// Returns the current wall-clock time.
 fn now() -> Time {
     Time::from_micros(Timestamp::now().as_microsecond())
 }

@@ -18,7 +18,7 @@ const PRIVATE_DIR_MODE: u32 = 0o700;
 /// Suffix of the temporary files that [`write_private_file`] creates.
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// Suffix of the temporary files of earlier versions of Muster, which appended it to the name of the file.
+/// Suffix of the temporary files of earlier versions of Muster, which appended it to the name of the final file.
 const OLD_TEMPORARY_SUFFIX: &str = ".new";
 
 /// Writes a file with mode 0600, and replaces an existing file atomically.
@@ -71,7 +71,7 @@ pub fn open_private_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Options that open a file for reading and writing with O_NOFOLLOW and, if it is created, mode 0600.
+/// Returns options that open a file for reading and writing with O_NOFOLLOW, and create it with mode 0600.
 fn private_open_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).expect("a flag of open(2) is an int");
@@ -96,7 +96,7 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PRIVATE_DIR_MODE).create(path)
 }
 
-/// Gives only the user of the process access to a directory.
+/// Restricts access to a directory to the user of the process.
 ///
 /// Rule: a data directory belongs to the user of the process, and only that user may access it. A wider mode is changed
 /// to 0700. A directory of another user is not changed, and [`DirPrivacy::Foreign`] is returned.
@@ -126,7 +126,7 @@ pub fn remove_temporary_files(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A random name for the temporary file of `name`: a dot, `name`, a dot, 16 hexadecimal digits and `.tmp`.
+/// Returns a random name for the temporary file of `name`: a dot, `name`, a dot, 16 hexadecimal digits and `.tmp`.
 fn temporary_file_name(name: &OsStr) -> PathBuf {
     let mut temporary = OsStr::new(".").to_owned();
     temporary.push(name);
@@ -134,7 +134,7 @@ fn temporary_file_name(name: &OsStr) -> PathBuf {
     temporary.into()
 }
 
-/// Whether `name` is the name of a temporary file, of this or an earlier version of Muster.
+/// Whether `name` is the name of a temporary file in `dir` that this or an earlier version of Muster created.
 fn is_temporary_file(name: &OsStr, dir: &Path) -> bool {
     let Some(name) = name.to_str() else { return false };
     if let Some(of) = name.strip_suffix(OLD_TEMPORARY_SUFFIX) {

@@ -177,7 +177,7 @@ struct EvictionAndGcFlags {
 }
 
 impl EvictionAndGcFlags {
-    /// The configuration that the flags specify.
+    /// Builds the configuration that the flags specify.
     fn config(&self) -> anyhow::Result<EvictionAndGcConfig> {
         let mut config = EvictionAndGcConfig::default();
         config
@@ -375,7 +375,7 @@ async fn ensure_sandbox_image_periodically(runtime: Arc<Cri>, stop: Cancellation
     }
 }
 
-/// The node's configuration from the flags.
+/// Builds the node's configuration from the flags.
 fn node_config(args: &AgentArgs, name: String, address: IpAddr) -> anyhow::Result<Config> {
     Ok(Config {
         name,
@@ -402,7 +402,7 @@ fn node_config(args: &AgentArgs, name: String, address: IpAddr) -> anyhow::Resul
     })
 }
 
-/// Returns when standard input ends. The parent process holds the other end of the pipe and writes nothing. A detached
+/// Waits until standard input ends. The parent process holds the other end of the pipe and writes nothing. A detached
 /// thread reads the pipe, so that a pending read does not prevent the process from exiting.
 async fn wait_for_stdin_end() {
     let (ended, input_ended) = oneshot::channel();
@@ -413,13 +413,14 @@ async fn wait_for_stdin_end() {
     let _ = input_ended.await;
 }
 
+/// Returns the machine's hostname in lower case.
 fn hostname() -> anyhow::Result<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("read the hostname")?;
     Ok(name.trim().to_lowercase())
 }
 
-/// The local address from which this machine reaches the server, as the kernel's routing table selects it. No packet is
-/// sent.
+/// Returns the local address from which this machine reaches the server, as the kernel's routing table selects it. No
+/// packet is sent.
 fn local_address_towards(server: &str) -> anyhow::Result<IpAddr> {
     let uri: Option<Uri> = server.parse().ok();
     let host = uri.as_ref().and_then(Uri::host).map(|it| it.trim_matches(['[', ']']));

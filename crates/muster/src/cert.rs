@@ -151,8 +151,8 @@ async fn revoke_certificates(args: RevokeCertificatesArgs) -> anyhow::Result<()>
     Ok(())
 }
 
-/// The time at which a recorded certificate was revoked, by its serial number or for all certificates of its user.
-/// `revoked` is the revocation list.
+/// Returns the time at which a recorded certificate was revoked, by its serial number or with all certificates of its
+/// user. Returns `None` if it is not revoked. `revoked` is the revocation list.
 fn revoked_at(revoked: &BTreeMap<String, String>, it: &CertificateRecord) -> Option<String> {
     if let Some(entry) = revoked.get(&format!("certificate.{}", it.serial)) {
         return Some(json_string_field(entry, "revokedAt"));
@@ -165,7 +165,7 @@ fn revoked_at(revoked: &BTreeMap<String, String>, it: &CertificateRecord) -> Opt
     (!is_valid).then(|| json_string_field(entry, "revokedAt"))
 }
 
-/// The recorded certificates that have not expired, sorted by subject and time of issue.
+/// Lists the recorded certificates that have not expired, sorted by subject and time of issue.
 async fn issued_certificates(client: &Client) -> anyhow::Result<Vec<CertificateRecord>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), CREDENTIALS_NAMESPACE);
     let maps = maps.list(&ListParams::default()).await.context("read the records of certificates")?;

@@ -1,5 +1,6 @@
 //! `muster controller`: the DaemonSet controller for any Kubernetes API server.
 
+/// Metrics, health checks and explain queries over HTTP.
 mod metrics_endpoint;
 
 use std::net::SocketAddr;
@@ -163,7 +164,7 @@ fn parse_metrics_addr(text: &str) -> anyhow::Result<MetricsAddr> {
 }
 
 impl ControllerArgs {
-    /// The log format and the log level from the flags.
+    /// Returns the log format and the log level that the flags specify.
     pub(crate) fn log_settings(&self) -> (LogFormat, &str) {
         match self.command {
             None => (self.run.log_format, &self.run.log_level),
@@ -222,7 +223,7 @@ impl RunControllerArgs {
         ended
     }
 
-    /// The controller's options from the flags.
+    /// Builds the controller's options from the flags.
     fn controller_options(&self, config: &Config) -> anyhow::Result<Options> {
         let binding = if self.binding == "direct" { Binding::Direct } else { Binding::Scheduler };
         let settings = Settings { burst: usize::from(self.burst), conditions: self.conditions, binding };
@@ -266,14 +267,15 @@ impl ReleaseArgs {
 }
 
 impl LeaseFlags {
-    /// The namespace from the flag, or else the namespace of the pod in which this process runs.
+    /// Returns the namespace of the Lease: from the flag, or else the namespace of the pod in which this process runs.
+    /// Returns `None` outside a pod without the flag.
     fn lease_namespace(&self, config: &Config) -> Option<String> {
         let in_a_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
         let own = || in_a_pod.then(|| config.default_namespace.clone());
         self.leader_elect_resource_namespace.clone().or_else(own)
     }
 
-    /// Name, namespace and timings of the Lease for leader election. `election` has the timings.
+    /// Returns the name, namespace and timings of the Lease for leader election. The timings are those of `election`.
     fn lease_settings(&self, config: &Config, election: LeaderElectionConfig) -> anyhow::Result<Lease> {
         let lease = Lease {
             namespace: self.lease_namespace(config).unwrap_or_else(|| "kube-system".to_owned()),
@@ -288,8 +290,8 @@ impl LeaseFlags {
     }
 }
 
-/// The hostname, which in a pod is the pod's name. The holder identity of the Lease begins with it, so that users
-/// recognize the holder. The caller adds a UUID, so that the identity is unique.
+/// Returns the hostname, which in a pod is the pod's name. The holder identity of the Lease begins with it, so that
+/// users recognize the holder. The caller adds a UUID, so that the identity is unique.
 fn hostname() -> String {
     let named =
         std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| std::env::var("HOSTNAME").ok());
@@ -297,7 +299,7 @@ fn hostname() -> String {
 }
 
 impl KubeconfigFlags {
-    /// The client configuration of the cluster that the flags select.
+    /// Loads the client configuration of the cluster that the flags select.
     pub(crate) async fn client_config(&self) -> anyhow::Result<Config> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         match &self.kubeconfig {

@@ -198,7 +198,8 @@ fn open_lock_file(dir: &Path) -> io::Result<File> {
     muster_files::open_private_file(&dir.join("lock"))
 }
 
-/// The process that holds the lock, as ` (process PID)` for an error message. Empty if the process is unknown.
+/// Formats the PID of the process that holds the lock as ` (process PID)` for an error message. Returns an empty string
+/// if the PID is unknown.
 fn holder_for_message(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.rewind().and_then(|()| file.take(20).read_to_string(&mut text));
@@ -208,7 +209,7 @@ fn holder_for_message(file: &mut File) -> String {
     }
 }
 
-/// The error for a data directory that cannot be created or locked, with a remedy.
+/// Returns the error for a data directory that cannot be created or locked. The message has a remedy.
 fn data_dir_error(dir: &Path, error: &io::Error) -> anyhow::Error {
     let dir = dir.display();
     match error.kind() {

@@ -65,7 +65,7 @@ struct RuntimeFlags {
 }
 
 impl RuntimeFlags {
-    /// The selected container runtimes, each with the name of its node.
+    /// Connects to the selected container runtimes. Returns each runtime with the name of its node.
     fn connect(&self) -> anyhow::Result<Vec<(String, Cri)>> {
         let dir = self.data_dir.display();
         let sockets = match &self.runtime_endpoint {
@@ -124,7 +124,7 @@ pub(crate) async fn run(args: ImageArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One output line for each tag of an image, or for each digest if the image has no tags.
+/// Formats one output line for each tag of an image, or for each digest if the image has no tags.
 fn image_lines(node: &str, image: &v1::Image) -> Vec<String> {
     let names = if image.repo_tags.is_empty() { &image.repo_digests } else { &image.repo_tags };
     let mut names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -40,7 +40,7 @@ pub(crate) struct LimitFlags {
 }
 
 impl LimitFlags {
-    /// The server's limits from the flags.
+    /// Returns the server's limits that the flags specify.
     pub(crate) fn limits_config(&self) -> LimitsConfig {
         LimitsConfig {
             reads: self.max_requests_inflight.get(),

@@ -3,7 +3,9 @@
 //! Lines that cannot be written are dropped, see [`output`]. Repeated warnings are rate-limited, see
 //! [`repeat_suppression`].
 
+/// Writes to standard error and standard output.
 mod output;
+/// Suppression of repeated warnings and errors.
 mod repeat_suppression;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -98,7 +100,7 @@ fn set_panic_hook(report: fn(&PanicHookInfo<'_>)) {
 /// Log target of rustls from which only errors are logged, unless the log level names the target or RUST_LOG is set.
 const ERRORS_ONLY_TARGET: &str = "rustls::msgs::handshake";
 
-/// The log filter for [`ERRORS_ONLY_TARGET`].
+/// Returns the log filter that logs only errors of [`ERRORS_ONLY_TARGET`].
 fn errors_only_directive() -> Directive {
     format!("{ERRORS_ONLY_TARGET}=error").parse().expect("a target and a level")
 }
@@ -195,6 +197,7 @@ where
 struct JsonLogFields(Map<String, Value>);
 
 impl JsonLogFields {
+    /// Adds a field of the log event.
     fn insert_field(&mut self, name: &str, value: impl Into<Value>) {
         self.0.insert(name.to_owned(), value.into());
     }

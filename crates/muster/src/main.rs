@@ -2,22 +2,37 @@
 
 /// The administrator's connection to the API server.
 mod admin;
+/// `muster agent`: runs the node agent.
 mod agent;
+/// `muster backup` and `muster restore`.
 mod backup;
+/// `muster cert`: lists and revokes client certificates.
 mod cert;
+/// `muster controller`: runs the DaemonSet controller.
 mod controller;
+/// The lock on the data directory, and `muster down`.
 mod data_dir;
+/// Durations in flag values.
 mod duration_flag;
+/// `muster encrypt`: encrypts Secrets at rest.
 mod encrypt;
+/// `muster explain`: explains why a DaemonSet has a pod on a node, or has none.
 mod explain;
+/// `muster image`: imports and lists container images.
 mod image;
+/// Flags for the limits of the API server.
 mod limit_flags;
+/// Log output.
 mod logging;
+/// `muster plan`: previews a rollout.
 mod plan;
+/// Flags of Pod Security admission.
 mod pod_security_flags;
 /// The real nodes of `muster up`.
 mod real_nodes;
+/// The list of revoked credentials.
 mod revocation_list;
+/// `muster server`: runs the API server.
 mod server;
 /// The API server of `muster up` and `muster server`.
 mod serving_flags;
@@ -29,7 +44,9 @@ mod sim_node;
 mod sim_nodes;
 /// The tasks of a process.
 mod supervisor;
+/// `muster token`: creates, lists and revokes tokens.
 mod token;
+/// `muster up`: runs a whole cluster.
 mod up;
 
 use std::io::{self, IsTerminal as _};
@@ -108,6 +125,7 @@ fn main() -> ExitCode {
     }
 }
 
+/// Executes the subcommand.
 async fn run_command(command: MusterCommand) -> anyhow::Result<()> {
     match command {
         MusterCommand::Up(args) => up::run(args).await,

@@ -90,7 +90,7 @@ pub(crate) async fn run(args: &PlanArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The note that objects of other kinds were skipped. Empty if there are none.
+/// Returns the note that objects of other kinds were skipped, or an empty string if none was.
 fn skipped_objects_note(others: &[String]) -> String {
     if others.is_empty() { String::new() } else { format!("; skipped: {}", others.join(", ")) }
 }
@@ -128,7 +128,7 @@ fn parse_objects(text: &str) -> anyhow::Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// Kind and name of an object for messages.
+/// Formats kind and name of an object for messages.
 fn describe_object(object: &Value) -> String {
     let kind = object["kind"].as_str().unwrap_or("an object without a kind");
     match object["metadata"]["name"].as_str() {

@@ -26,7 +26,7 @@ pub(crate) struct PodSecurityFlags {
 }
 
 impl PodSecurityFlags {
-    /// The settings of Pod Security admission from the flags.
+    /// Returns the settings of Pod Security admission that the flags specify.
     pub(crate) fn pod_security_settings(&self) -> PodSecurity {
         PodSecurity {
             enforce: self.pod_security_default,

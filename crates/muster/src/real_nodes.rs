@@ -158,7 +158,7 @@ async fn import_image_archives(node: &LocalNode, runtime: &Cri, images: &Path) {
     }
 }
 
-/// The command line arguments of a node's agent.
+/// Builds the command line arguments of a node's agent.
 fn agent_arguments(
     node: &LocalNode,
     server: &str,
@@ -242,7 +242,7 @@ async fn run_agent_until_stop(
     Ok(())
 }
 
-/// Maximum time that an agent takes to terminate its pods and exit.
+/// Returns the maximum time that an agent takes to terminate its pods and exit.
 fn agent_stop_timeout() -> Duration {
     host::ShutdownGrace::default().total_max() + AGENT_EXIT_TIMEOUT
 }

@@ -21,8 +21,8 @@ const REVOCATION_RETENTION: SignedDuration = SignedDuration::from_hours(24);
 /// Maximum number of attempts to update the revocation list when writes conflict.
 const UPDATE_ATTEMPTS_MAX: usize = 10;
 
-/// The entry of the revocation list for a credential that is revoked now. `subject` is the user of the credential, and
-/// `not_after` its expiry or empty.
+/// Returns the entry of the revocation list for a credential that is revoked now. `subject` is the user of the
+/// credential. `not_after` is its expiry, or empty if it never expires.
 pub(crate) fn revocation_entry(subject: &str, not_after: &str) -> Value {
     json!({"subject": subject, "notAfter": not_after, "revokedAt": rfc3339(Timestamp::now())})
 }
@@ -68,13 +68,13 @@ pub(crate) async fn read_revocation_list(client: &Client) -> anyhow::Result<Opti
     maps.get_opt(REVOCATION_LIST).await.context("read the revocation list")
 }
 
-/// A string field of a JSON object. Empty if the field is missing.
+/// Returns a string field of a JSON object, or an empty string if the field is missing.
 pub(crate) fn json_string_field(record: &str, name: &str) -> String {
     let record: Value = serde_json::from_str(record).unwrap_or_default();
     record[name].as_str().unwrap_or_default().to_owned()
 }
 
-/// A time in UTC with whole seconds, as the API server writes it.
+/// Formats a time in UTC with whole seconds, as the API server does.
 pub(crate) fn rfc3339(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -70,6 +70,7 @@ pub(crate) struct ServingFlags {
 }
 
 impl ServingFlags {
+    /// Returns the value of `--data-dir`.
     pub(crate) fn data_dir(&self) -> &Path {
         &self.data_dir
     }
@@ -79,6 +80,7 @@ impl ServingFlags {
         self.new_cluster
     }
 
+    /// Returns the CIDR ranges that `--allow-external-ips` allows in `spec.externalIPs` of Services.
     pub(crate) fn allow_external_ips(&self) -> &[String] {
         &self.allow_external_ips
     }
@@ -240,8 +242,8 @@ pub(crate) enum Shutdown {
     AfterFailure,
 }
 
-/// A kube client for one component of this process, with the identity `user` and the user agent `muster-NAME`. Requests
-/// go directly to the server in this process, without a network connection and without retries.
+/// Returns a kube client for one component of this process, with the identity `user` and the user agent `muster-NAME`.
+/// Requests go directly to the server in this process, without a network connection and without retries.
 pub(crate) fn loopback_kube_client(server: &ApiServer, user: BuiltinUser, name: &str) -> kube::Client {
     let client = server.loopback_client(user);
     let agent = format!("muster-{name}/{}", env!("CARGO_PKG_VERSION"));

@@ -30,7 +30,7 @@ pub(crate) struct SimFlags {
 }
 
 impl SimFlags {
-    /// The options of a fleet with this name, from the flags.
+    /// Returns the options of a fleet with this name, from the flags.
     pub(crate) fn fleet_options(&self, fleet: &str, count: u16, prefix: &str) -> FleetOptions {
         FleetOptions {
             fleet: fleet.to_owned(),

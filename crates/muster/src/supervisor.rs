@@ -43,6 +43,7 @@ pub(crate) struct NodeLifecycleFlags {
 }
 
 impl NodeLifecycleFlags {
+    /// Returns the configuration of the node lifecycle controller that the flags specify.
     fn node_lifecycle_config(self) -> NodeLifecycleConfig {
         NodeLifecycleConfig {
             node_monitor_grace_period: self.node_monitor_grace_period,
@@ -52,7 +53,7 @@ impl NodeLifecycleFlags {
     }
 }
 
-/// A running controller.
+/// The future of a running built-in controller.
 pub(crate) type ControllerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// All built-in controllers, in alphabetical order.
@@ -95,12 +96,12 @@ const RESTART_DELAY_MIN: Duration = Duration::from_millis(500);
 /// Maximum delay before a supervised task is restarted.
 const RESTART_DELAY_MAX: Duration = Duration::from_secs(60);
 
-/// Command line parser that accepts the names of built-in controllers, and `all`.
+/// Returns a command line parser that accepts the names of built-in controllers, and `all`.
 pub(crate) fn controller_name_parser() -> PossibleValuesParser {
     BUILT_IN_CONTROLLERS.iter().map(|it| it.name).chain([ALL_CONTROLLERS]).collect::<Vec<_>>().into()
 }
 
-/// The built-in controllers that `without`, the value of `--without`, does not disable.
+/// Returns the built-in controllers that are enabled. `without` is the value of `--without`.
 pub(crate) fn enabled_controllers(without: &[String]) -> impl Iterator<Item = &'static BuiltInController> {
     BUILT_IN_CONTROLLERS
         .iter()
@@ -127,12 +128,12 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Token that is cancelled when the supervised tasks must stop.
+    /// Returns the token that is cancelled when the supervised tasks must finish their work and stop.
     pub(crate) fn stop_token(&self) -> CancellationToken {
         self.stop.clone()
     }
 
-    /// Token that is cancelled when the tasks must stop immediately, without finishing work in progress.
+    /// Returns the token that is cancelled when the tasks must stop immediately, without finishing work in progress.
     pub(crate) fn abort_token(&self) -> CancellationToken {
         self.abort.clone()
     }
@@ -230,12 +231,13 @@ where
     }
 }
 
-/// The panic message of a task that panicked.
+/// Returns the panic message of a task that panicked, or a message that the task was cancelled.
 fn join_error_message(error: JoinError) -> String {
     let Ok(panic) = error.try_into_panic() else { return "the task was cancelled".to_owned() };
     panic_message(&*panic)
 }
 
+/// Returns the message of a panic payload.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|it| (*it).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())

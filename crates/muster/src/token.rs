@@ -137,7 +137,8 @@ async fn create_and_print_token(args: CreateTokenArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The address and port of the API server, as published in the EndpointSlice `default/kubernetes`.
+/// Returns the address and port of the API server, as published in the EndpointSlice `default/kubernetes`. Returns
+/// `None` if it cannot be read.
 async fn advertised_server_address(client: &Client) -> Option<String> {
     let endpoints: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
     let own = endpoints.get_opt("kubernetes").await.ok().flatten()?;
@@ -272,7 +273,7 @@ async fn revoke_tokens(args: RevokeTokensArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The precondition that the object still has this UID.
+/// Returns the precondition for a delete that the object still has this UID.
 fn uid_precondition(uid: &str) -> Preconditions {
     Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() }
 }
@@ -333,9 +334,10 @@ pub(crate) async fn delete_bootstrap_token(client: &Client, token: &str) -> anyh
     deleted.map(drop).context("delete the bootstrap token")
 }
 
-/// Random characters for a bootstrap token, from Kubernetes' alphabet of 27 letters and digits without vowels. 16
-/// characters have 76 bits of entropy.
+/// Returns random characters for a bootstrap token, from Kubernetes' alphabet of 27 letters and digits without vowels.
+/// 16 characters have 76 bits of entropy.
 fn random_token_part(length: usize) -> String {
+    /// Letters and digits of bootstrap tokens.
     const TOKEN_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let random = std::iter::repeat_with(|| Uuid::new_v4().into_bytes()).flatten();
     // Rejection sampling: bytes from 243 (9 × 27) on, and the bytes of a UUID with fixed bits, would bias the result.

@@ -117,7 +117,7 @@ struct NodeCounts {
 }
 
 impl NodeCounts {
-    /// The numbers of nodes from the flags, or the defaults for this machine.
+    /// Returns the numbers of nodes from the flags, or the defaults for this machine.
     fn from_args(args: &UpArgs) -> anyhow::Result<Self> {
         let missing = local_node::find_missing_tools();
         match (args.nodes, args.sim_nodes) {
@@ -149,13 +149,14 @@ impl NodeCounts {
         usize::from(self.real) + usize::from(self.simulated)
     }
 
-    /// The names of all nodes.
+    /// Returns the names of all nodes.
     fn node_names(&self) -> BTreeSet<String> {
         let real = (1..=self.real).map(|it| format!("node-{it}"));
         real.chain((1..=self.simulated).map(|it| format!("sim-{it}"))).collect()
     }
 
-    /// The number of nodes for the `ready:` line. `failing` is the number of simulated nodes with injected failures.
+    /// Formats the numbers of real and simulated nodes for the `ready:` line. `failing` is the number of simulated
+    /// nodes with injected failures.
     fn ready_summary(&self, failing: usize) -> String {
         let failing = if failing == 0 { String::new() } else { format!(", {failing} of them set to fail") };
         let counted = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
@@ -303,7 +304,7 @@ async fn wait_until_nodes_ready(
     Ok(failing.len())
 }
 
-/// Why a node is not registered yet. For a real node, it names the log of the agent.
+/// Returns why a node is not registered yet. For a real node, the text names the log of the agent.
 fn not_registered_reason(name: &str, data_dir: &Path) -> String {
     let log = data_dir.join("nodes").join(name).join("agent.log");
     match name.starts_with("node-") {
@@ -312,7 +313,7 @@ fn not_registered_reason(name: &str, data_dir: &Path) -> String {
     }
 }
 
-/// Why a registered node is not Ready, from its conditions.
+/// Returns why a registered node is not Ready, from its conditions.
 fn not_ready_reason(node: &Node) -> String {
     let mut conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
     match conditions.find(|it| it.type_ == "Ready") {
@@ -424,7 +425,7 @@ impl ReadyProgress {
     }
 }
 
-/// The first nodes that are not Ready, each with the reason. `waiting` has the reason of each such node.
+/// Formats the first nodes that are not Ready, each with the reason. `waiting` has the reason of each such node.
 fn waiting_summary(waiting: &BTreeMap<String, String>) -> String {
     let named = waiting.iter().take(NOT_READY_REASONS_MAX).map(|(name, why)| format!("{name}: {why}"));
     let named = named.collect::<Vec<_>>().join("; ");

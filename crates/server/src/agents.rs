@@ -23,10 +23,10 @@ use crate::pki::{self, Pki, PkiError};
 use crate::request::User;
 use crate::unstructured::{list_at, str_at};
 
-/// Time without progress of a write after which a connection to an agent is closed.
+/// Maximum time for which a write to an agent may make no progress. After that, the connection is closed.
 const AGENT_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Timeout for connecting to an agent, including the TLS handshake. A reachable node needs milliseconds.
+/// Timeout for connecting to an agent, including the TLS handshake. A reachable node answers within milliseconds.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Timeout for the response headers of an agent. The agent may have to call its container runtime before it responds.
@@ -37,19 +37,19 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Prefix of the user name in an agent's certificate. The node name follows. Upstream: the kubelet's certificate.
 const NODE_USER_PREFIX: &str = "system:node:";
-/// Group in an agent's certificate.
+/// Group (organization) in an agent's certificate.
 const NODES_GROUP: &str = "system:nodes";
 
 /// A failed request to a node agent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AgentError {
-    /// The connection failed.
+    /// The connection to the agent could not be established.
     #[error("dial {address}: {why}")]
     Dial { address: String, why: String },
-    /// The certificate is not that of the node's agent.
+    /// The TLS handshake failed, or the certificate is not that of the node's agent.
     #[error("{address} does not authenticate as node {node:?}: {why}")]
     WrongIdentity { node: String, address: String, why: String },
-    /// No response arrived in time.
+    /// The response headers or the response body did not arrive in time.
     #[error("the agent did not answer in time")]
     Timeout,
     /// The response is not valid HTTP, is too large, or switches to a protocol that was not requested.
@@ -57,7 +57,7 @@ pub(crate) enum AgentError {
     Malformed(String),
 }
 
-/// Client of all node agents.
+/// HTTPS client that sends requests to node agents.
 pub(crate) struct AgentClient {
     tls: TlsConnector,
     /// Timeout for the response headers of [`Self::send`].
@@ -115,7 +115,7 @@ impl AgentClient {
         self.send_with_timeout(agent, request, self.response_timeout).await
     }
 
-    /// Does the same as [`Self::send`], with the given timeout for the response headers.
+    /// Sends a request like [`Self::send`], with `timeout` as the timeout for the response headers.
     pub(crate) async fn send_with_timeout(
         &self,
         agent: &AgentAddress,

@@ -15,8 +15,8 @@ use uuid::Uuid;
 use crate::metrics::ServerMetrics;
 use crate::request::{AccessTarget, AuditAnnotation, RequestAttributes, User};
 
-/// Maximum number of queued lines of the audit log: two seconds at 5,000 requests per second, about 10 MB at 1 kB for
-/// each line.
+/// Maximum number of audit log lines that wait to be written: two seconds at 5,000 requests per second, about 10 MB at
+/// 1 kB for each line.
 const QUEUED_LINES_MAX: usize = 10_000;
 
 /// Size at which the audit log file is rotated. Upstream: the value suggested for `--audit-log-maxsize`.
@@ -157,13 +157,14 @@ struct RotatingFile {
 }
 
 impl RotatingFile {
+    /// Opens the file for appending, and creates it if it does not exist.
     fn open(path: PathBuf, bytes_max: u64) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
         let bytes = file.metadata()?.len();
         Ok(Self { path, file: BufWriter::new(file), bytes, bytes_max })
     }
 
-    /// Writes lines until the channel is closed. Flushes when no further line is queued.
+    /// Writes lines until the channel is closed. Flushes the file when the queue is empty.
     fn write_lines(mut self, lines: &Receiver<Vec<u8>>) {
         let mut is_failing = false;
         while let Ok(line) = lines.recv() {

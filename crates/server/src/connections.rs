@@ -20,11 +20,11 @@ use crate::request::{TrustLevel, User};
 /// Maximum number of connections from one address. It is high, because many clients may share an address.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 4_000;
 
-/// Number of connections up to which a user is protected from eviction: when the server is full, no connection of a
-/// user with at most this many connections is closed.
+/// Number of connections that an authenticated user keeps when the server is full: a connection of such a user is
+/// closed to make room only if the user has more connections than this.
 const PROTECTED_CONNECTIONS_PER_USER: usize = 16;
 
-/// Maximum number of TLS handshakes in progress. At some 30 kB each, 1,000 take 30 MB.
+/// Maximum number of TLS handshakes in progress. Each needs about 30 kB of memory.
 const HANDSHAKES_MAX: usize = 1_000;
 
 /// Maximum number of request bodies on one connection that have not arrived completely.
@@ -35,11 +35,14 @@ const LARGE_BODIES_KIB_MAX: usize = 32 << 10;
 /// Maximum total size in KiB of the large responses that wait to be sent on one connection.
 pub(crate) const UNSENT_RESPONSES_KIB_MAX: u32 = 32 << 10;
 
-/// All open connections, with their limits.
+/// Tracks all open connections and enforces their limits.
 #[derive(Debug)]
 pub(crate) struct ConnectionTracker {
+    /// Maximum number of connections.
     connections_max: usize,
+    /// Maximum number of connections from one address.
     per_address_max: usize,
+    /// Maximum number of TLS handshakes in progress.
     handshakes_max: usize,
     /// Time at which the tracker was created, from which `Connection::last_request_ms` counts.
     started_at: Instant,
@@ -82,14 +85,15 @@ pub(crate) struct Connection {
     pub(crate) unsent_response_kib: Arc<Semaphore>,
 }
 
-/// The user to whom a connection counts.
+/// The user to whom a connection is attributed in the counts by user.
 #[derive(Debug)]
 struct ConnectionUser {
     name: Arc<str>,
+    /// Whether the connections of the user are never closed to make room.
     is_trusted: bool,
 }
 
-/// Permit for one connection. On drop, the connection no longer counts.
+/// Permit for one connection. When it is dropped, the tracker forgets the connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     connections: Arc<ConnectionTracker>,
@@ -102,14 +106,15 @@ pub(crate) struct Client {
     pub(crate) address: IpAddr,
     /// The client's connection. `None` for a client in this process.
     pub(crate) connection: Option<Arc<Connection>>,
-    /// Value to hold until the connection is closed, also after a protocol upgrade.
+    /// Value to keep alive until the connection is closed, even after an upgrade to another protocol.
     pub(crate) guard: Option<ConnectionGuard>,
     /// The client certificate. `None` if the client has none.
     pub(crate) peer: Option<PeerCertificate>,
+    /// Whether the client runs in the server's process.
     pub(crate) is_in_process: bool,
 }
 
-/// A value that is kept alive until a connection is closed, also after an upgrade to another protocol.
+/// A value that is kept alive until a connection is closed, even after an upgrade to another protocol.
 #[derive(Clone)]
 pub(crate) struct ConnectionGuard {
     _held: Arc<dyn Any + Send + Sync>,
@@ -200,7 +205,7 @@ impl ConnectionTracker {
 
 impl ConnectionTable {
     /// Closes one of the connections for which `may` returns true, chosen by the rule of
-    /// [`ConnectionTracker::admit_connection`]. Returns `None` if no connection can be evicted.
+    /// [`ConnectionTracker::admit_connection`]. Returns `None` if no connection can be closed.
     fn evict_connection(&mut self, may: impl Fn(&Connection) -> bool) -> Option<()> {
         let connections_of = |it: &Connection| match it.user.get() {
             None => usize::MAX,

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::defaulting::TEMPLATE_GENERATION_ANNOTATION;
 use crate::unstructured::{is_set, map_at_mut};
+use muster_api::well_known::ANNOTATION_TEMPLATE_GENERATION;
 
 /// Conversion of one kind between a served version and its storage version.
 #[derive(Debug)]
@@ -14,8 +14,8 @@ pub(crate) struct Conversion {
     pub(crate) served_fields: &'static [&'static str],
     /// The fields of the storage version that correspond to `served_fields`, in the same order.
     stored_fields: &'static [&'static str],
-    /// Fields that have another path in the storage version, as pairs of the path in the served version and the path in
-    /// the storage version.
+    /// Fields whose path differs between the versions, as pairs of the path in the served version and the path in the
+    /// storage version.
     moved_fields: &'static [(&'static [&'static str], &'static [&'static str])],
     /// Converts an object from the served version to the storage version.
     to_storage: fn(&mut Value),
@@ -30,7 +30,7 @@ pub(crate) static EXTENSIONS_DAEMON_SETS: Conversion = Conversion {
     stored_fields: &[],
     moved_fields: &[(
         &["spec", "templateGeneration"],
-        &["metadata", "annotations", TEMPLATE_GENERATION_ANNOTATION],
+        &["metadata", "annotations", ANNOTATION_TEMPLATE_GENERATION],
     )],
     to_storage: daemon_set_to_storage,
     to_served: daemon_set_from_storage,
@@ -90,7 +90,8 @@ impl Conversion {
         (self.to_served)(object);
     }
 
-    /// Returns the field of the storage version for a field selector of the served version.
+    /// Returns the field of the storage version that corresponds to the field `name` of the served version in a field
+    /// selector. Returns `name` if it is not in `served_fields`.
     pub(crate) fn stored_field<'a>(&self, name: &'a str) -> &'a str {
         self.served_fields.iter().position(|it| *it == name).map_or(name, |at| self.stored_fields[at])
     }
@@ -120,7 +121,8 @@ fn move_fields(fields: &mut Value, from: &[&str], to: &[&str]) {
     *at = moved;
 }
 
-/// Removes and returns the entries at `path` of a field set. Also removes each parent that becomes empty.
+/// Removes and returns the entries at `path` of a field set, or returns `None` if there are none. Also removes each
+/// parent that becomes empty.
 fn take_fields(fields: &mut Value, path: &[&str]) -> Option<Value> {
     let (name, rest) = path.split_first()?;
     let (name, fields) = (format!("f:{name}"), fields.as_object_mut()?);
@@ -154,14 +156,14 @@ fn daemon_set_to_storage(set: &mut Value) {
     if let Some(generation) = generation {
         map_at_mut(set, "metadata");
         map_at_mut(&mut set["metadata"], "annotations")
-            .insert(TEMPLATE_GENERATION_ANNOTATION.into(), json!(generation.to_string()));
+            .insert(ANNOTATION_TEMPLATE_GENERATION.into(), json!(generation.to_string()));
     }
 }
 
 /// Converts a DaemonSet of `apps/v1` to `extensions/v1beta1`.
 fn daemon_set_from_storage(set: &mut Value) {
     let annotations = set.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
-    let Some(annotation) = annotations.and_then(|it| it.remove(TEMPLATE_GENERATION_ANNOTATION)) else {
+    let Some(annotation) = annotations.and_then(|it| it.remove(ANNOTATION_TEMPLATE_GENERATION)) else {
         return;
     };
     if !is_set(&set["metadata"]["annotations"]) {

@@ -9,8 +9,8 @@ use futures::future::BoxFuture;
 /// Future that resolves to an explanation as JSON, or to an error message.
 type ExplainFuture = BoxFuture<'static, Result<String, String>>;
 
-/// Explains the state of a DaemonSet from the controller's memory. The function takes the namespace and name of the
-/// DaemonSet, and returns JSON or an error message.
+/// Callback of the DaemonSet controller that explains the state of a DaemonSet from the controller's memory. The
+/// function takes the namespace and name of the DaemonSet, and returns JSON or an error message.
 #[derive(Clone)]
 pub(crate) struct ExplainProvider(Arc<dyn Fn(String, String) -> ExplainFuture + Send + Sync>);
 

@@ -1,6 +1,8 @@
 //! Decodes request bodies (JSON, YAML, protobuf) into objects of the expected type.
 
+/// Canonical form of quantities, times and base64.
 mod scalar;
+/// Decodes values of a given type.
 mod value_reader;
 
 use serde_json::value::RawValue;
@@ -17,8 +19,11 @@ use value_reader::ContentErrors;
 
 pub(crate) use value_reader::{DECODED_BYTES_MAX, estimated_bytes};
 
+/// Media type of JSON bodies.
 pub(crate) const JSON_MEDIA_TYPE: &str = "application/json";
+/// Media type of YAML bodies.
 pub(crate) const YAML_MEDIA_TYPE: &str = "application/yaml";
+/// Media type of protobuf bodies.
 const PROTOBUF_MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 /// Decodes the object in a request body. `kind` and `apiVersion` of the object may be absent. If they are present, they
@@ -123,8 +128,8 @@ pub(crate) fn decode_patch_result(
     Ok(object)
 }
 
-/// Decodes the object that a server-side apply results in. The typed merge has removed unknown fields, so that only
-/// values can be invalid. `applied` is the object that the client applied, which error messages name.
+/// Decodes the object that a server-side apply results in. The merge has already removed unknown fields, so that only
+/// values can be invalid. `applied` is the object that the client applied. Error messages contain its name.
 pub(crate) fn decode_apply_result(
     expected: GroupVersionKind<'_>,
     object: &Value,
@@ -134,7 +139,7 @@ pub(crate) fn decode_apply_result(
     let mut object = read.map_err(|error| {
         let why = errors.type_error.unwrap_or_else(|| go_json_error(&error));
         if why == value_reader::TOO_MANY_VALUES_MESSAGE {
-            return too_many_values_error(object);
+            return applied_object_too_large_error(object);
         }
         let of = format!("{}/{}, Kind={}", expected.group, expected.version, expected.kind);
         ApiError::internal_without_reason(format!(
@@ -147,11 +152,11 @@ pub(crate) fn decode_apply_result(
     Ok(object)
 }
 
-/// Returns the 413 error for the result of an apply that exceeds `DECODED_BYTES_MAX`.
+/// Returns the 413 error for an apply whose resulting object exceeds `DECODED_BYTES_MAX`.
 ///
-/// Rule: an apply whose result would exceed the memory limit of a body is refused with 413. Each apply under a new
+/// Rule: an apply whose resulting object would exceed the limit of a decoded body is refused with 413. Each apply under a new
 /// field manager adds an entry to `managedFields`. If these entries are the cause, the message says how to remove them.
-fn too_many_values_error(object: &Value) -> ApiError {
+fn applied_object_too_large_error(object: &Value) -> ApiError {
     let managed = &object["metadata"]["managedFields"];
     if estimated_bytes(managed) < DECODED_BYTES_MAX / 2 {
         return ApiError::entity_too_large("the applied object has too many values");
@@ -163,7 +168,8 @@ fn too_many_values_error(object: &Value) -> ApiError {
     ))
 }
 
-/// Decodes the body of a JSON patch or merge patch. Also returns errors for duplicate fields.
+/// Decodes the body of a JSON patch or merge patch. Returns the patch, and a strict decoding error for each duplicate
+/// field.
 pub(crate) fn decode_patch(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);
     let (read, errors) = value_reader::read_untyped(&mut from);
@@ -171,8 +177,8 @@ pub(crate) fn decode_patch(body: &[u8]) -> Result<(Value, Vec<String>), String> 
     Ok((patch, errors.strict_errors))
 }
 
-/// Decodes the body of a server-side apply: YAML, of which JSON is a subset. Also returns errors for duplicate
-/// fields.
+/// Decodes the body of a server-side apply: YAML, of which JSON is a subset. Returns the applied object, and a strict
+/// decoding error for each duplicate field.
 pub(crate) fn decode_apply_configuration(body: &[u8]) -> Result<(Value, Vec<String>), ApiError> {
     let bad = |why: String| ApiError::bad_request(format!("error decoding YAML: {why}"));
     match parse_yaml(body).map_err(bad)? {
@@ -185,8 +191,8 @@ pub(crate) fn decode_apply_configuration(body: &[u8]) -> Result<(Value, Vec<Stri
     }
 }
 
-/// Reports duplicate fields of an applied object as `fieldValidation` demands: as an error, as a warning, or not at
-/// all.
+/// Reports the duplicate fields of an applied object as the query parameter `fieldValidation` requires: as an error, as
+/// a warning, or not at all. `duplicates` are the strict decoding errors of the object.
 pub(crate) fn report_duplicate_fields(
     context: &RequestContext,
     duplicates: &[String],
@@ -210,8 +216,8 @@ pub(crate) fn report_duplicate_fields(
     }
 }
 
-/// Parses YAML. Also returns errors for duplicate fields. The body is first parsed as JSON, because kubectl sends JSON
-/// as `apply-patch+yaml`.
+/// Parses YAML. Returns the value, and a strict decoding error for each duplicate field. The body is first parsed as
+/// JSON, because kubectl sends JSON as `apply-patch+yaml`.
 fn parse_yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);
     let (read, errors) = value_reader::read_untyped(&mut from);
@@ -234,7 +240,7 @@ fn parse_yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     Ok((read.map_err(|error| error.to_string())??, Vec::new()))
 }
 
-/// Returns the schema of the expected kind. Fails if the server has no such kind.
+/// Returns the [`Type`] of the expected kind. Returns a 400 error if the server has no such kind.
 fn expected_type(expected: GroupVersionKind<'_>) -> Result<&'static Type, ApiError> {
     types::find_type(expected.group, expected.version, expected.kind).ok_or_else(|| {
         let version = group_version(expected.group, expected.version);
@@ -313,7 +319,7 @@ impl TypeMeta {
     }
 }
 
-/// Returns the error for a body that cannot be decoded as the expected kind. `kind` is the kind in the body.
+/// Returns the 400 error for a body that cannot be decoded as the expected kind. `kind` is the kind in the body.
 fn decode_error(expected: GroupVersionKind<'_>, kind: &str, why: &str) -> ApiError {
     let kind = if kind.is_empty() { expected.kind } else { kind };
     let version = expected.version;
@@ -323,14 +329,15 @@ fn decode_error(expected: GroupVersionKind<'_>, kind: &str, why: &str) -> ApiErr
     ))
 }
 
-/// Returns the error for the result of a patch that cannot be decoded.
+/// Returns the 422 error for a patch whose result, `object`, cannot be decoded.
 fn patch_decode_error(object: &Value, why: &str) -> ApiError {
     let value = Value::from(go_format::truncate_quoted(object.to_string()));
     let message = format!("Invalid value: {value}: {why}");
     ApiError::invalid_patch(FieldError { reason: "FieldValueInvalid", field: "patch".into(), message })
 }
 
-/// Returns the error for a body that is not an object. The message quotes the first bytes of the body.
+/// Returns the 400 error for a body that is not an object with readable `apiVersion` and `kind`. The message quotes the
+/// first bytes of the body.
 fn unrecognized_object_error(expected: GroupVersionKind<'_>, why: &str, body: &[u8]) -> ApiError {
     /// Number of bytes of the body that the message quotes.
     const BODY_EXCERPT_BYTES_MAX: usize = 30;
@@ -358,6 +365,7 @@ fn go_json_error(error: &serde_json::Error) -> String {
     if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
 }
 
+/// Random objects for property tests.
 #[cfg(test)]
 pub(crate) mod arbitrary;
 #[cfg(test)]

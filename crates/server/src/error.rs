@@ -9,6 +9,7 @@ use crate::validation::FieldError;
 /// A failed request, with the fields of the `Status` object that the client receives.
 #[derive(Debug)]
 pub(crate) struct ApiError {
+    /// HTTP status code of the response.
     pub(crate) code: StatusCode,
     /// `reason` of the `Status`, such as `NotFound`. Empty if the `Status` has none.
     reason: &'static str,
@@ -21,20 +22,20 @@ pub(crate) struct ApiError {
 }
 
 impl ApiError {
-    /// The error for an object that does not exist.
+    /// Returns the error for an object that does not exist (404).
     pub(crate) fn not_found(kind: &Kind, name: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "NotFound", format!("{} \"{name}\" not found", kind.resource()))
             .with_details(kind, name)
     }
 
-    /// The error for a create of an object whose name is in use.
+    /// Returns the error for a create of an object whose name is in use (409).
     pub(crate) fn already_exists(kind: &Kind, name: &str) -> Self {
         let message = format!("{} \"{name}\" already exists", kind.resource());
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).with_details(kind, name)
     }
 
-    /// The error for a create with `generateName` when every generated name was in use. `name` is the last generated
-    /// name.
+    /// Returns the error for a create with `generateName` when every generated name was in use. `name` is the last
+    /// generated name.
     pub(crate) fn name_generation_failed(kind: &Kind, name: &str) -> Self {
         let message = format!(
             "{} \"{name}\" already exists, the server was not able to generate a unique name for the object",
@@ -64,14 +65,14 @@ impl ApiError {
         self.reason == "AlreadyExists"
     }
 
-    /// The error for a write whose precondition does not hold.
+    /// Returns the error for a write whose precondition does not hold (409).
     pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.resource());
         Self::new(StatusCode::CONFLICT, "Conflict", message).with_details(kind, name)
     }
 
-    /// The error for a conflict, with a message that names the kind instead of the resource. It is used for
-    /// preconditions of a delete and for bodies of subresources.
+    /// Returns the error for a conflict (409), with a message that names the kind instead of the resource. It is used
+    /// for preconditions of a delete and for bodies of subresources.
     pub(crate) fn conflict_of_kind(group: &str, kind: &str, name: &str, why: &str) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified_resource(kind, group));
@@ -80,13 +81,14 @@ impl ApiError {
         error
     }
 
-    /// The error for a write that admission refuses.
+    /// Returns the error for a write that admission refuses (403).
     pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", kind.resource());
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).with_details(kind, name)
     }
 
-    /// The error for a request that authorization does not allow. The server need not serve the resource.
+    /// Returns the error for a request that authorization does not allow (403). The resource may be one that the server
+    /// does not serve.
     pub(crate) fn not_authorized(group: &str, plural: &str, name: &str, why: &str) -> Self {
         let resource = qualified_resource(plural, group);
         let message = match (resource.as_str(), name) {
@@ -100,30 +102,31 @@ impl ApiError {
         error
     }
 
-    /// The error for an object with invalid fields.
+    /// Returns the error for an object with invalid fields (422).
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[FieldError]) -> Self {
         Self::invalid_of_kind(kind.group, kind.kind, name, causes)
     }
 
-    /// The error for invalid options of a request, as opposed to an invalid object. `kind` is the kind of the options,
-    /// such as `DeleteOptions`.
+    /// Returns the error for invalid options of a request, as opposed to an invalid object. `kind` is the kind of the
+    /// options, such as `DeleteOptions`.
     pub(crate) fn invalid_options(kind: &str, causes: &[FieldError]) -> Self {
         Self::invalid_of_kind("meta.k8s.io", kind, "", causes)
     }
 
-    /// The error for an update without a `resourceVersion`, for a kind that requires one. As in upstream, the error
-    /// names the resource and not the kind.
+    /// Returns the error for an update without a `resourceVersion`, for a kind that requires one. As in upstream, the
+    /// error names the resource and not the kind.
     pub(crate) fn resource_version_required(kind: &Kind, name: &str) -> Self {
         let cause = FieldError::invalid("metadata.resourceVersion", 0_i64, "must be specified for an update");
         Self::invalid_of_kind(kind.group, kind.plural, name, &[cause])
     }
 
-    /// The error for a patch whose result cannot be decoded as an object of the kind.
+    /// Returns the error for a patch whose result cannot be decoded as an object of the kind.
     pub(crate) fn invalid_patch(cause: FieldError) -> Self {
         Self::invalid_of_kind("", "", "", &[cause])
     }
 
-    /// The error for an object with invalid fields, for a kind that the server need not serve.
+    /// Returns the error for an object with invalid fields, like [`Self::invalid`]. The kind may be one that the server
+    /// does not serve.
     pub(crate) fn invalid_of_kind(group: &str, kind: &str, name: &str, causes: &[FieldError]) -> Self {
         let mut messages: Vec<_> = Vec::with_capacity(causes.len());
         for cause in causes.iter().map(|it| format!("{}: {}", it.field, it.message)) {
@@ -143,29 +146,29 @@ impl ApiError {
         error
     }
 
-    /// The error for a request that the server cannot understand or that has invalid options (400).
+    /// Returns the error for a request that the server cannot understand or that has invalid options (400).
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
-    /// The error for a request that is not authenticated (401).
+    /// Returns the error for a request that is not authenticated (401).
     pub(crate) fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
-    /// The error for a request with more than `count_max` headers.
+    /// Returns the error for a request with more than `count_max` headers.
     pub(crate) fn too_many_headers(count_max: usize) -> Self {
         let message = format!("the request has more than {count_max} headers");
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "BadRequest", message)
     }
 
-    /// The error for a request whose headers have more than `bytes_max` bytes together.
+    /// Returns the error for a request whose headers have more than `bytes_max` bytes in total.
     pub(crate) fn headers_too_large(bytes_max: usize) -> Self {
         let message = format!("the headers of the request are larger than {bytes_max} bytes");
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "BadRequest", message)
     }
 
-    /// The error for a request whose URL has more than `bytes_max` bytes.
+    /// Returns the error for a request whose URL has more than `bytes_max` bytes.
     pub(crate) fn url_too_long(bytes_max: usize) -> Self {
         let message = format!("the URL of the request is longer than {bytes_max} bytes");
         Self::new(StatusCode::URI_TOO_LONG, "BadRequest", message)
@@ -176,7 +179,7 @@ impl ApiError {
         self.details["retryAfterSeconds"].as_u64()
     }
 
-    /// The error for a path that names no resource of the server.
+    /// Returns the error for a path that names no resource of the server (404).
     pub(crate) fn no_such_resource() -> Self {
         Self::with_empty_details(
             StatusCode::NOT_FOUND,
@@ -185,7 +188,7 @@ impl ApiError {
         )
     }
 
-    /// The error for an HTTP method that the path does not support.
+    /// Returns the error for an HTTP method that the path does not support (405).
     pub(crate) fn method_not_allowed() -> Self {
         Self::with_empty_details(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -194,14 +197,14 @@ impl ApiError {
         )
     }
 
-    /// The error for a verb that the kind does not support. For a read-only kind, the message says why.
+    /// Returns the error for a verb that the kind does not support (405). For a read-only kind, the message says why.
     pub(crate) fn method_not_allowed_on(kind: &Kind) -> Self {
         kind.read_only_error.map_or_else(Self::method_not_allowed, |why| {
             Self::with_empty_details(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", why)
         })
     }
 
-    /// The error for an Accept header without a media type that the server supports.
+    /// Returns the error for an Accept header without a media type that the server supports (406).
     pub(crate) fn not_acceptable() -> Self {
         Self::with_empty_details(
             StatusCode::NOT_ACCEPTABLE,
@@ -210,7 +213,7 @@ impl ApiError {
         )
     }
 
-    /// The error for an Accept header with a supported media type whose parameters request an unsupported
+    /// Returns the error for an Accept header with a supported media type whose parameters request an unsupported
     /// representation.
     pub(crate) fn representation_not_acceptable() -> Self {
         Self::new(
@@ -220,7 +223,7 @@ impl ApiError {
         )
     }
 
-    /// The error for a PATCH whose `Content-Type` is not a patch type.
+    /// Returns the error for a PATCH whose `Content-Type` is not a patch type.
     pub(crate) fn unsupported_patch_type() -> Self {
         Self::with_empty_details(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -229,7 +232,7 @@ impl ApiError {
         )
     }
 
-    /// The error for a body whose `Content-Type` the server cannot decode.
+    /// Returns the error for a body whose `Content-Type` the server cannot decode.
     pub(crate) fn unsupported_media_type(accepted: &str) -> Self {
         Self::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -240,7 +243,7 @@ impl ApiError {
         )
     }
 
-    /// The error for a request body of more than `bytes_max` bytes.
+    /// Returns the error for a request body of more than `bytes_max` bytes (413).
     pub(crate) fn body_too_large(bytes_max: usize) -> Self {
         Self::new(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -249,51 +252,53 @@ impl ApiError {
         )
     }
 
-    /// The error for a request that exceeds another size limit than that of its body.
+    /// Returns the error for a request that exceeds a size limit other than that of its body (413).
     pub(crate) fn entity_too_large(why: &str) -> Self {
         let message = format!("Request entity too large: {why}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
 
-    /// The error for a patch that cannot be applied to its object. As in upstream, the message does not say why.
+    /// Returns the error for a patch that cannot be applied to its object. As in upstream, the message does not say
+    /// why.
     pub(crate) fn patch_not_applicable() -> Self {
         let message = "the server rejected our request due to an error in our request";
         let error = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
         Self { details: json!({}), ..error }
     }
 
-    /// The error 500 without `reason`. It is used where upstream sets none although the client is at fault.
+    /// Returns the error with code 500 and without `reason`, for cases in which upstream sends it although the client
+    /// is at fault.
     pub(crate) fn internal_without_reason(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
-    /// The error for a server-side apply that would change fields owned by other field managers.
+    /// Returns the error for a server-side apply that would change fields owned by other field managers (409).
     pub(crate) fn apply_conflict(message: String, causes: Vec<Value>) -> Self {
         let error = Self::new(StatusCode::CONFLICT, "Conflict", message);
         Self { details: json!({"causes": causes}), ..error }
     }
 
-    /// The error for a request that did not complete before its deadline, or whose write failed repeatedly because of
-    /// concurrent writes to the same object.
+    /// Returns the error for a request that did not complete before its deadline (504), or whose write failed
+    /// repeatedly because of concurrent writes to the same object.
     pub(crate) fn timeout() -> Self {
         let message =
             "Timeout: request did not complete within requested timeout - context deadline exceeded";
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
     }
 
-    /// The error for a request whose body arrived too slowly or not at all.
+    /// Returns the error for a request whose body arrived too slowly or not at all (408).
     pub(crate) fn body_timeout() -> Self {
         let message = "the body of the request did not arrive in time";
         Self::new(StatusCode::REQUEST_TIMEOUT, "Timeout", message)
     }
 
-    /// The error for a request whose handler panicked.
+    /// Returns the error for a request whose handler panicked.
     pub(crate) fn handler_panicked() -> Self {
         Self::internal("this request caused the server to panic: see its log")
     }
 
-    /// The error for a request that is rejected because too many requests are in progress. The client may retry after
-    /// `retry_after_s` seconds.
+    /// Returns the error for a request that is rejected because too many requests are in progress. The client may retry
+    /// after `retry_after_s` seconds.
     pub(crate) fn too_many_requests(retry_after_s: u32) -> Self {
         let message = "Too many requests, please try again later.";
         let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
@@ -301,7 +306,7 @@ impl ApiError {
         error
     }
 
-    /// The error for a failure inside the server.
+    /// Returns the error for a failure inside the server (500).
     pub(crate) fn internal(why: &str) -> Self {
         let message = format!("Internal error occurred: {why}");
         let mut error = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message);
@@ -309,8 +314,8 @@ impl ApiError {
         error
     }
 
-    /// The error for an eviction that would violate a PodDisruptionBudget. The client may retry after `retry_after_s`
-    /// seconds. If it is 0, the error does not say when.
+    /// Returns the error for an eviction that would violate a PodDisruptionBudget. The client may retry after
+    /// `retry_after_s` seconds. If `retry_after_s` is 0, the error contains no time.
     pub(crate) fn disruption_budget_exceeded(message: &str, retry_after_s: u32) -> Self {
         let mut error = Self::too_many_requests(retry_after_s);
         message.clone_into(&mut error.message);
@@ -320,7 +325,7 @@ impl ApiError {
         error
     }
 
-    /// Converts an error response of a node agent.
+    /// Returns the error for an error response of a node agent with the status code `code` and the text `why`.
     pub(crate) fn from_agent(code: StatusCode, why: String) -> Self {
         match code {
             StatusCode::BAD_REQUEST => Self::bad_request(why),
@@ -329,7 +334,7 @@ impl ApiError {
         }
     }
 
-    /// The error for a request that the server cannot process at present.
+    /// Returns the error for a request that the server temporarily cannot process (503).
     pub(crate) fn service_unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
     }
@@ -350,13 +355,13 @@ impl ApiError {
         self
     }
 
-    /// The error for a `resourceVersion` that is older than the compacted revision (410).
+    /// Returns the error for a `resourceVersion` that is older than the compacted revision (410).
     pub(crate) fn resource_expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
-    /// The error for a continue token whose revision was compacted (410). `next` is a continue token for the rest of
-    /// the list at the current revision.
+    /// Returns the error for a continue token whose revision was compacted (410). `next` is a continue token for the
+    /// rest of the list at the current revision.
     pub(crate) fn continue_token_expired(next: &str) -> Self {
         let message = "The provided continue parameter is too old to display a consistent list result. You can start a new \
                        list without the continue parameter, or use the continue token in this response to retrieve the \
@@ -366,7 +371,7 @@ impl ApiError {
         Self { metadata: json!({"continue": next}), ..Self::resource_expired(message) }
     }
 
-    /// The error for a `resourceVersion` that the store has not reached.
+    /// Returns the error for a `resourceVersion` that the store has not reached (504).
     pub(crate) fn resource_version_too_large(requested: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {requested}, current: {current}");
         let mut error = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
@@ -409,8 +414,8 @@ impl ApiError {
         Self { code, reason, message: message.into(), details: Value::Null, metadata: json!({}) }
     }
 
-    /// Sets `details` to the object. As in upstream, `details.kind` is the resource and not the kind, because clients
-    /// expect it.
+    /// Sets `details` to the name, group and resource of the object. As in upstream, `details.kind` is the resource and
+    /// not the kind, because clients expect it.
     fn with_details(mut self, kind: &Kind, name: &str) -> Self {
         self.details = json!({"name": name, "group": kind.group, "kind": kind.plural});
         self

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-/// Maximum number of bytes of a value that an error message quotes, because a whole object could be as large as a
-/// request body.
+/// Maximum number of bytes of a value that an error message quotes. A whole object could be as large as a request body.
 pub(crate) const QUOTED_BYTES_MAX: usize = 1024;
 
 /// Truncates a value that an error message quotes to `QUOTED_BYTES_MAX`.
@@ -20,7 +19,7 @@ pub(crate) fn format_value(value: &Value) -> String {
     truncate_quoted(format_value_untruncated(value))
 }
 
-/// Formats a value as Go's `%v`.
+/// Formats a value as Go's `%v`, in full length.
 fn format_value_untruncated(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
@@ -42,7 +41,7 @@ pub(crate) fn format_go_syntax(value: &Value) -> String {
     truncate_quoted(format_go_syntax_untruncated(value))
 }
 
-/// Formats a value as Go's `%#v`.
+/// Formats a value as Go's `%#v`, in full length.
 fn format_go_syntax_untruncated(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),

@@ -43,13 +43,17 @@ static DECODED_HEADERS: [HeaderName; 10] = [
 /// The user that a client wants to impersonate, from the `Impersonate-*` headers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Impersonation {
+    /// Name of the user.
     pub(crate) user: String,
+    /// UID of the user. Empty if no header sets it.
     pub(crate) uid: String,
     pub(crate) groups: Vec<String>,
     /// Keys and values of `extra` attributes. A key may occur several times.
     pub(crate) extra: Vec<(String, String)>,
 }
 
+/// Checks that all headers that the server reads are UTF-8.
+///
 /// Rule: a header that the server reads must be UTF-8. Otherwise the request is refused, and the error names the
 /// header. An `Authorization` header that is not UTF-8 is an invalid credential (401).
 pub(crate) fn check_utf8(headers: &HeaderMap) -> Result<(), ApiError> {
@@ -77,8 +81,8 @@ pub(crate) fn header_texts(headers: &HeaderMap, name: HeaderName) -> impl Iterat
     headers.get_all(name).iter().filter_map(decode_utf8)
 }
 
-/// Returns the bearer token of the `Authorization` header, or `None` if the request has no such header. Fails if the
-/// header has another scheme or is malformed.
+/// Returns the bearer token of the `Authorization` header, or `None` if the request has no such header. Returns a 401
+/// error if the header has a scheme other than `Bearer`, is malformed or occurs more than once.
 pub(crate) fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = all.next() else { return Ok(None) };

@@ -24,8 +24,8 @@ pub(crate) struct HealthState {
     pub(crate) store_bytes: (usize, usize),
 }
 
-/// Returns the status code and text of the response to a health request. `excluded` has the values of the query
-/// parameter `exclude`.
+/// Returns the status code and text of the response to a health request. `excluded` lists the names of the checks to
+/// skip, from the query parameter `exclude`.
 ///
 /// Rule: the server is alive while it responds. It is ready while the store accepts writes and the server is not
 /// shutting down.
@@ -88,7 +88,7 @@ pub(crate) fn health_metrics(state: HealthState) -> String {
     text
 }
 
-/// Returns the paths of all health checks, for `GET /`.
+/// Returns the paths of all health endpoints and of their checks, for the list of paths at `GET /`.
 pub(crate) fn health_paths() -> Vec<String> {
     let well = HealthState { is_stopping: false, is_writable: true, store_bytes: (0, 0) };
     let of = |which: &str| {

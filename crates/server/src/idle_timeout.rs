@@ -9,10 +9,11 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// A stream whose writes, and optionally reads, fail if they make no progress for a timeout.
+/// A stream whose writes fail if they make no progress for a timeout. Reads have a timeout only if one is set.
 #[derive(Debug)]
 pub(crate) struct IdleTimeout<S> {
     stream: S,
+    /// Timer of writes.
     write_timer: StallTimer,
     /// Timer of reads. `None` if reads have no timeout.
     read_timer: Option<StallTimer>,
@@ -30,7 +31,7 @@ impl<S> IdleTimeout<S> {
     }
 }
 
-/// Measures how long a read or write has been pending.
+/// Timer that fails a read or write which has been pending for too long.
 #[derive(Debug)]
 struct StallTimer {
     timeout: Duration,
@@ -43,7 +44,8 @@ impl StallTimer {
         Self { timeout, deadline: None }
     }
 
-    /// Returns `polled`, or an error if the operation has been pending for the timeout.
+    /// Returns `polled`, the result of polling a read or write. Returns an error instead if the operation has been
+    /// pending for the timeout.
     fn poll_or_time_out<T>(
         &mut self,
         polled: Poll<io::Result<T>>,

@@ -9,19 +9,19 @@
 //! - `storage`: objects by key, over the store
 //! - `decode`, `patch`, `selector`, `server_side_apply`: request bodies and parameters
 //! - `request`, `error`: the context of a request, and its failure
-//! - `kinds`: one row for each kind
+//! - `kinds`: the kind table, with one row for each kind
 //! - `validation`, `defaulting`, `conversion`, `table_printer`: functions that the rows of kinds refer to
 //! - `types`, `unstructured`: the fields of every type, and objects as JSON
 
-/// Admission plugins.
+/// Admission plugins, which mutate or refuse a write before it is stored.
 mod admission;
 /// The HTTPS client that forwards logs, exec and other requests to the agents of nodes.
 mod agents;
-/// The audit log.
+/// The audit log, with one line for each request.
 mod audit;
 /// Authentication and authorization.
 mod auth;
-/// Objects that every cluster has.
+/// Creates the objects that every cluster has, such as the namespace `default`.
 mod bootstrap;
 /// Admission and accounting of client connections.
 mod connections;
@@ -37,29 +37,31 @@ mod decode;
 mod defaulting;
 /// The discovery documents at `/api` and `/apis`.
 mod discovery;
-/// Failed requests, which clients get as a `Status`.
+/// `ApiError`: why a request failed. Clients receive it as a `Status`.
 mod error;
-/// Priority and fairness: seats, queues and usage limits of requests.
+/// Priority and fairness: limits how many requests execute at the same time, and what each user may occupy.
 mod flow_control;
 /// Formats values as Go does, for error messages like those of upstream.
 mod go_format;
+/// Decodes the headers of a request.
 mod headers;
 /// The endpoints `/livez`, `/readyz` and `/healthz`.
 mod health;
-/// Handlers and filters of HTTP requests.
+/// HTTP filters and handlers, from a request to its response.
 mod http;
 /// Closes connections whose client does not read or write.
 mod idle_timeout;
-/// The table of served kinds.
+/// The kind table, which defines how the server serves each kind.
 mod kinds;
 /// Limits and timeouts of connections and requests.
 mod limits;
-/// In-process clients.
+/// In-process clients for the components of Muster.
 mod loopback;
 /// Finds the IP address of this machine.
 mod machine_address;
+/// The metrics at `/metrics`.
 mod metrics;
-/// The OpenAPI documents.
+/// Builds the OpenAPI documents.
 mod openapi;
 /// JSON patch, merge patch and strategic merge patch.
 mod patch;
@@ -75,16 +77,17 @@ mod request;
 mod selector;
 /// Managed fields and server-side apply.
 mod server_side_apply;
-/// The objects in the store.
+/// Reads and writes API objects in the store.
 mod storage;
+/// `Subresource`: the part of an object that a request reads or writes, such as `status`.
 mod subresource;
-/// The tables of `kubectl get`.
+/// Columns and cells of the tables that `kubectl get` prints.
 mod table_printer;
-/// The fields of every API type.
+/// The type table: the fields of every API type.
 mod types;
-/// API objects as JSON values.
+/// Functions for API objects that are represented as JSON values.
 mod unstructured;
-/// Validation of objects.
+/// Validation of objects before they are stored.
 mod validation;
 
 use std::collections::HashMap;
@@ -172,7 +175,8 @@ pub enum BindError {
     Bootstrap(String),
 }
 
-/// The end of an error message: how to fix an address on which the server cannot listen.
+/// Returns the end of the error message for an address on which the server cannot listen: advice on how to fix it.
+/// Empty if there is no advice.
 fn listen_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrNotAvailable => ": choose an address of this machine with --listen",
@@ -181,7 +185,7 @@ fn listen_hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Why a running server ended.
+/// Why a running server stopped with an error.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("set up the certificates")]
@@ -196,10 +200,10 @@ pub enum ServeError {
 /// An API server that listens and has opened its store and certificates, but does not accept connections yet.
 #[derive(Debug)]
 pub struct ApiServer {
-    /// The listening sockets: the one of the configured address, and an additional one for nodes on this machine if
-    /// they need it.
+    /// The listening sockets. The first has the configured address. A second one has the address at which nodes on this
+    /// machine reach the server, unless the first socket already covers that address.
     listeners: Vec<TcpListener>,
-    /// The addresses and the CA of this server, which the bootstrap objects contain.
+    /// The addresses and the CA certificate of this server, which some bootstrap objects contain.
     identity: bootstrap::ServerIdentity,
     /// Whether all bootstrap objects were created when the server started.
     is_bootstrapped: bool,
@@ -211,7 +215,8 @@ pub struct ApiServer {
     certificate_lifetime_max: SignedDuration,
     /// Receives the error after which the store can no longer be written.
     failure: oneshot::Receiver<DataError>,
-    /// Detects that the database file or the cluster marker was removed or replaced.
+    /// Detects that the database file or the cluster marker was removed or replaced. `None` if the database is not in a
+    /// data directory.
     guard: Option<DataFileGuard>,
 }
 
@@ -279,8 +284,8 @@ impl ApiServer {
         })
     }
 
-    /// Returns a kubeconfig for the administrator or a component of Muster. It contains a new client certificate, which
-    /// is valid for one year for the administrator and for ten years for a component.
+    /// Returns a kubeconfig for a built-in user. It contains a new client certificate, which is valid for one year for
+    /// the administrator and for ten years for a component of Muster.
     pub fn kubeconfig(&self, user: BuiltinUser) -> Result<String, PkiError> {
         let ip = if self.identity.listen_address.ip().is_unspecified() {
             Ipv4Addr::LOCALHOST.into()
@@ -293,13 +298,13 @@ impl ApiServer {
         )
     }
 
-    /// The address on which the server listens. If port 0 was configured, it contains the port that the kernel
-    /// selected.
+    /// Returns the address on which the server listens. If port 0 was configured, the address contains the port that
+    /// the kernel selected.
     pub fn listen_address(&self) -> SocketAddr {
         self.identity.listen_address
     }
 
-    /// Returns an in-process client with the identity of a component of Muster. The client can be used immediately, and
+    /// Returns an in-process client whose requests are authorized as `user`. The client can be used immediately, and
     /// until the server stops.
     pub fn loopback_client(&self, user: BuiltinUser) -> LoopbackClient {
         self.loopback_clients.client(self.api.clone(), user.user())
@@ -313,14 +318,15 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Assigns each node that joins a pod CIDR of 256 addresses from `range`. The first `reserved` CIDRs of the range
-    /// are not assigned, because nodes may choose them themselves. Returns an error message if the range is invalid.
+    /// Sets the range from which each new node gets a pod CIDR of 256 addresses. The first `reserved` CIDRs of the
+    /// range are not assigned, because nodes may choose them themselves. Returns an error message if the range is
+    /// invalid.
     pub fn assign_pod_cidrs(&self, range: &str, reserved: u32) -> Result<(), String> {
         self.api.registry.admission.pod_cidrs.set_range(range, reserved)
     }
 
-    /// Allows Services to have external IPs in these ranges. By default no external IP is allowed. Returns an error
-    /// message if a range is invalid.
+    /// Sets the CIDRs that `spec.externalIPs` of Services may use. By default no external IP is allowed. Returns an
+    /// error message if a CIDR is invalid.
     pub fn allow_external_ips(&self, ranges: &[String]) -> Result<(), String> {
         self.api.registry.admission.external_ips.set_ranges(ranges)
     }
@@ -337,15 +343,16 @@ impl ApiServer {
         self.api.limits = Arc::new(ServerLimits::new(fit_limits_to_open_files(config)));
     }
 
-    /// Sets the maximum lifetime of the certificates that the server signs for CertificateSigningRequests. This is also
-    /// the lifetime if a request asks for none.
+    /// Sets the maximum lifetime of the certificates that the server signs for CertificateSigningRequests. A request
+    /// that does not specify a lifetime gets this maximum.
     pub fn set_certificate_lifetime_max(&mut self, lifetime: Duration) {
         let lifetime = SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::MAX);
         // No certificate outlives the CA.
         self.certificate_lifetime_max = lifetime.min(SignedDuration::from_hours(pki::CA_LIFETIME_DAYS * 24));
     }
 
-    /// Sets the maximum lifetime of service account tokens. A token that is requested for longer gets the maximum.
+    /// Sets the maximum lifetime of service account tokens. A request for a longer lifetime gets a token with this
+    /// maximum.
     pub fn set_token_lifetime_max(&self, lifetime: Duration) {
         self.api.registry.access.tokens.set_max_lifetime(lifetime);
     }
@@ -445,12 +452,13 @@ impl ApiServer {
     }
 }
 
-/// Reduces the maximum number of connections if the limit on open files is too low.
+/// Returns `config` with the maximum number of connections reduced to what the limit on open files allows.
 fn fit_limits_to_open_files(config: LimitsConfig) -> LimitsConfig {
     LimitsConfig { connections: limits::fit_connections_to_files(config.connections), ..config }
 }
 
-/// Listens on an address. Also returns the bound address, which differs if the port is 0.
+/// Listens on an address. Returns the listener and the bound address, which contains the port that the kernel selected
+/// if `address` has port 0.
 async fn listen_on(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::AddrInUse => BindError::InUse { address },
@@ -474,6 +482,7 @@ async fn accept_connection(listeners: &[TcpListener]) -> io::Result<(TcpStream, 
 #[derive(Default)]
 struct BackgroundTasks {
     tasks: JoinSet<()>,
+    /// Name of each task in `tasks`, for error messages.
     names: HashMap<task::Id, &'static str>,
 }
 
@@ -559,8 +568,8 @@ async fn renew_certificate(serving: Arc<ServingCertificate>, stop: CancellationT
     }
 }
 
-/// Serves one TCP connection. Closes the connection if the client begins no request or does not read a response in
-/// time.
+/// Serves one TCP connection. Closes the connection if the client sends no request in time, or does not read a response
+/// in time.
 async fn serve_connection(
     stream: TcpStream,
     address: IpAddr,
@@ -617,8 +626,8 @@ where
     serve_http(stream, is_http2, streams_max, client, api, watcher).await
 }
 
-/// Serves the HTTP requests of a connection after the TLS handshake. ALPN has selected HTTP/1 or HTTP/2, because
-/// detection from the first bytes would have to wait until the client sends them.
+/// Serves the HTTP requests of a connection after the TLS handshake. The protocol is the one that ALPN selected,
+/// because detecting it from the first bytes would have to wait until the client sends them.
 async fn serve_http<S>(
     stream: S,
     is_http2: bool,

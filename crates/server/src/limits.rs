@@ -21,7 +21,8 @@ const FILE_DESCRIPTORS_RESERVED: usize = 200;
 /// MB.
 const WATCHES_MAX: usize = 50_000;
 
-/// Number of watches out of [`WATCHES_MAX`] that are reserved for nodes and for Muster's own components.
+/// Number of watches out of [`WATCHES_MAX`] that are reserved for nodes, Muster's own components and members of
+/// `system:masters`.
 const WATCHES_RESERVED: usize = 30_000;
 
 /// Maximum number of watches of one user.
@@ -34,7 +35,7 @@ const WATCHES_OF_NODE_MAX: usize = 200;
 /// two TLS connections each, 2,000 streams use about 200 MB.
 const AGENT_STREAMS_MAX: usize = 2_000;
 
-/// Maximum number of streams to agents of one user.
+/// Maximum number of streams to agents that one user may have.
 const AGENT_STREAMS_OF_USER_MAX: usize = 500;
 
 /// Maximum number of request bodies that the server receives at the same time.
@@ -51,13 +52,16 @@ const BUFFERED_BYTES_MAX: usize = 512 << 20;
 /// of unsent responses.
 const BUFFERED_BYTES_OF_USER_MAX: usize = 64 << 20;
 
-/// Bytes in addition to [`BUFFERED_BYTES_MAX`] that only nodes and Muster's own components may use.
+/// Bytes in addition to [`BUFFERED_BYTES_MAX`] that are reserved for nodes, Muster's own components and members of
+/// `system:masters`.
 const BUFFERED_BYTES_RESERVED: usize = 64 << 20;
 
-/// Maximum number of unsent small responses. At 20 kB each for stream, task and buffers, 4,000 responses use 80 MB.
+/// Maximum number of unsent small responses (up to 64 KiB). At 20 kB each for stream, task and buffers, 4,000 responses
+/// use 80 MB.
 const SMALL_RESPONSES_MAX: usize = 4_000;
 
-/// Maximum number of unsent small responses of one user: as many as two HTTP/2 connections have streams.
+/// Maximum number of unsent small responses (up to 64 KiB) of one user. This is the number of streams of two HTTP/2
+/// connections.
 const SMALL_RESPONSES_OF_USER_MAX: usize = 500;
 
 /// Maximum number of streams on one HTTP/2 connection, as in upstream.
@@ -76,11 +80,11 @@ pub(crate) const HEADERS_MAX: usize = 100;
 /// Maximum total bytes of the headers of a request: enough for a token of 8 KiB, many impersonated groups, and a URL.
 pub(crate) const HEADER_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum length of a URL. Label selectors make URLs long. Half of the header limit is enough in practice.
+/// Maximum length of a URL. It is half of [`HEADER_BYTES_MAX`], which leaves space for long label selectors.
 pub(crate) const URL_BYTES_MAX: usize = 32 << 10;
 
-/// Maximum time until the headers of the next HTTP/1 request are complete. Afterwards the idle or slow connection is
-/// closed. An HTTP/2 connection is closed if the client sends nothing for this time.
+/// Maximum time until the headers of the next HTTP/1 request are complete. If it is exceeded, the server closes the
+/// connection. An HTTP/2 connection is closed if the client sends nothing for this time.
 pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Interval at which the server pings the client of an HTTP/2 connection.
@@ -95,24 +99,25 @@ pub(crate) const WATCH_TIMEOUT_MAX: Duration = Duration::from_secs(12 * 60 * 60)
 /// Limits and timeouts that flags of `muster server` and `muster up` set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitsConfig {
-    /// Number of seats for read requests. Upstream: `--max-requests-inflight`.
+    /// Maximum number of read requests that execute at the same time (seats). Upstream: `--max-requests-inflight`.
     pub reads: usize,
-    /// Number of seats for write requests. Upstream: `--max-mutating-requests-inflight`.
+    /// Maximum number of write requests that execute at the same time (seats). Upstream:
+    /// `--max-mutating-requests-inflight`.
     pub writes: usize,
-    /// Maximum time that a request waits for a seat.
+    /// Maximum time that a request waits in the queue for a seat.
     pub queue_timeout: Duration,
     /// Maximum duration of a request, except watches and streams. `Duration::MAX` means no limit. Upstream:
     /// `--request-timeout`.
     pub request_timeout: Duration,
-    /// Maximum time between two parts of a request body.
+    /// Maximum time that the server waits for the next part of a request body.
     pub body_timeout: Duration,
-    /// Maximum time during which a client reads nothing of a response.
+    /// Maximum time that the server waits for a client that reads nothing of a response.
     pub response_timeout: Duration,
-    /// Interval at which watches and streams are authenticated and authorized again.
+    /// Interval at which the clients of open watches and streams are authenticated and authorized again.
     pub reauthorize_interval: Duration,
-    /// Maximum number of watches.
+    /// Maximum number of watches of all users together.
     pub watches: usize,
-    /// Maximum number of connections. The server reduces it if the limit on open files is too low.
+    /// Maximum number of client connections. The server reduces it if the limit on open files is too low.
     pub connections: usize,
 }
 
@@ -138,9 +143,9 @@ pub(crate) struct ServerLimits {
     pub(crate) config: LimitsConfig,
     /// The open connections, by client address and user.
     pub(crate) connections: Arc<ConnectionTracker>,
-    /// Seats and queues of requests.
+    /// Seats and queues: which requests execute, and which wait.
     pub(crate) flow_control: Arc<FlowControl>,
-    /// Request bodies, responses, watches and streams in use, by user.
+    /// Request bodies, responses, watches and agent streams that each user has in use.
     pub(crate) usage: Arc<UsageTracker>,
 }
 
@@ -210,7 +215,7 @@ impl ServerLimits {
     }
 }
 
-/// The maximum number of streams on an HTTP/2 connection of this user.
+/// Returns the maximum number of streams on an HTTP/2 connection of this user.
 ///
 /// Rule: an HTTP/2 connection may have 250 streams, as in upstream. A connection of one of Muster's own components or
 /// of a user in `system:masters` may have 4,000.
@@ -248,7 +253,8 @@ pub(crate) fn fit_connections_to_files(requested: usize) -> usize {
     fit
 }
 
-/// The number of connections that a limit of `files` open files allows. At least half of the files are for connections.
+/// Returns the number of connections that a limit of `files` open files allows. `FILE_DESCRIPTORS_RESERVED` files are
+/// not used for connections, but at least half of the files are.
 fn connections_for_files(files: usize) -> usize {
     files.saturating_sub(FILE_DESCRIPTORS_RESERVED).max(files / 2).max(1)
 }

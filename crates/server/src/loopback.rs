@@ -15,8 +15,8 @@ use crate::flow_control::BodyError;
 use crate::http::{Api, OutgoingResponse};
 use crate::request::User;
 
-/// Maximum number of concurrent requests of all loopback clients together. Requests that wait for a seat count, and so
-/// do watches until their response begins.
+/// Maximum number of requests that all loopback clients together may have in flight. Requests that wait for a seat
+/// count, and watches count until their response begins.
 const REQUESTS_IN_FLIGHT_MAX: u32 = 4_000;
 
 /// Why a request of a loopback client got no response.
@@ -30,21 +30,22 @@ pub enum LoopbackError {
     Panicked,
 }
 
-/// An in-process client with the identity of one component. Upstream: `LoopbackClientConfig`.
+/// An in-process client whose requests are authorized as one component of Muster. Upstream: `LoopbackClientConfig`.
 #[derive(Debug, Clone)]
 pub struct LoopbackClient {
     api: Api,
     /// The user as which all requests are authorized.
     user: Arc<User>,
+    /// State that this client shares with the other loopback clients of the server.
     shared: SharedLoopbackState,
 }
 
 /// State that all loopback clients of a server share.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedLoopbackState {
-    /// Permits for requests in flight.
+    /// Permits for requests in flight, at most `REQUESTS_IN_FLIGHT_MAX`. Closed when the server stops.
     permits: Arc<Semaphore>,
-    /// The client address and connection that handlers see: the loopback address, without a connection.
+    /// The client that handlers see in the extensions of a request: it has the loopback address and no connection.
     client: Arc<Client>,
 }
 
@@ -86,12 +87,12 @@ impl SharedLoopbackState {
         Self { permits: Arc::new(Semaphore::new(REQUESTS_IN_FLIGHT_MAX as usize)), client: Arc::new(client) }
     }
 
-    /// A client whose requests are authorized as `user`.
+    /// Returns a client whose requests are authorized as `user`.
     pub(crate) fn client(&self, api: Api, user: User) -> LoopbackClient {
         LoopbackClient { api, user: Arc::new(user), shared: self.clone() }
     }
 
-    /// Waits for the requests in flight, and refuses new requests from now on.
+    /// Refuses new requests, and waits until the requests in flight are complete.
     pub(crate) async fn close(&self) {
         // The semaphore is fair: this acquires before requests that come later.
         drop(self.permits.acquire_many(REQUESTS_IN_FLIGHT_MAX).await);

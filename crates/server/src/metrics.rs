@@ -13,13 +13,13 @@ use prometheus_client::registry::Registry as MetricsRegistry;
 
 use crate::kinds::Kind;
 
-/// Histogram buckets of the request latency, and of the time that a request waits for a seat, in seconds: from half a
-/// millisecond (a read) to half a minute (a timeout).
+/// Histogram buckets in seconds for the request latency and for the time that a request waits for a seat. They range
+/// from half a millisecond (a read) to half a minute (a timeout).
 const REQUEST_LATENCY_BUCKETS_S: [f64; 12] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 
-/// Histogram buckets of the commit latency in seconds: from a tenth of a millisecond (memory) to one second (a failing
-/// disk).
+/// Histogram buckets in seconds for the commit latency. They range from a tenth of a millisecond (memory) to one second
+/// (a failing disk).
 const COMMIT_LATENCY_BUCKETS_S: [f64; 10] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0];
 
@@ -27,13 +27,14 @@ const COMMIT_LATENCY_BUCKETS_S: [f64; 10] =
 pub(crate) struct ServerMetrics {
     /// The registry that encodes all metrics.
     registry: MetricsRegistry,
-    /// `apiserver_request_total`.
+    /// `apiserver_request_total`: completed requests by status code.
     requests: Family<RequestCodeLabels, Counter>,
-    /// `apiserver_request_duration_seconds`.
+    /// `apiserver_request_duration_seconds`: request latency.
     latency: Family<RequestLabels, Histogram>,
-    /// `apiserver_current_inflight_requests`.
+    /// `apiserver_current_inflight_requests`: read-only and mutating requests in flight.
     in_flight: Family<InFlightLabels, Gauge>,
-    /// `apiserver_flowcontrol_current_executing_seats`: seats in use by priority level.
+    /// `apiserver_flowcontrol_current_executing_seats`: seats in use by priority level. A request occupies a seat while
+    /// it executes.
     seats: Family<FlowLevelLabels, Gauge>,
     /// `apiserver_flowcontrol_current_inqueue_requests`: requests that wait for a seat, by priority level.
     queued: Family<FlowLevelLabels, Gauge>,
@@ -47,33 +48,34 @@ pub(crate) struct ServerMetrics {
     flow_rejected_total: Family<FlowLabels, Counter>,
     /// `apiserver_flowcontrol_rejected_requests_total`: requests that flow control rejected, by priority level.
     flow_rejections: Family<RejectionLabels, Counter>,
-    /// `apiserver_flowcontrol_request_wait_duration_seconds`.
+    /// `apiserver_flowcontrol_request_wait_duration_seconds`: time that requests waited for a seat.
     flow_waits: Family<PriorityLevelLabels, Histogram>,
-    /// `muster_requests_refused_total`: requests that exceed a limit of their user or of all users.
+    /// `muster_requests_refused_total`: requests that were refused because the user, or all users together, exceeded a
+    /// limit.
     refusals: Family<LimitLabels, Counter>,
     /// `apiserver_longrunning_requests`: watches, and streams that agents serve.
     pub(crate) watches: Gauge,
-    /// `muster_connections`.
+    /// `muster_connections`: client connections that have completed the TLS handshake.
     pub(crate) connections: Gauge,
-    /// `muster_tls_handshakes_failed_total`.
+    /// `muster_tls_handshakes_failed_total`: connections whose TLS handshake failed.
     pub(crate) handshakes_failed: Counter,
     /// `muster_audit_dropped_total`: audit events that were dropped because the log was too slow.
     pub(crate) audit_dropped: Counter,
-    /// `muster_commit_duration_seconds`.
+    /// `muster_commit_duration_seconds`: time until a write is durable.
     commit_latency: Histogram,
-    /// `muster_store_revision`.
+    /// `muster_store_revision`: revision of the last commit.
     revision: Gauge,
-    /// `apiserver_storage_objects`.
+    /// `apiserver_storage_objects`: stored objects by kind.
     objects: Family<StoredObjectLabels, Gauge>,
-    /// `pod_security_evaluations_total`.
+    /// `pod_security_evaluations_total`: evaluations of pods and pod templates.
     pod_security_evaluations: Family<PodSecurityEvaluationLabels, Counter>,
-    /// `pod_security_exemptions_total`.
+    /// `pod_security_exemptions_total`: requests that are exempt from Pod Security.
     pod_security_exemptions: Family<PodSecurityExemptionLabels, Counter>,
-    /// `muster_store_bytes`.
+    /// `muster_store_bytes`: total size of all stored objects.
     store_bytes: Gauge,
-    /// `muster_store_bytes_max`.
+    /// `muster_store_bytes_max`: maximum total size of all stored objects.
     store_bytes_max: Gauge,
-    /// `muster_store_namespace_bytes`.
+    /// `muster_store_namespace_bytes`: size of the stored objects of each of the largest namespaces.
     namespace_bytes: Family<NamespaceLabels, Gauge>,
 }
 
@@ -83,7 +85,8 @@ impl fmt::Debug for ServerMetrics {
     }
 }
 
-/// Labels of `apiserver_request_total`. All values are from fixed sets, so that clients cannot create new series.
+/// Labels of `apiserver_request_total`: verb, resource and status code of a request. All values are from fixed sets, so
+/// that clients cannot create new series.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestCodeLabels {
     verb: &'static str,
@@ -107,28 +110,28 @@ struct InFlightLabels {
     request_kind: &'static str,
 }
 
-/// Labels of the gauge of bytes per namespace. Only the largest namespaces have series, so that the number of series is
+/// Labels of `muster_store_namespace_bytes`. Only the largest namespaces have series, so that the number of series is
 /// bounded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NamespaceLabels {
     namespace: String,
 }
 
-/// Labels of the histogram of the time that requests wait for a seat.
+/// Labels of `apiserver_flowcontrol_request_wait_duration_seconds`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PriorityLevelLabels {
     priority_level: &'static str,
 }
 
-/// Labels of the gauges of used seats and of queued requests of a priority level.
+/// Labels of `apiserver_flowcontrol_current_executing_seats` and `apiserver_flowcontrol_current_inqueue_requests`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FlowLevelLabels {
     priority_level: &'static str,
     request_kind: &'static str,
 }
 
-/// Labels of the metrics of one flow. Only the flows with the highest usage have series, so that the number of series
-/// is bounded although it depends on user names.
+/// Labels of the `muster_flowcontrol_flow_…` metrics. A flow is the requests of one user in one priority level. Only
+/// the flows with the highest usage have series, so that the number of series is bounded although user names are not.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FlowLabels {
     priority_level: &'static str,
@@ -136,29 +139,30 @@ struct FlowLabels {
     flow: String,
 }
 
-/// Labels of the counter of requests rejected by flow control.
+/// Labels of `apiserver_flowcontrol_rejected_requests_total`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RejectionLabels {
     priority_level: &'static str,
     reason: &'static str,
 }
 
-/// Labels of the counter of requests refused by a limit.
+/// Labels of `muster_requests_refused_total`: the name of the exceeded limit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LimitLabels {
     limit: &'static str,
 }
 
-/// Labels of the gauge of stored objects.
+/// Labels of `apiserver_storage_objects`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StoredObjectLabels {
     group: &'static str,
     resource: &'static str,
 }
 
-/// Labels of the counter of Pod Security evaluations.
+/// Labels of `pod_security_evaluations_total`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PodSecurityEvaluationLabels {
+    /// `allow` or `deny`.
     pub(crate) decision: &'static str,
     pub(crate) policy_level: &'static str,
     /// Policy version of the evaluation. It is `future` for a version that is newer than the served API, so that users
@@ -170,7 +174,7 @@ pub(crate) struct PodSecurityEvaluationLabels {
     pub(crate) subresource: &'static str,
 }
 
-/// Labels of the counter of Pod Security exemptions.
+/// Labels of `pod_security_exemptions_total`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PodSecurityExemptionLabels {
     pub(crate) request_operation: &'static str,
@@ -319,8 +323,9 @@ impl Default for ServerMetrics {
 }
 
 impl RequestLabels {
-    /// Creates the labels of a request. An unknown `verb` becomes `other`.
+    /// Returns the labels of a request. The label of a verb that is not in a fixed list is `other`.
     pub(crate) fn new(verb: &str, kind: Option<&'static Kind>) -> Self {
+        /// Verbs that have a label of their own.
         const KNOWN_VERBS: [&str; 9] =
             ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "post"];
         Self {
@@ -335,8 +340,8 @@ impl RequestLabels {
         self.verb == "watch"
     }
 
-    /// Whether the request counts as read-only in flow control and metrics. This includes verbs without a label of
-    /// their own.
+    /// Whether the request counts as read-only in flow control and metrics. This includes requests whose verb has the
+    /// label `other`.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self.verb, "get" | "list" | "watch" | "other")
     }
@@ -366,7 +371,7 @@ impl ServerMetrics {
         self.flow_waits.get_or_create(&PriorityLevelLabels { priority_level }).observe(waited.as_secs_f64());
     }
 
-    /// Sets the number of seats in use and of requests that wait for a seat in a priority level.
+    /// Sets the number of seats in use and the number of requests that wait for a seat, for one priority level.
     pub(crate) fn set_flow_level(
         &self,
         priority_level: &'static str,
@@ -394,7 +399,7 @@ impl ServerMetrics {
         self.flow_rejected_total.clear();
     }
 
-    /// Sets the number of seats in use and of requests that wait for a seat in a flow.
+    /// Sets the number of seats in use and the number of requests that wait for a seat, for one flow.
     pub(crate) fn set_flow_usage(
         &self,
         priority_level: &'static str,
@@ -409,7 +414,8 @@ impl ServerMetrics {
         self.flow_queued.get_or_create(&labels).set(gauge_value(waiting));
     }
 
-    /// Sets the total numbers of requests of a flow that were queued and rejected.
+    /// Sets the total number of queued requests and of rejected requests of one flow. The caller has cleared the series
+    /// with [`ServerMetrics::clear_flow_metrics`].
     pub(crate) fn set_flow_counts(
         &self,
         priority_level: &'static str,
@@ -424,8 +430,8 @@ impl ServerMetrics {
         self.flow_rejected_total.get_or_create(&labels).inc_by(rejected);
     }
 
-    /// Sets the revision, size and capacity of the store in bytes. `largest` are the largest namespaces with their
-    /// sizes in bytes.
+    /// Sets the revision of the store, its size and maximum size in bytes, and the sizes of the largest namespaces.
+    /// `largest` are the names of these namespaces with their sizes in bytes.
     pub(crate) fn set_store_metrics(
         &self,
         revision: u64,
@@ -470,17 +476,17 @@ impl ServerMetrics {
     }
 }
 
-/// Converts a count to the value of a gauge.
+/// Converts a count to the value of a gauge. A count that is too large becomes `i64::MAX`.
 fn gauge_value(value: usize) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// Value of the label `request_kind`.
+/// Returns the value of the label `request_kind`: `readOnly` or `mutating`.
 fn request_kind(is_read: bool) -> &'static str {
     if is_read { "readOnly" } else { "mutating" }
 }
 
-/// Increments a gauge when created, and decrements it when dropped.
+/// Guard that increments a gauge when it is created, and decrements the gauge when it is dropped.
 #[derive(Debug)]
 pub(crate) struct GaugeGuard(Gauge);
 

@@ -1,7 +1,7 @@
 //! The certificate authorities of the cluster, and the certificates and kubeconfigs that the server issues. The
 //! authorities are generated once and stored in the data directory. The server trusts no other authorities.
 
-/// The user that a client certificate authenticates.
+/// Reads the user from a client certificate.
 mod client_certificate;
 /// Parses and signs PKCS #10 requests.
 mod sign;
@@ -95,17 +95,24 @@ pub enum PkiError {
 pub enum BuiltinUser {
     /// The administrator, a member of `system:masters`.
     Admin,
+    /// The DaemonSet controller.
     Controller,
+    /// The disruption controller.
     Disruption,
+    /// The endpoints controller.
     Endpoints,
+    /// The garbage collector.
     GarbageCollector,
+    /// The node lifecycle controller.
     NodeLifecycle,
+    /// The scheduler.
     Scheduler,
+    /// The process that runs simulated nodes.
     SimulatedNodes,
 }
 
 impl BuiltinUser {
-    /// User name, and the group besides `system:authenticated`, if any.
+    /// Returns the user name, and the group of the user besides `system:authenticated`, if any.
     fn name_and_group(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Admin => ("kubernetes-admin", Some(MASTERS_GROUP)),
@@ -119,7 +126,7 @@ impl BuiltinUser {
         }
     }
 
-    /// The user as it is authenticated, with the group `system:authenticated`.
+    /// Returns the user that authentication yields for this built-in user, including the group `system:authenticated`.
     pub(crate) fn user(self) -> User {
         let (name, group) = self.name_and_group();
         User::new(name, group.into_iter().chain([AUTHENTICATED_GROUP]))
@@ -138,7 +145,7 @@ impl fmt::Debug for CertificateAndKey {
     }
 }
 
-/// A certificate authority, with its key.
+/// A certificate authority and its private key, which issue certificates.
 struct CertificateAuthority {
     /// Directory of the certificate and key files.
     dir: PathBuf,
@@ -154,9 +161,9 @@ struct CertificateAuthority {
 pub(crate) struct Pki {
     /// The data directory.
     dir: PathBuf,
-    /// The cluster CA, which all clients trust.
+    /// The cluster CA, which signs client certificates and the serving certificate of the server. All clients trust it.
     ca: CertificateAuthority,
-    /// The CA for serving certificates of nodes, which only the server trusts.
+    /// The CA that signs the serving certificates of node agents. Only the server trusts it.
     node_serving_ca: CertificateAuthority,
     /// Key that signs service account tokens.
     token_key: KeyPair,
@@ -187,12 +194,12 @@ impl fmt::Debug for Pki {
 }
 
 impl Pki {
-    /// The cluster CA certificate in PEM.
+    /// Returns the cluster CA certificate in PEM.
     pub(crate) fn ca_pem(&self) -> &str {
         &self.ca.pem
     }
 
-    /// Opens the certificate authorities in `dir`, or generates them there.
+    /// Opens the certificate authorities and the token signing key in `dir`, or generates those that do not exist.
     pub(crate) fn open(dir: &Path) -> Result<Self, PkiError> {
         let ca = CertificateAuthority::open(dir, "ca", "muster-ca")?;
         let nodes = CertificateAuthority::open(dir, "nodes-ca", "muster-nodes-ca")?;
@@ -214,12 +221,12 @@ impl Pki {
         })
     }
 
-    /// The key that signs service account tokens.
+    /// Returns the key that signs service account tokens.
     pub(crate) fn token_key(&self) -> &KeyPair {
         &self.token_key
     }
 
-    /// The error for a token signing key in the data directory that cannot be used.
+    /// Returns the error for a token signing key in the data directory that cannot be used.
     pub(crate) fn unusable_token_key_error(&self, source: ::ring::error::KeyRejected) -> PkiError {
         PkiError::TokenKey { path: self.dir.join(TOKEN_KEY_FILE), source: Box::new(source) }
     }
@@ -299,8 +306,8 @@ current-context: muster
         self.certified_key(&identity).map_err(|source| self.ca.unusable_error(source))
     }
 
-    /// TLS configuration for connections to agents. It contains a new client certificate of the server, and trusts the
-    /// CA of node serving certificates.
+    /// Returns the TLS configuration for connections to node agents. It contains a new client certificate of the
+    /// server, and trusts only the CA of node serving certificates.
     pub(crate) fn agent_client_config(&self) -> Result<ClientConfig, PkiError> {
         let mut params =
             leaf_params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, COMPONENT_CERTIFICATE_YEARS)?;
@@ -320,7 +327,7 @@ current-context: muster
         config().map_err(|source| self.ca.unusable_error(source))
     }
 
-    /// Converts the serving certificate to the type of rustls. Its chain includes the CA.
+    /// Converts the serving certificate to the rustls type. Its certificate chain includes the CA.
     fn certified_key(
         &self,
         identity: &CertificateAndKey,
@@ -367,13 +374,13 @@ impl CertificateAuthority {
         Ok(CertificateAndKey { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
-    /// The error for a certificate or key of this authority that cannot be used.
+    /// Returns the error for a certificate or key of this authority that cannot be used.
     fn unusable_error(&self, source: Box<dyn std::error::Error + Send + Sync>) -> PkiError {
         PkiError::Unusable { path: self.dir.clone(), name: self.name, source }
     }
 }
 
-/// The server's serving certificate, which is renewed while the server runs.
+/// The server's serving certificate, which is renewed while the server runs. New TLS connections use the current one.
 #[derive(Debug)]
 pub(crate) struct ServingCertificate {
     pki: Arc<Pki>,
@@ -390,8 +397,8 @@ impl ServingCertificate {
         Ok(Self { pki, addresses, current_key: current })
     }
 
-    /// Server-side TLS configuration with this certificate. A client need not send a certificate, but a certificate
-    /// that it sends must be valid.
+    /// Returns the server-side TLS configuration with this certificate. A client need not send a certificate, but a
+    /// certificate that it sends must be signed by the cluster CA.
     pub(crate) fn server_config(self: &Arc<Self>) -> Result<ServerConfig, PkiError> {
         let config = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
             let mut roots = RootCertStore::empty();
@@ -410,7 +417,7 @@ impl ServingCertificate {
         config().map_err(|source| self.pki.ca.unusable_error(source))
     }
 
-    /// Issues a new certificate if the current one is due for renewal. Returns whether it was renewed.
+    /// Issues a new certificate if the current one is due for renewal. Returns whether it issued one.
     ///
     /// Rule: the serving certificate is renewed when a third of its validity remains. Open connections continue.
     pub(crate) fn renew_if_due(&self, now: Timestamp) -> Result<bool, PkiError> {
@@ -426,7 +433,7 @@ impl ServingCertificate {
         Ok(true)
     }
 
-    /// The certificate for new connections.
+    /// Returns the certificate and key for new connections.
     fn current_certificate(&self) -> Arc<CertifiedKey> {
         self.current_key.read().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
@@ -438,7 +445,7 @@ impl ResolvesServerCert for ServingCertificate {
     }
 }
 
-/// Parses a client certificate that this server issued.
+/// Parses a client certificate that this server issued. Returns `None` if it cannot be parsed.
 fn parse_issued_certificate(der: &[u8]) -> Option<IssuedCertificate> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let user = client_certificate::user_from_der(der)?;
@@ -452,7 +459,8 @@ fn parse_issued_certificate(der: &[u8]) -> Option<IssuedCertificate> {
     })
 }
 
-/// Serial number of the first certificate in a PEM file, as `muster cert revoke` expects it.
+/// Returns the serial number of the first certificate in a PEM file, in the format that `muster cert revoke` expects.
+/// Returns `None` if the file contains no valid certificate.
 pub fn certificate_serial(pem: &[u8]) -> Option<String> {
     let der = CertificateDer::from_pem_slice(pem).ok()?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
@@ -465,13 +473,14 @@ fn read_key(path: &Path) -> Result<Result<KeyPair, rcgen::Error>, PkiError> {
     Ok(KeyPair::from_pem(&text))
 }
 
-/// Returns a function that converts an IO error of the file at `path`.
+/// Returns a function that converts an IO error of the file at `path` to a [`PkiError`].
 fn file_error(path: &Path) -> impl FnOnce(io::Error) -> PkiError {
     let path = path.to_owned();
     move |source| PkiError::File { path, source }
 }
 
-/// DNS names and IP addresses for which the serving certificate is valid.
+/// Returns the DNS names and IP addresses for which the serving certificate is valid. `addresses` are added to the
+/// fixed names.
 fn server_names(addresses: &[IpAddr]) -> Vec<String> {
     let mut names: Vec<String> = [
         "localhost",
@@ -501,8 +510,8 @@ fn server_names(addresses: &[IpAddr]) -> Vec<String> {
     names
 }
 
-/// Parameters of a CA certificate. The common name must never change, because every certificate that the CA has issued
-/// contains it.
+/// Returns the parameters of a CA certificate. The common name must never change, because every certificate that the CA
+/// has issued contains it.
 fn ca_params(common_name: &str) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name.push(DnType::CommonName, common_name);
@@ -513,7 +522,8 @@ fn ca_params(common_name: &str) -> Result<CertificateParams, rcgen::Error> {
     Ok(params)
 }
 
-/// Parameters of a client or server certificate. `names` are its subject alternative names.
+/// Returns the parameters of a client or server certificate. `names` are its subject alternative names, and `years` is
+/// its validity.
 fn leaf_params(
     names: Vec<String>,
     usage: ExtendedKeyUsagePurpose,
@@ -528,7 +538,8 @@ fn leaf_params(
     Ok(params)
 }
 
-/// Sets the validity to `years`. It starts yesterday, because the clocks of other machines may be slow.
+/// Sets the validity of a certificate. It starts yesterday, because the clocks of other machines may be slow, and ends
+/// `years` from today.
 fn set_validity(params: &mut CertificateParams, years: i16) {
     let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
     let yesterday = today.saturating_sub(Span::new().days(1));

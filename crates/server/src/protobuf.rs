@@ -10,18 +10,18 @@ use serde_json::{Map, Value};
 
 use crate::types::{Field, Shape, Type};
 
-/// The first bytes of every protobuf body.
+/// The first bytes of every request body in protobuf.
 const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
 
-/// `apiVersion` and `kind` in the `runtime.Unknown` message of a body. An absent field is empty.
+/// `apiVersion` and `kind` in the `runtime.Unknown` message of a request body. An absent field is empty.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnknownTypeMeta {
     pub(crate) api_version: String,
     pub(crate) kind: String,
 }
 
-/// Decodes a body that contains an object of the type `of`. Returns its `apiVersion` and `kind`, and the object as
-/// JSON. The JSON is not normalized yet, because it may contain explicit zero values.
+/// Decodes a request body that contains an object of the type `of`. Returns the `apiVersion` and `kind` in the body,
+/// and the object as JSON. The JSON is not normalized yet, because it may contain explicit zero values.
 pub(crate) fn decode_object(body: &[u8], of: &'static Type) -> Result<(UnknownTypeMeta, Value), String> {
     let Some(unknown) = body.strip_prefix(PROTOBUF_MAGIC) else {
         return Err(
@@ -53,8 +53,8 @@ pub(crate) fn decode_object(body: &[u8], of: &'static Type) -> Result<(UnknownTy
     Ok((found, Value::Object(object)))
 }
 
-/// Decodes the fields of a message into the JSON object `object`. `within` is empty for a message of the type `of`. For
-/// a struct that Go embeds in this type, `within` is the path of field numbers to the struct.
+/// Decodes the fields of a message and adds them to the JSON object `object`. `within` is empty for a message of the
+/// type `of`. For a struct that Go embeds in this type, `within` is the path of field numbers to the struct.
 fn decode_message(
     bytes: &[u8],
     of: &'static Type,
@@ -77,7 +77,7 @@ fn decode_message(
     Ok(())
 }
 
-/// Decodes one occurrence of a field into the JSON object that contains the field.
+/// Decodes one occurrence of `field` and adds it to `object`, the JSON object that contains the field.
 fn decode_field(
     field: &Field,
     payload: WireValue<'_>,
@@ -132,7 +132,7 @@ fn decode_items(items: Shape, payload: WireValue<'_>, list: &mut Vec<Value>) -> 
     }
 }
 
-/// Decodes a value of this shape.
+/// Decodes a value of the type `shape` to JSON. Fails if the wire type does not fit the type.
 fn decode_value(shape: Shape, payload: WireValue<'_>) -> Result<Value, String> {
     match (shape, payload) {
         (Shape::Bool, WireValue::Varint(it)) => Ok((it != 0).into()),
@@ -171,8 +171,8 @@ fn decode_value(shape: Shape, payload: WireValue<'_>) -> Result<Value, String> {
     }
 }
 
-/// Decodes a `Timestamp` message, which contains seconds and nanoseconds since 1970. An empty message is null. `format`
-/// is the format of the text in JSON.
+/// Decodes a `Timestamp` message, which contains seconds and nanoseconds since 1970, to a JSON string in `format`. An
+/// empty message becomes null.
 fn decode_time(bytes: &[u8], format: &str) -> Result<Value, String> {
     if bytes.is_empty() {
         return Ok(Value::Null);
@@ -191,7 +191,7 @@ fn decode_time(bytes: &[u8], format: &str) -> Result<Value, String> {
     Ok(at.strftime(format).to_string().into())
 }
 
-/// Decodes an `IntOrString` message.
+/// Decodes an `IntOrString` message to a JSON number or string.
 fn decode_int_or_string(bytes: &[u8]) -> Result<Value, String> {
     let (mut kind, mut number, mut string) = (0, 0, String::new());
     for part in MessageFields(bytes) {
@@ -205,7 +205,7 @@ fn decode_int_or_string(bytes: &[u8]) -> Result<Value, String> {
     Ok(if kind == 0 { number.into() } else { string.into() })
 }
 
-/// Returns the bytes of the field `number` of a message, or no bytes if the field is absent.
+/// Returns the bytes of the field `number` of a message, or an empty slice if the field is absent.
 fn wrapped_bytes(message: &[u8], number: u32) -> Result<&[u8], String> {
     let mut found: &[u8] = &[];
     for part in MessageFields(message) {
@@ -217,17 +217,17 @@ fn wrapped_bytes(message: &[u8], number: u32) -> Result<&[u8], String> {
     Ok(found)
 }
 
-/// Decodes a string, which must be UTF-8.
+/// Decodes a string. Fails if the bytes are not UTF-8.
 fn decode_string(bytes: &[u8]) -> Result<String, String> {
     String::from_utf8(bytes.to_vec()).map_err(|_| "proto: invalid UTF-8".to_owned())
 }
 
-/// The message for a field whose wire type does not fit its type.
+/// Returns the error message for a field whose wire type does not fit its type.
 fn wrong_wire_type_error() -> String {
     "proto: wrong wireType".to_owned()
 }
 
-/// The value of one field, as the wire format encodes it.
+/// The value of one field in the protobuf wire format, before its type is known.
 #[derive(Clone, Copy)]
 enum WireValue<'a> {
     /// A number, bool or enum.
@@ -240,7 +240,7 @@ enum WireValue<'a> {
 }
 
 impl<'a> WireValue<'a> {
-    /// The bytes of a length-delimited field. Fails for other fields.
+    /// Returns the bytes of a length-delimited field. Fails for a field with another wire type.
     fn bytes(self) -> Result<&'a [u8], String> {
         match self {
             Self::Bytes(it) => Ok(it),
@@ -312,7 +312,7 @@ fn decode_varint(bytes: &mut &[u8]) -> Result<u64, String> {
     Err("proto: integer overflow".to_owned())
 }
 
-/// The message for a message that ends too early.
+/// Returns the error message for input that ends in the middle of a field.
 fn unexpected_eof() -> String {
     "unexpected EOF".to_owned()
 }

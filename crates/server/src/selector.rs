@@ -1,6 +1,6 @@
 //! Label and field selectors of list, watch and delete requests.
 
-/// The parser of label selectors.
+/// Parses label selectors.
 mod labels;
 
 use muster_api::labels::LabelRequirement;
@@ -11,7 +11,7 @@ use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::unstructured;
 
-/// A label selector and a field selector. An object matches if it meets all requirements of both.
+/// A label selector and a field selector of a request. An object matches if it meets all requirements of both.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct ObjectSelector {
     labels: Vec<LabelRequirement>,
@@ -29,7 +29,8 @@ struct FieldRequirement {
 }
 
 impl ObjectSelector {
-    /// Parses both selectors. Fails if the kind does not support a field in the field selector.
+    /// Parses a label selector and a field selector for objects of `kind`. Fails if a selector is malformed, or if the
+    /// kind does not support a field in the field selector.
     pub(crate) fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, ApiError> {
         let labels = labels::parse_label_selector(labels).map_err(ApiError::bad_request)?;
         let fields = parse_field_selector(fields).map_err(ApiError::bad_request)?;
@@ -53,8 +54,8 @@ impl ObjectSelector {
         }
     }
 
-    /// Restricts the selector to the object with this name, for a list or watch whose path contains a name. Fails if
-    /// the field selector does not require the same name.
+    /// Returns the selector restricted to the object with this name, for a list or watch whose path contains a name.
+    /// Fails if the selector has field requirements, but does not require this name.
     /// Upstream: `ListResource`.
     pub(crate) fn for_object(mut self, name: &str) -> Result<Self, ApiError> {
         if self.fields.is_empty() {
@@ -69,25 +70,27 @@ impl ObjectSelector {
         Ok(self)
     }
 
-    /// Whether the selector has no requirement and so matches every object.
+    /// Whether the selector has no requirements, so that it matches every object.
     pub(crate) fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Returns the value that the field selector requires for a field with `=`, if it has such a requirement.
+    /// Returns the value that the field selector requires for the field `path` with `=`, or `None` if it has no such
+    /// requirement.
     pub(crate) fn required_value(&self, path: &str) -> Option<&str> {
         self.fields.iter().find(|it| it.is_equal && it.path == path).map(|it| &*it.value)
     }
 
-    /// Whether the selector matches a stored object. Reads only the key and the selector index of the object.
+    /// Whether the selector matches a stored object. Reads only the store key and the selector index of the object, and
+    /// does not parse it.
     pub(crate) fn matches(&self, record: &StoredObject) -> bool {
         self.labels.iter().all(|it| it.matches_value(record.index.label(&it.key)))
             && self.fields.iter().all(|it| (indexed_field(record, &it.path) == it.value) == it.is_equal)
     }
 }
 
-/// Returns the value of a selectable field of a stored object, without parsing the object. Namespace and name come from
-/// the key of the object, and other fields from its selector index, which omits empty fields.
+/// Returns the value of the selectable field `path` of a stored object, without parsing the object. Namespace and name
+/// come from the store key, and other fields from the selector index, which omits empty fields.
 fn indexed_field<'a>(record: &'a StoredObject, path: &str) -> &'a str {
     let mut from_end = record.key.rsplit('/');
     match path {
@@ -97,11 +100,11 @@ fn indexed_field<'a>(record: &'a StoredObject, path: &str) -> &'a str {
     }
 }
 
-/// Selectable fields that are boolean. An absent boolean field is false and matches `=false`.
+/// Selectable fields with a boolean value. If such a field is absent, its value is `false`.
 const BOOLEAN_FIELDS: [&str; 2] = ["spec.hostNetwork", "spec.unschedulable"];
 
 impl Kind {
-    /// Builds the selector index of an object: its labels and selectable fields.
+    /// Returns the selector index of an object, which contains its labels and selectable fields.
     pub(crate) fn build_selector_index(&self, object: &Value) -> SelectorIndex {
         let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
         let fields: Vec<_> =
@@ -113,8 +116,8 @@ impl Kind {
     }
 }
 
-/// Computes the value of a selectable field. For the field `source` of an Event, this is `source.component` or, if that
-/// is empty, `reportingComponent`. For other fields it is the value at `path`.
+/// Returns the value of the selectable field `path`. The field `source` of an Event has the value of `source.component`
+/// or, if that is empty, of `reportingComponent`. Any other field has the value at `path`.
 fn selectable_value(object: &Value, path: &str) -> String {
     match path {
         "source" => {
@@ -158,7 +161,8 @@ fn parse_field_selector(text: &str) -> Result<Vec<FieldRequirement>, String> {
     terms.into_iter().filter(|it| !it.is_empty()).map(parse).collect()
 }
 
-/// Resolves the escape sequences in the value of a field selector.
+/// Returns the value of a field selector requirement with its escape sequences resolved. Fails for an invalid escape
+/// sequence or an unescaped comma or equals sign.
 fn unescape_value(text: &str) -> Result<String, String> {
     let mut value = String::with_capacity(text.len());
     let mut rest = text.chars();

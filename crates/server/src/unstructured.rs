@@ -57,7 +57,7 @@ pub(crate) fn to_bytes(object: &Value) -> Bytes {
     Bytes::from(object.to_string())
 }
 
-/// Parses a stored object. Parsing cannot fail, because the server wrote the object.
+/// Parses a stored object. Panics if it is not valid JSON, which cannot happen because the server wrote the object.
 pub(crate) fn parse_stored(stored: &[u8]) -> Value {
     serde_json::from_slice(stored).expect("the store contains valid JSON")
 }

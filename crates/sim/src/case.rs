@@ -59,6 +59,7 @@ pub struct Case {
     burst: Option<usize>,
     /// The initial cluster.
     world: scenario::World,
+    /// Section `run`: the user actions and the checks between them.
     script: Vec<ScriptLine>,
     /// Section `writes`: `create` or `delete`, and the maximum number of pods that controllers may create or delete.
     limits: Vec<(String, u64)>,
@@ -72,9 +73,10 @@ pub struct Case {
     revisions: Option<String>,
     /// Section `end events`: reason and expected number of Kubernetes Events.
     events: Vec<(String, usize)>,
-    /// Why the number of creates and deletes is not limited in runs with a fault, if it is not.
+    /// Section `loose`: why the number of creates and deletes is not limited in runs with a fault. `None` if it is
+    /// limited.
     pub loose: Option<String>,
-    /// Why the case is run only without faults, if it is.
+    /// Section `once`: why the case is run only without faults. `None` if it is also run with faults.
     pub once: Option<String>,
 }
 
@@ -295,7 +297,8 @@ fn expect_counts(world: &mut World, what: &'static str, expected: &[ExpectedCoun
     }
 }
 
-/// The value of a count in the status of a DaemonSet, by its name in case files, such as `desired`.
+/// Returns a count in the status of a DaemonSet by its name in case files, such as `desired`. Returns `None` if the set
+/// does not exist or the name is unknown.
 fn status_count(world: &World, set: &str, count: &str) -> Option<i64> {
     let set = world.server.sets.values().find(|it| it.key.name.as_ref() == set)?;
     let counts = &set.status.counts;
@@ -313,7 +316,8 @@ fn status_count(world: &World, set: &str, count: &str) -> Option<i64> {
     })
 }
 
-/// All ControllerRevisions as text with one line per set, such as `d  1#1, 2#2` (template number and revision number).
+/// Returns all ControllerRevisions as text with one line per set, such as `d  1#1, 2#2` (template number and revision
+/// number).
 fn revisions_text(world: &World) -> String {
     let mut lines: BTreeMap<String, Vec<(i64, String)>> = BTreeMap::new();
     for (key, revision) in &world.server.revisions {
@@ -370,6 +374,7 @@ impl<'a> CaseParser<'a> {
         Self { file: format!("{name}.txt"), lines, case }
     }
 
+    /// Returns an error at this line of the case file.
     fn syntax_error(&self, line: usize, problem: impl Into<String>) -> CaseSyntaxError {
         CaseSyntaxError { file: self.file.clone(), line, problem: problem.into() }
     }
@@ -440,6 +445,7 @@ impl<'a> CaseParser<'a> {
         Ok(())
     }
 
+    /// Parses a number. `at` is the line number for the error.
     fn parse_number(&self, at: usize, text: &str) -> Result<usize, CaseSyntaxError> {
         text.parse().map_err(|_| self.syntax_error(at, format!("{text:?} is not a number")))
     }
@@ -508,7 +514,7 @@ impl<'a> CaseParser<'a> {
     }
 }
 
-/// The line up to its comment.
+/// Returns the part of a line before its comment.
 fn without_comment(line: &str) -> &str {
     line.split('#').next().unwrap_or_default()
 }
@@ -517,7 +523,7 @@ fn is_blank_or_comment(line: &str) -> bool {
     without_comment(line).trim().is_empty()
 }
 
-/// Number of leading whitespace bytes.
+/// Returns the number of leading whitespace bytes.
 fn indent_width(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }

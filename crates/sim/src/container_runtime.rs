@@ -16,12 +16,13 @@ pub struct SimRuntime {
 }
 
 impl SimRuntime {
-    /// The sandboxes and containers of a pod. `change_count` is the kubelet's change count at the time of the query.
+    /// Returns the sandboxes and containers of a pod. `change_count` is the kubelet's change count at the time of the
+    /// query.
     pub fn runtime_state(&self, uid: &str, change_count: u64) -> RuntimeState {
         RuntimeState { change_count, ..self.pods.get(uid).cloned().unwrap_or_default() }
     }
 
-    /// The UIDs of pods with a sandbox or container.
+    /// Returns the UIDs of pods with a sandbox or container.
     pub fn pod_uids(&self) -> impl Iterator<Item = &Text> {
         self.pods.keys()
     }
@@ -36,7 +37,7 @@ impl SimRuntime {
         self.pods.contains_key(uid)
     }
 
-    /// The running containers of a pod.
+    /// Returns the running containers of a pod.
     pub fn running_containers(&self, uid: &str) -> impl Iterator<Item = &Container> {
         self.pods.get(uid).into_iter().flat_map(|it| &it.containers).filter(|it| is_running_state(&it.state))
     }
@@ -129,7 +130,7 @@ impl SimRuntime {
         Some(done)
     }
 
-    /// Simulates the exit of the container with this ID.
+    /// Simulates the exit of the container with this ID, with this exit code.
     pub fn exit_container(&mut self, uid: &str, id: &str, code: i32, now: Time) {
         let Some(pod) = self.pods.get_mut(uid) else { return };
         for container in pod.containers.iter_mut().filter(|it| *it.id == *id) {

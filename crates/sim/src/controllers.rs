@@ -28,7 +28,7 @@ use crate::rng::Rng;
 use crate::server::{Actor, SimServer, store_key_prefix};
 use crate::trace::Trace;
 
-/// A built-in controller.
+/// A built-in controller that the simulation runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum SimController {
     GarbageCollector,
@@ -37,7 +37,7 @@ pub enum SimController {
 }
 
 impl SimController {
-    /// The actor that the simulated API server records for writes of this controller.
+    /// Returns the actor that the simulated API server records for writes of this controller.
     fn as_actor(self) -> Actor {
         match self {
             Self::GarbageCollector => Actor::GarbageCollector,
@@ -47,7 +47,7 @@ impl SimController {
     }
 }
 
-/// All built-in controllers, not started yet.
+/// Returns the simulated processes of all built-in controllers, not started yet.
 pub fn all_controllers() -> BTreeMap<SimController, Box<dyn ControllerProcess>> {
     BTreeMap::from([
         (
@@ -62,7 +62,7 @@ pub fn all_controllers() -> BTreeMap<SimController, Box<dyn ControllerProcess>> 
     ])
 }
 
-/// The garbage collector with the kinds of the simulation.
+/// Returns the garbage collector with the kinds of the simulation.
 fn garbage_collector() -> GarbageCollector {
     let resource = |kind: Kind| {
         let name = match kind {
@@ -77,7 +77,8 @@ fn garbage_collector() -> GarbageCollector {
     GarbageCollector::new(all.to_vec(), all)
 }
 
-/// The node lifecycle controller with short grace periods, so that a short run includes node failures and evictions.
+/// Returns the node lifecycle controller with short grace periods, so that a short run includes node failures and
+/// evictions.
 fn node_lifecycle_with_short_periods() -> NodeLifecycle {
     NodeLifecycle::new(node_lifecycle::Config {
         node_monitor_grace_period: HEARTBEAT_INTERVAL * 4,
@@ -114,7 +115,7 @@ pub enum WatchSource {
 }
 
 impl WatchSource {
-    /// The source of watch events for a resource. Returns `None` for a resource that the simulation does not have.
+    /// Returns the source of watch events for a resource, or `None` for a resource that the simulation does not have.
     fn from_resource(resource: &Resource) -> Option<Self> {
         if *resource.plural == *"leases" {
             return Some(Self::Leases);
@@ -124,7 +125,7 @@ impl WatchSource {
     }
 }
 
-/// The Lease of a node as JSON, from the node's name and the time of the last renewal.
+/// Returns the Lease of a node as JSON, from the node's name and the time of the last renewal.
 fn node_lease_json((node, renewed): (&Text, &Time)) -> Value {
     json!({
         "metadata": {
@@ -158,12 +159,13 @@ impl StepContext<'_> {
 
 /// The simulated process of a built-in controller. The trait hides the type of the controller.
 pub trait ControllerProcess: fmt::Debug {
-    /// Number of process starts and crashes. A step that was scheduled for an earlier process number is ignored.
+    /// Returns the number of process starts and crashes. A step that was scheduled for an earlier process number is
+    /// ignored.
     fn process_number(&self) -> u64;
     /// Executes one step.
     fn execute_step(&mut self, step: ControllerStep, context: &mut StepContext<'_>);
-    /// Returns the step that delivers a new event of `source`, for the caller to schedule. Returns `None` if such a
-    /// step is already scheduled, if the process is not running, or if the controller does not watch this source.
+    /// Returns the step that delivers a new event of `source`, for the caller to schedule, or `None` if such a step is
+    /// already scheduled, if the process is not running, or if the controller does not watch this source.
     fn schedule_delivery_step(&mut self, source: WatchSource) -> Option<ControllerStep>;
 }
 
@@ -183,14 +185,15 @@ pub struct SimProcess<L: Controller> {
     /// The time up to which Lease renewals were delivered.
     leases_delivered_until: Time,
     /// Watches for which a [`ControllerStep::DeliverEvent`] is scheduled, by index in `watches`.
-    delivering: BTreeSet<usize>,
+    scheduled_deliveries: BTreeSet<usize>,
     /// The strings that decoded facts share.
     shared: Interner,
-    /// Requests in flight, by a sequence number. A request has an outcome once the API server has handled it.
+    /// Requests in flight, by sequence number. The outcome of a request is `None` until the API server has handled the
+    /// request.
     calls: BTreeMap<usize, (L::Call, Option<Outcome>)>,
     /// Sequence number of the last request.
     sequence: usize,
-    /// Time of the next scheduled reconcile.
+    /// Time of the next scheduled reconcile. `None` if no reconcile is scheduled.
     reconcile_due: Option<Time>,
 }
 
@@ -208,7 +211,8 @@ impl<L: Controller> fmt::Debug for SimProcess<L> {
 const CONCURRENT_REQUESTS_MAX: usize = 4;
 
 impl<L: Controller + 'static> SimProcess<L> {
-    /// A process that is not started yet. `create` creates its controller at each start.
+    /// Returns a process that is not started yet. `create` is called at each start of the process to create its
+    /// controller.
     pub fn new_boxed(controller: SimController, create: fn() -> L) -> Box<dyn ControllerProcess> {
         let inner = create();
         let watches = inner.watches();
@@ -221,7 +225,7 @@ impl<L: Controller + 'static> SimProcess<L> {
             leases_delivered_until: Time::default(),
             watches,
             work_queue: WorkQueue::new(inner, CONCURRENT_REQUESTS_MAX),
-            delivering: BTreeSet::new(),
+            scheduled_deliveries: BTreeSet::new(),
             shared: Interner::default(),
             calls: BTreeMap::new(),
             sequence: 0,
@@ -235,7 +239,7 @@ impl<L: Controller + 'static> SimProcess<L> {
         self.is_running = true;
         self.work_queue = WorkQueue::new((self.create)(), CONCURRENT_REQUESTS_MAX);
         self.calls.clear();
-        self.delivering.clear();
+        self.scheduled_deliveries.clear();
         self.reconcile_due = None;
         for kind in 0..self.watches.len() {
             self.list_kind(kind, context);
@@ -268,13 +272,13 @@ impl<L: Controller + 'static> SimProcess<L> {
 
     /// Delivers the next event of the kind with the index `kind` in `watches`, or injects a watch fault.
     fn deliver_event(&mut self, kind: usize, context: &mut StepContext<'_>) {
-        self.delivering.remove(&kind);
+        self.scheduled_deliveries.remove(&kind);
         let Some(source) = WatchSource::from_resource(&self.watches[kind].resource) else { return };
         let fault = context.fault_rates.random_watch_fault(context.rng);
         match fault {
             Some(WatchFault::Relist | WatchFault::StaleRelist) => self.list_kind(kind, context),
             Some(WatchFault::Freeze) => {
-                self.delivering.insert(kind);
+                self.scheduled_deliveries.insert(kind);
                 let span = Duration::from_millis(context.rng.between(500, 15_000));
                 return context.next_steps.push((span, ControllerStep::DeliverEvent(kind)));
             }
@@ -298,7 +302,7 @@ impl<L: Controller + 'static> SimProcess<L> {
             }
         }
         if next_watch_event(context.server, source, self.cursors[kind]).is_some() {
-            self.delivering.insert(kind);
+            self.scheduled_deliveries.insert(kind);
             context.schedule_soon(ControllerStep::DeliverEvent(kind));
         }
         self.reconcile_soon(context);
@@ -422,11 +426,12 @@ impl<L: Controller + 'static> ControllerProcess for SimProcess<L> {
         }
         let at =
             self.watches.iter().position(|it| WatchSource::from_resource(&it.resource) == Some(source))?;
-        self.delivering.insert(at).then_some(ControllerStep::DeliverEvent(at))
+        self.scheduled_deliveries.insert(at).then_some(ControllerStep::DeliverEvent(at))
     }
 }
 
-/// The first event of a source after the revision `after`. Returns `None` for Leases, which have no revisions.
+/// Returns the first event of a source after the revision `after`. Returns `None` if there is none, and for Leases,
+/// which have no revisions.
 fn next_watch_event(
     server: &SimServer,
     source: WatchSource,
@@ -468,7 +473,8 @@ fn handle_request(server: &mut SimServer, request: &Request, actor: Actor) -> Ou
     }
 }
 
-/// Parses the path of a request into the kind, the key and the subresource of the object.
+/// Parses the path of a request into the kind, the key and the subresource of the object. Returns `None` if the path
+/// has another form.
 fn parse_request_path(path: &str) -> Option<(Kind, ObjectKey, Option<&str>)> {
     let mut words = path.trim_start_matches('/').split('/');
     let group = match words.next()? {

@@ -30,6 +30,7 @@ pub enum RequestFault {
 }
 
 impl RequestFault {
+    /// All request faults. [`FaultRates`] has their rates in this order.
     pub const ALL: [Self; 10] = [
         Self::Conflict,
         Self::TooManyRequests,
@@ -60,6 +61,7 @@ pub enum WatchFault {
 }
 
 impl WatchFault {
+    /// All watch faults. [`FaultRates`] has their rates in this order.
     pub const ALL: [Self; 5] =
         [Self::Duplicate, Self::Coalesce, Self::Relist, Self::StaleRelist, Self::Freeze];
 }
@@ -105,7 +107,7 @@ pub struct FaultRates {
 }
 
 impl FaultRates {
-    /// Fault rates of zero and a network latency of at most 5 ms, for a run without faults.
+    /// Returns fault rates of zero with a network latency of at most 5 ms, for a run without faults.
     pub fn without_faults() -> Self {
         Self { lag_ms: 5, ..Self::default() }
     }
@@ -147,19 +149,19 @@ impl FaultRates {
         *self = Self { skew_s: self.skew_s, lag_ms: self.lag_ms.min(50), ..Self::default() };
     }
 
-    /// Draws the fault of the next request, if it has one.
+    /// Draws the fault of the next request. Returns `None` if it has no fault.
     pub fn random_request_fault(&self, rng: &mut Rng) -> Option<RequestFault> {
         random_fault(&RequestFault::ALL, &self.requests, rng)
     }
 
-    /// Draws the fault of the next watch event, if it has one.
+    /// Draws the fault of the next watch event. Returns `None` if it has no fault.
     pub fn random_watch_fault(&self, rng: &mut Rng) -> Option<WatchFault> {
         random_fault(&WatchFault::ALL, &self.watches, rng)
     }
 }
 
 /// Draws at most one of the faults in `of`, each with its own probability. `per_mille` has the probabilities in the
-/// same order.
+/// same order. Returns `None` if no fault is drawn.
 fn random_fault<T: Copy>(of: &[T], per_mille: &[u64], rng: &mut Rng) -> Option<T> {
     let at = rng.below(1000);
     let mut sum = 0;

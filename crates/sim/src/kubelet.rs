@@ -122,13 +122,13 @@ pub(crate) struct SyncIteration<'a> {
 }
 
 impl Kubelet {
-    /// A running node. `skew` is its clock skew in microseconds, and the delays are those of starting and stopping a
-    /// container.
+    /// Returns a running node. `skew` is the skew of its clock in microseconds. The two delays are the times that a
+    /// container takes to start and to stop.
     pub fn new(skew: i64, start_delay: Duration, stop_delay: Duration) -> Self {
         Self { alive: true, skew, start_delay, stop_delay, ..Self::default() }
     }
 
-    /// UID, namespace and name of each pod with a running container.
+    /// Returns the UID, namespace and name of each pod with a running container.
     pub fn running_pods(&self) -> impl Iterator<Item = (&Text, &ObjectKey)> {
         self.keys.iter().filter(|(uid, _)| self.runtime.is_running(uid))
     }
@@ -153,7 +153,8 @@ impl Kubelet {
         self.process_number += 1;
     }
 
-    /// Crashes a random running container or its sandbox. Returns a description of what crashed.
+    /// Crashes a random running container or its sandbox. Returns a description of what crashed, or `None` if no
+    /// container is running.
     pub fn crash_container(&mut self, rng: &mut Rng, now: Time) -> Option<String> {
         let all = self
             .runtime
@@ -209,7 +210,7 @@ impl Kubelet {
         self.sync_changed_pods(iteration);
     }
 
-    /// The current time by the node's clock.
+    /// Returns the current time by the node's clock.
     pub(crate) fn node_time(&self, now: Time) -> Time {
         Time::from_micros(now.as_micros() + self.skew)
     }
@@ -408,8 +409,8 @@ impl Kubelet {
         iteration.schedule_at(at);
     }
 
-    /// The time at which the kubelet receives the response to a write. It includes the network latency and the start
-    /// delay of containers, so that the kubelet reports several changes in one write.
+    /// Returns the time at which the kubelet receives the response to a write. It includes the network latency and the
+    /// start delay of containers, so that the kubelet reports several changes in one write.
     fn response_time(&self, iteration: &mut SyncIteration<'_>) -> Time {
         let lag =
             Duration::from_micros(iteration.rng.between(100, iteration.fault_rates.lag_ms.max(1) * 1000));
@@ -492,7 +493,7 @@ impl ManagedPod {
 }
 
 impl SyncIteration<'_> {
-    /// Schedules another iteration at this time.
+    /// Makes sure that the next iteration is due at this time or earlier.
     fn schedule_at(&mut self, time: Time) {
         self.next_at = earliest(self.next_at, Some(time));
     }
@@ -515,7 +516,7 @@ impl SyncIteration<'_> {
     }
 }
 
-/// Start time of a running container.
+/// Returns the start time of a running container, or the zero time for any other container.
 fn running_since(container: &Container) -> Time {
     match container.state {
         ContainerState::Running { since } => since,
@@ -523,8 +524,8 @@ fn running_since(container: &Container) -> Time {
     }
 }
 
-/// The termination of a pod that the node rejects (`is_rejection`) or evicts, or of a pod on a node that shuts down
-/// (`by_shutdown`).
+/// Returns how a pod is terminated. The node rejects the pod if `is_rejection` is true, and evicts it otherwise. If
+/// `by_shutdown` is true, the reason is that the node shuts down.
 fn pod_termination(is_rejection: bool, by_shutdown: bool) -> PodTermination {
     let (reason, message) = match (is_rejection, by_shutdown) {
         (true, true) => ("NodeShutdown", "Pod was rejected as the node is shutting down."),

@@ -14,13 +14,13 @@ use serde_json::Value;
 pub struct KubeletChecks {
     /// IDs of containers whose startup probe has passed. They are kept when the kubelet restarts.
     started_containers: BTreeSet<Text>,
-    /// The kubelet's actions in progress. This field and all following fields are reset when the kubelet restarts.
+    /// The kubelet's actions in progress. Forgotten when the kubelet restarts.
     in_progress: Vec<Action>,
-    /// Restarts by container name.
+    /// Restarts by container name. Forgotten when the kubelet restarts.
     restarts: BTreeMap<Text, RestartHistory>,
-    /// IDs of containers whose preStop hook was started.
+    /// IDs of containers whose preStop hook was started. Forgotten when the kubelet restarts.
     hooks: BTreeSet<Text>,
-    /// Deadline by which all containers of the pod must be stopped.
+    /// Deadline by which all containers of the pod must be stopped. Forgotten when the kubelet restarts.
     end_by: Option<Time>,
     /// Rank of the last reported phase, see [`phase_rank`].
     phase: u8,
@@ -172,7 +172,7 @@ impl KubeletChecks {
     }
 }
 
-/// Rank of a pod's phase. The order is Pending, Running, Succeeded, Failed.
+/// Returns the rank of a pod's phase, in the order Pending, Running, Succeeded, Failed.
 fn phase_rank(status: &Value) -> u8 {
     match status["phase"].as_str() {
         Some("Running") => 1,

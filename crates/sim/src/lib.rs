@@ -11,19 +11,25 @@ pub mod case;
 pub mod container_runtime;
 /// Simulated processes of the garbage collector, the node lifecycle controller and the scheduler.
 pub mod controllers;
+/// Fault injection.
 pub mod faults;
+/// Invariants of the simulation, and their checks.
 pub mod invariants;
+/// A simulated node with its kubelet.
 pub mod kubelet;
 /// Invariants of a kubelet's actions.
 pub mod kubelet_checks;
 /// Simulation of a single pod on a single node.
 pub mod pod_simulation;
+/// The seeded random number generator.
 pub mod rng;
 /// Runs a seed.
 pub mod run;
 /// The simulated API server.
 pub mod server;
+/// The trace of a run.
 pub mod trace;
+/// User actions on the cluster.
 pub mod user_action;
 /// The simulated cluster.
 pub mod world;

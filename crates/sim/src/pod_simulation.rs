@@ -57,7 +57,7 @@ enum PodTask {
     Wake { process_number: u64 },
     /// Injects a fault or a user action.
     Chaos,
-    /// The kubelet starts.
+    /// A new kubelet process starts.
     StartKubelet,
 }
 
@@ -88,13 +88,15 @@ struct PodSimulation {
     has_faults: bool,
     /// Restart policy of the pod.
     restart: RestartPolicy,
-    /// Exit codes of containers, by container name. They decide whether a restart is allowed.
+    /// Exit codes of the exited containers, by container name. They decide whether a restart is allowed.
     exit_codes: BTreeMap<Text, Vec<i32>>,
-    /// Sandboxes in which a main container has started.
+    /// IDs of the sandboxes in which a main container has started.
     started_sandboxes: BTreeSet<Text>,
     /// Name and attempt of every container that was started.
     started_attempts: BTreeSet<(Text, u32)>,
+    /// Invariant checks of the kubelet's actions.
     checks: KubeletChecks,
+    /// Log lines of the run.
     trace: Vec<String>,
 }
 
@@ -104,7 +106,7 @@ const INIT_CONTAINERS: [(&str, bool); 3] = [("first", false), ("proxy", true), (
 const MAIN_CONTAINERS: [&str; 2] = ["log", "web"];
 
 impl PodSimulation {
-    /// Draws the pod of a seed.
+    /// Draws a random pod from a seed.
     fn from_seed(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let restarts = [
@@ -281,7 +283,7 @@ impl PodSimulation {
         Ok(())
     }
 
-    /// The pod on the API server, as the kubelet's rules read it.
+    /// Returns the pod on the API server, parsed for the kubelet's rules.
     fn parsed_pod(&self) -> Arc<Object> {
         Arc::new(Object::from_value(&self.object).expect("it is a pod"))
     }
@@ -542,6 +544,7 @@ impl PodSimulation {
         self.schedule_task(late, PodTask::Watch { process_number: self.process_number });
     }
 
+    /// Increments the generation of the pod, as a change of its spec does.
     fn increment_generation(&mut self) {
         let generation = self.object["metadata"]["generation"].as_u64().unwrap_or(0);
         self.object["metadata"]["generation"] = (generation + 1).into();
@@ -703,7 +706,7 @@ fn is_restarted(restart: RestartPolicy, code: i32) -> bool {
     }
 }
 
-/// The reason in the outcome of this action when it fails.
+/// Returns the reason that the kubelet reports when this action fails.
 fn failure_reason(action: &Action) -> &'static str {
     match action {
         Action::FindImage { .. } => "ImageInspectError",
@@ -713,7 +716,7 @@ fn failure_reason(action: &Action) -> &'static str {
     }
 }
 
-/// An outcome as text for the trace.
+/// Formats an outcome for the trace.
 fn outcome_summary(outcome: &ActionOutcome) -> &str {
     match outcome {
         ActionOutcome::Failed { message, .. } => message,

@@ -57,10 +57,13 @@ pub struct SimServer {
     shared: Interner,
     /// The current objects as JSON.
     objects: BTreeMap<(Kind, ObjectKey), Arc<Value>>,
-    /// The current facts of the sets. The following maps have those of the other kinds.
+    /// The current facts of the sets, by key.
     pub sets: BTreeMap<ObjectKey, Arc<Set>>,
+    /// The current facts of the nodes, by name.
     pub nodes: BTreeMap<Text, Arc<Node>>,
+    /// The current facts of the pods, by key.
     pub pods: BTreeMap<ObjectKey, Arc<Pod>>,
+    /// The current facts of the ControllerRevisions, by key.
     pub revisions: BTreeMap<ObjectKey, Arc<Revision>>,
     /// All versions of every object. They show which state a controller had in its cache at an earlier revision.
     versions: BTreeMap<(Kind, ObjectKey), Vec<ObjectVersion>>,
@@ -104,7 +107,7 @@ impl Default for SimServer {
     }
 }
 
-/// Prefix of the store keys of all objects of a kind.
+/// Returns the prefix that the store keys of all objects of a kind have.
 pub fn store_key_prefix(kind: Kind) -> &'static str {
     match kind {
         Kind::Sets => "daemonsets.apps/",
@@ -114,7 +117,7 @@ pub fn store_key_prefix(kind: Kind) -> &'static str {
     }
 }
 
-/// Key of an object in the store.
+/// Returns the key of an object in the store.
 fn store_key(kind: Kind, key: &ObjectKey) -> String {
     format!("{}{}/{}", store_key_prefix(kind), key.namespace, key.name)
 }
@@ -125,34 +128,34 @@ impl SimServer {
         self.now = now;
     }
 
-    /// The current revision of the store.
+    /// Returns the current revision of the store.
     pub fn revision(&self) -> u64 {
         self.store.revision()
     }
 
-    /// The current JSON of an object.
+    /// Returns the current JSON of an object, or `None` if the object does not exist.
     pub fn object(&self, kind: Kind, key: &ObjectKey) -> Option<&Arc<Value>> {
         self.objects.get(&(kind, key.clone()))
     }
 
-    /// The JSON of an object in the bytes that are sent to clients. Empty if the object does not exist.
+    /// Returns the JSON of an object as the bytes that are sent to clients, or no bytes if the object does not exist.
     pub fn object_json(&self, kind: Kind, key: &ObjectKey) -> Bytes {
         self.store.get(&store_key(kind, key)).map(|it| it.value.clone()).unwrap_or_default()
     }
 
-    /// All current objects of a kind, as JSON.
+    /// Returns all current objects of a kind, as JSON.
     pub fn objects(&self, kind: Kind) -> impl Iterator<Item = (&ObjectKey, &Arc<Value>)> {
         self.objects.iter().filter(move |((it, _), _)| *it == kind).map(|((_, key), value)| (key, value))
     }
 
-    /// The fact of an object at a revision. Returns `None` if the object did not exist.
+    /// Returns the fact of an object at a revision, or `None` if the object did not exist.
     pub fn fact_at_revision(&self, kind: Kind, key: &ObjectKey, revision: u64) -> Option<&Fact> {
         let versions = self.versions.get(&(kind, key.clone()))?;
         versions.iter().rev().find(|(at, _)| *at <= revision).and_then(|(_, fact)| fact.as_ref())
     }
 
-    /// All versions of an object that were current at a revision between `from` and `to`, both included. A version is
-    /// `None` if the object did not exist.
+    /// Returns all versions of an object that were current at a revision between `from` and `to`, both included. A
+    /// version is `None` if the object did not exist.
     pub fn facts_between(&self, kind: Kind, key: &ObjectKey, from: u64, to: u64) -> Vec<Option<&Fact>> {
         let Some(versions) = self.versions.get(&(kind, key.clone())) else { return vec![None] };
         let first = versions.iter().rposition(|(at, _)| *at <= from);
@@ -165,7 +168,7 @@ impl SimServer {
         found
     }
 
-    /// All objects of a kind at a revision, which may be older than the current revision.
+    /// Returns all objects of a kind at a revision, which may be older than the current revision.
     pub fn list_at_revision(&self, kind: Kind, revision: u64) -> Vec<Fact> {
         let of_kind = self.versions.iter().filter(|((it, _), _)| *it == kind);
         of_kind.filter_map(|((kind, key), _)| self.fact_at_revision(*kind, key, revision).cloned()).collect()
@@ -325,17 +328,17 @@ impl SimServer {
         Ok(())
     }
 
-    /// The resourceVersion of an object, or 0 if the object does not exist.
+    /// Returns the resourceVersion of an object, or 0 if the object does not exist.
     pub fn resource_version(&self, kind: Kind, key: &ObjectKey) -> u64 {
         self.store.get(&store_key(kind, key)).map_or(0, |it| it.modified)
     }
 
-    /// The UID of an object.
+    /// Returns the UID of an object, or `None` if the object does not exist.
     pub fn uid(&self, kind: Kind, key: &ObjectKey) -> Option<&str> {
         self.object(kind, key)?["metadata"]["uid"].as_str()
     }
 
-    /// The state of the cluster as scenario text, which a test can parse.
+    /// Returns the state of the cluster as scenario text, which a test can parse.
     pub fn scenario_text(&self) -> String {
         let of = |kind| self.objects(kind).map(|(_, it)| (**it).clone()).collect();
         scenario::print(&scenario::World {
@@ -434,8 +437,8 @@ impl SimServer {
     }
 }
 
-/// Sets the spec fields that every pod of the simulation has, like a mutating webhook. The pod may run to completion,
-/// has a long grace period and a readiness probe, and uses the host network.
+/// Sets the spec fields that every pod of the simulation has, as a mutating webhook would: the pod may run to
+/// completion, has a long grace period and a readiness probe, and uses the host network.
 fn set_pod_defaults(pod: &mut Value) {
     if pod["status"].is_null() {
         pod["status"] = json!({"phase": "Pending"});
@@ -451,6 +454,7 @@ fn set_pod_defaults(pod: &mut Value) {
 /// Sets the node condition that belongs to each taint of a node condition, because the node lifecycle controller
 /// removes a taint whose condition does not hold.
 fn set_conditions_for_taints(node: &mut Value) {
+    /// Names of the taints that follow from node conditions, each with the type of its condition.
     const CONDITION_TAINTS: [(&str, &str); 4] = [
         ("network-unavailable", NODE_NETWORK_UNAVAILABLE),
         ("memory-pressure", NODE_MEMORY_PRESSURE),
@@ -538,8 +542,9 @@ fn merge_conditions(status: &mut Value, changed: &[Value]) {
     status["conditions"] = conditions.into();
 }
 
-/// The suffix of the name with this number, in the alphabet of Kubernetes' name generator.
+/// Returns the generated suffix for the name with this number. It uses the alphabet of Kubernetes' name generator.
 fn generated_name_suffix(mut number: u64) -> String {
+    /// Letters and digits of generated names.
     const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut out = String::new();
     for _ in 0..4 {

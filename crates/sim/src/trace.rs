@@ -25,6 +25,7 @@ impl Default for Trace {
 }
 
 impl Trace {
+    /// Returns the hash of the steps and commits so far.
     pub fn hash(&self) -> u64 {
         self.hash
     }

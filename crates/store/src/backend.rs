@@ -21,18 +21,18 @@ pub trait Backend: Send + Sync {
     /// Drops the commits up to `revision` from the history.
     fn compact(&self, revision: Revision);
 
-    /// Completes the queued commits and returns when the last one is written. Later commits are rejected. A call from a
-    /// callback of the backend would deadlock.
+    /// Closes the backend: completes the queued commits and returns when the last one is written. Later commits are
+    /// rejected. Calling this in a callback of the backend would deadlock.
     fn close(&self);
 }
 
-/// Called once with the result of a commit.
+/// Callback that is called once with the result of a commit.
 pub type OnCommitted = Box<dyn FnOnce(Result<Arc<CommitEvent>, CommitError>) + Send>;
 
-/// Called once when a read barrier is passed or has failed.
+/// Callback that is called once when a read barrier is passed or has failed.
 pub type OnReadBarrier = Box<dyn FnOnce(Result<(), ReadBarrierError>) + Send>;
 
-/// The error of [`Backend::read_barrier`]: the backend cannot confirm that its state is current.
+/// Error of [`Backend::read_barrier`]: the backend cannot confirm that its state is current.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the store cannot confirm that its state is current: {why}")]
 pub struct ReadBarrierError {
@@ -41,7 +41,9 @@ pub struct ReadBarrierError {
 
 /// Options of a [`Db`](crate::Db): history window, limits and callbacks.
 pub struct DbOptions {
+    /// Limits of the history.
     pub window: HistoryWindow,
+    /// Limits on the size of the store.
     pub limits: StoreLimits,
     /// Maximum number of queued commits. Further commits are rejected with [`CommitError::QueueFull`].
     pub queue_max: usize,
@@ -51,10 +53,11 @@ pub struct DbOptions {
     pub on_failure: OnFailure,
 }
 
-/// Called with every batch of commits after it is published and before the callers of the commits get their results.
+/// Callback that is called with every batch of commits after it is published and before the callers of the commits get
+/// their results.
 pub type OnBatchPublished = Box<dyn Fn(&[Arc<CommitEvent>]) + Send + Sync>;
 
-/// Called once with the error that stopped the backend.
+/// Callback that is called once with the error that stopped the backend.
 pub type OnFailure = Box<dyn FnOnce(&LogError) + Send>;
 
 /// A write to one key, with its preconditions.
@@ -68,25 +71,30 @@ pub struct Commit {
     pub within: Option<(String, Revision)>,
     /// The class of the write, which determines the size limits that apply.
     pub class: WriteClass,
+    /// What the commit does to the key.
     pub write: CommitWrite,
 }
 
 /// What a commit does to its key.
 #[derive(Debug)]
 pub enum CommitWrite {
+    /// Creates or replaces the object. `expires_s` is its expiry time in seconds since the Unix epoch.
     Put { index: SelectorIndex, expires_s: Option<u64>, draft: ObjectDraft },
+    /// Deletes the object.
     Delete,
 }
 
-/// Why a commit was rejected. The commit changed nothing, with one exception: after [`CommitError::Failed`] it may have
+/// Why a commit was rejected. A rejected commit changed nothing, except that after [`CommitError::Failed`] it may have
 /// been written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
     /// The precondition of the commit does not hold.
     #[error(transparent)]
     Conflict(#[from] CommitConflict),
+    /// The write would exceed a size limit.
     #[error(transparent)]
     SizeLimitExceeded(#[from] SizeLimitExceeded),
+    /// Too many commits are queued.
     #[error("too many writes are waiting for the disk: try again later")]
     QueueFull,
     #[error("the disk is full: writes fail until disk space is free again; reads and deletes still work")]
@@ -107,14 +115,16 @@ impl fmt::Debug for DbOptions {
 
 /// The store from which readers read. Only the backend modifies it.
 pub struct PublishedStore {
+    /// The state and history that readers see.
     store: RwLock<Store>,
+    /// Called with each published batch of commits.
     on_commit: OnBatchPublished,
 }
 
 // A poisoned lock is still used: no panic can leave a half-published batch, because readers change nothing and the
 // backend publishes from one place.
 impl PublishedStore {
-    /// Publishes `store`. `on_commit` is called with each batch that is published later.
+    /// Makes `store` available to readers. `on_commit` is called with each batch that is published later.
     pub fn new(store: Store, on_commit: OnBatchPublished) -> Arc<Self> {
         Arc::new(Self { store: RwLock::new(store), on_commit })
     }

@@ -12,17 +12,17 @@ use std::path::{Path, PathBuf};
 
 use crate::{LogError, Revision};
 
-/// First line of the marker, and the label of the UID.
+/// First line of the marker file, and the label of the UID in the second line.
 const MARKER_HEADER: &str = "muster cluster 1\nuid ";
-/// Text between the UID and the revision.
+/// Text between the UID and the revision in the marker file.
 const REVISION_LABEL: &str = "\nrevision ";
 /// Length of a UID in bytes.
 const UID_LEN: usize = 36;
-/// Number of decimal digits of the revision, with leading zeros.
+/// Number of decimal digits of the revision in the marker file. It is written with leading zeros.
 const REVISION_DIGITS: usize = 20;
-/// Byte offset of the revision in the file.
+/// Byte offset of the revision in the marker file.
 const REVISION_OFFSET: usize = MARKER_HEADER.len() + UID_LEN + REVISION_LABEL.len();
-/// Length of the file in bytes. The last byte is a newline.
+/// Length of the marker file in bytes. The last byte is a newline.
 const MARKER_LEN: usize = REVISION_OFFSET + REVISION_DIGITS + 1;
 
 /// The content of the cluster marker.
@@ -50,13 +50,13 @@ impl ClusterMarker {
         muster_files::write_private_file(path, self.to_text().as_bytes())
     }
 
-    /// The content of the file.
+    /// Returns the content of the marker file.
     fn to_text(&self) -> String {
         let Self { uid, revision } = self;
         format!("{MARKER_HEADER}{uid}{REVISION_LABEL}{revision:0REVISION_DIGITS$}\n")
     }
 
-    /// Parses the content of the file. Returns `None` if it is not a marker.
+    /// Parses the content of a marker file. Returns `None` if it is not a marker.
     fn parse(content: &[u8]) -> Option<Self> {
         let text = str::from_utf8(content).ok().filter(|it| it.len() == MARKER_LEN)?;
         let (uid, revision) =
@@ -70,14 +70,16 @@ impl ClusterMarker {
 /// The open marker file of a database that a server uses.
 #[derive(Debug)]
 pub(crate) struct ClusterMarkerFile {
+    /// The open file, into which the revision is written.
     file: File,
     /// Device and inode of the open file, by which a replaced file is detected.
     id: FileId,
+    /// Path of the file.
     path: PathBuf,
 }
 
 impl ClusterMarkerFile {
-    /// Opens the marker file, which exists.
+    /// Opens the marker file, which must exist.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = muster_files::open_private_file(path)?;
         let id = FileId::from_metadata(&file.metadata()?);
@@ -103,12 +105,12 @@ impl ClusterMarkerFile {
 pub(crate) struct FileId(u64, u64);
 
 impl FileId {
-    /// The identity of the file with this metadata.
+    /// Returns the identity of the file with this metadata.
     pub(crate) fn from_metadata(metadata: &Metadata) -> Self {
         Self(metadata.dev(), metadata.ino())
     }
 
-    /// Fails if the file at `path` does not exist or is another file than this one.
+    /// Fails if the file at `path` does not exist or does not have this identity.
     pub(crate) fn check_not_replaced(self, path: &Path) -> Result<(), LogError> {
         match fs::metadata(path) {
             Ok(found) if Self::from_metadata(&found) == self => Ok(()),

@@ -13,18 +13,20 @@ pub struct Db(Arc<DbInner>);
 
 /// The store and backend that all handles share.
 struct DbInner {
+    /// The store from which readers read.
     published: Arc<PublishedStore>,
+    /// The backend that orders commits and makes them durable.
     backend: Box<dyn Backend>,
 }
 
 impl Db {
-    /// Opens a database on a local log. Reads the whole log, but does not parse the values.
+    /// Opens a database over a local log. Reads the whole log, but does not parse the values.
     pub fn open(log: impl Log + 'static, options: DbOptions) -> Result<Self, LogError> {
         let (published, local) = LocalBackend::open(log, options)?;
         Ok(Self::new(published, local))
     }
 
-    /// Creates a database on any backend, which publishes its commits to `published`.
+    /// Creates a database over a backend, which must publish its commits to `published`.
     pub fn new(published: Arc<PublishedStore>, backend: impl Backend + 'static) -> Self {
         Self(Arc::new(DbInner { published, backend: Box::new(backend) }))
     }

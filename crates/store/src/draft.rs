@@ -23,7 +23,7 @@ impl ObjectDraft {
         Some(Self { head: object[..version.start].to_vec(), tail: object[version.end..].to_vec() })
     }
 
-    /// The object's JSON with `revision` as its resourceVersion.
+    /// Returns the object's JSON with `revision` as its resourceVersion.
     pub fn with_revision(&self, revision: Revision) -> Bytes {
         join_with_revision(&self.head, revision, &self.tail)
     }
@@ -32,8 +32,8 @@ impl ObjectDraft {
 /// Returns the object with `revision` as its resourceVersion. An object without a resourceVersion is returned
 /// unchanged.
 ///
-/// The watch event for a deleted object uses it, and so does the event for an object that no longer matches the
-/// selector of the watch. Both carry the last matching state with the revision of the change.
+/// It is used for the watch events of a deleted object and of an object that no longer matches the selector of the
+/// watch. Both events carry the last matching state with the revision of the change.
 pub fn with_resource_version(object: &Bytes, revision: Revision) -> Bytes {
     match resource_version_range(object) {
         Some(version) => join_with_revision(&object[..version.start], revision, &object[version.end..]),
@@ -46,7 +46,8 @@ fn join_with_revision(head: &[u8], revision: Revision, tail: &[u8]) -> Bytes {
     [head, revision.to_string().as_bytes(), tail].concat().into()
 }
 
-/// The byte range of the value of `metadata.resourceVersion` without its quotes. Scans the JSON instead of parsing it.
+/// Returns the byte range of the value of `metadata.resourceVersion` without its quotes, or `None` if the object has no
+/// resourceVersion. Scans the JSON instead of parsing it.
 fn resource_version_range(object: &[u8]) -> Option<Range<usize>> {
     let metadata = find_member_value(object, 0, b"metadata")?;
     let version = find_member_value(object, metadata, b"resourceVersion")?;
@@ -56,8 +57,8 @@ fn resource_version_range(object: &[u8]) -> Option<Range<usize>> {
     Some(version + 1..find_string_end(object, version)?)
 }
 
-/// The position of the value of the member `name` in a JSON object. `start` is the position of the opening brace of the
-/// JSON object. The JSON must have no whitespace between tokens.
+/// Returns the position of the value of the member `name` in a JSON object, or `None` if the object has no such member.
+/// `start` is the position of the opening brace of the object. The JSON must have no whitespace between tokens.
 fn find_member_value(json: &[u8], start: usize, name: &[u8]) -> Option<usize> {
     let (mut at, mut depth) = (start, 0_usize);
     loop {
@@ -78,7 +79,8 @@ fn find_member_value(json: &[u8], start: usize, name: &[u8]) -> Option<usize> {
     }
 }
 
-/// The position of the closing quote of the string whose opening quote is at `start`.
+/// Returns the position of the closing quote of the string whose opening quote is at `start`, or `None` if the string
+/// does not end.
 fn find_string_end(json: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {

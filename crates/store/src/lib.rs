@@ -13,7 +13,7 @@
 mod backend;
 /// The file that records the cluster UID and the last revision outside the database.
 mod cluster_marker;
-/// The handle of the database.
+/// The database as the server uses it: a store in memory and a backend.
 mod db;
 /// Objects whose resourceVersion is not assigned yet.
 mod draft;
@@ -27,7 +27,7 @@ mod selector_index;
 mod sqlite;
 /// Objects and history in memory.
 mod store;
-/// The size of the store and its limits.
+/// The size of the stored objects and its limits.
 mod usage;
 
 use std::fmt;
@@ -83,7 +83,8 @@ pub enum Precondition {
 }
 
 impl Precondition {
-    /// Checks the precondition against `found`, the current object of the key.
+    /// Checks the precondition against `found`, the current object of the key. `found` is `None` if the key does not
+    /// exist.
     pub(crate) fn check_precondition(self, found: Option<&Arc<StoredObject>>) -> Result<(), CommitConflict> {
         match (self, found) {
             (Self::Any | Self::Absent, None) | (Self::Any, Some(_)) => Ok(()),
@@ -97,8 +98,8 @@ impl Precondition {
     }
 }
 
-/// The error for a commit whose precondition does not hold. Nothing was changed. `at` is the revision of the last
-/// commit to the key.
+/// Error for a commit whose precondition does not hold. Nothing was changed. `at` is the revision of the last commit to
+/// the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitConflict {
     /// [`Precondition::Absent`] was required, and the key exists.
@@ -129,8 +130,8 @@ pub struct CommitEvent {
     pub revision: Revision,
     pub key: Arc<str>,
     pub change: KeyChange,
-    /// The encoded watch events of this commit, which all watches share. The server defines the two representations.
-    /// The first watch that needs a representation encodes it.
+    /// The encoded watch events of this commit in two representations, which the server defines. All watches share
+    /// them. The first watch that needs a representation encodes it.
     pub frames: [OnceLock<Bytes>; 2],
 }
 
@@ -146,7 +147,7 @@ pub enum KeyChange {
 }
 
 impl KeyChange {
-    /// The object before the commit, or `None` for a create.
+    /// Returns the object before the commit, or `None` for a create.
     pub(crate) fn previous_object(&self) -> Option<&Arc<StoredObject>> {
         match self {
             Self::Put { before, .. } => before.as_ref(),
@@ -156,12 +157,13 @@ impl KeyChange {
 }
 
 impl CommitEvent {
-    /// An event without encoded watch events.
+    /// Creates an event. Its watch events are encoded later, when they are needed.
     pub(crate) fn new(revision: Revision, key: Arc<str>, change: KeyChange) -> Arc<Self> {
         Arc::new(Self { revision, key, change, frames: Default::default() })
     }
 
-    /// The event of a commit that stores `value` under `key`. `before` is the object that the commit replaces.
+    /// Creates the event of a commit that stores `value` under `key`. `before` is the object that the commit replaces,
+    /// or `None` for a create.
     pub fn put(
         revision: Revision,
         key: &str,
@@ -177,6 +179,8 @@ impl CommitEvent {
         Self::new(revision, key, KeyChange::Put { now: Arc::new(now), before })
     }
 
+    /// Creates the event of a commit that deletes the object `before`.
+    ///
     /// Rule: a delete event carries the last stored object with the revision of the deletion.
     /// Upstream: `transformPrevObject` in the watch of the etcd3 store.
     pub fn delete(revision: Revision, before: Arc<StoredObject>) -> Arc<Self> {
@@ -184,8 +188,8 @@ impl CommitEvent {
         Self::new(revision, before.key.clone(), KeyChange::Delete { before, last })
     }
 
-    /// The JSON of the object after the commit. For a deletion, it is the last JSON of the object with the revision of
-    /// the deletion.
+    /// Returns the JSON of the object after the commit. For a deletion, this is the last JSON of the object with the
+    /// revision of the deletion.
     pub fn latest_value(&self) -> &Bytes {
         match &self.change {
             KeyChange::Put { now, .. } => &now.value,
@@ -193,7 +197,7 @@ impl CommitEvent {
         }
     }
 
-    /// The object before the commit, or `None` for a create.
+    /// Returns the object before the commit, or `None` for a create.
     pub fn previous_object(&self) -> Option<&Arc<StoredObject>> {
         self.change.previous_object()
     }
@@ -207,7 +211,7 @@ impl PartialEq for CommitEvent {
 
 impl Eq for CommitEvent {}
 
-/// The error for a watch or list from a revision that is no longer in the history. Upstream: `ErrCompacted`.
+/// Error for a watch or list from a revision that is no longer in the history. Upstream: `ErrCompacted`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompactedError {
     /// The compacted revision: the history begins after it.

@@ -18,7 +18,7 @@ use crate::{
     Revision, Store, StoreLimits, StoredObject, WriteClass,
 };
 
-/// Maximum number of commits in one batch. A batch needs one fsync.
+/// Maximum number of commits in one batch. The commits of a batch share one fsync.
 const BATCH_COMMITS_MAX: usize = 512;
 
 /// Maximum number of commits that one transaction removes from the history of the log on a full disk, because a larger
@@ -29,12 +29,14 @@ const COMPACTION_COMMITS_MAX: usize = 256;
 /// enough for a longer number or one more condition in a status.
 const SYSTEM_GROWTH_BYTES_MAX: isize = 1024;
 
-/// The handle of the backend. Dropping the handle stops the writer thread.
+/// The storage backend of a single server. Dropping it stops the writer thread.
 pub(crate) struct LocalBackend(Arc<BackendState>);
 
-/// State shared by the backend's handle and the writer thread.
+/// State that [`LocalBackend`] and the writer thread share.
 struct BackendState {
+    /// The store from which readers read.
     published: Arc<PublishedStore>,
+    /// The commits that wait for the writer thread.
     queue: Mutex<CommitQueue>,
     /// Maximum number of commits in `queue`.
     queue_max: usize,
@@ -65,8 +67,8 @@ enum WriterEnd {
     Failed(LogError),
 }
 
-/// A commit that has left the history in memory. Its fields tell which rows the log can remove together with the
-/// commit: the row of the previous commit to the key and, for a deletion, the row of the commit itself.
+/// A commit that has left the history in memory and can be removed from that of the log. Its fields tell which rows the
+/// log then removes: the row of the previous commit to the key and, for a deletion, the row of the commit itself.
 #[derive(Clone, Copy)]
 struct TrimmedCommit {
     /// Revision of this commit.
@@ -147,7 +149,7 @@ impl Drop for LocalBackend {
 }
 
 impl WriterEnd {
-    /// The error for commits that are rejected because the writer thread has ended or is ending.
+    /// Returns the error for commits that are rejected because the writer thread has ended or is ending.
     fn to_commit_error(&self) -> CommitError {
         let why = match self {
             Self::Closed => "it was closed".to_owned(),
@@ -184,7 +186,7 @@ impl BackendState {
 }
 
 impl TrimmedCommit {
-    /// The trimmed commit of an event.
+    /// Describes the commit of an event as a trimmed commit.
     fn from_event(event: &CommitEvent) -> Self {
         Self {
             revision: event.revision,
@@ -195,7 +197,7 @@ impl TrimmedCommit {
 }
 
 impl Compaction {
-    /// The compaction that removes the commits from the history of the log, or `None` without commits.
+    /// Returns the compaction that removes the commits from the history of the log, or `None` if there are no commits.
     fn from_commits(commits: impl IntoIterator<Item = TrimmedCommit>) -> Option<Self> {
         let mut compaction = None;
         for it in commits {
@@ -209,12 +211,14 @@ impl Compaction {
     }
 }
 
-/// The writer thread, which owns the log.
+/// The state of the writer thread, which owns the log.
 struct LogWriter {
+    /// The log that makes commits durable.
     log: Box<dyn Log>,
     /// The compacted revision of the log. After the disk was full, it may be above the compacted revision of the store
     /// in memory.
     log_compacted_revision: Revision,
+    /// The state that the thread shares with [`LocalBackend`].
     shared: Arc<BackendState>,
     limits: StoreLimits,
 }
@@ -316,7 +320,8 @@ impl LogWriter {
     }
 
     /// Checks the commits of a batch, and returns the event or error of each commit. Commits for which `may` returns
-    /// `false` are rejected with [`CommitError::DiskFull`]. `has_write_space` is `false` on a full disk.
+    /// `false` are rejected with [`CommitError::DiskFull`]. `has_write_space` says whether the disk has space for
+    /// writes other than deletes.
     fn check_batch(
         &self,
         commits: &mut [Commit],
@@ -364,7 +369,8 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Like [`LogWriter::append_outcomes`], but also removes the whole history from the log.
+    /// Appends the commits that passed [`LogWriter::check_batch`] to the log, and removes the whole history from the
+    /// log.
     ///
     /// Rule: on a full disk the log contains only the current objects and no history, so that a delete frees pages and
     /// writes no value. The history in memory stays, and watches continue. After a restart, a watch from an earlier
@@ -391,8 +397,8 @@ impl LogWriter {
         Ok(self.log.has_write_space() || self.drop_log_history()? && self.log.has_write_space())
     }
 
-    /// Removes the history from the log, as [`LogWriter::compact_log`] does. Returns `false` if no row was removed or
-    /// if the log is full or locked.
+    /// Removes the history from the log, as [`LogWriter::compact_log`] does. Returns `false` if no row was removed, if
+    /// the disk is full or if the database is locked.
     fn drop_log_history(&mut self) -> Result<bool, LogError> {
         match self.compact_log() {
             Err(error) if error.is_transient() => Ok(false),
@@ -400,8 +406,8 @@ impl LogWriter {
         }
     }
 
-    /// Removes the history from the log: all rows except those of the current objects. Returns `false` if there were no
-    /// such rows.
+    /// Removes the history from the log: all rows except those of the current objects. Returns whether there were such
+    /// rows.
     fn compact_log(&mut self) -> Result<bool, LogError> {
         let mut has_removed = false;
         while let Some(compaction) = self.next_log_compaction() {
@@ -412,8 +418,9 @@ impl LogWriter {
         Ok(has_removed)
     }
 
-    /// The next compaction of at most `COMPACTION_COMMITS_MAX` commits, the oldest in the log first. These are first
-    /// commits that have left the history in memory, and then commits that are still in it.
+    /// Returns the compaction that removes the oldest commits from the history of the log, at most
+    /// `COMPACTION_COMMITS_MAX`. It takes commits that have left the history in memory first, and then commits that are
+    /// still in it. Returns `None` if the log has no history left.
     fn next_log_compaction(&self) -> Option<Compaction> {
         let store = self.shared.published.read();
         let trimmed = self.shared.lock_trimmed_commits();
@@ -461,12 +468,13 @@ impl Drop for EndNotifier {
     }
 }
 
-/// The events of the commits that passed [`LogWriter::check_batch`].
+/// Returns the events of the commits that passed [`LogWriter::check_batch`].
 fn committed_events(outcomes: &[Result<Arc<CommitEvent>, CommitError>]) -> Vec<Arc<CommitEvent>> {
     outcomes.iter().flatten().cloned().collect()
 }
 
-/// Undoes what [`LogWriter::check_batch`] moved out of the commits, so that it can be called with them again.
+/// Restores the selector indexes that [`LogWriter::check_batch`] moved out of the commits, so that the commits can be
+/// checked again.
 fn restore_indexes(commits: &mut [Commit], outcomes: &[Result<Arc<CommitEvent>, CommitError>]) {
     for (commit, outcome) in commits.iter_mut().zip(outcomes) {
         commit.restore_index(outcome);
@@ -489,8 +497,10 @@ impl Commit {
     }
 }
 
-/// The store with the commits of the current batch that are already checked.
+/// Checks the commits of a batch one after the other. Represents the state after the commits that are already checked,
+/// which are not yet in the store.
 struct PendingBatch<'a> {
+    /// The store without the commits of this batch.
     store: &'a Store,
     limits: StoreLimits,
     /// Whether the disk has space for writes other than deletes.
@@ -559,13 +569,13 @@ impl PendingBatch<'_> {
         }
     }
 
-    /// Bytes of the namespace after the checked commits.
+    /// Returns the size of the namespace in bytes after the checked commits.
     fn namespace_bytes(&self, namespace: &str) -> usize {
         let pending = self.namespaces.get(namespace).copied();
         pending.unwrap_or_else(|| self.store.usage().namespace_bytes(namespace))
     }
 
-    /// The object of the key after the checked commits.
+    /// Returns the object of the key after the checked commits, or `None` if the key does not exist.
     fn get(&self, key: &str) -> Option<Arc<StoredObject>> {
         match self.changed.get(key) {
             Some(pending) => pending.clone(),
@@ -574,7 +584,7 @@ impl PendingBatch<'_> {
     }
 }
 
-/// The number of bytes by which a write grows its object. Negative if the object becomes smaller.
+/// Returns the number of bytes by which a write grows its object. The number is negative if the object becomes smaller.
 fn growth_bytes(key: &str, value_bytes: usize, before: Option<&StoredObject>) -> isize {
     let (now, before) = (key.len() + value_bytes, before.map_or(0, object_bytes));
     isize::try_from(now).unwrap_or(isize::MAX) - isize::try_from(before).unwrap_or(isize::MAX)
@@ -585,8 +595,8 @@ pub(crate) fn verify_log(log: &mut dyn Log) -> Result<Revision, LogError> {
     Ok(load_store(log, HistoryWindow { events_max: 0, bytes_max: 0 }, &mut VecDeque::new())?.revision())
 }
 
-/// Loads the store from the log, with at most as much history as the window allows. Adds the commits beyond the window
-/// to `trimmed`.
+/// Loads the store from the log. The history contains at most as many commits as `window` allows. Older commits are
+/// added to `trimmed`.
 ///
 /// Fails if rows contradict each other, because this is damage that the log did not detect. The writer numbers commits
 /// without gaps, so a gap after the compacted revision means a lost row.

@@ -10,7 +10,7 @@ use crate::{CommitEvent, Revision, SelectorIndex, Store};
 /// A durable log of commits: a compacted revision and one row for each commit that is kept. The rows up to the
 /// compacted revision are the objects that existed at it. The rows after the compacted revision are all later commits.
 pub trait Log: Send {
-    /// The compacted revision of the log. The log contains every commit after this revision.
+    /// Returns the compacted revision of the log. The log contains every commit after this revision.
     fn compacted_revision(&mut self) -> Result<Revision, LogError>;
 
     /// Reads every row in order of revision and calls `on_row` with it. Fails with [`LogError::Damaged`] if `on_row`
@@ -20,8 +20,7 @@ pub trait Log: Send {
     /// Appends a batch of commits, and returns when it is durable. Also performs `compaction`, if any, and does not
     /// store the rows of the batch that `compaction` removes.
     ///
-    /// After an error no commit of the batch is durable, with one exception: after [`LogError::Failed`] some commits
-    /// may be durable.
+    /// After [`LogError::Failed`] some commits of the batch may be durable. After any other error none is.
     fn append(&mut self, batch: &[Arc<CommitEvent>], compaction: Option<&Compaction>)
     -> Result<(), LogError>;
 
@@ -31,7 +30,8 @@ pub trait Log: Send {
         true
     }
 
-    /// Frees a part of the disk space that the log reserves for deletes. Returns `false` if nothing is left of it.
+    /// Frees a part of the disk space that the log reserves for deletes. Returns `false` if the whole reserve is
+    /// already used.
     fn release_reserve(&mut self) -> bool {
         false
     }
@@ -43,7 +43,7 @@ pub trait Log: Send {
     }
 }
 
-/// Called with each row of a log. Returns an error message if the row contradicts earlier rows.
+/// Callback that is called with each row of a log. It returns an error message if the row contradicts earlier rows.
 pub type OnRow<'a> = &'a mut dyn FnMut(LogRow) -> Result<(), String>;
 
 /// A commit as a row of the log.
@@ -62,7 +62,7 @@ pub struct LogRow {
     pub value: Bytes,
 }
 
-/// A compaction of the log.
+/// A compaction of the log: removes rows of old commits and raises the compacted revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compaction {
     /// The new compacted revision of the log.
@@ -130,7 +130,7 @@ pub enum LogError {
     Failed { path: PathBuf, why: String },
 }
 
-/// A log that stores nothing. The data is lost when the process ends.
+/// A log that stores nothing, so that the data is lost when the process ends.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryLog;
 

@@ -26,27 +26,27 @@ impl SelectorIndex {
         Self(bytes.into())
     }
 
-    /// The value of a label.
+    /// Returns the value of a label, or `None` if the object does not have the label.
     pub fn label(&self, name: &str) -> Option<&str> {
         self.labels().find(|(it, _)| *it == name).map(|(_, value)| value)
     }
 
-    /// The value of a selectable field.
+    /// Returns the value of a selectable field, or `None` if the index does not contain the field.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields().find(|(it, _)| *it == name).map(|(_, value)| value)
     }
 
-    /// All labels as pairs of name and value.
+    /// Returns all labels as pairs of name and value.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs_with_tag(LABEL_TAG)
     }
 
-    /// All selectable fields as pairs of path and value.
+    /// Returns all selectable fields as pairs of path and value.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs_with_tag(FIELD_TAG)
     }
 
-    /// The pairs whose tag is `LABEL_TAG` or `FIELD_TAG`.
+    /// Returns the pairs with this tag, which is `LABEL_TAG` or `FIELD_TAG`.
     fn pairs_with_tag(&self, tag: u8) -> impl Iterator<Item = (&str, &str)> {
         let mut rest = &*self.0;
         std::iter::from_fn(move || read_pair(&mut rest))
@@ -54,7 +54,7 @@ impl SelectorIndex {
             .map(|(_, name, value)| (name, value))
     }
 
-    /// The encoded index, as the log stores it.
+    /// Returns the encoded index, as the log stores it.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -70,14 +70,16 @@ const LABEL_TAG: u8 = b'l';
 /// Tag byte before the pair of a selectable field.
 const FIELD_TAG: u8 = b'f';
 
-/// Decodes the next pair and returns its tag, name and value. Advances `rest`.
+/// Decodes the next pair and returns its tag, name and value, or `None` at the end or for invalid bytes. Advances
+/// `rest`.
 fn read_pair<'a>(rest: &mut &'a [u8]) -> Option<(u8, &'a str, &'a str)> {
     let (list, after) = rest.split_first()?;
     *rest = after;
     Some((*list, read_text(rest)?, read_text(rest)?))
 }
 
-/// Decodes the next string: its length in four bytes, and its text. Advances `rest`.
+/// Decodes the next string, which is encoded as its length in four bytes and its text. Returns `None` for invalid
+/// bytes. Advances `rest`.
 fn read_text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     let (len, after) = rest.split_first_chunk::<4>()?;
     let (text, after) = after.split_at_checked(usize::try_from(u32::from_le_bytes(*len)).ok()?)?;

@@ -5,7 +5,7 @@
 
 /// Opens the database of a data directory and checks its cluster marker.
 mod data_directory;
-/// Disk space that is reserved for deletes.
+/// A file that reserves disk space, so that objects can be deleted when the disk is full.
 mod disk_reserve;
 /// Encryption of Secrets at rest, and the key file.
 mod encryption;
@@ -39,37 +39,39 @@ pub use self::secret_reencryption::reencrypt_secrets;
 /// SQLite application ID of Muster's database files: "MSTR".
 const APPLICATION_ID: i64 = 0x4d53_5452;
 
-/// File format version. It is increased when older versions of Muster can no longer read the file.
+/// File format version of a database without encrypted Secrets. It is increased when older versions of Muster can no
+/// longer read the file.
 const FORMAT_VERSION: i64 = 1;
 
 /// File format version of a database with encrypted Secrets.
 const FORMAT_VERSION_ENCRYPTED: i64 = 2;
 
-/// Size of the write-ahead log at which it is checkpointed. A checkpoint of this size is so short that writes can wait
-/// for it. After a crash, SQLite reads at most twice this size again, in about 50 ms.
+/// Size at which the write-ahead log is checkpointed. A checkpoint of this size takes so little time that writes can
+/// wait for it. After a crash, SQLite must read at most twice this size, which takes about 50 ms.
 const CHECKPOINT_WAL_BYTES: usize = 8 << 20;
 
-/// SQLite's default page size.
+/// Page size of the database in bytes, which is SQLite's default.
 const PAGE_BYTES: usize = 4096;
 
 /// Number of bytes by which the write-ahead log grows before the next attempt, if a backup prevented a complete
 /// checkpoint.
 const CHECKPOINT_RETRY_BYTES: usize = 1 << 20;
 
-/// Maximum time to wait for a lock on the database file. Besides the server, only backups open the file, and they hold
-/// locks briefly.
+/// Maximum time to wait for a lock on the database file. Apart from the server, only backups open the file, and they
+/// hold locks briefly.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Minimum difference between the revision of a restored store and that of its backup. Clients may have seen revisions
 /// after the backup, so no new commit may have one of these revisions.
 const RESTORE_REVISION_GAP: Revision = 1_000_000_000;
 
-/// Suffixes of the journal, write-ahead log and shared-memory files that SQLite keeps beside a database. These files
-/// must not stay when another database gets the name, because SQLite would apply them to it.
+/// Suffixes of the journal, write-ahead log and shared-memory files that SQLite keeps beside a database. They must be
+/// moved or removed together with the database file, because SQLite would apply them to a new database of the same
+/// name.
 const JOURNAL_FILE_SUFFIXES: [&str; 3] = ["-journal", "-wal", "-shm"];
 
-/// The tables of a new database. `version` has a row for each commit, as in [`LogRow`]. `floor` has one row with the
-/// compacted revision, see [`Log::compacted_revision`].
+/// SQL statements that create the tables of a new database. `version` has a row for each commit, as in [`LogRow`].
+/// `floor` has one row with the compacted revision, see [`Log::compacted_revision`].
 const CREATE_TABLES_SQL: &str = "
     CREATE TABLE version (
         revision INTEGER PRIMARY KEY,
@@ -96,7 +98,8 @@ pub struct Sqlite {
     path: PathBuf,
     /// Estimated size of the write-ahead log since its last checkpoint.
     wal_bytes: usize,
-    /// Detects that a file of the data directory was replaced. `None` for a database outside a data directory.
+    /// Detects that the database file or the cluster marker was replaced. `None` for a database outside a data
+    /// directory.
     guard: Option<DataFileGuard>,
     /// The disk reserve, which also holds the database file open. It is dropped after the connection, because
     /// closing any descriptor of the file releases SQLite's locks.
@@ -115,7 +118,7 @@ enum SecretEncryption {
 }
 
 impl Sqlite {
-    /// Opens an existing database. Fails if the file belongs to another program, without changing the file.
+    /// Opens an existing database. Fails, and does not change the file, if the file belongs to another program.
     fn open_existing(path: PathBuf) -> Result<Self, LogError> {
         // SQLite removes the write-ahead log of an empty file when it opens it.
         if is_empty_or_missing(&path) && !is_empty_or_missing(&with_suffix(&path, "-wal")) {
@@ -184,12 +187,12 @@ impl Sqlite {
         Ok(())
     }
 
-    /// The value of an integer pragma.
+    /// Returns the value of an integer pragma.
     fn pragma_number(&self, pragma: &str) -> rusqlite::Result<i64> {
         self.connection.pragma_query_value(None, pragma, |it| it.get(0))
     }
 
-    /// The revision of the last commit in the database, or `None` if it cannot be read.
+    /// Returns the revision of the last commit in the database, or `None` if it cannot be read.
     fn last_revision(&self) -> Option<Revision> {
         let last = "SELECT max(coalesce((SELECT max(revision) FROM version), 0), revision) FROM floor";
         self.connection.query_row(last, [], |it| it.get::<_, i64>(0)).ok()?.try_into().ok()
@@ -208,13 +211,13 @@ impl Sqlite {
         Ok(())
     }
 
-    /// Converts an error of this database.
+    /// Converts an SQLite error of this database to a [`LogError`].
     fn log_error(&self, error: &rusqlite::Error) -> LogError {
         log_error_from_sqlite(&self.path, error)
     }
 
-    /// The encrypted value for each commit of the batch, or `None` for a commit that is not to a Secret. The list is
-    /// empty if Secrets are not encrypted.
+    /// Returns the encrypted value for each commit of the batch, or `None` for a commit to an object that is not a
+    /// Secret. The list is empty if Secrets are not encrypted.
     fn encrypt_batch(&self, batch: &[Arc<CommitEvent>]) -> Result<Vec<Option<Vec<u8>>>, LogError> {
         let SecretEncryption::Keys(keys) = &self.secret_encryption else { return Ok(Vec::new()) };
         let seal = |it: &Arc<CommitEvent>| keys.encrypt(&it.key, it.revision, it.latest_value());
@@ -237,8 +240,8 @@ impl Sqlite {
         })
     }
 
-    /// The ID of the key that encrypts new Secrets, as the database records it. `None` if the database stores Secrets
-    /// in clear text.
+    /// Returns the ID of the key that encrypts new Secrets, as the database records it, or `None` if the database
+    /// stores Secrets in clear text.
     fn encryption_key_id(&self) -> Result<Option<String>, LogError> {
         if self.pragma_number("user_version").map_err(|it| self.log_error(&it))? != FORMAT_VERSION_ENCRYPTED {
             return Ok(None);
@@ -424,18 +427,25 @@ impl Log for Sqlite {
 
 /// The columns of one row of the table `version`.
 struct StoredRow<'a> {
+    /// Revision of the commit.
     revision: i64,
+    /// Store key of the object.
     key: &'a str,
+    /// Whether the commit deleted the object. The column is `is_gone`.
     is_delete: bool,
+    /// Revision of the commit that created the object.
     created: i64,
+    /// Expiry time of the object in seconds since the Unix epoch.
     expires_s: Option<i64>,
+    /// The encoded [`SelectorIndex`] of the object. The column is `selectable`.
     index: &'a [u8],
+    /// The JSON of the object, or its encrypted form.
     value: &'a [u8],
 }
 
 impl<'a> StoredRow<'a> {
     // SQLite integers are limited to 2^63: at a million commits per second they last 292,000 years.
-    /// The row of a commit, with the value in clear text.
+    /// Returns the row of a commit, with the value in clear text.
     fn from_event(event: &'a CommitEvent) -> Self {
         let (record, is_delete, value) = match &event.change {
             KeyChange::Put { now, .. } => (now, false, &now.value),
@@ -452,7 +462,7 @@ impl<'a> StoredRow<'a> {
         }
     }
 
-    /// Borrows the columns of a row of the query, without checking the checksum.
+    /// Borrows the columns of a row in a query result. Does not verify the checksum of the row.
     fn from_sql_row(row: &'a rusqlite::Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             revision: row.get(0)?,
@@ -465,7 +475,7 @@ impl<'a> StoredRow<'a> {
         })
     }
 
-    /// The row as the log returns it, with the stored value.
+    /// Returns the row as [`Log::load`] passes it to its callback. The value is the stored one, which may be encrypted.
     fn to_log_row(&self) -> LogRow {
         LogRow {
             revision: self.revision as Revision,
@@ -478,8 +488,8 @@ impl<'a> StoredRow<'a> {
         }
     }
 
-    /// The checksum of the row, because SQLite detects damage to its own structures, but not to values. A change within
-    /// one word of eight bytes always changes the checksum, because each step is invertible.
+    /// Returns the checksum of the row. It is needed because SQLite detects damage to its own structures, but not to
+    /// values. A change within one word of eight bytes always changes the checksum, because each step is invertible.
     fn checksum(&self) -> i64 {
         let mut sum = RowChecksum(0);
         for number in [self.revision, i64::from(self.is_delete), self.created, self.expires_s.unwrap_or(-1)] {
@@ -508,10 +518,10 @@ impl RowChecksum {
     }
 }
 
+/// Writes a backup of the database `from` to the new file `to`. Returns the revision of the backup.
+///
 /// Rule: a backup is the state at one revision, even if the server is writing. The backup gets its final name only when
 /// it is complete, durable and verified.
-///
-/// Returns the revision of the backup.
 pub fn backup(from: &Path, to: &Path) -> Result<Revision, LogError> {
     let to = std::path::absolute(to).map_err(|it| log_error_from_io(to, &it))?;
     if to.exists() {
@@ -534,12 +544,13 @@ pub fn backup(from: &Path, to: &Path) -> Result<Revision, LogError> {
     Ok(revision)
 }
 
+/// Restores the backup `from` as the database `to`, and returns the new revision. The old database at `to` is kept
+/// beside the new one. `marker` is the path of the cluster marker, which gets the UID of the backup's cluster. `keys`
+/// decrypt the Secrets of an encrypted backup.
+///
 /// Rule: the revision of a restored store is far above those of its backup and of the store that it replaces, and its
 /// history begins there. A client that has seen commits after the backup must list again. It cannot mistake a new
 /// commit for one that it has already seen.
-///
-/// The old database at `to` is kept beside the new one. `marker` is the path of the cluster marker, which gets the UID
-/// of the backup's cluster. Returns the new revision.
 pub fn restore(
     from: &Path,
     to: &Path,
@@ -602,14 +613,14 @@ pub fn restore(
     Ok(revision)
 }
 
-/// Renames a database and its `-journal`, `-wal` and `-shm` files: `.replaced` is appended to the name of the database.
-/// Earlier files with these names are removed.
+/// Appends `.replaced` to the name of a database, also in the names of its `-journal`, `-wal` and `-shm` files. Earlier
+/// files with these names are removed.
 fn move_aside(path: &Path) -> io::Result<()> {
     move_or_link_aside(path, false)
 }
 
-/// Like [`move_aside`]. If `keeps_name` is set, the database file is hard-linked instead of renamed, so it also keeps
-/// its old name.
+/// Does the same as [`move_aside`], except that with `keeps_name` the database file is hard-linked instead of renamed,
+/// so that it also keeps its old name.
 fn move_or_link_aside(path: &Path, keeps_name: bool) -> io::Result<()> {
     let aside = with_suffix(path, ".replaced");
     for end in JOURNAL_FILE_SUFFIXES.into_iter().chain([""]) {
@@ -624,8 +635,8 @@ fn move_or_link_aside(path: &Path, keeps_name: bool) -> io::Result<()> {
     sync_parent_dir(path)
 }
 
-/// Records the ID of the key that encrypts Secrets, or that Secrets are not encrypted. A database without encryption
-/// gets the format version that older versions of Muster can read.
+/// Records the ID of the key that encrypts Secrets. `None` records that Secrets are not encrypted. A database without
+/// encryption gets the format version that older versions of Muster can read.
 fn set_encryption_key_id(transaction: &Transaction<'_>, id: Option<&str>) -> rusqlite::Result<()> {
     transaction.execute_batch(
         "CREATE TABLE IF NOT EXISTS encryption (key TEXT NOT NULL) STRICT; DELETE FROM encryption;",
@@ -678,14 +689,14 @@ fn remove_if_exists(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Appends `end` to the path.
+/// Returns the path with `end` appended to the file name.
 fn with_suffix(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()
 }
 
-/// Converts an error of SQLite for the database at `path`.
+/// Converts an SQLite error of the database at `path` to a [`LogError`].
 fn log_error_from_sqlite(path: &Path, error: &rusqlite::Error) -> LogError {
     let code = error.sqlite_error_code();
     match code {
@@ -701,12 +712,12 @@ fn log_error_from_sqlite(path: &Path, error: &rusqlite::Error) -> LogError {
     }
 }
 
-/// The error for a damaged database.
+/// Returns the error for a damaged database.
 fn damaged_error(path: &Path, why: &str) -> LogError {
     LogError::Damaged { path: path.into(), why: why.into() }
 }
 
-/// Converts an IO error for the file at `path`.
+/// Converts an IO error of the file at `path` to a [`LogError`].
 fn log_error_from_io(path: &Path, error: &io::Error) -> LogError {
     if error.kind() == io::ErrorKind::StorageFull {
         return LogError::DiskFull;

@@ -24,7 +24,7 @@ pub struct Store {
     usage: StoreUsage,
     /// The limits of `history`.
     window: HistoryWindow,
-    /// Estimated memory of `history` in bytes, see [`event_memory_bytes`].
+    /// Estimated memory that `history` uses in bytes, see [`event_memory_bytes`].
     bytes: usize,
     /// Revision of the last commit that was dropped from `history`. The history contains all later commits.
     compacted_revision: Revision,
@@ -40,7 +40,7 @@ pub struct Store {
 pub struct HistoryWindow {
     /// Maximum number of commits.
     pub events_max: usize,
-    /// Maximum memory of the commits in bytes. The memory is estimated.
+    /// Maximum estimated memory of the commits in bytes.
     pub bytes_max: usize,
 }
 
@@ -56,7 +56,7 @@ struct KindHistory {
 
 impl Store {
     /// The revision of an empty store. It is 1 and not 0, because a client starts its watch at the revision of its
-    /// list, and a watch from "0" may start at any revision.
+    /// list, and a watch from resourceVersion "0" may start at any revision.
     pub const FIRST_REVISION: Revision = 1;
 
     /// Creates an empty store that keeps the last `history_max` commits as history.
@@ -84,33 +84,33 @@ impl Store {
         }
     }
 
-    /// The revision of the last commit.
+    /// Returns the revision of the last commit.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// The revision after which the history begins. A watch cannot start before this revision.
+    /// Returns the revision after which the history begins. A watch of all kinds cannot start before this revision.
     pub fn compacted_revision(&self) -> Revision {
         self.compacted_revision
     }
 
-    /// The size of all objects, in total and per namespace.
+    /// Returns the size of all objects, in total and per namespace.
     pub fn usage(&self) -> &StoreUsage {
         &self.usage
     }
 
-    /// The object with this key.
+    /// Returns the object with this key, or `None` if there is none.
     pub fn get(&self, key: &str) -> Option<&Arc<StoredObject>> {
         self.state.get(key)
     }
 
-    /// The objects whose key begins with `prefix`, ordered by key.
+    /// Returns the objects whose key begins with `prefix`, ordered by key.
     pub fn list(&self, prefix: &str) -> impl Iterator<Item = &Arc<StoredObject>> {
         self.list_from(prefix, prefix)
     }
 
-    /// The objects whose key begins with `prefix` and is at or after the key `start`, ordered by key. This is the next
-    /// page of a list.
+    /// Returns the objects whose key begins with `prefix` and is at or after the key `start`, ordered by key. This is
+    /// used for the next page of a list.
     pub fn list_from(&self, prefix: &str, start: &str) -> impl Iterator<Item = &Arc<StoredObject>> {
         self.state
             .range::<str, _>((Bound::Included(start.max(prefix)), Bound::Unbounded))
@@ -118,8 +118,8 @@ impl Store {
             .take_while(move |record| record.key.starts_with(prefix))
     }
 
-    /// The objects that have expired at the time `now_s`, ordered by expiry time. `now_s` is in seconds since the Unix
-    /// epoch. The store keeps expired objects until the caller deletes them.
+    /// Returns the objects that have expired at the time `now_s`, ordered by expiry time. `now_s` is in seconds since
+    /// the Unix epoch. The store keeps expired objects until the caller deletes them.
     pub fn expired_objects(&self, now_s: u64) -> impl Iterator<Item = &Arc<StoredObject>> {
         self.expiring.iter().take_while(move |(at, _)| *at <= now_s).map(|(_, key)| &self.state[key])
     }
@@ -163,8 +163,8 @@ impl Store {
         self.revision = self.revision.max(revision);
     }
 
-    /// The commits after the revision `after` to keys that begin with `prefix`, in order. Fails if some of these
-    /// commits may have been dropped from the history.
+    /// Returns the commits after the revision `after` to keys that begin with `prefix`, in order. Fails if some of
+    /// these commits may have been dropped from the history.
     pub fn commits_since(
         &self,
         prefix: &str,
@@ -185,8 +185,8 @@ impl Store {
         Ok(events.filter(move |event| event.key.starts_with(prefix)))
     }
 
-    /// The highest revision to which [`Store::compact`] may be called so that at least the last `events` commits stay
-    /// in the history.
+    /// Returns the highest revision with which [`Store::compact`] keeps at least the last `events` commits in the
+    /// history.
     pub fn max_compaction_revision(&self, events: usize) -> Revision {
         let last_dropped = self.history.len().checked_sub(events + 1).map(|at| self.history[at].revision);
         last_dropped.unwrap_or(self.compacted_revision)
@@ -197,15 +197,15 @@ impl Store {
         self.compact_to(revision, drop);
     }
 
-    /// Like [`Store::compact`], and calls `trimmed` with each dropped commit.
+    /// Drops the commits up to `revision` from the history, and calls `trimmed` with each dropped commit.
     pub(crate) fn compact_to(&mut self, revision: Revision, mut trimmed: impl FnMut(Arc<CommitEvent>)) {
         while self.history.front().is_some_and(|it| it.revision <= revision) {
             trimmed(self.drop_oldest_commit());
         }
     }
 
-    /// Adds an object that existed at the compacted revision, while the store is loaded. Its commit is not in the
-    /// history.
+    /// Adds an object that existed at the compacted revision. It is called while the store is loaded. The commit of the
+    /// object is not in the history.
     pub fn restore_object(&mut self, record: StoredObject) {
         assert!(
             record.modified <= self.compacted_revision,
@@ -282,15 +282,15 @@ impl Store {
     }
 }
 
-/// The kind in a store key: the part before the first slash.
+/// Returns the kind in a store key: the part before the first slash, such as `daemonsets.apps`.
 fn kind_of(key: &str) -> &str {
     key.split('/').next().unwrap_or_default()
 }
 
-/// Estimated memory of an event in the history: its value, an encoded watch event with a copy of the value, and
-/// overhead.
+/// Returns the estimated memory of an event in the history: its value, an encoded watch event with a copy of the value,
+/// and overhead.
 fn event_memory_bytes(event: &CommitEvent) -> usize {
-    /// Memory of the event besides its key and values.
+    /// Memory of the event in addition to its key and values.
     const OVERHEAD_BYTES: usize = 400;
     OVERHEAD_BYTES + event.key.len() + 2 * event.latest_value().len()
 }

@@ -16,17 +16,17 @@ pub struct StoreUsage {
 }
 
 impl StoreUsage {
-    /// Total size of all objects in bytes.
+    /// Returns the total size of all objects in bytes.
     pub fn total_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Size of the objects of a namespace in bytes.
+    /// Returns the size of the objects of a namespace in bytes.
     pub fn namespace_bytes(&self, namespace: &str) -> usize {
         self.namespaces.get(namespace).copied().unwrap_or(0)
     }
 
-    /// The `count` largest namespaces with their sizes in bytes, largest first.
+    /// Returns the `count` largest namespaces with their sizes in bytes, largest first.
     pub fn largest_namespaces(&self, count: usize) -> Vec<(&str, usize)> {
         let mut all: Vec<_> = self.namespaces.iter().map(|(name, bytes)| (&**name, *bytes)).collect();
         all.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
@@ -58,12 +58,12 @@ impl StoreUsage {
     }
 }
 
-/// The size of an object: the length of its key and value in bytes.
+/// Returns the size of an object: the length of its key and value in bytes.
 pub(crate) fn object_bytes(record: &StoredObject) -> usize {
     record.key.len() + record.value.len()
 }
 
-/// The namespace in a store key `kind/namespace/name`, or `None` for a cluster-scoped object.
+/// Returns the namespace in a store key `kind/namespace/name`, or `None` for a cluster-scoped object.
 pub(crate) fn namespace_of(key: &str) -> Option<&str> {
     let (namespace, _) = key.split_once('/')?.1.split_once('/')?;
     (!namespace.is_empty()).then_some(namespace)
@@ -72,11 +72,11 @@ pub(crate) fn namespace_of(key: &str) -> Option<&str> {
 /// Limits on the size of a store. Only growth is limited: an object that exists above a limit stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Limit for all objects together.
+    /// Maximum total size of all objects in bytes.
     pub bytes_max: usize,
     /// Part of `bytes_max` that only [`WriteClass::System`] may use.
     pub reserved_bytes: usize,
-    /// Limit for the objects of each namespace. [`WriteClass::System`] may exceed it.
+    /// Maximum size of the objects of one namespace in bytes. [`WriteClass::System`] may exceed it.
     pub namespace_bytes_max: usize,
 }
 
@@ -85,17 +85,18 @@ impl StoreLimits {
     pub const UNLIMITED: Self =
         Self { bytes_max: usize::MAX, reserved_bytes: 0, namespace_bytes_max: usize::MAX };
 
-    /// Limits for a store of at most `bytes_max` bytes. A tenth is reserved for [`WriteClass::System`], and each
-    /// namespace may use at most half.
+    /// Returns the limits for a store of at most `bytes_max` bytes. A tenth is reserved for [`WriteClass::System`], and
+    /// each namespace may use at most half.
     pub fn with_total(bytes_max: usize) -> Self {
         Self { bytes_max, reserved_bytes: bytes_max / 10, namespace_bytes_max: bytes_max / 2 }
     }
 
+    /// Checks that a write does not exceed a limit. `growth` is the number of bytes by which the write grows the store.
+    /// `bytes` is the size of the store before the write. `namespace` is the namespace of the object and its size
+    /// before the write.
+    ///
     /// Rule: a write that would grow the store beyond a limit is rejected. A write that does not grow the store, or
     /// that deletes an object, is never rejected.
-    ///
-    /// `growth` is the number of bytes by which the write grows the store. `bytes` is the size of the store before the
-    /// write. `namespace` is the namespace of the object and its size before the write.
     pub(crate) fn check_growth(
         self,
         class: WriteClass,
@@ -130,7 +131,7 @@ impl StoreLimits {
 /// The class of a write, which determines the limits that apply to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WriteClass {
-    /// Any other write. All limits apply.
+    /// A write that is in none of the other classes. All limits apply.
     #[default]
     Ordinary,
     /// The write keeps the cluster running. It may use the reserved bytes and exceed the limit of the namespace.
@@ -139,7 +140,7 @@ pub enum WriteClass {
     Deletion,
 }
 
-/// The error for a write that would exceed the size limit of the store or of a namespace.
+/// Error for a write that would exceed the size limit of the store or of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SizeLimitExceeded {
     /// The namespace whose limit would be exceeded, or `None` for the limit of the whole store.

@@ -16,7 +16,7 @@ const CONNECTIONS_MAX: usize = 256;
 const HANDSHAKES_MAX: usize = 64;
 /// Maximum number of concurrent TLS handshakes from one IP address that is not the API server's.
 const HANDSHAKES_PER_ADDRESS_MAX: usize = 16;
-/// Maximum number of remembered IP addresses of the API server, which may connect from other addresses than that of its
+/// Maximum number of remembered IP addresses of the API server, which may connect from addresses other than that of its
 /// URL.
 const SERVER_ADDRESSES_MAX: usize = 16;
 
@@ -29,7 +29,7 @@ pub(super) struct ConnectionLimits {
     server_handshakes: Arc<Semaphore>,
     /// Permits for handshakes from all other addresses.
     other_handshakes: Arc<Semaphore>,
-    /// Handshakes from each address that is not the API server's.
+    /// Limits the handshakes from each address that is not the API server's.
     handshakes_by_address: Arc<AddressLimits>,
     /// IP addresses from which the API server has connected, and those of its URL.
     server_addresses: Mutex<VecDeque<IpAddr>>,

@@ -23,7 +23,7 @@ const CHUNK_BYTES: usize = 32 << 10;
 
 /// Interval at which a followed log is read for new lines.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval at which a followed log's container is checked for its end.
+/// Interval of checks whether the container of a followed log has ended.
 const STATE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options of a log request. Upstream: `PodLogOptions`.
@@ -148,7 +148,7 @@ impl LogSender {
         Ok(tokio::fs::File::from_std(opened.map_err(io::Error::other)??))
     }
 
-    /// Whether the log was rotated, so that its path names another file than the open one.
+    /// Whether the log was rotated, so that its path no longer names the open file.
     async fn is_rotated(&self, file: &tokio::fs::File) -> io::Result<bool> {
         let ours = file.metadata().await?;
         match tokio::fs::symlink_metadata(self.file.root.join(&self.file.path)).await {
@@ -205,7 +205,7 @@ impl LogLineFilter {
         Self { options, bytes_left: left, unfinished_line: Vec::new(), is_continued: false }
     }
 
-    /// Whether `bytes_max` is reached.
+    /// Whether `LogOptions::bytes_max` bytes were sent.
     fn is_limit_reached(&self) -> bool {
         self.bytes_left == 0
     }
@@ -296,8 +296,8 @@ fn pad_nanoseconds(time: &[u8]) -> Vec<u8> {
     whole
 }
 
-/// Offset at which the last `lines` lines begin. Searches backwards from the end, so the cost does not depend on
-/// the size of the log.
+/// Returns the offset at which the last `lines` lines of the file begin. Searches backwards from the end, so the cost
+/// does not depend on the size of the log.
 async fn tail_offset(file: &mut tokio::fs::File, lines: u64) -> io::Result<u64> {
     let length = file.metadata().await?.len();
     let (mut at, mut found) = (length, 0);
@@ -322,7 +322,8 @@ async fn tail_offset(file: &mut tokio::fs::File, lines: u64) -> io::Result<u64> 
     Ok(0)
 }
 
-/// Path of a container's log: `NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log` below the directory of logs.
+/// Returns the log file of a container instance, `NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log` below the directory `root`.
+/// Returns `None` if the path would be outside this directory.
 pub(super) fn log_file(root: &Path, pod_dir: &Path, container: &str, attempt: u32) -> Option<LogFile> {
     let dir = pod_dir.strip_prefix(root).ok()?;
     let is_name = |it: &str| !it.is_empty() && !it.contains('/') && it != "." && it != "..";

@@ -3,11 +3,17 @@
 //!
 //! Only the API server may connect. It authenticates and authorizes its own clients before it calls a node.
 
+/// Limits on connections and TLS handshakes.
 mod connections;
+/// Container logs in the CRI format.
 mod logs;
+/// Reverse proxy to pods and to other ports of the node.
 mod proxy;
+/// SPDY/3.1 streams to the container runtime.
 mod spdy;
+/// Streaming over upgraded HTTP connections.
 mod stream;
+/// Serving certificate, and the check that the client is the API server.
 mod tls;
 
 use std::io;
@@ -104,12 +110,12 @@ impl From<RuntimeError> for HttpError {
 struct QueryParameters(Vec<(String, String)>);
 
 impl QueryParameters {
-    /// All values of a parameter.
+    /// Returns all values of a parameter.
     fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(it, _)| it == name).map(|(_, value)| value.as_str())
     }
 
-    /// The first value of a parameter.
+    /// Returns the first value of a parameter, or `None` if the parameter is absent.
     fn get<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         self.get_all(name).next()
     }
@@ -119,14 +125,14 @@ impl QueryParameters {
         self.get(name).is_some_and(is_true)
     }
 
-    /// The value of a numeric parameter. `None` if the parameter is absent.
+    /// Returns the value of a numeric parameter, or `None` if the parameter is absent.
     fn parse_number(&self, name: &str) -> Result<Option<u64>, HttpError> {
         let malformed = |_| HttpError::bad_request(format!("{name} is not a number"));
         self.get(name).map(|it| it.parse().map_err(malformed)).transpose()
     }
 }
 
-/// The `Accept` header. Empty if it is absent.
+/// Returns the `Accept` header, or an empty string if it is absent.
 fn accept_header(request: &Request<Incoming>) -> &str {
     request.headers().get(ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default()
 }
@@ -331,7 +337,7 @@ impl<R: Runtime> Endpoint<R> {
         }
     }
 
-    /// The pod of this node with the given name.
+    /// Returns the pod of this node with this namespace and name. The error is status 404.
     fn find_pod(&self, namespace: &str, name: &str) -> Result<EndpointPod, HttpError> {
         let found = self.node.pods.find_pod(namespace, name).map(|it| it.snapshot());
         let snapshot = found.ok_or_else(|| HttpError::not_found("pod does not exist"))?;
@@ -339,7 +345,8 @@ impl<R: Runtime> Endpoint<R> {
         Ok(EndpointPod { uid, name: name.to_owned(), status: reported_status(&snapshot) })
     }
 
-    /// The ID of the running container with the given name in a pod.
+    /// Returns the ID of a pod's running container. `container` is the container's name in the pod spec. The error is
+    /// status 404 if no such container is running.
     async fn running_container_id(
         &self,
         namespace: &str,
@@ -353,7 +360,8 @@ impl<R: Runtime> Endpoint<R> {
         found.ok_or_else(|| HttpError::not_found(format!("container not found ({container:?})")))
     }
 
-    /// All instances of a pod's container in the runtime, newest first. `name` is the container's name in the pod spec.
+    /// Returns all instances of a pod's container in the runtime, newest first. `name` is the container's name in the
+    /// pod spec.
     async fn container_instances(
         &self,
         pod: &EndpointPod,
@@ -366,7 +374,7 @@ impl<R: Runtime> Endpoint<R> {
         Ok(all)
     }
 
-    /// The ID of the pod's ready sandbox.
+    /// Returns the ID of the pod's newest ready sandbox. The error is status 404 if it has none.
     async fn ready_sandbox_id(&self, pod: &EndpointPod) -> Result<String, HttpError> {
         let mut all = self.node.runtime.list_sandboxes(Some(&pod.uid)).await?;
         all.retain(|it| it.state == v1::PodSandboxState::SandboxReady as i32);
@@ -376,8 +384,8 @@ impl<R: Runtime> Endpoint<R> {
         newest.ok_or_else(none)
     }
 
-    /// The address of a pod's port. The address comes from the runtime and never from the pod's status, so that a
-    /// forged status cannot redirect requests.
+    /// Returns the address of a pod's port, for a proxied request. The address comes from the runtime and never from
+    /// the pod's status, so that a forged status cannot redirect requests.
     async fn proxy_target(
         &self,
         namespace: &str,
@@ -402,8 +410,8 @@ impl<R: Runtime> Endpoint<R> {
         Ok(target)
     }
 
-    /// Starts to read a container's log. The returned channel receives its chunks. With `previous`, the log is that of
-    /// the container's previous instance.
+    /// Starts to read a container's log, and returns the channel that receives its chunks. If `previous` is true, the
+    /// log is that of the container's previous instance.
     async fn stream_logs(
         &self,
         namespace: &str,
@@ -445,13 +453,13 @@ impl<R: Runtime> Endpoint<R> {
     }
 }
 
-/// The path of a request without its first `segments` segments, with the query. Nothing is decoded.
+/// Returns the path and query of a request without the first `segments` path segments. Nothing is decoded.
 fn path_after_segments(uri: &Uri, segments: usize) -> String {
     let whole = uri.path_and_query().map_or("", |it| it.as_str());
     format!("/{}", whole.splitn(segments + 2, '/').nth(segments + 1).unwrap_or_default())
 }
 
-/// The pod object as JSON, with the status that the agent last reported.
+/// Returns the pod object as JSON, with the status that the agent last reported.
 fn pod_with_status(snapshot: &PodSnapshot) -> Value {
     let pod: &Pod = &snapshot.object;
     let mut object = serde_json::to_value(pod).unwrap_or_default();
@@ -459,7 +467,7 @@ fn pod_with_status(snapshot: &PodSnapshot) -> Value {
     object
 }
 
-/// The status that the agent last reported, or the status from the API server before the first report.
+/// Returns the status that the agent last reported, or the status from the API server before the first report.
 fn reported_status(snapshot: &PodSnapshot) -> Value {
     match &snapshot.status {
         Value::Null => snapshot.object.json["status"].clone(),
@@ -467,7 +475,7 @@ fn reported_status(snapshot: &PodSnapshot) -> Value {
     }
 }
 
-/// The phase that the agent last reported, or the phase from the API server before the first report.
+/// Returns the phase that the agent last reported, or the phase from the API server before the first report.
 fn reported_phase(snapshot: &PodSnapshot) -> String {
     let stored = || snapshot.object.status.as_ref().and_then(|it| it.phase.clone());
     snapshot.status["phase"].as_str().map(str::to_owned).or_else(stored).unwrap_or_default()
@@ -514,7 +522,7 @@ fn select_container_instance<'a>(
     })
 }
 
-/// Parses the query parameters of a log request. `now` is the reference of `sinceSeconds`.
+/// Parses the query parameters of a log request. `sinceSeconds` counts back from `now`.
 fn parse_log_options(query: &QueryParameters, now: Timestamp) -> Result<logs::LogOptions, HttpError> {
     let since = match (query.parse_number("sinceSeconds")?, query.get("sinceTime")) {
         (Some(seconds), _) => {
@@ -548,7 +556,7 @@ fn json_response(value: &Value) -> EndpointResponse {
     build_response(StatusCode::OK, "application/json", full_body(value.to_string()))
 }
 
-/// A response body that is complete in memory.
+/// Returns a response body with these bytes, which is not streamed.
 fn full_body(bytes: impl Into<Bytes>) -> ResponseBody {
     Full::new(bytes.into()).map_err(|it| match it {}).boxed_unsync()
 }

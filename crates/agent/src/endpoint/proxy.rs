@@ -20,9 +20,9 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::{EndpointResponse, HEADER_BYTES_MAX, HttpError, stream};
 use crate::node::{dial_error, insecure_tls_config};
 
-/// Header that marks a response of the proxied target. A response without the header was created by the agent. The
-/// agent removes the header from the requests and responses that it forwards, so that neither client nor target can set
-/// it.
+/// Header that marks a response of the proxied target (the backend). A response without the header was created by the
+/// agent. The agent removes the header from the requests and responses that it forwards, so that neither client nor
+/// target can set it.
 const BACKEND_RESPONSE_HEADER: HeaderName = HeaderName::from_static("muster-reached");
 
 /// Header with the host that the client addressed.
@@ -180,8 +180,8 @@ fn forwarded_headers(mut headers: HeaderMap) -> HeaderMap {
     headers
 }
 
-/// The `Location` header of a response. It is made relative if it points to the target, because the client cannot reach
-/// the target's address.
+/// Returns the value of a response's `Location` header for the client. A location on the target is made relative,
+/// because the client cannot reach the target's address.
 fn relative_location(location: &str, target: SocketAddr) -> &str {
     let rest = ["http://", "https://"].iter().find_map(|it| location.strip_prefix(it));
     let Some(rest) = rest else { return location };

@@ -10,7 +10,7 @@ use std::io;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-/// Maximum size of a frame. A runtime sends at most 32 KiB in one frame.
+/// Maximum size of a frame. A larger frame is rejected. Runtimes send at most 32 KiB in one frame, far below this limit.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
 /// Bit of the first word of a frame that marks a control frame.

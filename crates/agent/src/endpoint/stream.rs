@@ -66,7 +66,7 @@ const CLOSE_CHANNEL: u8 = 255;
 
 /// Timeout for the runtime's streaming server to accept the upgrade. The server is on this machine.
 const RUNTIME_UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of bytes that are read of an error response of the runtime.
+/// Maximum number of bytes that are read from an error response of the runtime.
 const RUNTIME_ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// Timeout for sending the last messages of a stream to the client.
@@ -90,7 +90,7 @@ const UPGRADE_HEADERS: [&str; 6] = [
 /// Lifetime of an upgraded connection (exec, attach, port-forward, logs, proxy). The connection counts in the
 /// connection limit until the context is dropped, and ends when `stop` is cancelled.
 pub(super) struct StreamContext {
-    /// Permit of the connection, see `ConnectionLimits`.
+    /// Permit that counts the connection in the connection limit until it is dropped.
     pub(super) _permit: Arc<OwnedSemaphorePermit>,
     /// Cancelled when the endpoint stops.
     pub(super) stop: CancellationToken,
@@ -329,7 +329,7 @@ async fn upgrade_runtime(
     }
 }
 
-/// The headers of an upgrade to SPDY with this subprotocol.
+/// Returns the request headers that ask the runtime for an upgrade to SPDY with this subprotocol.
 fn runtime_upgrade_headers(protocol: &'static str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(UPGRADE, HeaderValue::from_static(SPDY_PROTOCOL));
@@ -337,7 +337,7 @@ fn runtime_upgrade_headers(protocol: &'static str) -> HeaderMap {
     headers
 }
 
-/// Selects the headers that negotiate an upgrade.
+/// Returns the headers among `headers` that negotiate an upgrade.
 fn upgrade_headers(headers: &HeaderMap) -> HeaderMap {
     let mut selected = HeaderMap::new();
     for name in UPGRADE_HEADERS.map(HeaderName::from_static) {
@@ -348,13 +348,13 @@ fn upgrade_headers(headers: &HeaderMap) -> HeaderMap {
     selected
 }
 
-/// The value of `Sec-WebSocket-Accept` for the client's `Sec-WebSocket-Key`.
+/// Returns the value of `Sec-WebSocket-Accept` for the client's `Sec-WebSocket-Key`. Fails if the request has no key.
 fn accept_key(headers: &HeaderMap) -> Result<String, HttpError> {
     let key = headers.get("sec-websocket-key").map(HeaderValue::as_bytes);
     key.map(derive_accept_key).ok_or_else(|| HttpError::bad_request("Sec-WebSocket-Key is missing"))
 }
 
-/// The response with status 101 that accepts a WebSocket. `accept` is the value of `Sec-WebSocket-Accept`.
+/// Returns the response with status 101 that accepts a WebSocket. `accept` is the value of `Sec-WebSocket-Accept`.
 fn web_socket_accepted_response(accept: &str, protocol: Option<&'static str>) -> EndpointResponse {
     let mut headers = HeaderMap::new();
     headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET_PROTOCOL));
@@ -367,7 +367,7 @@ fn web_socket_accepted_response(accept: &str, protocol: Option<&'static str>) ->
     switching_protocols_response(headers)
 }
 
-/// A response with status 101 and these headers.
+/// Returns a response with status 101 and these headers.
 fn switching_protocols_response(mut headers: HeaderMap) -> EndpointResponse {
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     let mut response = build_response(StatusCode::SWITCHING_PROTOCOLS, "", full_body(Bytes::new()));
@@ -383,7 +383,7 @@ async fn server_web_socket(client: Upgraded) -> WebSocketStream<TokioIo<Upgraded
     WebSocketStream::from_raw_socket(TokioIo::new(client), Role::Server, Some(config)).await
 }
 
-/// Flushes the last messages and closes the connection.
+/// Sends the last messages to the client, and closes its connection.
 async fn close_client<C: AsyncRead + AsyncWrite + Unpin>(
     to: SplitSink<WebSocketStream<C>, Message>,
     from: SplitStream<WebSocketStream<C>>,
@@ -396,7 +396,7 @@ async fn close_client<C: AsyncRead + AsyncWrite + Unpin>(
     .await;
 }
 
-/// The close message of a WebSocket that ends normally.
+/// Returns the close message of a WebSocket that ends normally.
 fn normal_closure_message() -> Message {
     Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
 }

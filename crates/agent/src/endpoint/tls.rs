@@ -59,7 +59,7 @@ impl ServingIdentity {
         Ok(())
     }
 
-    /// TLS configuration of the endpoint, which requires a client certificate of the cluster CA.
+    /// Returns the TLS configuration of the endpoint, which requires a client certificate of the cluster CA.
     pub(super) fn tls_config(self: &Arc<Self>) -> Result<ServerConfig, ServingIdentityError> {
         let config = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
             let mut roots = RootCertStore::empty();

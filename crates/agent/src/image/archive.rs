@@ -51,6 +51,7 @@ pub(super) struct Archive {
 #[derive(Debug)]
 pub(super) struct ArchiveImage {
     pub(super) names: Vec<String>,
+    /// Descriptor of the image's manifest.
     pub(super) target: ImageDescriptor,
 }
 
@@ -125,7 +126,7 @@ impl Archive {
         is_ours
     }
 
-    /// Follows a descriptor to the manifest for this machine's platform, if there is one.
+    /// Follows a descriptor to the manifest for this machine's platform. Returns `None` if there is none.
     fn resolve_manifest(
         &mut self,
         files: &ArchiveFiles,
@@ -276,7 +277,7 @@ impl ArchiveFiles {
         }
     }
 
-    /// The blob that a descriptor references, and the name of its file.
+    /// Finds the blob that a descriptor references. Returns the blob and the name of its file.
     fn find_blob(&self, descriptor: &Value) -> Result<(Blob, String), String> {
         let digest = as_str(&descriptor["digest"]);
         let is_digest = digest
@@ -288,7 +289,7 @@ impl ArchiveFiles {
         Ok((Blob { digest: digest.to_owned(), size, labels: HashMap::new(), content: Vec::new() }, file))
     }
 
-    /// Follows links to the file that has the content.
+    /// Follows links from the file `name`, and returns the name of the file that has the content.
     fn resolve_link(&self, name: &str) -> Result<String, String> {
         let mut visited = HashSet::new();
         let mut at = normalize_path(Path::new(name));
@@ -385,8 +386,8 @@ pub(super) fn build_manifest(config: &Blob, layers: &[Blob]) -> Blob {
     Blob { digest: sha256_digest(&content), size: content.len() as u64, labels, content }
 }
 
-/// Labels of a manifest's blob that reference the other blobs of the image, so that containerd does not garbage-collect
-/// them.
+/// Returns the containerd labels for a manifest's blob. They reference the other blobs of the image, so that containerd
+/// does not garbage-collect those.
 fn gc_reference_labels(config: &Blob, layers: &[Blob]) -> HashMap<String, String> {
     let layers = layers.iter().enumerate();
     let layers =
@@ -395,25 +396,30 @@ fn gc_reference_labels(config: &Blob, layers: &[Blob]) -> HashMap<String, String
     layers.chain([config]).collect()
 }
 
-/// Label of a layer's blob with the digest of the layer's uncompressed content, which containerd needs.
+/// Returns the containerd label of a layer's blob with the digest of the layer's uncompressed content (`diff_id`),
+/// which containerd needs.
 fn uncompressed_label(diff_id: Option<&str>) -> HashMap<String, String> {
     diff_id.map(|it| ("containerd.io/uncompressed".to_owned(), it.to_owned())).into_iter().collect()
 }
 
+/// Returns the digest of the content, in the form `sha256:HEX`.
 pub(super) fn sha256_digest(content: &[u8]) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, content);
     let hex: String = digest.as_ref().iter().map(|it| format!("{it:02x}")).collect();
     format!("sha256:{hex}")
 }
 
+/// Parses the content of a file as JSON. The error names the file.
 fn parse_json(file: &str, text: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(text).map_err(|it| format!("cannot parse {file}: {it}"))
 }
 
+/// Returns the elements of a JSON array, or an empty slice for any other value.
 fn as_array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
+/// Returns the text of a JSON string, or an empty string for any other value.
 fn as_str(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }

@@ -44,7 +44,7 @@ fn build_image(name: &str, config: &Value, layers: Vec<Blob>) -> BuiltImage {
     BuiltImage { name: name.to_owned(), target, blobs }
 }
 
-/// A blob with this content.
+/// Returns a blob with this content.
 fn blob_from_bytes(content: Vec<u8>) -> Blob {
     Blob { digest: sha256_digest(&content), size: content.len() as u64, labels: HashMap::new(), content }
 }

@@ -23,14 +23,14 @@ use super::{CaSource, JoinError, JoinOptions, file_error, pem, read_if_exists};
 /// Timeout for connecting to the server, including the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Fingerprint of a certificate: `sha256:` and the SHA-256 of its DER in lower-case hexadecimal digits.
+/// Returns the fingerprint of a certificate: `sha256:` and the SHA-256 of its DER in lower-case hexadecimal digits.
 pub fn fingerprint(der: &[u8]) -> String {
     let digest = ::ring::digest::digest(&::ring::digest::SHA256, der);
     let hex: String = digest.as_ref().iter().map(|it| format!("{it:02x}")).collect();
     format!("sha256:{hex}")
 }
 
-/// Fingerprint of the first certificate of a PEM text.
+/// Returns the fingerprint of the first certificate of a PEM text, or `None` if the text has no certificate.
 fn pem_fingerprint(pem: &str) -> Option<String> {
     CertificateDer::from_pem_slice(pem.as_bytes()).ok().map(|it| fingerprint(&it))
 }
@@ -103,6 +103,7 @@ fn encode_pem(der: &[u8]) -> String {
 /// Verifies that the server's certificate is signed by the CA with the expected fingerprint.
 #[derive(Debug)]
 struct PinnedCaVerifier {
+    /// Fingerprint of the CA certificate, as [`fingerprint`] returns it.
     expected: String,
     provider: Arc<CryptoProvider>,
 }

@@ -51,7 +51,7 @@ pub(super) struct ServerConnection {
     ca: CertificateDer<'static>,
     /// The credentials and their generation, which is incremented when they are replaced.
     credentials: SyncMutex<(u64, Credentials)>,
-    /// The open connection and the generation of its credentials.
+    /// The open connection, and the generation of the credentials with which it was opened.
     current: Mutex<Option<(u64, SendRequest<Body>)>>,
 }
 
@@ -73,7 +73,7 @@ impl ServerConnection {
         Ok(Self { server: server.clone(), ca: authority, credentials, current })
     }
 
-    /// An API client that uses this connection.
+    /// Returns an API client that sends its requests over this connection.
     pub(super) fn client(self: &Arc<Self>) -> kube::Client {
         let line = self.clone();
         let send = move |request| {
@@ -89,7 +89,7 @@ impl ServerConnection {
         *current = (current.0 + 1, credentials);
     }
 
-    /// The generation of the current credentials, and the credentials.
+    /// Returns the current credentials and their generation.
     fn credentials(&self) -> (u64, Credentials) {
         self.credentials.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -156,7 +156,7 @@ impl ServerConnection {
         Ok(sender)
     }
 
-    /// TLS configuration that trusts only the cluster CA.
+    /// Returns a TLS configuration that trusts only the cluster CA, and authenticates with the credentials.
     fn tls_config(&self, credentials: &Credentials) -> Result<ClientConfig, TransportError> {
         let mut roots = RootCertStore::empty();
         roots.add(self.ca.clone())?;
@@ -176,7 +176,7 @@ impl ServerConnection {
     }
 }
 
-/// Host and port to connect to, and the name that the server's certificate must have.
+/// Returns the host and port of the API server with this URL, and the name that its certificate must have.
 pub(super) fn server_address_and_name(server: &Uri) -> Result<(String, ServerName<'static>), JoinError> {
     let bad = || JoinError::InvalidUrl(server.to_string());
     let host = server.host().ok_or_else(bad)?;

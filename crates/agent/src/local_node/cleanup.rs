@@ -108,8 +108,8 @@ pub async fn clean_up_abandoned(data_dir: &Path) -> Result<LeftoverResources, Lo
     clean_up(data_dir, Duration::ZERO).await
 }
 
-/// PID of the `muster up` process that runs the cluster's agents, if any. The process is found by its command line,
-/// because a removed data directory has no lock file.
+/// Returns the PID of the `muster up` process that runs the cluster's agents, or `None` if there is none. The process
+/// is found by its command line, because a removed data directory has no lock file.
 pub fn supervisor_pid(data_dir: &Path) -> Result<Option<u32>, LocalNodeError> {
     let (dir, id) = cluster_identity(data_dir)?;
     let agents = find_nodes(&dir, &id).into_iter().flat_map(|it| it.agent_pids());
@@ -124,14 +124,14 @@ pub fn supervisor_pid(data_dir: &Path) -> Result<Option<u32>, LocalNodeError> {
     Ok(parents.find(is_up))
 }
 
-/// Name and containerd socket of each node whose containerd is running.
+/// Returns the name and containerd socket of each node whose containerd is running.
 pub fn runtime_sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, LocalNodeError> {
     let (dir, id) = cluster_identity(data_dir)?;
     let running = find_nodes(&dir, &id).into_iter().filter(|it| !it.containerd_pids().is_empty());
     Ok(running.map(|it| (it.name.clone(), it.containerd_socket())).collect())
 }
 
-/// Number of running pods on all nodes.
+/// Returns the number of running pods on all nodes.
 pub async fn count_running_pods(data_dir: &Path) -> usize {
     let count = async |(_, socket): (String, PathBuf)| {
         let runtime = Cri::connect(&socket);
@@ -143,8 +143,8 @@ pub async fn count_running_pods(data_dir: &Path) -> usize {
     futures::future::join_all(counts).await.into_iter().sum()
 }
 
-/// The nodes of a cluster that have a directory in the data directory or in the run directory, or a network namespace.
-/// `id` is the ID of the cluster.
+/// Returns the nodes of a cluster that have a directory in the data directory or in the run directory, or a network
+/// namespace. `id` is the ID of the cluster.
 fn find_nodes(dir: &Path, id: &str) -> Vec<LocalNode> {
     let names = |dir: &Path| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -255,7 +255,7 @@ impl LocalNode {
         }
     }
 
-    /// The agent processes that were started with this node's root directory.
+    /// Returns the PIDs of the agents that were started with this node's root directory.
     pub fn agent_pids(&self) -> Vec<Pid> {
         let root = self.agent_root();
         containerd::find_processes(|args| {
@@ -265,7 +265,7 @@ impl LocalNode {
     }
 }
 
-/// The existing cgroups of a cluster, one in each cgroup hierarchy. `id` is the ID of the cluster.
+/// Returns the existing cgroups of a cluster, one in each cgroup hierarchy. `id` is the ID of the cluster.
 fn cluster_cgroups(id: &str) -> Vec<PathBuf> {
     let name = format!("muster-{id}");
     let hierarchies = fs::read_dir(CGROUP_ROOT).into_iter().flatten().flatten().map(|it| it.path());
@@ -275,7 +275,7 @@ fn cluster_cgroups(id: &str) -> Vec<PathBuf> {
     hierarchies.into_iter().map(|it| it.join(&name)).filter(|it| it.is_dir()).collect()
 }
 
-/// All processes in the cgroups of a cluster.
+/// Returns the PIDs of all processes in the cgroups of a cluster.
 fn processes_in_cgroups(id: &str) -> Vec<Pid> {
     let mut pids = BTreeSet::new();
     let mut groups = cluster_cgroups(id);
@@ -297,7 +297,7 @@ fn remove_cgroup(group: &Path) {
     }
 }
 
-/// The directories in a directory.
+/// Returns the subdirectories of a directory.
 fn child_dirs(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter(|it| it.file_type().is_ok_and(|it| it.is_dir())).map(|it| it.path()).collect()

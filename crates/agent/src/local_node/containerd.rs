@@ -54,6 +54,7 @@ impl Containerd {
 }
 
 impl ContainerdProcess {
+    /// Waits until the process ends.
     async fn wait_for_exit(&mut self) {
         match self {
             Self::Child(child) => drop(child.wait().await),
@@ -116,7 +117,7 @@ impl LocalNode {
         spawned.map_err(|source| LocalNodeError::Spawn { program: "nsenter", source })
     }
 
-    /// The error for a containerd that does not respond, with the last line of its log.
+    /// Returns the error for a containerd that does not respond, with the last line of its log.
     fn unresponsive_error(&self) -> LocalNodeError {
         let log = self.containerd_log();
         let text = fs::read(&log).unwrap_or_default();
@@ -125,12 +126,12 @@ impl LocalNode {
         LocalNodeError::Unresponsive { node: self.name.clone(), log, message }
     }
 
-    /// Path of containerd's configuration file.
+    /// Returns the path of containerd's configuration file.
     fn containerd_config(&self) -> PathBuf {
         self.dir.join("containerd.toml")
     }
 
-    /// Path of containerd's log.
+    /// Returns the path of containerd's log.
     fn containerd_log(&self) -> PathBuf {
         self.dir.join("containerd.log")
     }
@@ -140,12 +141,12 @@ impl LocalNode {
         self.containerd_config().exists() && self.containerd_root().is_dir()
     }
 
-    /// Directory in which containerd stores images and snapshots.
+    /// Returns the directory in which containerd stores images and snapshots.
     fn containerd_root(&self) -> PathBuf {
         self.dir.join("containerd")
     }
 
-    /// The containerd processes that were started with this node's configuration.
+    /// Returns the PIDs of the containerds that were started with this node's configuration.
     pub fn containerd_pids(&self) -> Vec<Pid> {
         let config = self.containerd_config();
         find_processes(|args| {
@@ -155,7 +156,7 @@ impl LocalNode {
         })
     }
 
-    /// The containerd-shim processes of this node.
+    /// Returns the PIDs of this node's containerd-shim processes.
     pub fn shim_pids(&self) -> Vec<Pid> {
         let socket = self.containerd_socket();
         find_processes(|args| {
@@ -164,7 +165,7 @@ impl LocalNode {
         })
     }
 
-    /// Content of containerd's configuration file.
+    /// Builds the content of containerd's configuration file.
     fn containerd_toml(&self) -> String {
         let plugins = prerequisites::cni_plugin_dir().unwrap_or_else(|| PathBuf::from("/opt/cni/bin"));
         let registries = self.dir.parent().and_then(Path::parent).unwrap_or(&self.dir).join("registries");
@@ -210,14 +211,14 @@ fn toml_string(path: &Path) -> String {
     serde_json::Value::from(path.display().to_string()).to_string()
 }
 
-/// The command line option `flag` with a path appended, such as `--config=PATH`.
+/// Builds the command line option `flag` with a path, such as `--config=PATH`.
 pub(super) fn path_option(flag: &str, path: &Path) -> std::ffi::OsString {
     let mut option = std::ffi::OsString::from(flag);
     option.push(path);
     option
 }
 
-/// The processes of this machine whose command line satisfies `matches`.
+/// Finds the PIDs of all processes of this machine whose command line satisfies `matches`.
 pub(super) fn find_processes(matches: impl Fn(&[&[u8]]) -> bool) -> Vec<Pid> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = all.filter_map(|it| it.file_name().to_str()?.parse::<i32>().ok());

@@ -6,9 +6,13 @@
 //!
 //! prerequisites -> network -> containerd -> cleanup. Read in this order.
 
+/// Removal of all resources of a cluster from the machine.
 mod cleanup;
+/// The containerd of each node.
 mod containerd;
+/// Bridge, network namespaces and routes of a cluster.
 mod network;
+/// Programs and cgroups that the machine needs.
 mod prerequisites;
 
 use std::fs::{self, DirBuilder};
@@ -100,17 +104,17 @@ impl LocalCluster {
         Ok(Self { dir, id, range })
     }
 
-    /// Address of this machine on the cluster's bridge.
+    /// Returns the address of this machine on the cluster's bridge.
     pub fn address(&self) -> Ipv4Addr {
         network::bridge_address(self.range)
     }
 
-    /// CIDR of all pods of the cluster.
+    /// Returns the CIDR that contains the pod CIDRs of all nodes.
     pub fn pod_cidr(&self) -> String {
         format!("10.{}.0.0/16", self.range)
     }
 
-    /// The node with this number. Its resources may not exist yet.
+    /// Returns the node with this number. Its resources may not exist yet.
     pub fn node(&self, number: u16) -> LocalNode {
         assert!((1..=NODES_MAX).contains(&number));
         let name = format!("node-{number}");
@@ -118,74 +122,74 @@ impl LocalCluster {
         LocalNode { name, number, id: self.id.clone(), range: self.range, dir }
     }
 
-    /// Directory of image archives, which are imported on every node.
+    /// Returns the directory of image archives, which are imported on every node.
     pub fn image_dir(&self) -> PathBuf {
         self.dir.join("images")
     }
 }
 
 impl LocalNode {
-    /// The node's InternalIP.
+    /// Returns the node's InternalIP.
     pub fn address(&self) -> Ipv4Addr {
         network::node_address(self.range, self.number)
     }
 
-    /// Pod CIDR of the node.
+    /// Returns the pod CIDR of the node.
     pub fn pod_cidr(&self) -> String {
         format!("10.{}.{}.0/24", self.range, self.number)
     }
 
-    /// Path of the node's network namespace.
+    /// Returns the path of the node's network namespace.
     pub fn netns_path(&self) -> PathBuf {
         Path::new("/run/netns").join(self.netns_name())
     }
 
-    /// Name of the node's network namespace.
+    /// Returns the name of the node's network namespace.
     fn netns_name(&self) -> String {
         format!("muster-{}-{}", self.id, self.name)
     }
 
-    /// Name of the host end of the node's veth pair.
+    /// Returns the name of the network interface on the machine that connects the node (the host end of its veth pair).
     pub fn link_name(&self) -> String {
         network::link_name(&self.id, self.number)
     }
 
-    /// Parent cgroup of the node's pods.
+    /// Returns the parent cgroup of the node's pods.
     pub fn cgroup_parent(&self) -> String {
         format!("/muster-{}/{}", self.id, self.name)
     }
 
-    /// Root directory of the node's agent.
+    /// Returns the root directory of the node's agent.
     pub fn agent_root(&self) -> PathBuf {
         self.dir.join("agent")
     }
 
-    /// Directory that the node's pods see as `/var/log`.
+    /// Returns the directory that the node's pods see as `/var/log`.
     pub fn var_log(&self) -> PathBuf {
         self.dir.join("var-log")
     }
 
-    /// Directory of the node's CNI configuration.
+    /// Returns the directory of the node's CNI configuration.
     pub fn cni_conf_dir(&self) -> PathBuf {
         self.dir.join("cni")
     }
 
-    /// Directory of the node's static pod manifests.
+    /// Returns the directory of the node's static pod manifests.
     pub fn static_pod_dir(&self) -> PathBuf {
         self.dir.join("static-pods")
     }
 
-    /// Path of the log of the node's agent.
+    /// Returns the path of the log of the node's agent.
     pub fn agent_log(&self) -> PathBuf {
         self.dir.join("agent.log")
     }
 
-    /// Directory of the node's sockets and of the state that need not survive a reboot.
+    /// Returns the directory of the node's sockets and of the state that need not survive a reboot.
     fn run_dir(&self) -> PathBuf {
         Path::new(RUN_DIR).join(&self.id).join(&self.name)
     }
 
-    /// Path of the socket of the node's containerd.
+    /// Returns the path of the socket of the node's containerd.
     pub fn containerd_socket(&self) -> PathBuf {
         self.run_dir().join("containerd.sock")
     }
@@ -223,7 +227,7 @@ impl LocalNode {
     }
 }
 
-/// Canonical path of the data directory, and the cluster ID derived from it.
+/// Returns the canonical path of the data directory, and the cluster ID that is derived from this path.
 fn cluster_identity(data_dir: &Path) -> Result<(PathBuf, String), LocalNodeError> {
     let dir = canonical_path(data_dir).map_err(file_error(data_dir))?;
     let digest = ring::digest::digest(&ring::digest::SHA256, dir.as_os_str().as_encoded_bytes());
@@ -231,8 +235,8 @@ fn cluster_identity(data_dir: &Path) -> Result<(PathBuf, String), LocalNodeError
     Ok((dir, id))
 }
 
-/// The canonical path of a directory. If the directory does not exist, the canonical path of its parent is joined with
-/// its name.
+/// Returns the canonical path of a directory. If the directory does not exist, the canonical path of its parent is
+/// joined with its name.
 fn canonical_path(dir: &Path) -> io::Result<PathBuf> {
     match fs::canonicalize(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -251,7 +255,7 @@ fn create_dir(path: &Path) -> Result<(), LocalNodeError> {
     DirBuilder::new().recursive(true).mode(0o711).create(path).map_err(file_error(path))
 }
 
-/// Converts an error of accessing this file.
+/// Returns a function that converts an error of accessing the file at this path.
 fn file_error(path: &Path) -> impl FnOnce(io::Error) -> LocalNodeError {
     let path = path.to_owned();
     move |source| LocalNodeError::File { path, source }

@@ -138,17 +138,18 @@ pub(super) async fn restore_routes(node: &LocalNode) -> Result<(), LocalNodeErro
     Ok(())
 }
 
-/// Name of the bridge of the cluster with this ID.
+/// Returns the name of the bridge of the cluster with this ID.
 pub(super) fn bridge_name(id: &str) -> String {
     format!("mu{id}")
 }
 
-/// Name of the host end of the veth pair of the node with this number.
+/// Returns the name of the network interface on the machine that connects the node with this number (the host end of
+/// its veth pair).
 pub(super) fn link_name(id: &str, number: u16) -> String {
     format!("mu{id}-{number}")
 }
 
-/// Name of the nftables table of the cluster with this ID.
+/// Returns the name of the nftables table of the cluster with this ID.
 pub(super) fn nft_table_name(id: &str) -> String {
     format!("muster-{id}")
 }
@@ -217,7 +218,7 @@ pub(super) async fn run_command(command: &mut Command) -> Result<String, LocalNo
     Err(LocalNodeError::CommandFailed { command: command_line(command), message: stderr })
 }
 
-/// The command as text for an error message.
+/// Formats a command for an error message.
 fn command_line(command: &Command) -> String {
     let command = command.as_std();
     let words = [command.get_program()].into_iter().chain(command.get_args());

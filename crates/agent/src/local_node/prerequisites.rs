@@ -55,7 +55,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The programs and privileges that this machine lacks to run local nodes. Returns `None` if nothing is missing.
+/// Finds the programs and privileges that this machine lacks to run local nodes. Returns `None` if nothing is missing.
 pub fn find_missing_tools() -> Option<MissingTools> {
     let is_root = is_root();
     let mut missing = MissingTools { is_root, programs: Vec::new(), packages: Vec::new() };
@@ -73,8 +73,8 @@ pub fn find_missing_tools() -> Option<MissingTools> {
     (!is_root || !missing.programs.is_empty()).then_some(missing)
 }
 
-/// The missing programs without which a joining machine can run no pod. Each entry describes a program and its remedy.
-/// containerd, runc and the CNI plugins are not checked, because they belong to the container runtime.
+/// Lists the missing programs without which a joining machine can run no pod. Each entry describes a program and its
+/// remedy. containerd, runc and the CNI plugins are not checked, because they belong to the container runtime.
 pub fn missing_agent_tools() -> Vec<String> {
     let programs = REQUIRED_PROGRAMS.iter().filter(|(program, _)| ["ip", "nft"].contains(program));
     let missing = programs.filter(|(program, _)| find_program(program).is_none());
@@ -103,8 +103,8 @@ fn missing_cgroup_controllers(root: &Path) -> Option<String> {
     }
 }
 
-/// The missing programs that a joining machine needs for some pods only (CNI plugins, iptables). Each entry describes a
-/// program and its remedy.
+/// Lists the missing programs that a joining machine needs for some pods only (CNI plugins, iptables). Each entry
+/// describes a program and its remedy.
 pub fn missing_optional_tools() -> Vec<String> {
     let mut missing = Vec::new();
     if cni_plugin_dir().is_none() {
@@ -121,13 +121,13 @@ pub fn missing_optional_tools() -> Vec<String> {
     missing
 }
 
-/// The first directory that has all CNI plugins of the pod network.
+/// Returns the first directory that has all CNI plugins of the pod network, or `None` if no directory has them all.
 pub(super) fn cni_plugin_dir() -> Option<PathBuf> {
     let mut dirs = CNI_PLUGIN_DIRS.iter().map(PathBuf::from);
     dirs.find(|dir| CNI_PLUGINS.iter().all(|it| dir.join(it).exists()))
 }
 
-/// The path of a program, searched in the PATH and in [`SYSTEM_DIRS`].
+/// Finds a program in the PATH and in [`SYSTEM_DIRS`]. Returns its path, or `None` if it is not installed.
 fn find_program(program: &str) -> Option<PathBuf> {
     let on_path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::env::split_paths(&on_path).chain(SYSTEM_DIRS.iter().map(PathBuf::from));
@@ -140,8 +140,8 @@ fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
 
-/// The PATH for containerd and its plugins, including [`SYSTEM_DIRS`]. The plugins call `iptables`, which may not be on
-/// the PATH of this process.
+/// Returns the PATH for containerd and its plugins, including [`SYSTEM_DIRS`]. The plugins call `iptables`, which may
+/// not be on the PATH of this process.
 pub(super) fn search_path() -> std::ffi::OsString {
     let on_path = std::env::var_os("PATH").unwrap_or_default();
     let dirs: Vec<PathBuf> =

@@ -9,7 +9,8 @@ use super::command;
 /// Chains of the agent's nftables table that outgoing connections pass.
 const OUTPUT_CHAINS: [&str; 2] = ["nat-output", "filter-output"];
 
-/// IPv4 addresses and port of the API server with this URL. Empty if its host name cannot be resolved.
+/// Resolves the URL of the API server to IPv4 addresses and ports. Returns an empty list if the host name cannot be
+/// resolved.
 pub(super) async fn ipv4_addresses(server: &str) -> Vec<(Ipv4Addr, u16)> {
     let found = resolve_server(server).await.into_iter();
     let mut addresses: Vec<(Ipv4Addr, u16)> = found
@@ -23,12 +24,12 @@ pub(super) async fn ipv4_addresses(server: &str) -> Vec<(Ipv4Addr, u16)> {
     addresses
 }
 
-/// IP addresses of the API server with this URL. Empty if its host name cannot be resolved.
+/// Resolves the URL of the API server to IP addresses. Returns an empty list if the host name cannot be resolved.
 pub(crate) async fn server_ip_addresses(server: &str) -> Vec<IpAddr> {
     resolve_server(server).await.iter().map(SocketAddr::ip).collect()
 }
 
-/// Socket addresses of the API server with this URL. Empty if its host name cannot be resolved.
+/// Resolves the URL of the API server to socket addresses. Returns an empty list if the host name cannot be resolved.
 async fn resolve_server(server: &str) -> Vec<SocketAddr> {
     let uri: Option<Uri> = server.parse().ok();
     let Some(host) = uri.as_ref().and_then(Uri::host) else { return Vec::new() };

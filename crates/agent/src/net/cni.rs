@@ -35,7 +35,7 @@ pub(super) async fn write_conflist(config: &Config, range: Range) -> Result<(), 
     tokio::fs::rename(&partial, &path).await.map_err(failed)
 }
 
-/// Content of the CNI configuration.
+/// Builds the content of the CNI configuration. `range` is the node's pod CIDR.
 fn conflist_json(config: &Config, range: Range) -> String {
     let conf = json!({
         "cniVersion": "1.0.0",

@@ -18,17 +18,29 @@ const RECV_TIMEOUT: Duration = Duration::from_secs(2);
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;
 
 // Constants of `netlink.h`, `nfnetlink.h` and `nfnetlink_conntrack.h`.
+/// Type of the message that ends a multi-part response.
 const NLMSG_DONE: u16 = 3;
+/// Type of a message with an error or an acknowledgement.
 const NLMSG_ERROR: u16 = 2;
+/// Type of a request that reads conntrack entries.
 const CT_GET: u16 = 0x101;
+/// Type of a request that deletes a conntrack entry.
 const CT_DELETE: u16 = 0x102;
+/// Flag of every request.
 const NLM_F_REQUEST: u16 = 0x1;
+/// Flag of a request for an acknowledgement.
 const NLM_F_ACK: u16 = 0x4;
+/// Flag of a request that reads all entries.
 const NLM_F_DUMP: u16 = 0x300;
+/// Attribute with the addresses and ports of a flow's original direction.
 const CTA_TUPLE_ORIG: u16 = 1;
+/// Attribute with the addresses and ports of a flow's reply direction.
 const CTA_TUPLE_REPLY: u16 = 2;
+/// Flag of an attribute that contains attributes.
 const NLA_F_NESTED: u16 = 0x8000;
+/// Protocol number of UDP.
 const IPPROTO_UDP: u8 = 17;
+/// Address family of IPv4.
 const AF_INET: u8 = 2;
 
 /// Deletes the conntrack entries of UDP flows for which `is_stale` returns `true`. Returns the number of deleted
@@ -93,7 +105,8 @@ fn for_each_message(socket: &OwnedFd, mut handle: impl FnMut(&[u8])) -> io::Resu
     }
 }
 
-/// Splits off the first netlink message. Returns its payload, its type, and the remaining bytes.
+/// Splits off the first netlink message. Returns its payload, its type, and the remaining bytes. Returns `None` if the
+/// message is incomplete.
 fn split_message(bytes: &[u8]) -> Option<(&[u8], u16, &[u8])> {
     let length = usize::try_from(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?)).ok()?;
     let what = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
@@ -122,7 +135,7 @@ fn parse_flow(attributes: &[u8]) -> Option<(UdpFlow, &[u8])> {
     Some((UdpFlow { destination: of(sent, 2, 3)?, backend: of(answered, 1, 2)? }, sent))
 }
 
-/// The value of the first attribute of this type.
+/// Returns the value of the first attribute of this type, or `None` if there is none.
 fn find_attribute(mut attributes: &[u8], attribute_type: u16) -> Option<&[u8]> {
     loop {
         let length = usize::from(u16::from_ne_bytes(attributes.get(..2)?.try_into().ok()?));

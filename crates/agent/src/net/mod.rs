@@ -7,14 +7,19 @@
 mod api_server;
 /// CNI configuration of the pod network.
 mod cni;
+/// Execution of system programs such as `ip` and `nft`.
 mod command;
 /// Deletion of stale conntrack entries.
 mod conntrack;
+/// The cluster DNS server of the node.
 mod dns;
 /// Kernel notifications about routes.
 mod route_changes;
+/// Routes to the pods of other nodes.
 mod routes;
+/// The Services, EndpointSlices and Nodes that the watches have received.
 mod service_cache;
+/// nftables rules of Services.
 mod service_rules;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -189,8 +194,8 @@ async fn reconcile(
     results.into_iter().collect()
 }
 
-/// Requests a pod CIDR for the Node by a patch of the Node, because a patch makes the API server assign a pod CIDR to a
-/// Node without one.
+/// Patches the Node with the configured pod CIDR. If none is configured the patch is empty, and the API server assigns a
+/// pod CIDR.
 async fn request_pod_cidr(config: &Config, client: &Client) -> Result<(), NetworkError> {
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
     let spec = match &config.pod_cidr {

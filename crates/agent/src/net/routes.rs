@@ -40,12 +40,12 @@ impl PodRoutes {
         Self { address, network, node_addresses: own, is_bridge_filtered: false, is_prepared: false, applied }
     }
 
-    /// The network of the interface that has the node's address.
+    /// Returns the network of the interface that has the node's address, or `None` if it is unknown.
     pub(super) fn network(&self) -> Option<Range> {
         self.network
     }
 
-    /// The machine's IPv4 addresses.
+    /// Returns the machine's own IPv4 addresses.
     pub(super) fn node_addresses(&self) -> &[Ipv4Addr] {
         &self.node_addresses
     }
@@ -152,7 +152,8 @@ async fn read_interfaces() -> Result<Vec<Interface>, NetworkError> {
     serde_json::from_slice(&output).map_err(|source| NetworkError::ParseOutput { program: "ip", source })
 }
 
-/// The network of the interface that has this address.
+/// Returns the network of the interface that has this address. Returns `None` for an IPv6 address, and if no interface
+/// has the address.
 fn network_of_address(links: &[Interface], address: IpAddr) -> Option<Range> {
     let own = links.iter().flat_map(|it| &it.addr_info).find(|it| it.local == Some(address))?;
     match address {
@@ -161,7 +162,7 @@ fn network_of_address(links: &[Interface], address: IpAddr) -> Option<Range> {
     }
 }
 
-/// The machine's own IPv4 addresses. Addresses of Services are excluded: the cluster DNS address is on the loopback
+/// Returns the machine's own IPv4 addresses, without addresses of Services: the cluster DNS address is on the loopback
 /// interface, and kube-proxy in IPVS mode has all cluster IPs on `kube-ipvs0`.
 fn machine_addresses(links: &[Interface]) -> Vec<Ipv4Addr> {
     let links = links.iter().filter(|it| !matches!(&*it.ifname, "lo" | "kube-ipvs0"));

@@ -38,6 +38,7 @@ impl Default for ServiceCache {
 }
 
 impl ServiceCache {
+    /// Locks the cached Services, EndpointSlices and Nodes.
     pub(crate) fn lock_state(&self) -> MutexGuard<'_, ProxyState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -82,7 +83,7 @@ enum WatchedKind {
 }
 
 impl WatchedKind {
-    /// The API resource to list and watch.
+    /// Returns the API resource of this kind, to list and watch it.
     fn api_resource(self) -> ApiResource {
         let (group, kind, plural) = match self {
             Self::Services => ("", "Service", "services"),

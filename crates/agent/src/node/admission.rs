@@ -79,8 +79,8 @@ pub(super) async fn admit_pod<R: Runtime>(
     }
 }
 
-/// The name of the pod's RuntimeClass, if the pod has one and the RuntimeClass exists. Only the start of the sandbox
-/// shows whether the runtime supports its handler.
+/// Returns the name of the pod's RuntimeClass in a set. The set is empty if the pod names no RuntimeClass, or if the
+/// RuntimeClass does not exist. Whether the runtime supports its handler is known only when the sandbox is started.
 async fn runtime_classes<R: Runtime>(node: &Node<R>, spec: &PodSpec) -> BTreeSet<Text> {
     let Some(name) = spec.runtime_class_name.as_deref().filter(|it| !it.is_empty()) else {
         return BTreeSet::new();

@@ -27,7 +27,7 @@ const CPU_SHARES_MIN: i64 = 2;
 /// Maximum of `cpu.shares` in the kernel.
 const CPU_SHARES_MAX: i64 = 262_144;
 
-/// The QoS class of a pod.
+/// Returns the QoS class of a pod.
 pub(crate) fn qos_class(spec: &PodSpec) -> QosClass {
     let of = |it: Option<&ResourceRequirements>| {
         let compute = |of: ResourceQuantities| {
@@ -50,19 +50,19 @@ fn parse_quantities(of: Option<&BTreeMap<String, resource::Quantity>>) -> Resour
     of.into_iter().flatten().filter_map(parsed).collect()
 }
 
-/// Resource limits of a container.
+/// Returns the resource limits of a container.
 fn container_limits(of: Option<&ResourceRequirements>) -> ResourceQuantities {
     parse_quantities(of.and_then(|it| it.limits.as_ref()))
 }
 
-/// Resource requests of a container. A missing request defaults to the limit.
+/// Returns the resource requests of a container. A missing request defaults to the limit.
 fn container_requests(of: Option<&ResourceRequirements>) -> ResourceQuantities {
     let mut requests = container_limits(of);
     requests.extend(parse_quantities(of.and_then(|it| it.requests.as_ref())));
     requests
 }
 
-/// Path of a pod's cgroup, relative to the root of each cgroup hierarchy.
+/// Returns the path of a pod's cgroup, relative to the root of each cgroup hierarchy.
 pub(crate) fn pod_cgroup_path(parent: &str, qos: QosClass, uid: &str) -> String {
     let parent = parent.trim_end_matches('/');
     match qos {
@@ -72,15 +72,15 @@ pub(crate) fn pod_cgroup_path(parent: &str, qos: QosClass, uid: &str) -> String 
     }
 }
 
-/// All possible paths of a pod's cgroup, one for each QoS class, because the QoS class is unknown after the pod object
-/// was deleted.
+/// Returns all possible paths of a pod's cgroup, one for each QoS class, because the QoS class is unknown after the pod
+/// object was deleted.
 fn possible_cgroup_paths(parent: &str, uid: &str) -> [String; 3] {
     [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort]
         .map(|qos| pod_cgroup_path(parent, qos, uid))
 }
 
-/// CRI resources of a container: CPU shares and quota, memory limit, `oom_score_adj`, huge pages. `node_memory` is the
-/// memory capacity of the node in bytes.
+/// Returns the CRI resources of a container: CPU shares and quota, memory limit, `oom_score_adj`, huge pages.
+/// `node_memory` is the memory capacity of the node in bytes.
 pub(crate) fn container_resources(
     spec: &PodSpec,
     container: &Container,
@@ -100,30 +100,30 @@ pub(crate) fn container_resources(
     }
 }
 
-/// The CRI limit of a resource such as `hugepages-2Mi`. Returns `None` for other resources.
+/// Converts a limit of a resource such as `hugepages-2Mi` to a CRI limit. Returns `None` for other resources.
 fn hugepage_limit((name, amount): (&String, &Quantity)) -> Option<HugepageLimit> {
     let size = name.strip_prefix("hugepages-")?.strip_suffix('i')?;
     let limit = u64::try_from(whole_units(*amount)).ok()?;
     Some(HugepageLimit { page_size: format!("{size}B"), limit })
 }
 
-/// The quantity in whole units, limited to the range of `i64`.
+/// Converts a quantity to whole units, limited to the range of `i64`.
 fn whole_units(amount: Quantity) -> i64 {
     i64::try_from(amount.units()).unwrap_or(i64::MAX)
 }
 
-/// The quantity in thousandths, limited to the range of `i64`.
+/// Converts a quantity to thousandths, limited to the range of `i64`.
 fn milli_units(amount: Quantity) -> i64 {
     i64::try_from(amount.millis()).unwrap_or(i64::MAX)
 }
 
-/// CPU shares of a CPU request. Upstream: `MilliCPUToShares`.
+/// Converts a CPU request to CPU shares. Upstream: `MilliCPUToShares`.
 fn cpu_shares(request: Option<Quantity>) -> i64 {
     let millis = request.map_or(0, milli_units);
     (millis.saturating_mul(1024) / 1000).clamp(CPU_SHARES_MIN, CPU_SHARES_MAX)
 }
 
-/// CFS quota of a CPU limit, in microseconds per period. Zero means no quota. Upstream: `MilliCPUToQuota`.
+/// Converts a CPU limit to a CFS quota in microseconds per period. Zero means no quota. Upstream: `MilliCPUToQuota`.
 fn cpu_quota(limit: Quantity) -> i64 {
     match milli_units(limit) {
         0 => 0,
@@ -131,13 +131,15 @@ fn cpu_quota(limit: Quantity) -> i64 {
     }
 }
 
-/// The `oom_score_adj` of a container.
+/// Returns the `oom_score_adj` of a container.
 ///
 /// Rule: when the node runs out of memory, the kernel kills containers with a high `oom_score_adj` first. The smaller
 /// the memory request, the higher the value.
 /// Upstream: `GetContainerOOMScoreAdjust`.
 fn oom_score_adjust(spec: &PodSpec, container: &Container, is_sidecar: bool, node_memory: i64) -> i64 {
+    /// `oom_score_adj` of containers in Guaranteed and node-critical pods.
     const GUARANTEED_SCORE: i64 = -997;
+    /// Minimum priority of a node-critical pod.
     const NODE_CRITICAL_PRIORITY: i32 = 2_000_001_000;
     let qos = qos_class(spec);
     if spec.priority.is_some_and(|it| NODE_CRITICAL_PRIORITY <= it) || qos == QosClass::Guaranteed {
@@ -169,7 +171,7 @@ pub(crate) struct PodCgroupLimits {
 }
 
 impl PodCgroupLimits {
-    /// The limits of the pod's cgroup.
+    /// Returns the limits of the pod's cgroup.
     ///
     /// Rule: a pod's cgroup has a limit if all of its containers have a limit, or if the pod has a limit at pod level.
     /// Upstream: `ResourceConfigForPod`.
@@ -246,7 +248,7 @@ pub(crate) fn set_qos_cpu_shares<'a>(
     Ok(())
 }
 
-/// The CPU shares of the cgroups of the QoS classes, by the name of the cgroup.
+/// Returns the CPU shares of the Burstable and of the BestEffort cgroup, each with the name of the cgroup.
 fn qos_cpu_shares<'a>(pods: impl Iterator<Item = &'a PodSpec>) -> [(&'static str, i64); 2] {
     let burstable: i64 = pods
         .filter(|it| qos_class(it) == QosClass::Burstable)
@@ -265,7 +267,7 @@ fn is_cgroup_v2() -> bool {
     Path::new(CGROUP_ROOT).join("cgroup.controllers").exists()
 }
 
-/// Directory of a cgroup in a hierarchy.
+/// Returns the directory of a cgroup in one hierarchy. `path` is the path of the cgroup relative to the hierarchy.
 fn cgroup_dir(hierarchy: &Path, path: &str) -> PathBuf {
     hierarchy.join(path.trim_start_matches('/'))
 }
@@ -311,7 +313,7 @@ fn write_cgroup_file(dir: &Path, file: &str, value: impl ToString) -> io::Result
     std::fs::write(&path, value.to_string()).map_err(error_with_path(&path))
 }
 
-/// Adds the path of the cgroup to an error.
+/// Returns a function that adds the path of the cgroup to an error.
 fn error_with_path(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     let path = path.display().to_string();
     move |error| io::Error::new(error.kind(), format!("cgroup {path}: {error}"))

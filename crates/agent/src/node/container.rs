@@ -128,7 +128,7 @@ impl ContainerConfigBuilder<'_> {
         })
     }
 
-    /// The CRI security context of the container.
+    /// Builds the CRI security context of the container.
     fn security_context(&self, spec: &PodSpec) -> Result<v1::LinuxContainerSecurityContext, String> {
         let of_pod = spec.security_context.clone().unwrap_or_default();
         let own = self.pod_container.container.security_context.clone().unwrap_or_default();
@@ -207,7 +207,7 @@ impl ContainerConfigBuilder<'_> {
     }
 }
 
-/// The seccomp profile of a container.
+/// Converts the seccomp profile of a container to a CRI value.
 ///
 /// Rule: a container without a seccomp profile is unconfined, unless the node runs such containers with
 /// `RuntimeDefault`. Upstream: `--seccomp-default`.
@@ -240,7 +240,7 @@ fn seccomp_profile(
     })
 }
 
-/// The AppArmor profile as a CRI value.
+/// Converts an AppArmor profile to a CRI value. Returns `None` if the container has no profile.
 fn apparmor_profile(profile: Option<AppArmorProfile>) -> Result<Option<v1::SecurityProfile>, String> {
     use v1::security_profile::ProfileType::{Localhost, RuntimeDefault, Unconfined};
     let Some(profile) = profile else { return Ok(None) };
@@ -257,7 +257,7 @@ fn apparmor_profile(profile: Option<AppArmorProfile>) -> Result<Option<v1::Secur
     }))
 }
 
-/// A mount of a file of the node at a path in the container.
+/// Returns the CRI mount of a file of the node at a path in the container.
 fn file_mount(container_path: &str, host_path: &Path) -> v1::Mount {
     v1::Mount {
         container_path: container_path.to_owned(),
@@ -267,17 +267,17 @@ fn file_mount(container_path: &str, host_path: &Path) -> v1::Mount {
     }
 }
 
-/// Path of a container's log in its pod's log directory.
+/// Returns the path of a container's log, relative to its pod's log directory.
 pub(crate) fn log_path(container: &str, attempt: u32) -> String {
     format!("{container}/{attempt}.log")
 }
 
-/// Path on the node of the pod's `/etc/hosts`.
+/// Returns the path of the file on the node that the pod sees as `/etc/hosts`.
 pub(crate) fn hosts_file(config: &Config, uid: &str) -> PathBuf {
     config.pod_dir(uid).join("etc-hosts")
 }
 
-/// Path on the node of the file in which a container writes its termination message.
+/// Returns the path of the file on the node in which a container writes its termination message.
 fn termination_message_file(config: &Config, uid: &str, container: &str, attempt: u32) -> PathBuf {
     config.pod_dir(uid).join("containers").join(container).join(attempt.to_string())
 }
@@ -331,7 +331,7 @@ fn read_tail(path: &Path, bytes_max: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The last lines of a CRI log as a termination message, without timestamps, streams and tags.
+/// Builds a termination message from the last lines of a CRI log, without timestamps, streams and tags.
 fn message_from_log(text: &str) -> String {
     let mut message = String::new();
     for line in text.lines().rev().take(LOG_FALLBACK_LINES_MAX) {

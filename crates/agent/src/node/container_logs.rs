@@ -63,18 +63,18 @@ impl ContainerLogs<'_> {
         Ok(())
     }
 
-    /// Directory of the pod's logs.
+    /// Returns the directory of the pod's logs.
     fn log_dir(&self) -> PathBuf {
         let (name, namespace, uid) = sandbox::pod_ids(self.pod);
         self.config.log_dir(namespace, name, uid)
     }
 
-    /// Directory of the links to container logs.
+    /// Returns the directory of the links to container logs.
     fn link_dir(&self) -> PathBuf {
         self.config.var_log.join("containers")
     }
 
-    /// Path of the link to a container's log. `id` is the container ID.
+    /// Returns the path of the link to a container's log. `id` is the container ID.
     fn link_path(&self, container: &str, id: &str) -> PathBuf {
         let (name, namespace, _) = sandbox::pod_ids(self.pod);
         self.link_dir().join(format!("{name}_{namespace}_{container}-{id}.log"))

@@ -89,7 +89,7 @@ impl EnvironmentReader<'_> {
         self.source.pod.metadata.namespace.as_deref().unwrap_or("default")
     }
 
-    /// The ConfigMap with this name. Returns `None` if it is missing and optional.
+    /// Returns the ConfigMap with this name, or `None` if it is missing and optional.
     async fn config_map(&mut self, name: &str, is_optional: bool) -> Result<Option<&ConfigMap>, String> {
         if !self.config_maps.contains_key(name) {
             let found = self.source.references.config_map(self.namespace(), name).await;
@@ -99,7 +99,7 @@ impl EnvironmentReader<'_> {
         Ok(self.config_maps.get(name))
     }
 
-    /// The Secret with this name. Returns `None` if it is missing and optional.
+    /// Returns the Secret with this name, or `None` if it is missing and optional.
     async fn secret(&mut self, name: &str, is_optional: bool) -> Result<Option<&Secret>, String> {
         if !self.secrets.contains_key(name) {
             let found = self.source.references.secret(self.namespace(), name).await;

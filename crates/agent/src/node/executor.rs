@@ -133,7 +133,7 @@ impl<R: Runtime> Executor<R> {
         prepared.map_err(|it| it.to_string())
     }
 
-    /// The pod object with its current addresses, as the downward API reads it.
+    /// Returns the pod object with its current addresses, as the downward API reads it.
     fn pod_json_with_addresses(&self) -> Value {
         let ips = |all: &[String]| -> Value { all.iter().map(|ip| json!({"ip": ip})).collect() };
         let host = self.node.config.address.to_string();
@@ -193,7 +193,7 @@ impl<R: Runtime> Executor<R> {
         }
     }
 
-    /// The runtime handler of the RuntimeClass with this name.
+    /// Reads the RuntimeClass with this name, and returns its runtime handler.
     async fn runtime_handler(&self, class: &str) -> Result<String, String> {
         let classes: Api<RuntimeClass> = Api::all(self.node.client.clone());
         match tokio::time::timeout(API_TIMEOUT, classes.get(class)).await {
@@ -305,7 +305,8 @@ impl<R: Runtime> Executor<R> {
         Ok(id)
     }
 
-    /// ID of the container that an ephemeral container names as `targetContainerName`.
+    /// Returns the ID of the running container that an ephemeral container names as `targetContainerName`. Returns
+    /// `None` if the container names none, and an error if the named container is not running.
     fn target_container_id(&self, role: &PodContainer) -> Result<Option<String>, String> {
         let Some(name) = role.target.as_deref().filter(|it| !it.is_empty()) else { return Ok(None) };
         let running = self.containers.iter().filter(|it| matches!(it.state, ContainerState::Running { .. }));
@@ -314,7 +315,8 @@ impl<R: Runtime> Executor<R> {
         id.map(Some).ok_or_else(|| format!("unable to find target container {name}"))
     }
 
-    /// Environment variables for Services, from the service cache.
+    /// Returns the environment variables for Services. Waits until the service cache is synced, except for a static
+    /// pod.
     async fn service_environment(&self) -> Result<BTreeMap<String, String>, String> {
         let cache = &self.node.service_cache;
         // A static pod does not wait for the API server.
@@ -346,7 +348,7 @@ impl<R: Runtime> Executor<R> {
         fs::write(path, text)
     }
 
-    /// The prober of the container with this ID.
+    /// Returns the prober for a container of the pod spec. `id` is the ID of its instance in the runtime.
     fn container_prober<'a>(&'a self, role: &'a PodContainer, id: &'a str) -> ContainerProber<'a, R> {
         let address = self.addresses.first().map_or("", |it| it.as_str());
         ContainerProber { runtime: &self.node.runtime, container: &role.container, id, address }
@@ -405,15 +407,17 @@ impl<R: Runtime> Executor<R> {
         removal_outcome(self.node.runtime.stop_container(id, remaining).await)
     }
 
+    /// Returns the log files of the pod's containers.
     fn container_logs(&self) -> ContainerLogs<'_> {
         ContainerLogs { config: &self.node.config, pod: &self.pod }
     }
 
+    /// Returns the writer of the pod's status.
     fn status_writer(&self) -> StatusWriter<'_> {
         StatusWriter { client: &self.node.client, entry: &self.entry, pod: &self.pod }
     }
 
-    /// Name, namespace and UID of the pod for messages, in the kubelet's format.
+    /// Formats name, namespace and UID of the pod for messages, as the kubelet does.
     fn pod_display_name(&self) -> String {
         let (name, namespace, uid) = sandbox::pod_ids(&self.pod);
         format!("{name}_{namespace}({uid})")
@@ -453,12 +457,13 @@ impl<R: Runtime> Executor<R> {
     }
 }
 
-/// The outcome of a failed action, with a reason and a message for the pod's status.
+/// Returns the outcome of a failed action, with a reason and a message for the pod's status.
 pub(super) fn failed_outcome(reason: &str, message: impl Into<String>) -> ActionOutcome {
     ActionOutcome::Failed { reason: reason.into(), message: message.into().into() }
 }
 
-/// Outcome of a stop or removal. A container or sandbox that no longer exists counts as removed.
+/// Returns the outcome of a call that stops or removes a container or sandbox. A container or sandbox that no longer
+/// exists counts as removed.
 fn removal_outcome(outcome: Result<(), RuntimeError>) -> ActionOutcome {
     match outcome {
         Ok(()) => ActionOutcome::Done,
@@ -474,7 +479,7 @@ pub(super) struct StartTiming {
     in_runtime_us: AtomicU64,
     /// Whether this agent started a container of the pod.
     has_started: AtomicBool,
-    /// Whether the durations were returned.
+    /// Whether `record_pod_start` has returned the durations.
     is_recorded: AtomicBool,
 }
 

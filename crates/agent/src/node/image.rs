@@ -14,8 +14,8 @@ pub(crate) fn normalize_image_name(image: &str) -> Result<String, String> {
     normalize_reference(image).map_err(|why| format!("couldn't parse image name {image:?}: {why}"))
 }
 
-/// The credentials of the pod's imagePullSecrets that apply to an image, best match first. A missing Secret is skipped,
-/// because the registry may allow anonymous pulls.
+/// Returns the credentials of the pod's imagePullSecrets that apply to an image, best match first. A missing Secret is
+/// skipped, because the registry may allow anonymous pulls.
 pub(crate) async fn pull_credentials(references: &References, pod: &Pod, image: &str) -> Vec<AuthConfig> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
     let names = pod.spec.iter().flat_map(|it| it.image_pull_secrets.iter().flatten());
@@ -65,7 +65,7 @@ impl std::fmt::Debug for RegistryCredentials {
     }
 }
 
-/// The logins in a Secret of type `kubernetes.io/dockerconfigjson` or `kubernetes.io/dockercfg`.
+/// Reads the logins of a Secret of type `kubernetes.io/dockerconfigjson` or `kubernetes.io/dockercfg`.
 fn logins_from_secret(secret: &Secret) -> Vec<RegistryLogin> {
     let data = secret.data.as_ref();
     let bytes = |key: &str| data.and_then(|it| it.get(key)).map(|it| it.0.as_slice());
@@ -82,7 +82,7 @@ fn logins_from_secret(secret: &Secret) -> Vec<RegistryLogin> {
     auths.into_iter().collect()
 }
 
-/// The credentials that apply to an image, best match first.
+/// Returns the credentials that apply to an image, best match first.
 ///
 /// Rule: a pull secret applies to the registry that it names, or to the repositories below the path that it names. The
 /// longest match comes first. Upstream: `BasicDockerKeyring.Lookup`.

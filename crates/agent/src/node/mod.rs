@@ -6,10 +6,15 @@
 //! is built in `sandbox`, `container`, `environment`, `naming` and `cgroup`. `host` handles the Node object and the
 //! machine.
 
+/// Admission of pods on the node.
 mod admission;
+/// The cgroup of a pod.
 mod cgroup;
+/// The CRI configuration of a container.
 mod container;
+/// The log files of a pod's containers.
 mod container_logs;
+/// Environment variables of a container.
 mod environment;
 /// Execution of the actions that the engine decides on.
 mod executor;
@@ -23,11 +28,17 @@ mod naming;
 mod orphans;
 /// Pod lifecycle event generator: wakes workers when containers change.
 mod pleg;
+/// The pods of the node, with a worker for each.
 mod pod_manager;
+/// Probes and lifecycle hooks of a container.
 mod probe;
+/// Reads the runtime state of a pod.
 mod runtime_status;
+/// The CRI configuration of a pod's sandbox.
 mod sandbox;
+/// Static pods and their mirror pods.
 mod static_pods;
+/// Writes the status of a pod to the API server.
 mod status_writer;
 /// The task that runs one pod.
 mod worker;
@@ -143,7 +154,7 @@ impl<R: Runtime> Node<R> {
         self.stopping.cancel();
     }
 
-    /// Allocatable resources of the node.
+    /// Returns the allocatable resources of the node.
     pub fn allocatable(&self) -> Arc<ResourceQuantities> {
         self.allocatable.clone()
     }

@@ -27,7 +27,7 @@ pub(crate) struct PodHostname {
 }
 
 impl PodHostname {
-    /// Hostname and domain of a pod. Upstream: `GeneratePodHostNameAndDomain`.
+    /// Determines the hostname and domain of a pod. Upstream: `GeneratePodHostNameAndDomain`.
     pub(crate) fn from_pod(pod: &Pod, spec: &PodSpec, cluster_domain: &str) -> Self {
         if let Some(name) = &spec.hostname_override {
             return Self { host: truncate_hostname(name), domain: None };
@@ -39,7 +39,8 @@ impl PodHostname {
         Self { host, domain: subdomain.map(|it| format!("{it}.{namespace}.svc.{cluster_domain}")) }
     }
 
-    /// The hostname in the pod's UTS namespace. It is the FQDN if `setHostnameAsFQDN` is true.
+    /// Returns the hostname in the pod's UTS namespace. It is the FQDN if `setHostnameAsFQDN` is true. Fails if the
+    /// FQDN is too long for the kernel.
     pub(crate) fn kernel_hostname(&self, spec: &PodSpec) -> Result<String, String> {
         let Some(domain) = self.domain.as_ref().filter(|_| spec.set_hostname_as_fqdn == Some(true)) else {
             return Ok(self.host.clone());
@@ -55,8 +56,8 @@ impl PodHostname {
         Ok(name)
     }
 
-    /// Content of the pod's `/etc/hosts`. For a hostNetwork pod, the content starts with the node's own `/etc/hosts`,
-    /// `of_node`.
+    /// Builds the content of the pod's `/etc/hosts`. For a hostNetwork pod, the content starts with `of_node`, the
+    /// node's own `/etc/hosts`.
     pub(crate) fn hosts_file(&self, spec: &PodSpec, addresses: &[String], of_node: Option<&str>) -> String {
         let mut text = match of_node {
             Some(of_node) => format!("# Kubernetes-managed hosts file (host network).\n{of_node}"),
@@ -90,7 +91,7 @@ fn truncate_hostname(name: &str) -> String {
     }
 }
 
-/// DNS configuration of a pod. A missing `resolv.conf` of the node counts as empty.
+/// Determines the DNS configuration of a pod. A missing `resolv.conf` of the node counts as empty.
 pub(crate) fn pod_dns(config: &Config, pod: &Pod, spec: &PodSpec) -> DnsConfig {
     let of_node = || parse_resolv_conf(&std::fs::read_to_string(&config.resolv_conf).unwrap_or_default());
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
@@ -177,7 +178,7 @@ fn parse_resolv_conf(text: &str) -> DnsConfig {
     dns
 }
 
-/// Content of the node's own `/etc/hosts`, for hostNetwork pods.
+/// Reads the node's own `/etc/hosts`, for hostNetwork pods.
 pub(crate) fn node_hosts_file() -> String {
     std::fs::read_to_string(Path::new("/etc/hosts")).unwrap_or_default()
 }

@@ -7,8 +7,8 @@ use muster_api::meta::ObjectKey;
 
 use crate::config::Config;
 
-/// Pods that have a directory or logs on this node, by UID. The namespace and name of a pod without logs are empty,
-/// because only its log marker file has them. Logs of other agents in the same directory are ignored.
+/// Finds the pods that have a directory or logs on this node, by UID. The namespace and name of a pod without logs are
+/// empty, because only its log marker file has them. Logs of other agents in the same directory are ignored.
 pub(super) fn pods_on_disk(config: &Config) -> BTreeMap<String, ObjectKey> {
     let names = |dir: PathBuf| {
         let all = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);

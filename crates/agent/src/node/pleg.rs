@@ -56,7 +56,7 @@ pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
     }
 }
 
-/// The pod that owns the container or sandbox with this ID.
+/// Returns the pod that owns the container or sandbox with this ID, or `None` if no pod of the node does.
 fn find_owner<R: Runtime>(node: &Node<R>, id: &str) -> Option<Arc<PodEntry>> {
     let all = node.pods.all_pods();
     all.into_iter().find(|it| {

@@ -23,8 +23,8 @@ use super::{Node, pleg, sandbox};
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError};
 
-/// Maximum number of remembered exits of containers and sandboxes. Fewer exits occur between two reads of the runtime
-/// state of a new pod.
+/// Maximum number of remembered exits of containers and sandboxes. It is larger than the number of exits between two
+/// reads of a new pod's runtime state.
 const EXITS_REMEMBERED_MAX: usize = 256;
 /// Delay before a worker that panicked is restarted. It may panic again.
 const WORKER_RESTART_DELAY: Duration = Duration::from_secs(10);
@@ -64,7 +64,7 @@ pub struct PodManager {
 struct MirrorPods {
     /// The mirror pods, by namespace and name.
     all: BTreeMap<ObjectKey, Arc<ParsedPod>>,
-    /// Whether the API server's pods were listed. After that, a mirror pod that is not in the map does not exist.
+    /// Whether the API server's pods were listed. Before that, a mirror pod that is not in the map may exist.
     is_listed: bool,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct WorkerUpdate {
     pub object: Option<Arc<ParsedPod>>,
     /// Whether the pod no longer exists on the API server or as a manifest.
     pub is_gone: bool,
-    /// Why the node terminates the pod, if it does.
+    /// Why the node terminates the pod, or `None` if it does not.
     pub termination: Option<PodTermination>,
     /// Whether the pod's sandbox or containers may have changed in the runtime.
     pub runtime_changed: bool,
@@ -201,12 +201,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl PodManager {
-    /// The pod with this UID.
+    /// Returns the pod with this UID, or `None` if the node does not have it.
     pub fn get(&self, uid: &str) -> Option<Arc<PodEntry>> {
         lock(&self.entries).get(uid).cloned()
     }
 
     /// Finds a pod by name. If a terminating pod and its replacement have the same name, returns the replacement.
+    /// Returns `None` if there is no such pod.
     pub fn find_pod(&self, namespace: &str, name: &str) -> Option<Arc<PodEntry>> {
         let all = self.all_pods();
         let mut found: Vec<_> = all
@@ -224,6 +225,7 @@ impl PodManager {
         found.pop()
     }
 
+    /// Returns the pods of all sources.
     pub fn all_pods(&self) -> Vec<Arc<PodEntry>> {
         lock(&self.entries).values().cloned().collect()
     }
@@ -233,7 +235,7 @@ impl PodManager {
         self.changed.notified().await;
     }
 
-    /// The mirror pods of static pods. `None` until the API server's pods were listed.
+    /// Returns the mirror pods of static pods, or `None` until the API server's pods were listed.
     pub(super) fn mirror_pods(&self) -> Option<BTreeMap<ObjectKey, Arc<ParsedPod>>> {
         let mirrors = lock(&self.mirrors);
         mirrors.is_listed.then(|| mirrors.all.clone())

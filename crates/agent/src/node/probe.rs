@@ -29,7 +29,7 @@ mod health {
     tonic::include_proto!("grpc.health.v1");
 }
 
-/// Maximum number of bytes that are read of an HTTP response or of the output of a command. Upstream:
+/// Maximum number of bytes that are read from an HTTP response or from the output of a command. Upstream:
 /// `maxRespBodyLength`.
 const RESPONSE_BYTES_MAX: usize = 10 << 10;
 /// Maximum number of redirects that an HTTP probe follows.
@@ -104,7 +104,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
         }
     }
 
-    /// The message of a probe that timed out, as the kubelet words it.
+    /// Returns the message of a probe that timed out, as the kubelet words it.
     fn timeout_message(&self, probe: &Probe, limit: Duration) -> String {
         let seconds = limit.as_secs();
         if let Some(get) = &probe.http_get {
@@ -204,7 +204,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
         })
     }
 
-    /// The URL of an HTTP probe or hook.
+    /// Builds the URL of an HTTP probe or hook.
     fn http_url(&self, get: &HTTPGetAction) -> Result<String, String> {
         let host = get.host.as_deref().filter(|it| !it.is_empty()).unwrap_or(self.address);
         let scheme = get.scheme.as_deref().unwrap_or("HTTP").to_lowercase();
@@ -274,7 +274,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
         }
     }
 
-    /// The number of a port that is given by number or by the name of a container port.
+    /// Resolves a port, given as a number or as the name of a container port, to its number.
     fn resolve_port(&self, port: &IntOrString) -> Result<u16, String> {
         let number = match port {
             IntOrString::Int(number) => *number,
@@ -293,7 +293,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
     }
 }
 
-/// The beginning of a command's output, stdout before stderr.
+/// Returns the beginning of a command's output as text, with stdout before stderr.
 fn combined_output(stdout: &[u8], stderr: &[u8]) -> String {
     let all = [stdout, stderr].concat();
     String::from_utf8_lossy(&all[..all.len().min(RESPONSE_BYTES_MAX)]).into_owned()
@@ -315,7 +315,8 @@ pub(crate) fn dial_error(error: &io::Error) -> String {
     }
 }
 
-/// The URL that a `Location` header points to. A location that starts with `/` is relative to the host of `from`.
+/// Resolves a `Location` header to a URL. A location that starts with `/` is relative to the host of `from`. Returns
+/// `None` if the location is not a valid URL.
 fn redirect_target(from: &Uri, location: &str) -> Option<Uri> {
     if location.starts_with('/') {
         return format!("{}://{}{location}", from.scheme_str()?, from.authority()?).parse().ok();
@@ -401,7 +402,8 @@ async fn send_request(
     }
 }
 
-/// TLS configuration that accepts any certificate, for probes and for requests that the API server proxies to pods.
+/// Returns a TLS configuration that accepts any certificate, for probes and for requests that the API server proxies to
+/// pods.
 pub(crate) fn insecure_tls_config() -> ClientConfig {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone());

@@ -144,7 +144,7 @@ impl RuntimeStatusReader {
     }
 }
 
-/// The IP addresses of a sandbox, the primary address first.
+/// Returns the IP addresses of a sandbox, the primary address first.
 fn sandbox_addresses(status: v1::PodSandboxStatus) -> Vec<String> {
     let network = status.network.unwrap_or_default();
     let more = network.additional_ips.into_iter().map(|it| it.ip);

@@ -8,8 +8,8 @@ use super::naming::{self, PodHostname};
 use super::{Config, cgroup};
 use crate::runtime::{label, v1};
 
-/// The CRI configuration of a pod's sandbox. CRI also needs it for each container that is created in the sandbox.
-/// `attempt` is the number of earlier sandboxes of the pod.
+/// Builds the CRI configuration of a pod's sandbox. CRI also needs it for each container that is created in the
+/// sandbox. `attempt` is the number of earlier sandboxes of the pod.
 pub(crate) fn sandbox_config(
     config: &Config,
     pod: &Pod,
@@ -53,7 +53,7 @@ pub(crate) fn sandbox_config(
     })
 }
 
-/// Name, namespace and UID of a pod.
+/// Returns the name, namespace and UID of a pod.
 pub(crate) fn pod_ids(pod: &Pod) -> (&str, &str, &str) {
     let metadata = &pod.metadata;
     let name = metadata.name.as_deref().unwrap_or_default();
@@ -61,7 +61,7 @@ pub(crate) fn pod_ids(pod: &Pod) -> (&str, &str, &str) {
     (name, namespace, metadata.uid.as_deref().unwrap_or_default())
 }
 
-/// Labels of a pod's sandbox and containers.
+/// Returns the CRI labels of a pod's sandbox and containers.
 pub(crate) fn pod_labels(pod: &Pod) -> BTreeMap<String, String> {
     let (name, namespace, uid) = pod_ids(pod);
     [(label::POD_NAME, name), (label::POD_NAMESPACE, namespace), (label::POD_UID, uid)]
@@ -69,12 +69,12 @@ pub(crate) fn pod_labels(pod: &Pod) -> BTreeMap<String, String> {
         .into()
 }
 
-/// The init containers with restartPolicy Always.
+/// Returns the init containers with restartPolicy Always.
 fn sidecar_containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
     spec.init_containers.iter().flatten().filter(|it| it.restart_policy.as_deref() == Some("Always"))
 }
 
-/// The host ports of a container.
+/// Converts the host ports of a container to CRI port mappings.
 fn port_mappings(container: &Container) -> Vec<v1::PortMapping> {
     let mapped = container.ports.iter().flatten().filter(|it| it.host_port.is_some_and(|it| it != 0));
     mapped
@@ -91,7 +91,7 @@ fn port_mappings(container: &Container) -> Vec<v1::PortMapping> {
         .collect()
 }
 
-/// The Linux part of the sandbox configuration: cgroup, security context and sysctls.
+/// Builds the Linux part of the sandbox configuration: cgroup, security context and sysctls.
 fn linux_config(config: &Config, spec: &PodSpec, uid: &str) -> v1::LinuxPodSandboxConfig {
     let security = spec.security_context.clone().unwrap_or_default();
     let sysctls = security.sysctls.iter().flatten().map(|it| (it.name.clone(), it.value.clone()));
@@ -114,16 +114,17 @@ fn linux_config(config: &Config, spec: &PodSpec, uid: &str) -> v1::LinuxPodSandb
     }
 }
 
+/// Wraps a number in the CRI message type.
 fn int64_value(value: i64) -> v1::Int64Value {
     v1::Int64Value { value }
 }
 
-/// A CRI security profile without a file on the node.
+/// Returns a CRI security profile of this type, without a profile file.
 pub(crate) fn security_profile(kind: v1::security_profile::ProfileType) -> v1::SecurityProfile {
     v1::SecurityProfile { profile_type: kind as i32, localhost_ref: String::new() }
 }
 
-/// The main and init containers.
+/// Returns the main and init containers.
 fn all_containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
     spec.containers.iter().chain(spec.init_containers.iter().flatten())
 }
@@ -132,7 +133,7 @@ pub(crate) fn is_privileged(container: &Container) -> bool {
     container.security_context.as_ref().and_then(|it| it.privileged) == Some(true)
 }
 
-/// The Linux namespaces that the pod shares with the node, and those that its containers share with each other.
+/// Returns the Linux namespaces that the pod shares with the node, and those that its containers share with each other.
 pub(crate) fn namespace_options(spec: &PodSpec) -> v1::NamespaceOption {
     use v1::NamespaceMode::{Container, Node, Pod};
     let on_node = |it: Option<bool>| if it == Some(true) { Node } else { Pod };
@@ -149,6 +150,7 @@ pub(crate) fn namespace_options(spec: &PodSpec) -> v1::NamespaceOption {
     }
 }
 
+/// Converts SELinux options to a CRI value.
 pub(crate) fn selinux_options(options: &SELinuxOptions) -> v1::SeLinuxOption {
     let text = |it: &Option<String>| it.clone().unwrap_or_default();
     v1::SeLinuxOption {
@@ -159,7 +161,7 @@ pub(crate) fn selinux_options(options: &SELinuxOptions) -> v1::SeLinuxOption {
     }
 }
 
-/// Supplemental groups of every process of the pod: `supplementalGroups` and `fsGroup`.
+/// Returns the supplemental groups of every process of the pod: `supplementalGroups` and `fsGroup`.
 pub(crate) fn supplemental_groups(spec: &PodSpec) -> Vec<i64> {
     let security = spec.security_context.as_ref();
     let fs_group = security.and_then(|it| it.fs_group);
@@ -173,7 +175,7 @@ pub(crate) fn has_strict_groups_policy(spec: &PodSpec) -> bool {
     policy == Some("Strict")
 }
 
-/// `supplementalGroupsPolicy` as a CRI value.
+/// Converts `supplementalGroupsPolicy` to a CRI value.
 pub(crate) fn supplemental_groups_policy(spec: &PodSpec) -> i32 {
     match has_strict_groups_policy(spec) {
         true => v1::SupplementalGroupsPolicy::Strict as i32,

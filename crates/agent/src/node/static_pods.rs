@@ -95,7 +95,7 @@ async fn watch_manifests<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
 }
 
 /// Starts the pods of new manifests, and removes static pods without a manifest. Returns whether a pod must wait until
-/// a pod of the same name, from an older version of its manifest, has terminated.
+/// a pod of the same name has terminated, which is from an older version of its manifest.
 fn reconcile_pods<R: Runtime>(node: &Arc<Node<R>>, files: &ManifestFiles) -> bool {
     let desired: BTreeMap<String, &Arc<ParsedPod>> = files
         .by_path
@@ -127,7 +127,7 @@ fn reconcile_pods<R: Runtime>(node: &Arc<Node<R>>, files: &ManifestFiles) -> boo
     is_waiting
 }
 
-/// All static pods of the node.
+/// Returns all static pods of the node.
 fn static_entries<R: Runtime>(node: &Node<R>) -> Vec<Arc<PodEntry>> {
     node.pods.all_pods().into_iter().filter(|it| it.source == PodSource::Static).collect()
 }
@@ -203,7 +203,7 @@ fn read_manifest(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Hash of a manifest, its path and the node name. It has the length of the kubelet's hash.
+/// Returns the hash of a manifest, its path and the node name. The hash is as long as the kubelet's.
 fn manifest_hash(text: &[u8], path: &Path, node: &str) -> String {
     let mut hasher = ring::digest::Context::new(&ring::digest::SHA256);
     for part in [text, path.as_os_str().as_encoded_bytes(), node.as_bytes()] {

@@ -39,8 +39,8 @@ pub(super) struct Worker<R> {
     pod: pod::Pod,
     /// The pod object that was last applied.
     object: Arc<ParsedPod>,
-    /// Reads the runtime state.
-    observer: RuntimeStatusReader,
+    /// Reads the runtime state of the pod.
+    status_reader: RuntimeStatusReader,
     /// The runtime state that was last read.
     runtime_state: RuntimeState,
     /// The actions in progress.
@@ -61,21 +61,21 @@ impl<R: Runtime> Worker<R> {
         Self::with_pod(node, entry, pod, object)
     }
 
-    /// The worker that cleans up an orphan.
+    /// Returns a worker that cleans up an orphan.
     pub(super) fn for_orphan(node: Arc<Node<R>>, entry: Arc<PodEntry>, key: ObjectKey, uid: &str) -> Self {
         let pod = pod::Pod::orphan(key, uid.into(), host_info(&node), now());
         let object = entry.snapshot().object;
         Self::with_pod(node, entry, pod, object)
     }
 
-    /// A worker with this state machine.
+    /// Returns a worker for a pod with this state machine.
     fn with_pod(node: Arc<Node<R>>, entry: Arc<PodEntry>, pod: pod::Pod, object: Arc<ParsedPod>) -> Self {
         Self {
             node,
             entry,
             pod,
             object,
-            observer: RuntimeStatusReader::default(),
+            status_reader: RuntimeStatusReader::default(),
             runtime_state: RuntimeState::default(),
             actions: JoinSet::new(),
             in_flight: HashMap::new(),
@@ -139,8 +139,8 @@ impl<R: Runtime> Worker<R> {
 
     /// Reads the runtime state and passes it to the state machine.
     async fn read_runtime_state(&mut self) -> Result<(), crate::runtime::RuntimeError> {
-        let Self { node, observer, object, pod, start_timing: figures, .. } = self;
-        let reading = observer.read_state(&*node.runtime, &node.config, object, pod.change_count());
+        let Self { node, status_reader, object, pod, start_timing: figures, .. } = self;
+        let reading = status_reader.read_state(&*node.runtime, &node.config, object, pod.change_count());
         let state = figures.measure_call(reading).await?;
         if let Some((all, own)) = self.start_timing.record_pod_start(&state, self.first_seen, self.pod.key())
         {
@@ -182,7 +182,7 @@ impl<R: Runtime> Worker<R> {
         }
     }
 
-    /// Starts the pod's next actions. Returns the time of the next sync.
+    /// Starts the pod's next actions. Returns the time of the next sync, or `None` if none is scheduled.
     fn sync_pod(&mut self) -> Option<Instant> {
         let began = now();
         let sync = self.pod.sync(began);
@@ -210,7 +210,7 @@ impl<R: Runtime> Worker<R> {
         sync.wake_at.map(|at| to_instant(at, began))
     }
 
-    /// An executor for the actions of the current sync.
+    /// Returns an executor for the actions of the current sync, with the current pod object and runtime state.
     fn executor(&self) -> Executor<R> {
         let ready = self.runtime_state.sandboxes.iter().filter(|it| it.is_ready).max_by_key(|it| it.attempt);
         let mut addresses: Vec<String> =
@@ -280,7 +280,7 @@ impl<R: Runtime> Worker<R> {
     }
 }
 
-/// Addresses and runtime name of the node, as the kubelet rules need them.
+/// Returns the addresses and the runtime name of the node, in the form that the kubelet rules need.
 fn host_info<R: Runtime>(node: &Node<R>) -> Host {
     let runtime = node.runtime_name.get().map_or("containerd", |it| it.as_str());
     Host { addresses: vec![node.config.address.to_string().into()], runtime: runtime.into() }

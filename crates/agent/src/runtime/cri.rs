@@ -60,13 +60,13 @@ impl Cri {
         &self.socket
     }
 
-    /// The gRPC channel, for containerd's own services.
+    /// Returns the gRPC channel, for containerd's own services.
     pub fn channel(&self) -> Channel {
         self.channel.clone()
     }
 
-    /// Makes a call with a timeout. `operation` is the kubelet's name for the operation, which the metrics use. `tried`
-    /// describes the operation in errors.
+    /// Awaits a CRI call, at most for the time `limit`. `operation` is the kubelet's name for the operation, which the
+    /// metrics use. `tried` describes the operation in errors.
     async fn call<T>(
         &self,
         limit: Duration,
@@ -88,8 +88,8 @@ impl Cri {
         answered
     }
 
-    /// The sandbox image that the runtime is configured with. Returns `None` if the runtime does not report it. Only
-    /// containerd does.
+    /// Returns the name of the sandbox image that the runtime is configured with. Returns `None` if the runtime does
+    /// not report it, as all runtimes except containerd.
     pub async fn sandbox_image(&self) -> Result<Option<String>, RuntimeError> {
         let request = v1::StatusRequest { verbose: true };
         let mut runtime = self.runtime_service();
@@ -454,8 +454,9 @@ impl Runtime for Cri {
 }
 
 impl Cri {
-    /// Streams exits from CRI events.
+    /// Streams the IDs of exited containers from CRI events.
     async fn watch_cri_exits(&self) -> Result<ExitStream, RuntimeError> {
+        /// Description of the operation in errors.
         const OPERATION: &str = "watch CRI events";
         let events = self.runtime_service().get_container_events(v1::GetEventsRequest {}).await;
         let events = events.map_err(|status| runtime_error(OPERATION, &status))?.into_inner();
@@ -469,8 +470,9 @@ impl Cri {
             .boxed())
     }
 
-    /// Streams exits from containerd's own events, because containerd 1.6 has no CRI events.
+    /// Streams the IDs of exited containers from containerd's own events, because containerd 1.6 has no CRI events.
     async fn watch_containerd_exits(&self) -> Result<ExitStream, RuntimeError> {
+        /// Description of the operation in errors.
         const OPERATION: &str = "watch containerd events";
         let filters = vec![r#"topic=="/tasks/exit",namespace=="k8s.io""#.to_owned()];
         let events = EventsClient::new(self.channel.clone()).subscribe(SubscribeRequest { filters }).await;
@@ -486,17 +488,17 @@ impl Cri {
     }
 }
 
-/// Rounds a grace period up to whole seconds, so that a short one does not become zero.
+/// Rounds a grace period up to whole seconds, so that a grace period below one second does not become zero.
 fn ceil_seconds(grace: Duration) -> i64 {
     i64::try_from(grace.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i64::MAX)
 }
 
-/// The image with this name, as CRI messages refer to it.
+/// Returns the CRI message that refers to the image with this name.
 fn image_spec(name: &str) -> v1::ImageSpec {
     v1::ImageSpec { image: name.to_owned(), ..Default::default() }
 }
 
-/// Converts a gRPC status. `tried` describes the operation.
+/// Converts a gRPC status to an error. `tried` describes the operation that failed.
 fn runtime_error(tried: &'static str, status: &tonic::Status) -> RuntimeError {
     let sort = match status.code() {
         Code::NotFound => RuntimeErrorKind::NotFound,
@@ -508,7 +510,7 @@ fn runtime_error(tried: &'static str, status: &tonic::Status) -> RuntimeError {
     RuntimeError { operation: tried, kind: sort, message: status.message().to_owned() }
 }
 
-/// The error for a response without the expected content. `tried` describes the operation.
+/// Returns the error for a response without the expected content. `tried` describes the operation that failed.
 fn empty_response(tried: &'static str) -> RuntimeError {
     RuntimeError {
         operation: tried,

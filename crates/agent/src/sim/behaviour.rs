@@ -70,8 +70,11 @@ const DURATION_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 pub enum NodeFault {
     /// The Ready condition is False, and no container is started or stopped.
     NotReady,
+    /// The condition MemoryPressure is True.
     MemoryPressure,
+    /// The condition DiskPressure is True.
     DiskPressure,
+    /// The condition PIDPressure is True.
     PidPressure,
     /// The condition NetworkUnavailable is True, as before a CNI agent has set up the node. The node is still Ready.
     NetworkUnavailable,
@@ -84,6 +87,7 @@ pub enum NodeFault {
 }
 
 impl NodeFault {
+    /// All faults.
     pub const ALL: [Self; 8] = [
         Self::NotReady,
         Self::MemoryPressure,
@@ -95,7 +99,7 @@ impl NodeFault {
         Self::SlowStart,
     ];
 
-    /// The name of the fault in annotations and on the command line.
+    /// Returns the name of the fault in annotations and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::NotReady => "not-ready",
@@ -109,6 +113,7 @@ impl NodeFault {
         }
     }
 
+    /// Parses the name of a fault.
     pub fn parse(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|it| it.name() == text).ok_or_else(|| {
             let all = Self::ALL.map(Self::name).join(", ");
@@ -126,12 +131,14 @@ impl fmt::Display for NodeFault {
 /// Default start and stop times of containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContainerTimings {
+    /// Time that containers take to start.
     pub start: Duration,
+    /// Time that containers take to stop.
     pub stop: Duration,
 }
 
 impl Default for ContainerTimings {
-    /// The defaults are long enough for users to observe starts and stops.
+    /// Returns defaults that are long enough for users to observe starts and stops.
     fn default() -> Self {
         Self { start: Duration::from_millis(300), stop: Duration::from_millis(300) }
     }
@@ -185,7 +192,7 @@ impl NodeBehaviour {
         ![NodeFault::Silent, NodeFault::Vanish].into_iter().any(|it| self.has_fault(it))
     }
 
-    /// Start and stop times of containers on the node.
+    /// Returns the start and stop times of containers on the node. `default_timings` apply where the node sets none.
     pub(super) fn timings(&self, default_timings: ContainerTimings) -> ContainerTimings {
         let slow = self.has_fault(NodeFault::SlowStart).then_some(SLOW_START_DELAY);
         ContainerTimings {
@@ -218,9 +225,11 @@ pub(super) struct ContainerBehaviour {
     pub(super) start: Option<Duration>,
     /// Time that the container takes to stop. `None` means the default of the node.
     pub(super) stop: Option<StopBehaviour>,
-    /// How the container exits on its own, if an annotation or the image name says so.
+    /// How the container exits on its own. `None` if neither an annotation nor the image name specifies it.
     pub(super) exit: Option<ExitBehaviour>,
+    /// Whether the readiness probes of the container never pass.
     pub(super) never_ready: bool,
+    /// Whether the image of the container cannot be pulled.
     pub(super) image_missing: bool,
 }
 
@@ -262,7 +271,7 @@ impl ContainerBehaviour {
         }
     }
 
-    /// The behaviour of one container: the behaviour of the pod, changed by words in the container's image name.
+    /// Returns the behaviour of one container: that of the pod, changed by words in the container's image name.
     pub(super) fn for_container(&self, role: Role, image: &str) -> Self {
         let own = match role {
             Role::Main => self.clone(),
@@ -274,7 +283,8 @@ impl ContainerBehaviour {
         own.with_behaviour_of_image(image)
     }
 
-    /// How the container exits on its own. By default, an init container completes, and other containers keep running.
+    /// Returns how the container exits on its own, or `None` if it keeps running. By default, an init container
+    /// completes, and other containers keep running.
     pub(super) fn exit_behaviour(self, role: Role, timings: ContainerTimings) -> Option<ExitBehaviour> {
         let complete = || ExitBehaviour { after: timings.start, code: 0, reason: exit_reason(0).into() };
         self.exit.or_else(|| (role == Role::Init).then(complete))
@@ -302,7 +312,7 @@ impl ContainerBehaviour {
     }
 }
 
-/// The reason that the kubelet reports for an exit code.
+/// Returns the reason that the kubelet reports for an exit code.
 pub(super) fn exit_reason(code: i32) -> &'static str {
     if code == 0 { "Completed" } else { "Error" }
 }
@@ -314,7 +324,7 @@ struct AnnotationReader<'a> {
 }
 
 impl AnnotationReader<'_> {
-    /// The parsed value of an annotation. `None` if it is absent or invalid.
+    /// Returns the parsed value of an annotation, or `None` if it is absent or invalid.
     fn parse_annotation<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
         let text = self.annotations.get(key)?;
         parse(text).map_err(|error| (self.on_invalid)(format!("{key}: {error}"))).ok()

@@ -24,8 +24,8 @@ impl FleetClock {
         Self { read: (wall(), Instant::now()), wall: Arc::new(wall) }
     }
 
-    /// The current time, and by how much the wall clock was set forward (positive) or back (negative) since the
-    /// last reading.
+    /// Returns the current time, and the change of the wall clock since the last reading: positive if it was set
+    /// forward, and negative if it was set back.
     pub(super) fn read_and_detect_step(&mut self) -> (Timestamp, SignedDuration) {
         let now = ((self.wall)(), Instant::now());
         let before = std::mem::replace(&mut self.read, now);
@@ -34,7 +34,7 @@ impl FleetClock {
         (now.0, if step.abs() < CLOCK_STEP_MIN { SignedDuration::ZERO } else { step })
     }
 
-    /// The current time, without detection of clock changes.
+    /// Returns the current time, without detection of clock changes.
     pub(super) fn now(&self) -> Timestamp {
         (self.wall)()
     }

@@ -40,7 +40,9 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of concurrent API calls. It is large enough to saturate a server that batches its disk writes.
 const CONCURRENT_CALLS_MAX: usize = 64;
 
+/// URL path of the Nodes.
 const NODES_PATH: &str = "/api/v1/nodes";
+/// URL path of the node Leases.
 const LEASES_PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 const MERGE_PATCH_MEDIA_TYPE: &str = "application/merge-patch+json";
 const STRATEGIC_MERGE_PATCH_MEDIA_TYPE: &str = "application/strategic-merge-patch+json";
@@ -119,7 +121,7 @@ impl Fleet {
 }
 
 impl FleetOptions {
-    /// The node with this number, in a zone that follows from the number.
+    /// Returns the Node to register with this name and number. The number also determines its zone.
     fn new_node(&self, name: String, number: u16) -> NewNode {
         let zone = (self.zones != 0)
             .then(|| (LABEL_TOPOLOGY_ZONE.to_owned(), format!("zone-{}", (number - 1) % self.zones + 1)));
@@ -133,13 +135,13 @@ impl FleetOptions {
     }
 }
 
-/// Creates the Node object of one more simulated node, in the fleet that [`NewNode::fleet`] names. The process that
-/// runs this fleet then simulates the node.
+/// Registers one more simulated node in the fleet that [`NewNode::fleet`] names. The process that runs this fleet then
+/// simulates the node.
 pub async fn register_node(client: &Client, new: &NewNode) -> kube::Result<()> {
     send_request(client, create_node_request(new, Timestamp::now())).await.map(drop)
 }
 
-/// The node numbers that no node of any fleet uses, in ascending order.
+/// Returns the node numbers that no node of any fleet uses, in ascending order.
 pub async fn free_node_numbers(client: &Client) -> kube::Result<impl Iterator<Item = u16>> {
     let nodes: Api<wire::Node> = Api::all(client.clone());
     let nodes = nodes.list(&ListParams::default().labels(FLEET_LABEL)).await?;
@@ -156,7 +158,7 @@ pub async fn remove_fleet(client: &Client, fleet: &str) -> kube::Result<()> {
     send_all(client, calls).await
 }
 
-/// The nodes with the label of this fleet.
+/// Returns the nodes with the label of this fleet.
 async fn list_nodes(client: &Client, fleet: &str) -> kube::Result<Vec<wire::Node>> {
     let nodes: Api<wire::Node> = Api::all(client.clone());
     Ok(nodes.list(&ListParams::default().labels(&format!("{FLEET_LABEL}={fleet}"))).await?.items)
@@ -186,16 +188,18 @@ async fn send_request(client: &Client, request: Request<Vec<u8>>) -> kube::Resul
     Ok(wire::resource_version(&written.metadata))
 }
 
+/// Builds a request with a JSON body. `media_type` is the type of the body.
 fn api_request(method: Method, path: String, media_type: &str, body: &Value) -> Request<Vec<u8>> {
     let request = Request::builder().method(method).uri(path).header("Content-Type", media_type);
     request.body(body.to_string().into_bytes()).expect("object names are valid in a path")
 }
 
+/// Builds the request that creates the Node object of a simulated node.
 fn create_node_request(new: &NewNode, now: Timestamp) -> Request<Vec<u8>> {
     api_request(Method::POST, NODES_PATH.to_owned(), JSON_MEDIA_TYPE, &new.to_object(now))
 }
 
-/// The request that patches the status of a node.
+/// Builds the request that patches the status of a node.
 fn status_request(node: &str, status: &Value) -> Request<Vec<u8>> {
     api_request(
         Method::PATCH,
@@ -221,8 +225,9 @@ pub(super) struct FleetRunner {
     heartbeat_queue: VecDeque<QueuedCall>,
     /// Queue of all other calls.
     call_queue: VecDeque<QueuedCall>,
-    /// Whether the next call is taken from `heartbeat_queue`.
-    is_heartbeat_turn: bool,
+    /// Whether the last call was taken from `heartbeat_queue` in preference to `call_queue`. The next call prefers the
+    /// other queue.
+    last_preferred_heartbeat: bool,
     /// API calls in flight.
     calls: JoinSet<CompletedCall>,
     /// Names of the nodes that a list in progress has returned so far.
@@ -241,8 +246,8 @@ struct SimulatedNode {
     conditions: Vec<wire::WireCondition>,
     /// Whether the node's Lease was created.
     has_lease: bool,
-    /// Time at which the node's status was last reported.
-    reported: Option<Timestamp>,
+    /// Time at which the node's status was last reported, or `None` if it was never reported.
+    last_reported_at: Option<Timestamp>,
     /// UIDs of the node's pods.
     pods: BTreeSet<Arc<str>>,
     /// Pod addresses of the node.
@@ -266,7 +271,7 @@ struct SimulatedPodEntry {
     pod: SimulatedPod,
     /// Whether an API call for the pod is in flight. The pod is stepped again when the call completes.
     is_call_in_flight: bool,
-    /// Time of the pod's next step.
+    /// Time of the pod's next step, or `None` if no step is scheduled.
     timer: Option<Timestamp>,
 }
 
@@ -331,7 +336,7 @@ impl FleetRunner {
             timers: BTreeSet::new(),
             heartbeat_queue: VecDeque::new(),
             call_queue: VecDeque::new(),
-            is_heartbeat_turn: false,
+            last_preferred_heartbeat: false,
             calls: JoinSet::new(),
             listed_nodes: HashSet::new(),
             listed_pods: HashSet::new(),
@@ -416,17 +421,17 @@ impl FleetRunner {
         }
     }
 
-    /// Takes the next call, alternately from the two queues.
+    /// Takes the next call, alternately from the two queues. Returns `None` if both queues are empty.
     fn next_call(&mut self) -> Option<QueuedCall> {
-        self.is_heartbeat_turn = !self.is_heartbeat_turn;
+        self.last_preferred_heartbeat = !self.last_preferred_heartbeat;
         let (mut one, mut other) = (&mut self.heartbeat_queue, &mut self.call_queue);
-        if !self.is_heartbeat_turn {
+        if !self.last_preferred_heartbeat {
             (one, other) = (other, one);
         }
         one.pop_front().or_else(|| other.pop_front())
     }
 
-    /// The current time. If the wall clock was changed, all timers are shifted by the same amount.
+    /// Returns the current time. If the wall clock was changed, all timers are shifted by the same amount.
     fn now(&mut self) -> Timestamp {
         let (now, by) = self.clock.read_and_detect_step();
         if !by.is_zero() {
@@ -447,7 +452,7 @@ impl FleetRunner {
         let timers = std::mem::take(&mut self.timers);
         self.timers = timers.into_iter().map(|(at, key)| (shift_timestamp(at, by), key)).collect();
         for node in self.nodes.values_mut() {
-            let times = node.timers.iter_mut().chain([&mut node.reported]);
+            let times = node.timers.iter_mut().chain([&mut node.last_reported_at]);
             times.flatten().for_each(|it| *it = shift_timestamp(*it, by));
         }
         for entry in self.pods.values_mut() {
@@ -506,8 +511,8 @@ impl FleetRunner {
         self.timers.insert((at, key(name.clone())));
     }
 
-    /// Handles an event of the node watch. `is_late` is whether the pods were already listed, so that the pods of a new
-    /// node must be listed separately.
+    /// Handles an event of the node watch. `is_late` is true if the pods were already listed. The pods of a new node
+    /// must then be listed separately.
     fn handle_node_event(&mut self, event: watcher::Event<wire::Node>, is_late: bool) {
         match event {
             watcher::Event::Init => self.listed_nodes.clear(),
@@ -525,8 +530,8 @@ impl FleetRunner {
         }
     }
 
-    /// Adds a node to the fleet, or applies its changes. `is_late` is whether the pods were already listed, so that the
-    /// pods of a new node must be listed separately.
+    /// Adds a node to the fleet, or applies its changes. `is_late` is true if the pods were already listed. The pods of
+    /// a new node must then be listed separately.
     fn apply_node(&mut self, object: &wire::Node, is_late: bool) {
         let now = self.now();
         let name: Arc<str> = object.name_any().into();
@@ -552,7 +557,7 @@ impl FleetRunner {
                 behaviour,
                 conditions: shown,
                 has_lease: false,
-                reported: None,
+                last_reported_at: None,
                 pods: BTreeSet::new(),
                 addresses: PodAddressPool::new(number),
                 timers: [None; 2],
@@ -627,13 +632,13 @@ impl FleetRunner {
     /// Reports the node's status, at most once a second.
     fn report_node(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(node) = self.nodes.get_mut(name) else { return };
-        if let Some(reported) = node.reported
+        if let Some(reported) = node.last_reported_at
             && now < add_duration(reported, RETRY_DELAY)
         {
             return self.set_node_timer(name, REPORT_TIMER, add_duration(reported, RETRY_DELAY));
         }
         if node.behaviour.is_connected() {
-            node.reported = Some(now);
+            node.last_reported_at = Some(now);
             let status = node::node_status(name, node.number, &node.behaviour, &node.conditions, now);
             let request = status_request(name, &status);
             self.heartbeat_queue.push_back(QueuedCall { key: CallKey::NodeReport(name.clone()), request });
@@ -733,7 +738,7 @@ impl FleetRunner {
         }
     }
 
-    /// Removes a pod and its timer, and returns the pod.
+    /// Removes a pod and its timer. Returns the pod, or `None` if it is not in the fleet.
     fn remove_pod_entry(&mut self, uid: &str) -> Option<SimulatedPodEntry> {
         let entry = self.pods.remove(uid)?;
         if let Some(at) = entry.timer {
@@ -839,13 +844,13 @@ const HEARTBEAT_TIMER: usize = 0;
 /// Index of the report timer in `SimulatedNode::timers`.
 const REPORT_TIMER: usize = 1;
 
-/// Offset within an interval, from 0 to 1, of the node with this number. The offsets are multiples of the golden ratio,
-/// which are evenly spread for any number of nodes.
+/// Returns the point within an interval, as a fraction from 0 to 1, at which the node with this number acts. The
+/// fractions are multiples of the golden ratio, which are evenly spread for any number of nodes.
 fn interval_offset(number: u16) -> f64 {
     (f64::from(number) * 0.618_033_988_749_895).fract()
 }
 
-/// The call that creates or renews the Lease of a node.
+/// Returns the call that creates or renews the Lease of a node.
 fn heartbeat_call(name: &Arc<str>, node: &SimulatedNode, now: Timestamp) -> QueuedCall {
     let at = now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
     if node.has_lease {
@@ -872,14 +877,14 @@ fn add_duration(at: Timestamp, span: Duration) -> Timestamp {
     at.checked_add(span).unwrap_or(Timestamp::MAX)
 }
 
-/// The call that lists the pods of a node.
+/// Returns the call that lists the pods of a node.
 fn pod_list_call(node: &Arc<str>) -> QueuedCall {
     let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}");
     let request = Request::get(path).body(Vec::new()).expect("node names are valid in a path");
     QueuedCall { key: CallKey::PodList(node.clone()), request }
 }
 
-/// The request of a call that a pod needs.
+/// Builds the request for an API call that a pod needs.
 fn pod_call_request(pod: &SimulatedPod, call: PodCall) -> Request<Vec<u8>> {
     let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
     match call {

@@ -7,10 +7,15 @@
 //! The state of a pod can be restored from its status, so a restarted process continues where the previous process
 //! stopped.
 
+/// Behaviour that annotations and image names configure.
 mod behaviour;
+/// The fleet's clock.
 mod clock;
+/// The nodes, pods, timers and API calls of a fleet.
 mod fleet;
+/// The Node object of a simulated node.
 mod node;
+/// A simulated pod.
 mod pod;
 /// The fake container runtime.
 mod runtime;

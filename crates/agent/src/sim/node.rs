@@ -33,7 +33,7 @@ pub struct NewNode {
 }
 
 impl NewNode {
-    /// The Node object to create, with its status.
+    /// Builds the Node object to create, with its status.
     pub(super) fn to_object(&self, now: Timestamp) -> Value {
         let mut labels = json!({
             (LABEL_HOSTNAME): self.name,
@@ -57,7 +57,7 @@ impl NewNode {
     }
 }
 
-/// The number of a node, from its pod CIDR. Returns `None` if the pod CIDR is not one of a simulated node.
+/// Derives the number of a node from its pod CIDR. Returns `None` if the pod CIDR is not that of a simulated node.
 pub(super) fn node_number(node: &wire::Node) -> Option<u16> {
     let (range, _) = node.spec.pod_cidr.as_deref()?.split_once('/')?;
     let range: Ipv4Addr = range.parse().ok()?;
@@ -101,14 +101,14 @@ impl PodAddressPool {
     }
 }
 
-/// The InternalIP of the node with this number.
+/// Returns the InternalIP of the node with this number.
 pub(super) fn host_address(number: u16) -> Ipv4Addr {
     let [high, low] = number.to_be_bytes();
     Ipv4Addr::new(10, 200, high, low)
 }
 
-/// The complete status of a node as a strategic merge patch. `shown` are the node's conditions on the API server.
-/// Conditions that other clients set are kept.
+/// Builds the complete status of a node as a strategic merge patch. `shown` are the node's conditions on the API
+/// server. Conditions that other clients set are kept.
 pub(super) fn node_status(
     name: &str,
     number: u16,
@@ -158,7 +158,7 @@ pub(super) fn format_seconds(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The address with this number in the pod CIDR of the node with the number `node`.
+/// Returns the pod address with this number on the node with the number `node`.
 pub(super) fn pod_address(node: u16, number: u8) -> Ipv4Addr {
     let [high, low] = node.to_be_bytes();
     // 10.96.0.0/16 is the range of Services.
@@ -166,7 +166,7 @@ pub(super) fn pod_address(node: u16, number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, high, low, number)
 }
 
-/// Whether the node's conditions on the API server, `shown`, are those that follow from its behaviour.
+/// Whether the node's conditions on the API server (`shown`) are the conditions that follow from its behaviour.
 pub(super) fn is_status_current(behaviour: &NodeBehaviour, shown: &[wire::WireCondition]) -> bool {
     let current = current_conditions(behaviour, shown);
     current
@@ -184,13 +184,14 @@ struct SimulatedCondition {
 }
 
 impl SimulatedCondition {
+    /// Returns the condition's status, `True` or `False`.
     fn status(&self) -> &'static str {
         if self.is_true { "True" } else { "False" }
     }
 }
 
-/// The conditions that follow from the behaviour. `shown` are the conditions on the API server, which decide whether
-/// NetworkUnavailable is included.
+/// Returns the conditions that follow from a node's behaviour. `shown` are the conditions on the API server, which
+/// decide whether NetworkUnavailable is included.
 fn current_conditions(behaviour: &NodeBehaviour, shown: &[wire::WireCondition]) -> Vec<SimulatedCondition> {
     let condition =
         |kind, holds, reason, message| SimulatedCondition { kind, is_true: holds, reason, message };

@@ -38,7 +38,7 @@ pub(super) struct SimulatedPod {
     active: Option<Box<ActivePod>>,
     /// The resourceVersion of the pod after the last successful API call.
     version: u64,
-    /// Metadata of the last applied event.
+    /// Metadata of the last applied watch event, from which a change by another client is detected.
     last_change: ChangeMarker,
 }
 
@@ -51,6 +51,7 @@ struct ChangeMarker {
 }
 
 impl ChangeMarker {
+    /// Reads the marker from the metadata of a watch event.
     fn from_event(event: &wire::Pod) -> Self {
         let metadata = &event.metadata;
         Self {
@@ -64,7 +65,9 @@ impl ChangeMarker {
 /// A pod with actions in progress or with a pending timer.
 #[derive(Debug)]
 struct ActivePod {
+    /// The pod's state machine, which the engine's kubelet rules drive.
     kubelet: kubelet::Pod,
+    /// The pod object that the state machine last received.
     object: Arc<Object>,
     /// Actions in progress, with the time at which each completes. `None` means that the action never completes.
     in_flight: Vec<(Option<Time>, Action)>,
@@ -103,8 +106,8 @@ pub(super) enum PodCall {
 }
 
 impl SimulatedPod {
-    /// A pod from its first watch event. Its containers are restored from its status, because the containers of a
-    /// restarted node are still running. Returns `None` if the pod cannot be parsed.
+    /// Creates a pod from its first watch event. Its containers are restored from its status, because the containers of
+    /// a restarted node are still running. Returns `None` if the pod cannot be parsed.
     pub(super) fn new(
         event: &wire::Pod,
         host: SimulatedHost,
@@ -404,6 +407,7 @@ impl ActivePod {
     }
 }
 
+/// Converts a timestamp to the engine's time.
 fn to_time(at: Timestamp) -> Time {
     Time::from_micros(at.as_microsecond())
 }

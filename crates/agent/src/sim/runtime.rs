@@ -81,7 +81,7 @@ impl FakeRuntime {
         self.containers.push(container(current_id, count, current));
     }
 
-    /// The sandboxes and containers. `change_count` is the pod's change count at the time of the read.
+    /// Returns the sandboxes and containers. `change_count` is the pod's change count at the time of the read.
     pub(super) fn runtime_state(&self, change_count: u64) -> RuntimeState {
         RuntimeState { change_count, sandboxes: self.sandboxes.clone(), containers: self.containers.clone() }
     }
@@ -143,7 +143,7 @@ impl FakeRuntime {
         }
     }
 
-    /// Time of the next scheduled exit.
+    /// Returns the time of the next scheduled exit, or `None` if no exit is scheduled.
     pub(super) fn next_exit(&self) -> Option<Time> {
         self.exits.iter().map(|(at, ..)| *at).min()
     }
@@ -165,7 +165,7 @@ impl FakeRuntime {
         self.containers.iter().any(|it| it.id == *id && matches!(it.state, ContainerState::Running { .. }))
     }
 
-    /// The running containers, each with its start time.
+    /// Returns the running containers, each with its start time.
     pub(super) fn running_containers(&self) -> impl Iterator<Item = (&Container, Time)> {
         self.containers.iter().filter_map(|it| match it.state {
             ContainerState::Running { since } => Some((it, since)),
@@ -186,12 +186,12 @@ impl FakeRuntime {
     }
 }
 
-/// A container ID that a restarted process derives again from the pod's status.
+/// Returns the ID of a container. A restarted process derives the same ID from the pod's status.
 fn container_id(uid: &str, name: &str, attempt: u32) -> Text {
     format!("{uid}/{name}/{attempt}").into()
 }
 
-/// A sandbox ID that is unique within the pod. The kubelet rules need no more.
+/// Returns the ID of a sandbox. It is unique only within the pod, which is enough for the kubelet rules.
 fn sandbox_id(attempt: u32) -> Text {
     format!("sandbox-{attempt}").into()
 }

@@ -22,6 +22,7 @@ pub(super) struct Pod {
 }
 
 impl Pod {
+    /// Returns the pod's resourceVersion as a number.
     pub(super) fn resource_version(&self) -> u64 {
         resource_version(&self.metadata)
     }
@@ -34,6 +35,7 @@ impl Pod {
 
 impl<'de> Deserialize<'de> for Pod {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        /// The fields of a pod that are decoded.
         #[derive(Deserialize)]
         struct PartialPod {
             #[serde(deserialize_with = "deserialize_metadata")]
@@ -41,6 +43,7 @@ impl<'de> Deserialize<'de> for Pod {
             #[serde(default)]
             spec: PartialPodSpec,
         }
+        /// The fields of a pod's spec that are decoded.
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
         struct PartialPodSpec {
@@ -96,6 +99,7 @@ pub(super) struct WriteResponse {
 
 /// Decodes metadata without `managedFields`, which make up half of the size of a pod.
 fn deserialize_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    /// The metadata fields that are decoded.
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
     struct MetadataSubset {
@@ -122,7 +126,7 @@ fn deserialize_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ob
     })
 }
 
-/// The resourceVersion as a number. The numbers of one API server only increase.
+/// Returns the resourceVersion as a number. The numbers of one API server only increase.
 pub(super) fn resource_version(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|it| it.parse().ok()).unwrap_or_default()
 }

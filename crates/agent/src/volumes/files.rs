@@ -154,7 +154,7 @@ fn link_file(volume: &Path, name: &str, group: Option<u32>) -> io::Result<()> {
     std::os::unix::fs::lchown(&link, None, group)
 }
 
-/// The mode of a file. A volume with an fsGroup is readable for the group.
+/// Returns the mode of a file. In a volume with an fsGroup, the group can read the file.
 fn file_mode(file: &VolumeFile, group: Option<u32>) -> u32 {
     if group.is_some() { file.mode | FS_GROUP_FILE_MODE } else { file.mode }
 }

@@ -4,9 +4,11 @@
 //! Each volume is in the pod's own directory, in the kubelet's layout. Reading order: payload, files, empty_dir,
 //! host_path, sub_path, mount_table, removal.
 
+/// emptyDir volumes.
 mod empty_dir;
 /// Atomic writes of a volume's files.
 mod files;
+/// hostPath volumes.
 mod host_path;
 /// The mounts of this mount namespace.
 pub(crate) mod mount_table;
@@ -14,6 +16,7 @@ pub(crate) mod mount_table;
 mod payload;
 /// Deletion of a pod's directory.
 mod removal;
+/// subPath mounts.
 mod sub_path;
 #[cfg(test)]
 mod tests;
@@ -42,11 +45,13 @@ use crate::runtime::v1::{Mount, MountPropagation};
 /// Sets up, mounts and removes the volumes of a node's pods.
 pub struct Volumes {
     config: Arc<Config>,
+    /// Reads the ConfigMaps and Secrets that volumes refer to.
     references: References,
     /// One lock for each pod, which serializes operations on the pod's volumes.
     pod_locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// UIDs of pods whose volumes are set up and need no refresh.
     pods_with_final_volumes: Mutex<BTreeSet<String>>,
+    /// Runs checks of host paths with a timeout.
     host_path_checks: host_path::HostPathChecks,
 }
 
@@ -89,17 +94,17 @@ pub enum VolumeError {
 }
 
 impl VolumeError {
-    /// An error of the file operation `what` on a path.
+    /// Returns the error for a failed file operation on a path. `what` describes the operation.
     fn from_io(what: &'static str, path: &Path, cause: io::Error) -> Self {
         Self::Io { what, path: path.to_owned(), cause }
     }
 
-    /// Adds the name of the volume that was set up.
+    /// Adds the name of the volume whose setup failed.
     fn with_volume(self, volume: &str) -> Self {
         Self::SetUp { volume: volume.to_owned(), why: Box::new(self) }
     }
 
-    /// Adds the names of the volume and the container of the mount.
+    /// Adds the names of the volume and of the container whose mount failed.
     fn with_mount(self, volume: &str, container: &str) -> Self {
         Self::Mount { volume: volume.to_owned(), container: container.to_owned(), why: Box::new(self) }
     }
@@ -148,7 +153,7 @@ impl Volumes {
         lock(&self.pods_with_final_volumes).contains(uid)
     }
 
-    /// Path of an emptyDir volume of a pod. Returns `None` if the name of the volume is invalid.
+    /// Returns the path of an emptyDir volume of a pod, or `None` if the name of the volume is invalid.
     pub fn empty_dir(&self, uid: &str, volume: &str) -> Option<PathBuf> {
         Some(pod_volume_dir(&self.pod_dir(uid).ok()?, "empty-dir", validate_path_component(volume).ok()?))
     }
@@ -199,8 +204,8 @@ impl Volumes {
         Ok(may_change)
     }
 
-    /// The mounts of a container. They are resolved at each start of the container. `recursive_read_only` must be true
-    /// if the runtime supports recursive read-only mounts.
+    /// Returns the mounts of a container. They are resolved at each start of the container. `recursive_read_only` is
+    /// true if the runtime supports recursive read-only mounts.
     pub async fn container_mounts(
         &self,
         pod: &Pod,
@@ -317,7 +322,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Directory of the pod with this UID. Fails if the UID cannot safely be part of a path.
+    /// Returns the directory of the pod with this UID. Fails if the UID cannot safely be part of a path.
     fn pod_dir(&self, uid: &str) -> Result<PathBuf, VolumeError> {
         let pods = self.config.root_dir.join("pods");
         // Canonical, as in the mount table: a symbolic link in the path would hide the mounts.
@@ -325,7 +330,7 @@ impl Volumes {
         Ok(pods.join(validate_path_component(uid)?))
     }
 
-    /// The lock of the pod with this UID.
+    /// Returns the lock of the pod with this UID.
     fn pod_lock(&self, uid: &str) -> Arc<tokio::sync::Mutex<()>> {
         lock(&self.pod_locks).entry(uid.to_owned()).or_default().clone()
     }
@@ -368,7 +373,7 @@ pub(crate) fn is_empty_dir_path(path: &Path) -> bool {
     path.parent().is_some_and(|it| it.ends_with("volumes/kubernetes.io~empty-dir"))
 }
 
-/// Directory of a volume in the pod's directory. `kind` is the plugin name without `kubernetes.io/`.
+/// Returns the directory of a volume in the pod's directory. `kind` is the plugin name without `kubernetes.io/`.
 fn pod_volume_dir(pod_dir: &Path, kind: &str, name: &str) -> PathBuf {
     pod_dir.join("volumes").join(format!("kubernetes.io~{kind}")).join(name)
 }
@@ -385,7 +390,8 @@ enum VolumeLocation<'a> {
 struct ResolvedMount {
     host_path: PathBuf,
     propagation: MountPropagation,
-    /// Paths below the mount that `host_path_mappings` maps to the node's own directories, and these directories.
+    /// Host paths below the mount that `host_path_mappings` maps to the node's own directories. Each entry has the path
+    /// relative to the mount, and the directory that is mounted over it.
     mapped_below: Vec<(PathBuf, PathBuf)>,
 }
 
@@ -419,8 +425,8 @@ fn mount_sub_path(volume: &Path, sub_path: &Path, target: PathBuf) -> Result<Pat
     Ok(target)
 }
 
-/// The host paths below the path `place` that `host_path_mappings` maps (`own_paths`), each with the node's own
-/// directory that must be mounted over it.
+/// Returns the host paths below `place` that `own_paths` (the configured `host_path_mappings`) maps to the node's own
+/// directories. Each entry has the path relative to `place`, and the directory that must be mounted over it.
 fn mapped_paths_below(own_paths: &[(PathBuf, PathBuf)], place: &Path) -> Vec<(PathBuf, PathBuf)> {
     let hidden = own_paths.iter().filter_map(|(from, to)| {
         let rest = from.strip_prefix(place).ok().filter(|it| !it.as_os_str().is_empty())?;
@@ -437,7 +443,7 @@ fn create_private_dir(dir: &Path) -> io::Result<()> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o750))
 }
 
-/// The error for a volume type that the agent does not support.
+/// Returns the error for a volume type that the agent does not support.
 fn unsupported_volume(volume: &Volume) -> VolumeError {
     let value = serde_json::to_value(volume).unwrap_or_default();
     let kind = value.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).find(|it| *it != "name");
@@ -453,7 +459,7 @@ fn is_file_volume(volume: &Volume) -> bool {
     volume.host_path.is_none() && volume.empty_dir.is_none()
 }
 
-/// The medium of an emptyDir volume, with its size limit.
+/// Returns the medium of an emptyDir volume, with its size limit.
 ///
 /// Rule: the size of an emptyDir in memory is limited by its sizeLimit, and by the pod's memory limit or the node's
 /// allocatable memory.
@@ -555,8 +561,8 @@ fn is_bidirectional(pod: &Pod, volume: &str) -> bool {
     })
 }
 
-/// Mount points of other volumes within a read-only volume. They are created beforehand, because the runtime cannot
-/// create them there. Upstream: `MakeNestedMountpoints`.
+/// Returns the mount points of other volumes within a read-only volume. They must be created beforehand, because the
+/// runtime cannot create them there. Upstream: `MakeNestedMountpoints`.
 fn nested_mount_points(pod: &Pod, volume: &str) -> Vec<PathBuf> {
     let within = |of_one: &[VolumeMount]| {
         let mut points = Vec::new();
@@ -575,7 +581,7 @@ fn nested_mount_points(pod: &Pod, volume: &str) -> Vec<PathBuf> {
     all_mounts(pod).flat_map(within).collect()
 }
 
-/// The volume mounts of a pod, one slice for each container.
+/// Returns the volume mounts of a pod, one slice for each container.
 fn all_mounts(pod: &Pod) -> impl Iterator<Item = &[VolumeMount]> {
     let spec = pod.spec.iter();
     spec.flat_map(|spec| {
@@ -601,7 +607,7 @@ fn absolute_path(path: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
 }
 
-/// The path as UTF-8 text, which CRI requires.
+/// Returns the path as UTF-8 text, as CRI requires it. Fails for other encodings.
 fn path_to_string(path: &Path) -> Result<String, VolumeError> {
     let named = path.to_str().map(str::to_owned);
     named.ok_or_else(|| VolumeError::Path { path: path.display().to_string(), why: "must be UTF-8" })

@@ -56,8 +56,8 @@ fn unescape_octal(text: &str) -> PathBuf {
     OsString::from_vec(plain).into()
 }
 
-/// The mount that contains a path. If two mounts have the same mount point, the later one is returned, because it is on
-/// top.
+/// Returns the mount that contains a path, or `None` if no mount does. If two mounts have the same mount point, the
+/// later one is returned, because it is on top.
 pub(super) fn mount_of_path<'a>(mounts: &'a [MountInfo], path: &Path) -> Option<&'a MountInfo> {
     let above = mounts.iter().filter(|it| path.starts_with(&it.mount_point));
     above.max_by_key(|it| it.mount_point.components().count())
@@ -107,7 +107,7 @@ pub(super) fn unmount_point(point: &Path) -> io::Result<()> {
     }
 }
 
-/// The mount points at or below the directory, in mount order.
+/// Returns the mount points at or below the directory, in mount order.
 pub(crate) fn mounts_below(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(read_mounts()?.into_iter().map(|it| it.mount_point).filter(|it| it.starts_with(dir)).collect())
 }

@@ -17,9 +17,9 @@ use crate::references::{ReferenceError, References};
 /// holds the files in its own memory.
 const VOLUME_BYTES_MAX: usize = 16 << 20;
 
-/// Maximum length of a file name in the kernel, in bytes.
+/// Maximum length of a file name that the kernel accepts, in bytes.
 const NAME_BYTES_MAX: usize = 255;
-/// Maximum length of a path in the kernel, in bytes.
+/// Maximum length of a path that the kernel accepts, in bytes.
 const PATH_BYTES_MAX: usize = 4096;
 
 /// Mode of files if the volume does not set `defaultMode`.
@@ -46,8 +46,11 @@ pub(super) struct VolumeFile {
 
 /// The pod whose volumes are set up, and the values that the downward API needs.
 pub(super) struct PodContext<'a> {
+    /// The pod as the API type.
     pub(super) pod: &'a Pod,
+    /// The pod object as JSON, with its current addresses.
     pub(super) pod_json: &'a Value,
+    /// Allocatable resources of the node.
     pub(super) allocatable: &'a ResourceQuantities,
 }
 
@@ -270,14 +273,14 @@ fn validate_file_path(path: &str) -> Result<String, VolumeError> {
     }
 }
 
-/// The pod's fsGroup.
+/// Returns the pod's fsGroup, or `None` if it is not set.
 pub(super) fn fs_group(pod: &Pod) -> Option<u32> {
     let group = pod.spec.as_ref()?.security_context.as_ref()?.fs_group?;
     u32::try_from(group).ok()
 }
 
-/// The UID as which all containers of the pod run. Returns `None` if they run as different users. Upstream:
-/// `FsUserFrom`.
+/// Returns the UID as which all containers of the pod run. Returns `None` if they run as different users, or if a
+/// container does not set its user. Upstream: `FsUserFrom`.
 fn common_user(pod: &Pod) -> Option<u32> {
     let spec = pod.spec.as_ref()?;
     let of_pod = spec.security_context.as_ref().and_then(|it| it.run_as_user);

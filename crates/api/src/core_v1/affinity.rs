@@ -69,12 +69,12 @@ pub struct NodeSelectorRequirement<'a> {
 }
 
 impl NodeSelectorRequirement<'_> {
-    /// The key. Empty if it is absent.
+    /// Returns the key, or "" if it is absent.
     pub fn key(&self) -> &str {
         self.key.as_deref().unwrap_or_default()
     }
 
-    /// The operator. Empty if it is absent.
+    /// Returns the operator, or "" if it is absent.
     pub fn operator(&self) -> &str {
         self.operator.as_deref().unwrap_or_default()
     }

@@ -3,11 +3,15 @@
 //! The structs have only the fields that rules read. All other fields are skipped. As in Go, `null` is the same as an
 //! absent field.
 
+/// Affinity and topology spread constraints.
 mod affinity;
 /// Condition statuses and pod phases.
 mod enums;
+/// Nodes.
 mod node;
+/// Pods and pod templates.
 mod pod;
+/// Services and Endpoints.
 mod service;
 
 pub use affinity::{

@@ -70,7 +70,7 @@ pub struct NodeStatus<'a> {
 }
 
 impl<'a> NodeStatus<'a> {
-    /// The condition of this type.
+    /// Returns the condition of this type, or `None` if the node does not have it.
     pub fn condition(&self, type_: &str) -> Option<&NodeCondition<'a>> {
         self.conditions.iter().flatten().find(|it| it.type_.as_deref() == Some(type_))
     }
@@ -91,7 +91,7 @@ pub struct NodeCondition<'a> {
 }
 
 impl NodeCondition<'_> {
-    /// The status of the condition. `Unknown` if it is absent or invalid.
+    /// Returns the status of the condition, or `Unknown` if it is absent or invalid.
     pub fn status(&self) -> ConditionStatus {
         ConditionStatus::parse(self.status.as_deref().unwrap_or_default())
     }

@@ -70,7 +70,7 @@ pub struct PodSpec<'a, C = Container<'a>> {
 }
 
 impl<'a> PodSpec<'a> {
-    /// The main containers and the sidecars, which run until the pod terminates.
+    /// Returns the regular containers and the sidecars, which run until the pod terminates.
     pub fn long_running_containers(&self) -> impl Iterator<Item = &Container<'a>> {
         let sidecars = self.init_containers.iter().flatten().filter(|it| it.is_sidecar());
         self.containers.iter().flatten().chain(sidecars)
@@ -131,7 +131,7 @@ pub struct ResourceRequirements<'a> {
     pub requests: Option<ResourceList<'a>>,
 }
 
-/// Parses a resource list. An invalid quantity is zero.
+/// Parses the quantities of a resource list. An invalid quantity becomes zero.
 pub fn quantities(list: Option<&ResourceList<'_>>) -> ResourceQuantities {
     let entries = list.into_iter().flat_map(StrMap::iter);
     entries.map(|(name, amount)| (name.into(), amount.quantity())).collect()
@@ -174,12 +174,12 @@ pub struct PodStatus<'a, S = ContainerStatus<'a>> {
 }
 
 impl<'a, S> PodStatus<'a, S> {
-    /// The condition of this type.
+    /// Returns the condition of this type, or `None` if the pod does not have it.
     pub fn condition(&self, type_: &str) -> Option<&PodCondition<'a>> {
         self.conditions.iter().flatten().find(|it| it.type_.as_deref() == Some(type_))
     }
 
-    /// The phase. `Pending` if it is absent or invalid.
+    /// Returns the phase, or `Pending` if it is absent or invalid.
     pub fn phase(&self) -> PodPhase {
         PodPhase::parse(self.phase.as_deref().unwrap_or_default())
     }
@@ -214,17 +214,17 @@ pub struct PodCondition<'a> {
 }
 
 impl PodCondition<'_> {
-    /// Whether the status is True.
+    /// Whether the status of the condition is True.
     pub fn is_true(&self) -> bool {
         self.status() == ConditionStatus::True
     }
 
-    /// Whether the status is False, not Unknown.
+    /// Whether the status of the condition is False. It is not if the status is Unknown.
     pub fn is_false(&self) -> bool {
         self.status() == ConditionStatus::False
     }
 
-    /// The status of the condition. `Unknown` if it is absent or invalid.
+    /// Returns the status of the condition, or `Unknown` if it is absent or invalid.
     fn status(&self) -> ConditionStatus {
         ConditionStatus::parse(self.status.as_deref().unwrap_or_default())
     }

@@ -1,4 +1,4 @@
-//! The checks of a policy.
+//! The types of the checks in a RolloutPolicy, which decide whether the new revision of a DaemonSet is good.
 
 use alloc::borrow::ToOwned as _;
 use alloc::string::String;

@@ -1,4 +1,4 @@
-//! DaemonRollout: the rollout of one DaemonSet.
+//! The types of DaemonRollout, which contains the instructions for and the state of the rollout of one DaemonSet.
 
 use alloc::string::String;
 #[cfg(feature = "schema")]

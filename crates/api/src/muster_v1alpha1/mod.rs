@@ -10,27 +10,39 @@
 //! from any object of the right shape: unknown fields are ignored, absent fields have their defaults, and invalid
 //! values are kept for the validation to report.
 
+/// The checks in a policy.
 pub mod checks;
+/// DaemonRollout: the rollout of one DaemonSet.
 pub mod daemon_rollout;
+/// RolloutPolicy and ClusterRolloutPolicy.
 pub mod policy;
+/// Syntax of names, durations, URLs and other strings.
 pub mod syntax;
+/// Validation of the kinds.
 pub mod validation;
+/// Types of single values: enums, durations, counts and selectors.
 pub mod values;
 
+/// API group of the kinds.
 pub const GROUP: &str = "muster.dev";
+/// API version of the kinds, without the group.
 pub const VERSION: &str = "v1alpha1";
+/// API group and version of the kinds, as in the field `apiVersion`.
 pub const API_VERSION: &str = "muster.dev/v1alpha1";
-/// Category of all kinds of the group: `kubectl get muster`.
+/// Category of all kinds of the group, so that `kubectl get muster` lists them all.
 pub const CATEGORY: &str = "muster";
 
+/// Names and scope of the kind RolloutPolicy.
 pub const ROLLOUT_POLICY: KindNames =
     KindNames { kind: "RolloutPolicy", plural: "rolloutpolicies", short_name: "rpol", namespaced: true };
+/// Names and scope of the kind ClusterRolloutPolicy.
 pub const CLUSTER_ROLLOUT_POLICY: KindNames = KindNames {
     kind: "ClusterRolloutPolicy",
     plural: "clusterrolloutpolicies",
     short_name: "crpol",
     namespaced: false,
 };
+/// Names and scope of the kind DaemonRollout.
 pub const DAEMON_ROLLOUT: KindNames =
     KindNames { kind: "DaemonRollout", plural: "daemonrollouts", short_name: "dro", namespaced: true };
 

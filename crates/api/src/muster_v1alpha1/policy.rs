@@ -1,4 +1,4 @@
-//! RolloutPolicy and ClusterRolloutPolicy: how DaemonSets are rolled out.
+//! The types of RolloutPolicy and ClusterRolloutPolicy, which say how DaemonSets are rolled out.
 
 use alloc::borrow::ToOwned as _;
 use alloc::string::String;
@@ -364,6 +364,7 @@ pub struct FailureBudget {
 
 impl Default for FailureBudget {
     fn default() -> Self {
+        /// Default of `immediateFailureReasons`.
         const REASONS: [&str; 3] = ["InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"];
         Self {
             max_nodes: CountOrPercent::Percent(2),

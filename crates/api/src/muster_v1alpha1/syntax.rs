@@ -1,6 +1,7 @@
-//! Syntax of strings. The schemas have the patterns; a function here or in [`names`](crate::names) accepts the same.
+//! Syntax of the strings in the kinds of `muster.dev`. The JSON schemas contain the patterns. The validation uses
+//! functions of this module or of [`names`](crate::names) that accept the same strings.
 
-/// Maximum length of a DNS label, a label value and a revision.
+/// Maximum length of a DNS label, of a label value and of the hash of a revision.
 pub const LABEL_LENGTH_MAX: usize = 63;
 /// Maximum length of a DNS subdomain, and of a key of a Secret or ConfigMap.
 pub const SUBDOMAIN_LENGTH_MAX: usize = 253;
@@ -8,31 +9,42 @@ pub const SUBDOMAIN_LENGTH_MAX: usize = 253;
 pub const LABEL_KEY_LENGTH_MAX: usize = SUBDOMAIN_LENGTH_MAX + 1 + LABEL_LENGTH_MAX;
 /// Maximum length of a time zone name. The longest name of the IANA database has 32 characters.
 pub const TIME_ZONE_LENGTH_MAX: usize = 64;
+/// Maximum length of the URL of a check.
 pub const URL_LENGTH_MAX: usize = 2048;
-/// Maximum length of a duration; `720h0m0.000000000s` has 18 characters.
+/// Maximum length of a duration as text. The longest common form, such as `720h0m0.000000000s`, has 18 characters.
 pub const DURATION_LENGTH_MAX: usize = 32;
 
+/// Regular expression for a DNS label.
 pub const DNS_LABEL_PATTERN: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+/// Regular expression for a DNS subdomain.
 pub const DNS_SUBDOMAIN_PATTERN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+/// Regular expression for a label value, which may be empty.
 pub const LABEL_VALUE_PATTERN: &str = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
+/// Regular expression for a label value that is not empty.
 pub const NON_EMPTY_LABEL_VALUE_PATTERN: &str = "^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$";
+/// Regular expression for a label key. It does not limit the lengths of the prefix and the name.
 pub const LABEL_KEY_PATTERN: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$";
-/// The lengths of both parts of a label key, which [`LABEL_KEY_PATTERN`] does not limit.
+/// Regular expression for the lengths of the prefix and the name of a label key, which [`LABEL_KEY_PATTERN`] does not
+/// limit.
 pub const LABEL_KEY_LENGTHS_PATTERN: &str = "^([^/]{1,253}/)?[^/]{1,63}$";
+/// Regular expression for a key of a Secret or ConfigMap.
 pub const CONFIG_KEY_PATTERN: &str = r"^\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*$";
+/// Regular expression for a time of day as `HH:MM`.
 pub const CLOCK_TIME_PATTERN: &str = "^([01][0-9]|2[0-3]):[0-5][0-9]$";
+/// Regular expression for an IANA time zone name.
 pub const TIME_ZONE_PATTERN: &str = "^[A-Za-z][-+_A-Za-z0-9]*(/[-+_A-Za-z0-9]+)*$";
+/// Regular expression for a URL with the scheme `http` or `https`.
 pub const URL_PATTERN: &str = r"^https?://[A-Za-z0-9\[][!-~]*$";
-/// Durations without a sign as Go's `time.ParseDuration` accepts them.
+/// Regular expression for a duration as Go's `time.ParseDuration` accepts it, without negative durations.
 pub const DURATION_PATTERN: &str = r"^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
-/// Percentages from 1% to 100%.
+/// Regular expression for a percentage from 1% to 100%.
 pub const PERCENT_PATTERN: &str = "^(100|[1-9][0-9]?)%$";
-/// Percentages from 0% to 50%.
+/// Regular expression for the percentage of faulty nodes that a policy allows, from 0% to 50%.
 pub const FAILURE_PERCENT_PATTERN: &str = "^(50|[1-4]?[0-9])%$";
-/// Step names and `*`.
+/// Regular expression for an approved step: the name of a step, or `*` for all steps.
 pub const APPROVED_STEP_PATTERN: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?|\*)$";
 
-/// Parses `HH:MM` to minutes since midnight.
+/// Parses a time of day as `HH:MM`. Returns the minutes since midnight, or `None` if the text is not such a time.
 pub fn parse_clock_time(text: &str) -> Option<u16> {
     let &[h1, h2, b':', m1, m2] = text.as_bytes() else { return None };
     let number = |tens: u8, ones: u8| {
@@ -43,7 +55,7 @@ pub fn parse_clock_time(text: &str) -> Option<u16> {
     (hour < 24 && minute < 60).then_some(hour * 60 + minute)
 }
 
-/// Whether the text can be an IANA time zone name. Whether the zone exists is not checked.
+/// Whether the text has the syntax of an IANA time zone name. Does not check that the time zone exists.
 pub fn is_time_zone_name(text: &str) -> bool {
     let is_part =
         |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-+_".contains(&it));
@@ -52,6 +64,7 @@ pub fn is_time_zone_name(text: &str) -> bool {
         && text.split('/').all(is_part)
 }
 
+/// Whether the text is a URL with the scheme `http` or `https` that is not too long.
 pub fn is_http_url(text: &str) -> bool {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     let has_host = |it: &str| it.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '[');

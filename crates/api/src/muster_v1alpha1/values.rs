@@ -1,4 +1,4 @@
-//! Values of fields: enums, counts and percentages, durations, label selectors.
+//! Types of single values in the kinds of `muster.dev`: enums, counts and percentages, durations and label selectors.
 
 use alloc::borrow::ToOwned as _;
 use alloc::collections::BTreeMap;
@@ -19,19 +19,20 @@ use crate::labels::{LabelRequirement, Selector};
 use crate::text::Text;
 use crate::time::parse_go_duration;
 
-/// Defines an enum of strings. A string that is none of its values decodes as `Unknown`, so that an object of a later
-/// version can be read; the validation reports it. The first value is the default.
+/// Defines an enum whose values are strings. The first value is the default. A string that is none of the values
+/// decodes as `Unknown`, so that an object of a later version can be read. The validation reports such a string.
 macro_rules! string_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident,)* }) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub enum $name {
             $($(#[$variant_doc])* $variant,)*
-            /// A value of a later version.
+            /// A string that is none of the values, such as a value of a later version.
             Unknown(String),
         }
 
         impl $name {
+            /// All values as strings, without `Unknown`.
             pub const VALUES: &'static [&'static str] = &[$(stringify!($variant)),*];
 
             pub fn as_str(&self) -> &str {
@@ -102,12 +103,12 @@ string_enum! {
 }
 
 string_enum! {
-    /// The order in which nodes get the new revision.
+    /// By what nodes are ordered when they get the new revision.
     OrderBy { Hash, Name, Label, }
 }
 
 string_enum! {
-    /// Whether a step is followed by the next one without an operator.
+    /// Whether the next step begins automatically, or only after an operator has approved the step.
     ApprovalMode { Automatic, Manual, }
 }
 
@@ -132,7 +133,7 @@ string_enum! {
 }
 
 string_enum! {
-    /// How pods are removed from a node.
+    /// How the old pod of a node is removed before the new pod is created.
     ReplaceMethod { Delete, Evict, }
 }
 
@@ -160,18 +161,18 @@ string_enum! {
     }
 }
 
-/// A number of nodes or a percentage of them: `5` or `10%`.
+/// A number of nodes, such as `5`, or a percentage of nodes, such as `10%`.
 #[derive(Clone, PartialEq, Debug)]
 pub enum CountOrPercent {
     Count(i64),
     /// A percentage from 0 to 100.
     Percent(u8),
-    /// An invalid value.
+    /// An invalid value, which the validation reports.
     Invalid(Value),
 }
 
 impl CountOrPercent {
-    /// The value as JSON.
+    /// Returns the value as JSON.
     pub fn to_json(&self) -> Value {
         match self {
             Self::Count(count) => (*count).into(),
@@ -180,6 +181,7 @@ impl CountOrPercent {
         }
     }
 
+    /// Parses a percentage from `0%` to `100%` without leading zeros. Returns `None` for other texts.
     fn parse_percent(text: &str) -> Option<u8> {
         let digits = text.strip_suffix('%')?;
         let is_canonical =
@@ -210,7 +212,7 @@ impl<'de> Deserialize<'de> for CountOrPercent {
     }
 }
 
-/// A duration as Go's `time.ParseDuration` reads it: `90s`, `10m`, `1h30m`. The text may be invalid.
+/// The text of a duration in Go's format, such as `90s`, `10m` or `1h30m`. The text may be invalid.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GoDuration(String);
@@ -224,12 +226,12 @@ impl GoDuration {
         &self.0
     }
 
-    /// The duration, if the text is one that is not negative.
+    /// Parses the duration. Returns `None` if the text is invalid or the duration is negative.
     pub fn parse(&self) -> Option<Duration> {
         parse_go_duration(&self.0)
     }
 
-    /// The duration; zero if the text is invalid, which the validation reports.
+    /// Parses the duration. Returns zero if the text is invalid, which the validation reports.
     pub fn duration(&self) -> Duration {
         self.parse().unwrap_or_default()
     }
@@ -264,12 +266,12 @@ pub struct OwnedLabelSelector {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(length(max = super::validation::SELECTOR_ITEMS_MAX)))]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
-    pub match_expressions: Option<Vec<OwnedSelectorRequirement>>,
+    pub match_expressions: Option<Vec<OwnedLabelSelectorRequirement>>,
 }
 
 impl OwnedLabelSelector {
-    /// The selector; an empty one matches everything. The error message names the invalid requirement. Upstream:
-    /// `LabelSelectorAsSelector`.
+    /// Parses the selector. An empty selector matches everything. The error is a message that names the invalid
+    /// requirement. Upstream: `LabelSelectorAsSelector`.
     pub fn to_selector(&self) -> Result<Selector, String> {
         let pairs = self.match_labels.iter().flatten();
         let pairs = pairs.map(|(key, value)| Ok(LabelRequirement::equals(key, value)));
@@ -294,7 +296,7 @@ impl OwnedLabelSelector {
     "x-kubernetes-validations" = super::validation::rules::selector_values(),
 )))]
 #[serde(default)]
-pub struct OwnedSelectorRequirement {
+pub struct OwnedLabelSelectorRequirement {
     /// key is the label key that the selector applies to.
     #[cfg_attr(feature = "schema", schemars(length(max = syntax::LABEL_KEY_LENGTH_MAX)))]
     #[cfg_attr(feature = "schema", schemars(regex(pattern = syntax::LABEL_KEY_PATTERN)))]
@@ -326,6 +328,7 @@ pub struct OwnedSelectorRequirement {
     pub values: Option<Vec<String>>,
 }
 
+/// JSON schemas of the types that do not derive them.
 #[cfg(feature = "schema")]
 mod schema {
     use alloc::borrow::Cow;
@@ -344,7 +347,7 @@ mod schema {
             true
         }
 
-        /// Fields add the bounds of their counts and percentages.
+        /// Returns the schema with the default bounds. Fields with other bounds replace them.
         fn json_schema(_: &mut SchemaGenerator) -> Schema {
             json_schema!({
                 "x-kubernetes-int-or-string": true,
@@ -365,7 +368,7 @@ mod schema {
             true
         }
 
-        /// Fields with other bounds replace the rule.
+        /// Returns the schema with the rule for any duration. Fields with other bounds replace the rule.
         fn json_schema(_: &mut SchemaGenerator) -> Schema {
             json_schema!({
                 "type": "string",

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use serde_json::Value;
 
-/// An API request.
+/// The API request of a call, with its body as a JSON value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     pub verb: Verb,
@@ -15,11 +15,11 @@ pub struct Request {
     pub path: String,
     /// Body of the request; `None` for a read.
     pub body: Option<Value>,
-    /// Whether the response is to contain only the metadata of the object (`PartialObjectMetadata`).
+    /// Whether the response should contain only the metadata of the object (`PartialObjectMetadata`).
     pub metadata_only: bool,
 }
 
-/// An API request with its body serialized, ready to be sent.
+/// The API request of a call, with its body serialized, ready to be sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EncodedRequest {
     pub verb: Verb,
@@ -39,7 +39,7 @@ impl From<Request> for EncodedRequest {
     }
 }
 
-/// The representation that the response is to have (header `Accept`).
+/// The representation that the response should have (header `Accept`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accept {
     /// The response is the whole object.
@@ -50,9 +50,10 @@ pub enum Accept {
     MetadataList,
 }
 
-/// The priority of a request when the client's rate limit delays requests.
+/// The priority of a request while the client's rate limit delays requests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Priority {
+    /// The priority of reads and of writes other than status writes.
     Normal,
     /// The priority of status writes. Status writes only report state, so all other writes are sent before them.
     Low,
@@ -70,7 +71,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The name of the verb in RBAC rules.
+    /// Returns the name of the verb in RBAC rules.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -96,7 +97,7 @@ pub enum Patch {
 }
 
 impl Patch {
-    /// The media type of the patch.
+    /// Returns the media type of the patch.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Merge => "application/merge-patch+json",
@@ -106,30 +107,30 @@ impl Patch {
     }
 }
 
-/// The outcome of an API call.
+/// How an API call ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// The call succeeded. Holds the body of the response, usually an object.
     Done(Vec<u8>),
-    /// The call failed.
+    /// The call failed with this error.
     Refused(CallError),
 }
 
 /// The error of a failed API call, classified by what the caller does next.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CallError {
+    /// Status 404: the object does not exist.
     NotFound,
+    /// Status 409 with the reason `AlreadyExists`: the object to create exists.
     AlreadyExists,
-    /// Status 409: the object has changed since it was read, or another object has the same name.
+    /// Status 409 with any other reason: the object has changed since it was read, or a precondition failed.
     Conflict,
     /// Status 401 or 403: the call is not authorized, or a quota is exceeded. Holds the message.
     Forbidden(String),
     /// Another error status, such as 400 or 422: the request or its object is invalid. Holds the message.
     Invalid(String),
     /// Status 429: the client has sent too many requests.
-    TooManyRequests {
-        retry_after: Option<Duration>,
-    },
+    TooManyRequests { retry_after: Option<Duration> },
     /// Status 5xx, with this message. A write may or may not have been applied.
     Server(String),
     /// No response was received. A write may or may not have been applied.
@@ -138,11 +139,12 @@ pub enum CallError {
     NamespaceTerminating,
 }
 
-/// Maximum delay for which the client follows a `Retry-After` header. A longer delay is shortened to this one.
+/// Maximum delay that the client accepts from a `Retry-After` header. A longer delay is shortened to this one.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 impl CallError {
-    /// The delay before the next attempt that the API server requested, at most [`RETRY_AFTER_MAX`].
+    /// Returns the delay before the next attempt that the API server requested, at most [`RETRY_AFTER_MAX`]. Zero if it
+    /// requested none.
     pub(crate) fn retry_after(&self) -> Duration {
         match self {
             Self::TooManyRequests { retry_after } => retry_after.unwrap_or_default().min(RETRY_AFTER_MAX),

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::controller::{EventRecord, KubeEvent, ObjectReference, Patch, Verb};
 
-/// An Event to write. If `count` is one, the Event is created. Otherwise the existing Event is patched with the new
-/// count.
+/// An Event object to create or patch. If `count` is one, the Event is created. Otherwise the existing Event is patched
+/// with the new count.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EmittedEvent {
     /// Name of the Event object.
@@ -29,7 +29,7 @@ pub struct EmittedEvent {
 }
 
 impl EmittedEvent {
-    /// Path and body of the request that creates the Event.
+    /// Returns path and body of the request that creates the Event.
     fn create(
         &self,
         component: &str,
@@ -70,7 +70,7 @@ impl EmittedEvent {
         (format!("/api/v1/namespaces/{}/events", event_namespace(about)), body)
     }
 
-    /// Path and body of the merge patch that increments the Event's count.
+    /// Returns path and body of the merge patch that increments the Event's count.
     fn patch(&self, about: &ObjectReference) -> (String, Value) {
         let body =
             json!({"count": self.count, "lastTimestamp": self.last.to_rfc3339(), "message": self.message});
@@ -78,7 +78,7 @@ impl EmittedEvent {
     }
 }
 
-/// The write of one Event: the request to send, and whether to retry after a failure.
+/// The attempts to write one Event: makes the request, and decides whether to retry it after a failure.
 #[derive(Debug)]
 pub struct EventWrite<'a> {
     /// The Event to write.
@@ -97,11 +97,13 @@ const EVENT_WRITE_ATTEMPTS_MAX: u32 = 3;
 const EVENT_WRITE_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 impl<'a> EventWrite<'a> {
+    /// Starts the write of `emitted`, which was made from `record`.
     pub fn new(emitted: &'a EmittedEvent, record: &'a EventRecord) -> Self {
         Self { emitted, record, is_patch: emitted.count != 1, tries: 0 }
     }
 
-    /// Verb, path and body of the next request. `host` is empty for a component that runs on no node.
+    /// Returns verb, path and body of the next request. `host` is the node of the component, empty for a component that
+    /// runs on no node.
     pub fn request(&self, component: &str, host: &str) -> (Verb, String, Value) {
         let (verb, (path, body)) = if self.is_patch {
             (Verb::Patch(Patch::Merge), self.emitted.patch(&self.record.about))
@@ -132,7 +134,7 @@ impl<'a> EventWrite<'a> {
 /// Maximum number of events in the queue. Further events are dropped. Upstream: `maxQueuedEvents`.
 pub const QUEUED_EVENTS_MAX: usize = 1000;
 
-/// The namespace of an Event: the namespace of its object, or `default` for a cluster-scoped object.
+/// Returns the namespace of an Event: the namespace of its object, or `default` for a cluster-scoped object.
 fn event_namespace(about: &ObjectReference) -> &str {
     if about.key.namespace.is_empty() { "default" } else { &about.key.namespace }
 }
@@ -146,8 +148,8 @@ pub struct EventCorrelator {
     last_name: Time,
 }
 
-/// Maximum number of objects whose events are remembered. Above this number, the half of the objects whose last event
-/// is oldest is forgotten.
+/// Maximum number of objects whose events are remembered. At this number, the older half is forgotten, by the time of
+/// each object's last event.
 const REMEMBERED_OBJECTS_MAX: usize = 4096;
 /// Maximum number of remembered events per object. Above this number, the oldest event is forgotten.
 const REMEMBERED_EVENTS_MAX: usize = 64;
@@ -155,7 +157,7 @@ const REMEMBERED_EVENTS_MAX: usize = 64;
 /// Number of different messages with the same reason, about one object, at which further events with that reason are
 /// aggregated into one Event. Upstream: `defaultAggregateMaxEvents`.
 const SIMILAR_EVENTS_MAX: usize = 10;
-/// Time without an event about an object with one reason, after which the aggregation of that reason ends. Upstream:
+/// How long an object must have no event with a reason until the aggregation of that reason ends. Upstream:
 /// `defaultAggregateIntervalInSeconds`.
 const SIMILAR_EVENTS_INTERVAL: Duration = Duration::from_secs(600);
 
@@ -170,11 +172,11 @@ const EVENT_TOKEN_INTERVAL: Duration = Duration::from_secs(300);
 struct ObjectEvents {
     /// Time of the last event about the object.
     last: Time,
-    /// Recent events, by type (whether it is a warning) and reason.
+    /// Recent events, by reason and whether they are warnings.
     similar: BTreeMap<(bool, &'static str), SimilarEvents>,
     /// The Events that were written for the object.
     emitted: BTreeMap<EventKey, EmittedEvent>,
-    /// The times at which the token buckets for normal events and for warnings will be full again.
+    /// The times at which the two token buckets will be full again: index 0 for normal events, 1 for warnings.
     full_at: [Time; 2],
 }
 
@@ -182,7 +184,7 @@ struct ObjectEvents {
 /// message is `None` once the events with this reason are aggregated.
 type EventKey = (bool, &'static str, Option<String>);
 
-/// The recent events about one object with the same type and reason.
+/// The recent events about one object that have the same type and reason.
 #[derive(Debug, Default)]
 struct SimilarEvents {
     /// The different messages, at most [`SIMILAR_EVENTS_MAX`].
@@ -235,7 +237,7 @@ impl EventCorrelator {
     }
 }
 
-/// Shortens an object's name so that the name plus a timestamp is a valid name of an Event.
+/// Returns an object's name, shortened so that it forms a valid Event name together with a timestamp.
 fn name_prefix(name: &str) -> &str {
     /// Maximum length of the object's name in the name of an Event.
     const PREFIX_MAX: usize = 230;
@@ -258,7 +260,7 @@ impl ObjectEvents {
         many
     }
 
-    /// Remembers an emitted Event. If the object has too many, the oldest is forgotten.
+    /// Remembers an emitted Event. If the object already has [`REMEMBERED_EVENTS_MAX`] Events, forgets the oldest one.
     fn remember_event(&mut self, key: EventKey, emitted: EmittedEvent) {
         if REMEMBERED_EVENTS_MAX <= self.emitted.len() {
             let oldest = self.emitted.iter().min_by_key(|(_, it)| it.last).map(|(key, _)| key.clone());

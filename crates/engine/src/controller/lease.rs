@@ -12,7 +12,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use serde_json::{Map, Value};
 
-/// Durations of leader election. The defaults are upstream's (`LeaderElectionConfig`).
+/// The durations that control leader election. The defaults are upstream's (`LeaderElectionConfig`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaderElectionConfig {
     /// Time without a renewal after which another replica may acquire the lease. Upstream: `LeaseDuration`.
@@ -32,7 +32,7 @@ impl Default for LeaderElectionConfig {
 }
 
 impl LeaderElectionConfig {
-    /// Returns an error message if the durations are inconsistent.
+    /// Returns an error message if the durations are inconsistent. `None` if they are valid.
     pub fn validation_error(&self) -> Option<String> {
         let Self { duration, renew_deadline, retry_period } = self;
         if duration.subsec_nanos() != 0 || duration.is_zero() {
@@ -52,7 +52,7 @@ impl LeaderElectionConfig {
         None
     }
 
-    /// The timeout of a write that this replica makes as the leader.
+    /// Returns the timeout of a write that this replica makes as the leader.
     ///
     /// Rule: a write that begins just before the renew deadline must end before another replica can acquire the lease.
     /// The write may take four fifths of the time between the two. The last fifth is reserved for clocks that run at
@@ -105,13 +105,13 @@ impl LeaseRecord {
         }
     }
 
-    /// The lease duration that the holder wrote.
+    /// Returns the lease duration that the holder wrote.
     fn duration(&self) -> Duration {
         Duration::from_secs(self.duration_s.into())
     }
 }
 
-/// The action of a replica after it has read the lease.
+/// What a replica does after it has read the Lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LeaseAction {
     /// Acquire or renew the lease: write this record, with the `resourceVersion` that was read as precondition.
@@ -125,7 +125,7 @@ pub enum LeaseAction {
 /// The reason why a leader lost its lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LostLease {
-    /// The Lease has this other `holderIdentity` now. Empty if the Lease has no holder.
+    /// The Lease now has another `holderIdentity`, this one. Empty if the Lease has no holder.
     HeldBy(Text),
     /// The Lease object was deleted.
     Deleted,
@@ -146,11 +146,13 @@ impl fmt::Display for LostLease {
     }
 }
 
-/// The state of one replica in leader election: the lease record that it last read, and the time of its last renewal.
+/// Decides when one replica acquires, renews or loses the Lease, from the record that it last read and the time of its
+/// last renewal.
 #[derive(Clone, Debug)]
 pub struct Election {
     /// Identity of this replica, written as `holderIdentity`.
     identity: Text,
+    /// Durations of leader election.
     config: LeaderElectionConfig,
     /// The lease record that was last read, and the time (since the process started) at which it was first read.
     observed: Option<(LeaseRecord, Duration)>,
@@ -160,6 +162,7 @@ pub struct Election {
 }
 
 impl Election {
+    /// Creates the state of a replica that has not read the Lease yet.
     pub fn new(identity: impl Into<Text>, config: LeaderElectionConfig) -> Self {
         Self { identity: identity.into(), config, observed: None, renewed: None }
     }
@@ -180,7 +183,7 @@ impl Election {
             return if led {
                 LeaseAction::Exit(LostLease::Deleted)
             } else {
-                LeaseAction::Write(self.acquire(None, clock))
+                LeaseAction::Write(self.acquire_record(None, clock))
             };
         };
         let since = match &self.observed {
@@ -200,27 +203,28 @@ impl Election {
         } else if led {
             LeaseAction::Exit(LostLease::HeldBy(found.holder.clone()))
         } else if found.holder.is_empty() || until <= now {
-            LeaseAction::Write(self.acquire(Some(found), clock))
+            LeaseAction::Write(self.acquire_record(Some(found), clock))
         } else {
             LeaseAction::Wait { until }
         }
     }
 
-    /// Records that this replica has written the Lease, so that it is the leader. `began` is the time at which the call
-    /// began.
+    /// Records that this replica has written the Lease, so that it is the leader. `began` is the time at which the
+    /// write began, since the process started.
     pub fn record_write(&mut self, began: Duration) {
         self.renewed = Some(began);
     }
 
-    /// The time until which this replica is the leader. `None` if it has never been the leader.
+    /// Returns the time (since the process started) until which this replica is the leader. `None` if it has never been
+    /// the leader.
     ///
     /// Rule: a leader may write until the renew deadline, counted from the start of the last successful renewal.
     pub fn leads_until(&self) -> Option<Duration> {
         self.renewed.map(|it| it.saturating_add(self.config.renew_deadline))
     }
 
-    /// The lease record that a leader writes when it stops. The record has no holder, so that the next leader need not
-    /// wait for the lease to expire. Upstream: `release`.
+    /// Returns the lease record that a leader writes when it stops. The record has no holder, so that the next leader
+    /// need not wait for the lease to expire. Upstream: `release`.
     pub fn release_record(&self, found: &LeaseRecord, clock: Time) -> LeaseRecord {
         LeaseRecord {
             holder: "".into(),
@@ -231,8 +235,8 @@ impl Election {
         }
     }
 
-    /// The lease record with which this replica acquires the lease. `from` is the record that it replaces.
-    fn acquire(&self, from: Option<&LeaseRecord>, clock: Time) -> LeaseRecord {
+    /// Returns the lease record with which this replica acquires the lease. `from` is the record that it replaces.
+    fn acquire_record(&self, from: Option<&LeaseRecord>, clock: Time) -> LeaseRecord {
         LeaseRecord {
             holder: self.identity.clone(),
             duration_s: self.duration_s(),
@@ -242,7 +246,7 @@ impl Election {
         }
     }
 
-    /// The configured lease duration in seconds.
+    /// Returns the configured lease duration in seconds.
     fn duration_s(&self) -> u32 {
         self.config.duration.as_secs().try_into().unwrap_or(u32::MAX)
     }

@@ -9,12 +9,13 @@
 //! 3. It passes the outcome of each API call to [`WorkQueue::done`], and continues with 2. It also continues with 2
 //!    after each event, and at `wake_at`.
 
+/// API calls of controllers: their requests, outcomes and errors.
 mod call;
-/// Event correlation, before Kubernetes Events are written.
+/// Decides which events become new Kubernetes Events, and which only increment a count or are dropped.
 pub mod events;
-/// Decisions of leader election.
+/// Decides when a replica acquires, renews or loses the Lease of leader election.
 pub mod lease;
-/// Retries of the calls about one object.
+/// Retries failed calls about one object with backoff.
 pub(crate) mod retry;
 /// An in-memory API server for tests of controllers.
 #[cfg(test)]
@@ -76,7 +77,7 @@ pub trait Controller {
         true
     }
 
-    /// Whether calls of an earlier reconcile of this key have not been made yet. They are made before the key is
+    /// Whether calls of an earlier reconcile of this key are still to be made. They are made before the key is
     /// reconciled again.
     fn is_executing(&self, _key: &Self::Key) -> bool {
         false
@@ -86,10 +87,10 @@ pub trait Controller {
     /// again.
     fn reconcile(&mut self, key: &Self::Key, now: Time) -> Reconcile<Self::Call>;
 
-    /// The API request of a call.
+    /// Returns the API request of a call.
     fn request(call: &Self::Call) -> Request;
 
-    /// The API request of a call, with its body serialized.
+    /// Returns the API request of a call, with its body serialized.
     fn encode(call: &Self::Call) -> EncodedRequest {
         Self::request(call).into()
     }
@@ -97,14 +98,14 @@ pub trait Controller {
     /// Applies the outcome of a call and returns the keys to reconcile.
     fn done(&mut self, call: &Self::Call, outcome: Outcome, now: Time) -> Requeue<Self::Key>;
 
-    /// The key whose reconcile returned this call. `None` if the controller cannot recover from a panic while it
-    /// applies the outcome of the call.
+    /// Returns the key whose reconcile returned this call. `None` if the controller cannot recover from a panic while
+    /// it applies the outcome of the call.
     fn key_of(_call: &Self::Call) -> Option<Self::Key> {
         None
     }
 
     /// Recovers from a panic while this key was reconciled, or while the outcome of a call of this key was applied.
-    /// Returns the time at which to reconcile the key again. `None` if the controller cannot recover.
+    /// Returns the time at which to reconcile the key again, or `None` if the controller cannot recover.
     fn recover(&mut self, _key: &Self::Key, _now: Time) -> Option<Time> {
         None
     }
@@ -116,7 +117,7 @@ pub trait Fact {
     fn key(&self) -> ObjectKey;
     fn resource_version(&self) -> u64;
 
-    /// Whether the controller keeps the object in memory. The runner removes objects that are not relevant from lists.
+    /// Whether the controller keeps the object in memory. The reflector filters out objects that are not relevant.
     fn is_relevant(&self) -> bool {
         true
     }
@@ -137,7 +138,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// The `apiVersion` of objects of the kind.
+    /// Returns the `apiVersion` of objects of the kind, such as `apps/v1`.
     pub fn api_version(&self) -> String {
         match &*self.group {
             "" => self.version.as_ref().into(),
@@ -153,7 +154,7 @@ impl Resource {
         }
     }
 
-    /// The URL path of the collection of objects in one namespace, or in all namespaces if `namespace` is `None`.
+    /// Returns the URL path of the objects of the kind in one namespace, or in all namespaces if `namespace` is `None`.
     pub fn collection(&self, namespace: Option<&str>) -> String {
         let (group, version, plural) = (&self.group, &self.version, &self.plural);
         let mut path =
@@ -164,13 +165,14 @@ impl Resource {
         format!("{path}/{plural}")
     }
 
-    /// The URL path of one object.
+    /// Returns the URL path of one object.
     pub fn path(&self, key: &ObjectKey) -> String {
         format!("{}/{}", self.collection(Some(&key.namespace)), encode_path_segment(&key.name))
     }
 }
 
-/// Percent-encodes a name as a segment of a URL path, because the name in an owner reference may be any text.
+/// Percent-encodes a name as a segment of a URL path. This is needed because the name in an owner reference may be any
+/// text.
 fn encode_path_segment(name: &str) -> String {
     let mut text = String::new();
     for byte in name.bytes() {
@@ -193,7 +195,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A watch that delivers whole objects.
+    /// Creates a watch that delivers whole objects.
     pub fn whole_objects(group: &str, version: &str, kind: &str, plural: &str, namespaced: bool) -> Self {
         let resource = Resource {
             group: group.into(),
@@ -205,13 +207,13 @@ impl Watch {
         Self { resource: Arc::new(resource), metadata_only: false }
     }
 
-    /// A watch that delivers only the metadata of objects.
+    /// Creates a watch that delivers only the metadata of objects.
     pub fn metadata(group: &str, version: &str, kind: &str, plural: &str, namespaced: bool) -> Self {
         Self { metadata_only: true, ..Self::whole_objects(group, version, kind, plural, namespaced) }
     }
 }
 
-/// A decoded result of a list or watch. `kind` is an index in [`Controller::watches`].
+/// A decoded list or watch event. `kind` is an index in [`Controller::watches`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event<F> {
     /// All objects of a kind were listed. An object that is not in the list does not exist.
@@ -242,7 +244,7 @@ impl<C> Default for Reconcile<C> {
     }
 }
 
-/// The keys to reconcile after a call, and the events to record.
+/// What follows from the outcome of a call: the keys to reconcile, and the events to record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Requeue<K> {
     /// Keys to reconcile.
@@ -280,18 +282,18 @@ pub struct KubeEvent {
 }
 
 impl KubeEvent {
-    /// An event of type `Normal`.
+    /// Creates an event of type `Normal`.
     pub fn normal(reason: &'static str, message: String) -> Self {
         Self { warning: false, reason, message }
     }
 
-    /// An event of type `Warning`.
+    /// Creates an event of type `Warning`.
     pub fn warning(reason: &'static str, message: String) -> Self {
         Self { warning: true, reason, message }
     }
 }
 
-/// Kind, namespace, name and UID of an object. Upstream: `ObjectReference`.
+/// Refers to one object by kind, namespace, name and UID. Upstream: `ObjectReference`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObjectReference {
     pub api_version: Text,

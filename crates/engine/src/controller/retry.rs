@@ -17,27 +17,29 @@ const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// Maximum backoff after a failure of a call.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
-/// The state of the last call about an object.
+/// The state of the last call about an object, from which the time of the next call follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Attempt {
     /// No call about the object is in flight or has failed, and no write waits for the watch.
     #[default]
     None,
-    /// A call was made, and its outcome is not known yet. `failures` counts the failed calls before.
+    /// A call was made, and its outcome is not known yet. `failures` counts the consecutive failed calls before it.
     InFlight { failures: u32 },
     /// The call succeeded and wrote resource version `version`, which the watch may not have delivered yet. If the
     /// watch does not deliver it, the call may be made again at `retry_at`.
     Done { version: u64, retry_at: Time },
-    /// The last call failed. `failures` counts the failed calls in a row. The next call may be made at `retry_at`.
+    /// The last call failed. `failures` counts the consecutive failed calls. The next call may be made at `retry_at`.
     Failed { failures: u32, retry_at: Time },
 }
 
-/// When the next call about an object may be made.
+/// The time at which the next call about an object may be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NextAttempt {
+    /// The call may be made now.
     Now,
     /// After the outcome of the call that is in flight.
     AfterOutcome,
+    /// At this time.
     At(Time),
 }
 
@@ -95,7 +97,7 @@ impl Attempt {
     }
 }
 
-/// The `resourceVersion` of the object in a response. `None` if the response is not an object.
+/// Returns the `resourceVersion` of the object in a response. `None` if the response is not an object.
 fn resource_version_of(answer: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
     struct ResponseObject<'a> {

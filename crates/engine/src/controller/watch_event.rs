@@ -10,16 +10,18 @@ use muster_api::well_known::ANNOTATION_INITIAL_EVENTS_END;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The error for an object that does not have the structure of its kind. The API server refuses such objects. A
-/// malformed object that is received nevertheless is logged and skipped.
+/// The error for JSON that does not have the structure of its kind. The API server refuses such objects. One that is
+/// received nevertheless is logged and skipped.
 #[derive(Debug)]
 pub struct Malformed {
     /// Plural name of the resource, such as `pods`.
     kind: Text,
+    /// The error of the JSON parser.
     source: serde_json::Error,
 }
 
 impl Malformed {
+    /// Creates the error. `kind` is the plural name of the resource, such as `pods`.
     pub fn new(kind: &str, source: serde_json::Error) -> Self {
         Self { kind: kind.into(), source }
     }
@@ -38,6 +40,7 @@ impl core::error::Error for Malformed {}
 pub enum WatchEvent<F> {
     /// The object was added or modified.
     Applied(F),
+    /// The object was deleted. Holds its last state.
     Deleted(F),
     /// The watch has delivered all changes up to this resource version.
     Bookmark {
@@ -47,14 +50,11 @@ pub enum WatchEvent<F> {
     },
     /// The server ended the watch with an error. Code 410 means that the history since the requested resource version
     /// was compacted, so that a new list is needed.
-    Error {
-        code: i64,
-        message: String,
-    },
+    Error { code: i64, message: String },
 }
 
 impl<F> WatchEvent<F> {
-    /// The object of the event. `None` for a bookmark or an error.
+    /// Returns the object of the event. `None` for a bookmark or an error.
     pub fn into_fact(self) -> Option<F> {
         match self {
             Self::Applied(fact) | Self::Deleted(fact) => Some(fact),
@@ -86,8 +86,8 @@ pub(crate) fn decode_watch_line<F>(
     decode_event(kind, line.event.as_ref(), line.object.get().as_bytes(), &mut decode)
 }
 
-/// Splits a line of a watch into event type and JSON of the object without parsing JSON. Returns `None` unless the line
-/// has the exact form that API servers write. A line of another form is parsed as JSON, which is slower.
+/// Splits a line of a watch into event type and JSON of the object, without parsing JSON. `None` if the line does not
+/// have the exact form that API servers write. Such a line is parsed as JSON, which is slower.
 fn split_line(line: &[u8]) -> Option<(&str, &[u8])> {
     let rest = line.strip_prefix(br#"{"type":""#)?;
     let (event, rest) = rest.split_at_checked(rest.iter().position(|it| *it == b'"')?)?;

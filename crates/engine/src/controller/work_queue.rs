@@ -11,19 +11,19 @@ use super::{Controller, Event, EventRecord, Outcome, Reconcile};
 #[derive(Debug)]
 pub struct WorkQueue<C: Controller> {
     controller: C,
-    /// Indexes in [`Controller::watches`] of the kinds that have not been listed yet.
+    /// Kinds that have not been listed yet, as indexes in [`Controller::watches`].
     missing: BTreeSet<usize>,
     /// Keys to reconcile now, each with the time at which it was queued.
     queue: BTreeMap<C::Key, Time>,
-    /// Keys that are to be reconciled now, but that [`Controller::may_reconcile`] does not allow yet, oldest first.
+    /// Keys to reconcile as soon as [`Controller::may_reconcile`] allows it, oldest first.
     deferred: VecDeque<C::Key>,
-    /// The times at which the deferred keys were queued.
+    /// The time at which each key of `deferred` was queued.
     deferred_since: BTreeMap<C::Key, Time>,
-    /// The keys to reconcile later, each with the time at which it is reconciled even without an event.
+    /// Keys to reconcile later, each with the time at which it is reconciled even without an event.
     wakes: BTreeMap<C::Key, Time>,
-    /// The entries of `wakes` sorted by time, the earliest first.
+    /// The entries of `wakes` sorted by time, earliest first.
     due: BTreeSet<(Time, C::Key)>,
-    /// The time of the last call of `enqueue_due`.
+    /// The `now` of the last call of `enqueue_due`, to notice a clock that was set back.
     last_now: Time,
     /// Calls to make as soon as fewer than `calls_max` calls are in flight.
     ready: VecDeque<C::Call>,
@@ -33,7 +33,7 @@ pub struct WorkQueue<C: Controller> {
     calls_max: usize,
     /// Events to record.
     events: Vec<EventRecord>,
-    /// Whether the next [`WorkQueue::take_step`] asks the runner to list every kind again.
+    /// Whether the runner must list every kind again. The next [`WorkQueue::take_step`] returns it.
     relist: bool,
 }
 
@@ -63,7 +63,7 @@ impl<C: Controller> WorkQueue<C> {
         &self.controller
     }
 
-    /// Whether every watched kind was listed.
+    /// Whether every watched kind was listed, so that keys may be reconciled.
     pub fn is_synced(&self) -> bool {
         self.missing.is_empty()
     }
@@ -73,6 +73,7 @@ impl<C: Controller> WorkQueue<C> {
         self.queue.len() + self.deferred.len()
     }
 
+    /// Whether there is no key to reconcile now.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -82,7 +83,7 @@ impl<C: Controller> WorkQueue<C> {
         self.queue.contains_key(key) || self.deferred_since.contains_key(key)
     }
 
-    /// The time at which a key is reconciled even without an event.
+    /// Returns the time at which a key is reconciled even without an event. `None` if the key waits for no time.
     pub fn wake_at(&self, key: &C::Key) -> Option<Time> {
         self.wakes.get(key).copied()
     }
@@ -108,8 +109,7 @@ impl<C: Controller> WorkQueue<C> {
         self.enqueue(keys, now);
     }
 
-    /// Reconciles every key that is due. Returns the calls to make now, the events to record, and the time at which to
-    /// call [`WorkQueue::next`] again.
+    /// Reconciles every key that is due. Returns what [`WorkQueue::take_step`] returns.
     pub fn next(&mut self, now: Time) -> Reconcile<C::Call> {
         self.enqueue_due(now);
         while let Some((key, _)) = self.next_key(now) {
@@ -136,7 +136,8 @@ impl<C: Controller> WorkQueue<C> {
         }
     }
 
-    /// Removes the next key to reconcile from the queue. Returns the key and the time at which it was queued.
+    /// Removes the next key to reconcile from the queue. Returns the key and the time at which it was queued. `None` if
+    /// no key may be reconciled now.
     pub fn next_key(&mut self, now: Time) -> Option<(C::Key, Time)> {
         if !self.is_synced() {
             return None;
@@ -166,7 +167,8 @@ impl<C: Controller> WorkQueue<C> {
         self.wake(key.clone(), reconcile.wake_at);
     }
 
-    /// Returns the calls that may be made now and the events to record. Reconciles no further keys.
+    /// Takes the next step for the runner: the calls to make now within the limit of calls in flight, the events to
+    /// record, the time at which the next key is due, and whether to list every kind again. Reconciles no key.
     pub fn take_step(&mut self) -> Reconcile<C::Call> {
         let allowed = self.calls_max.saturating_sub(self.in_flight).min(self.ready.len());
         self.in_flight += allowed;
@@ -186,8 +188,8 @@ impl<C: Controller> WorkQueue<C> {
         self.enqueue(requeue.keys, now);
     }
 
-    /// Recovers from a panic in [`WorkQueue::reconcile`] or [`WorkQueue::done`]. Returns whether the controller
-    /// recovered.
+    /// Recovers from a panic in [`WorkQueue::reconcile`] or [`WorkQueue::done`], and retries the key later. Returns
+    /// `false` if the controller cannot recover.
     pub fn recover(&mut self, key: &C::Key, now: Time) -> bool {
         let Some(at) = self.controller.recover(key, now) else { return false };
         self.wake(key.clone(), Some(at));
@@ -203,7 +205,7 @@ impl<C: Controller> WorkQueue<C> {
         }
     }
 
-    /// Sets the time at which a key is reconciled even without an event. It replaces the previous time. `None` removes
+    /// Sets the time at which a key is reconciled even without an event, instead of the previous one. `None` removes
     /// it.
     fn wake(&mut self, key: C::Key, at: Option<Time>) {
         if let Some(before) = self.wakes.remove(&key) {

@@ -28,8 +28,9 @@ pub(crate) struct Cell {
     pub(crate) create: Option<Why>,
     /// Pods to delete on the node, each with the reason.
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
-    /// Action of the rolling update on the node. It is executed when the rollout budget allows it.
+    /// Action of the rolling update on the node, which is executed when the rollout budget allows it.
     pub(crate) action: Option<RolloutAction>,
+    /// What the node adds to the totals of the DaemonSet.
     pub(crate) counts: CellCounts,
     /// The pod of the node that the DaemonSet's status counts, and the state of this pod for `muster explain`.
     pub(crate) pod: Option<(Arc<Pod>, Why)>,
@@ -41,35 +42,50 @@ pub(crate) struct Cell {
     pub(crate) recheck_at: Option<Time>,
 }
 
-/// The controller's in-memory state of one DaemonSet on one node. No API object contains this state.
+/// What the controller keeps only in memory about one DaemonSet on one node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NodeMemory<'a> {
+    /// Backoff after failed pods on the node.
     pub(crate) backoff: Option<FailedPodBackoff>,
+    /// The last pod deletion on the node.
     pub(crate) rollout_deletion: Option<&'a RolloutDeletion>,
 }
 
 /// What one cell adds to the [`Totals`] of its DaemonSet: one node for each field that is true.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CellCounts {
+    /// Whether the node is eligible.
     pub(crate) desired: bool,
+    /// Whether the node is eligible and has a pod.
     pub(crate) current: bool,
+    /// Whether the node is eligible and its pod is Ready.
     pub(crate) ready: bool,
+    /// Whether the node is eligible and its pod is up to date.
     pub(crate) updated: bool,
+    /// Whether the node is eligible and its pod is available.
     pub(crate) available: bool,
+    /// Whether the node has a pod and is not eligible.
     pub(crate) misscheduled: bool,
     /// Whether the node has an outdated pod that the rollout must still replace or delete.
     pub(crate) old_pod: bool,
+    /// Whether the node counts against the rollout budget.
     pub(crate) budget_use: BudgetUse,
 }
 
 /// Sums of the counts of all cells of a DaemonSet. They are updated whenever a cell changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Totals {
+    /// Number of eligible nodes.
     desired: i64,
+    /// Number of eligible nodes with a pod.
     current: i64,
+    /// Number of eligible nodes with a Ready pod.
     ready: i64,
+    /// Number of eligible nodes with an up-to-date pod.
     updated: i64,
+    /// Number of eligible nodes with an available pod.
     available: i64,
+    /// Number of nodes with a pod that are not eligible.
     misscheduled: i64,
     /// Number of nodes with an outdated pod that the rollout must still replace or delete.
     pub(crate) old_pods: i64,
@@ -84,6 +100,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
+    /// Returns the counts for the status of the DaemonSet.
     pub(crate) fn counts(&self) -> StatusCounts {
         StatusCounts {
             desired: self.desired,
@@ -96,16 +113,20 @@ impl Totals {
         }
     }
 
+    /// Whether the rollout is complete.
+    ///
     /// Rule: a rollout is complete when every eligible node has an available, up-to-date pod and the rollout has no
     /// outdated pod left to replace or delete.
     pub(crate) fn is_rollout_complete(&self) -> bool {
         self.updated == self.desired && self.available == self.desired && self.old_pods == 0
     }
 
+    /// Adds the counts of a cell.
     pub(crate) fn add(&mut self, cell: &Cell) {
         self.add_multiple(cell, 1);
     }
 
+    /// Subtracts the counts of a cell.
     pub(crate) fn subtract(&mut self, cell: &Cell) {
         self.add_multiple(cell, -1);
     }
@@ -138,6 +159,7 @@ impl Totals {
     }
 }
 
+/// Adds `by` to the count of a reason. A count that becomes zero is removed.
 fn add_to_count(counts: &mut BTreeMap<Text, i64>, reason: &str, by: i64) {
     if let Some(count) = counts.get_mut(reason) {
         *count += by;

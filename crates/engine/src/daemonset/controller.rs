@@ -31,26 +31,29 @@ const PANIC_RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
 /// Maximum delay before a DaemonSet is reconciled again after a panic.
 const PANIC_RETRY_DELAY_MAX: Duration = Duration::from_secs(300);
 
-/// Reconciles DaemonSets. At most one plan of each DaemonSet is executed at a time.
+/// The DaemonSet controller: makes plans and executes them. At most one plan of each DaemonSet is executed at a time.
 #[derive(Debug)]
 pub struct DaemonSetController {
     planner: Planner,
     /// Maximum number of plans that are executed at a time.
     workers: usize,
+    /// The plans that are being executed, by DaemonSet.
     executions: BTreeMap<ObjectKey, RunningPlan>,
-    /// Number of executions started so far. The number of the last one is stored in its calls, so that a late outcome
-    /// is not applied to a newer execution.
+    /// Number of executions started so far. It numbers the executions, so that the late outcome of a call is not
+    /// applied to a newer execution.
     started: u64,
     /// Number of reconciles that made a plan or were delayed by backoff.
     reconciles: u64,
     /// The last plan of each DaemonSet.
     plans: BTreeMap<ObjectKey, Arc<Plan>>,
+    /// Backoffs of the DaemonSets whose reconcile panicked.
     panics: BTreeMap<ObjectKey, PanicBackoff>,
 }
 
 /// A plan that is being executed.
 #[derive(Debug)]
 struct RunningPlan {
+    /// Number of the execution, which its calls have as [`SetCall::execution`].
     number: u64,
     execution: Execution,
     /// The JSON of the pods to create, encoded once for all nodes. `None` if the plan creates no pod.
@@ -60,7 +63,9 @@ struct RunningPlan {
 /// Backoff of a DaemonSet that made the controller panic.
 #[derive(Clone, Copy, Debug)]
 struct PanicBackoff {
+    /// Number of consecutive panics.
     count: u32,
+    /// Time before which the DaemonSet is not reconciled.
     until: Time,
 }
 
@@ -69,8 +74,11 @@ struct PanicBackoff {
 pub struct SetCall {
     pub set: Arc<Set>,
     pub call: Call,
+    /// Number of the execution that sent the call. Zero if the call is part of no plan.
     execution: u64,
+    /// Whether the controller or the scheduler binds created pods.
     binding: Binding,
+    /// JSON of the pod to create, encoded once for all nodes. `None` for other calls.
     encoded_pod: Option<Arc<EncodedPod>>,
 }
 
@@ -80,7 +88,8 @@ impl SetCall {
         Self { set, call, execution: 0, binding, encoded_pod: None }
     }
 
-    /// The request body in Go's JSON encoding, because upstream compares revisions byte by byte.
+    /// Returns the request body in Go's JSON encoding, because upstream compares revisions byte by byte. `None` if the
+    /// request has no body.
     fn body(&self) -> Option<String> {
         if let (Call::CreatePod { node, .. }, Some(encoded_pod)) = (&self.call, &self.encoded_pod)
             && let Some(pod) = encoded_pod.for_node(node)
@@ -114,6 +123,7 @@ impl DaemonSetController {
         }
     }
 
+    /// The planner, which holds the cache and makes the plans.
     pub fn planner(&self) -> &Planner {
         &self.planner
     }
@@ -133,8 +143,8 @@ impl DaemonSetController {
         self.executions.len()
     }
 
-    /// The end of the backoff of a DaemonSet whose reconcile panicked. The DaemonSet is not reconciled before that
-    /// time.
+    /// Returns the time before which a DaemonSet is not reconciled, because its last reconcile panicked. `None` if it
+    /// has no such backoff.
     pub fn panic_backoff_until(&self, key: &ObjectKey) -> Option<Time> {
         self.panics.get(key).map(|it| it.until)
     }
@@ -236,6 +246,8 @@ impl Controller for DaemonSetController {
         self.planner.bookmark(Kind::ALL[kind], resource_version)
     }
 
+    /// Whether a plan of the DaemonSet may be made or continued now.
+    ///
     /// Rule: at most one plan of a DaemonSet is executed at a time, and at most `workers` plans in all. A plan that is
     /// being executed may always continue.
     fn may_reconcile(&self, key: &ObjectKey) -> bool {
@@ -312,6 +324,8 @@ impl Controller for DaemonSetController {
         Some(call.set.key.clone())
     }
 
+    /// Starts the backoff of a DaemonSet whose reconcile panicked, and returns its end.
+    ///
     /// Rule: a DaemonSet whose reconcile panicked is not reconciled until a delay has passed, which doubles with each
     /// panic. Other DaemonSets continue. The cells of all DaemonSets are recomputed, because the panic may have left
     /// them inconsistent.
@@ -330,6 +344,7 @@ impl Controller for DaemonSetController {
     }
 }
 
+/// Returns the kind that a watch of this controller delivers.
 fn kind_of(watch: &Watch) -> Kind {
     Kind::from_plural(&watch.resource.plural).expect("the controller watches these kinds only")
 }

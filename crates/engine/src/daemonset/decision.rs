@@ -21,12 +21,15 @@ use crate::daemonset::plan::{Claim, Plan, Settings};
 use crate::daemonset::why::Why;
 use crate::hash_ordered_map::HashOrderedMap;
 
-/// The cells of one DaemonSet by node, their totals, and indexes of the cells that need a write. All are updated cell
-/// by cell.
+/// The cells of one DaemonSet by node, their totals, and indexes of the cells that need a write. A changed cell updates
+/// the totals and indexes without a pass over all cells.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SetState {
+    /// The revisions of the DaemonSet.
     pub(crate) history: RevisionHistory,
+    /// The state of the DaemonSet on each node, by name of the node.
     pub(crate) cells: HashOrderedMap<Text, Cell>,
+    /// Sums of the counts of all cells.
     pub(crate) totals: Totals,
     /// Nodes whose cell has a create or delete that uses no rollout budget, in update order.
     writes: BTreeSet<(u64, Text)>,
@@ -34,11 +37,12 @@ pub(crate) struct SetState {
     candidates: BTreeSet<(u64, Text)>,
     /// Nodes whose cell has a [`RolloutAction::Remove`], in update order.
     removals: BTreeSet<(u64, Text)>,
-    /// Nodes whose cell must be computed again at a time even without an event, the earliest time first.
+    /// Nodes whose cell must be computed again at a certain time even without an event, earliest time first.
     pub(crate) timers: BTreeSet<(Time, Text)>,
 }
 
 impl SetState {
+    /// Creates a state with this revision history and without cells.
     pub(crate) fn new(history: RevisionHistory) -> Self {
         Self { history, ..Self::default() }
     }
@@ -63,6 +67,7 @@ impl SetState {
         (self.removals, self.timers) = (removals.into_iter().collect(), timers.into_iter().collect());
     }
 
+    /// Adds or replaces the cell of a node.
     pub(crate) fn put_cell(&mut self, current: &CurrentRevision, node: &Text, cell: Cell) {
         let flags = CellFlags::of(&cell);
         self.totals.add(&cell);
@@ -75,12 +80,13 @@ impl SetState {
         self.candidates.iter().map(|(_, node)| node)
     }
 
+    /// Removes the cell of a node.
     pub(crate) fn remove_cell(&mut self, current: &CurrentRevision, node: &Text) {
         let before = self.cells.remove(node);
         self.reindex_cell(current, node, before.as_ref(), CellFlags::default());
     }
 
-    /// Subtracts the previous cell from the totals and updates the indexes of cells that need a write.
+    /// Subtracts the previous cell of a node from the totals, and updates the indexes for its new flags.
     fn reindex_cell(
         &mut self,
         current: &CurrentRevision,
@@ -113,16 +119,21 @@ impl SetState {
     }
 }
 
-/// Which indexes of [`SetState`] contain a cell.
+/// Tells which indexes of [`SetState`] must contain the node of a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct CellFlags {
+    /// Whether [`SetState::writes`] contains the node.
     writes: bool,
+    /// Whether [`SetState::candidates`] contains the node.
     candidates: bool,
+    /// Whether [`SetState::removals`] contains the node.
     removals: bool,
+    /// Time of the node in [`SetState::timers`]. `None` if `timers` does not contain the node.
     recheck_at: Option<Time>,
 }
 
 impl CellFlags {
+    /// Returns the indexes that must contain this cell.
     fn of(cell: &Cell) -> Self {
         Self {
             writes: cell.create.is_some() || !cell.delete.is_empty(),
@@ -144,23 +155,28 @@ pub(crate) struct RolloutProgress {
     pub(crate) updated: i64,
     /// The highest number of nodes with an available pod so far.
     pub(crate) available: i64,
+    /// Whether the rollout is complete.
     pub(crate) complete: bool,
     /// The time of the last progress.
     pub(crate) at: Time,
 }
 
-/// Rule: a rollout that makes no progress for this time is stalled.
+/// Time without progress after which a rollout is stalled.
+///
+/// Rule: a rollout that makes no progress for ten minutes is stalled.
 pub(crate) const ROLLOUT_STALLED_AFTER: Duration = Duration::from_secs(10 * 60);
 
-/// Everything that [`decide`] reads to make the plan of one DaemonSet.
+/// Input of [`decide`]: a DaemonSet, its cells and revisions, and what earlier plans have shown.
 pub(crate) struct DecisionInput<'a> {
     pub(crate) set: &'a Arc<Set>,
+    /// Objects to adopt or to release.
     pub(crate) claims: Vec<Claim>,
     pub(crate) set_state: &'a SetState,
     /// Number of pods by revision hash label, finished pods included.
     pub(crate) pods_by_hash: &'a BTreeMap<Text, usize>,
     /// Returns the pods with a revision hash label.
     pub(crate) pods_with_hash: &'a dyn Fn(&Text) -> Vec<Arc<Pod>>,
+    /// Progress of the DaemonSet's rollout. `None` before the first plan.
     pub(crate) rollout_progress: Option<&'a RolloutProgress>,
     /// Result of the most recent pod creates.
     pub(crate) creates: &'a CreateResult,
@@ -208,6 +224,8 @@ pub(crate) fn decide(input: &DecisionInput<'_>, settings: &Settings, now: Time) 
     plan
 }
 
+/// Checks that the selector is usable. The error is an event that reports the problem.
+///
 /// Rule: nothing is written for a DaemonSet whose selector is empty, cannot be parsed or does not match its own
 /// template. An event reports the problem.
 fn check_selector(set: &Set) -> Result<(), Option<KubeEvent>> {
@@ -252,11 +270,11 @@ fn add_roster_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Sett
     }
 }
 
+/// Adds the pod writes of the rollout to the plan, and returns the rollout budget as a number of nodes.
+///
 /// Rule: an outdated pod that is up (see [`is_pod_up`](super::status::is_pod_up)) is replaced only within the rollout
 /// budget. Nodes that already count against the budget are subtracted from it first. With surge, a pod on a node that
 /// is no longer eligible is deleted only while more pods are available than desired.
-///
-/// Returns the budget as a number of nodes.
 fn advance_rollout(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settings) -> usize {
     let (set, set_state) = (input.set, input.set_state);
     let desired = set_state.totals.counts().desired;
@@ -299,6 +317,8 @@ fn advance_rollout(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settin
     allowed
 }
 
+/// Adds to the plan the relabels of pods and the deletes of revisions.
+///
 /// Rule: pods of a revision that is a byte-equal duplicate of the current one get the hash label of the current
 /// revision. A duplicate without pods is deleted.
 ///
@@ -324,6 +344,8 @@ fn dedup_and_prune_revisions(plan: &mut Plan, input: &DecisionInput<'_>) {
     plan.prune.extend(free.take(history.excess).cloned());
 }
 
+/// Adds the events about deleted pods and invalid fields to the plan.
+///
 /// Rule: an event with upstream's reason reports each failed or succeeded pod that is deleted, and each invalid field
 /// of the spec.
 fn add_events(plan: &mut Plan, input: &DecisionInput<'_>) {
@@ -348,6 +370,9 @@ fn add_events(plan: &mut Plan, input: &DecisionInput<'_>) {
     }
 }
 
+/// Returns the time at which the DaemonSet must be reconciled again even without an event. `None` if there is no such
+/// time.
+///
 /// Rule: a plan has a wake-up time if its DaemonSet must be reconciled again even without an event. A cell that changes
 /// with time is checked again after `minReadySeconds` or 30 seconds at the latest, whichever is longer, so that the
 /// controller notices a clock that was set forward.

@@ -28,54 +28,40 @@ use crate::daemonset::why::Why;
 pub enum Call {
     /// Reads the DaemonSet from the API server, not from a cache.
     ReadSet,
-    /// Lists the pods that the DaemonSet's selector matches from the API server, not from a cache.
+    /// Lists the pods that match the DaemonSet's selector. Reads from the API server, not from a cache.
     ListPods,
     /// Reads a ControllerRevision by name from the API server, not from a cache.
-    ReadRevision {
-        name: Text,
-    },
+    ReadRevision { name: Text },
     /// Adopts or releases a pod or a ControllerRevision.
     Claim(Claim),
+    /// Creates, renumbers or labels a ControllerRevision.
     WriteRevision(RevisionWrite),
     /// Sets the revision hash label of a pod.
-    RelabelPod {
-        pod: Arc<Pod>,
-        hash: Text,
-    },
-    DeletePod {
-        pod: Arc<Pod>,
-        why: Why,
-    },
-    CreatePod {
-        node: Text,
-        hash: Text,
-        why: Why,
-    },
-    DeleteRevision {
-        revision: Arc<Revision>,
-    },
+    RelabelPod { pod: Arc<Pod>, hash: Text },
+    /// Deletes a pod for the reason `why`.
+    DeletePod { pod: Arc<Pod>, why: Why },
+    /// Creates a pod on a node, with this revision hash label, for the reason `why`.
+    CreatePod { node: Text, hash: Text, why: Why },
+    /// Deletes a ControllerRevision that is no longer needed.
+    DeleteRevision { revision: Arc<Revision> },
     /// Writes the status of the DaemonSet. `of` is the version of the DaemonSet that the status was computed from.
-    PutStatus {
-        of: Arc<Set>,
-        status: Status,
-    },
+    PutStatus { of: Arc<Set>, status: Status },
 }
 
 /// The response of the API server to a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
     /// An object was created or changed.
-    Wrote {
-        name: Text,
-        resource_version: u64,
-    },
+    Wrote { name: Text, resource_version: u64 },
+    /// The object was deleted.
     Deleted,
+    /// The DaemonSet that was read.
     Set(Arc<Set>),
     /// The ControllerRevision that was read. `None` if an object of another kind controls it.
     Revision(Option<Arc<Revision>>),
     /// The pods that were listed: UID, resource version, and whether the pod is being deleted.
     Pods(Vec<(Text, u64, bool)>),
-    /// The call failed.
+    /// The call failed with this error.
     Refused(CallError),
 }
 
@@ -88,6 +74,7 @@ impl Response {
         }
     }
 
+    /// Decodes the body of a successful response. `None` if the body cannot be decoded.
     fn parse(call: &Call, body: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         struct Object {
@@ -135,12 +122,13 @@ impl Response {
     }
 }
 
-/// Result of the most recent pod creates.
+/// Whether the most recent pod creates succeeded, and why not. The DaemonSet's conditions report it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum CreateResult {
     /// No create was attempted yet.
     #[default]
     Unknown,
+    /// A pod was created.
     Succeeded,
     /// The API server refuses the pods, with this reason.
     Refused(Text),
@@ -151,6 +139,9 @@ pub enum CreateResult {
 }
 
 impl CreateResult {
+    /// Returns the create result for an error. It is `Unknown` if the error does not show whether the API server
+    /// accepts the pod.
+    ///
     /// Rule: a create that policy refuses (missing service account, quota, priority class, Pod Security) stays refused
     /// until a user changes an object, so the reason is kept for the conditions. A create that got no response, or that
     /// was throttled, does not show whether the pod is acceptable.
@@ -172,7 +163,8 @@ impl CreateResult {
 /// Maximum length in bytes of the reason why a create was refused, so that the condition message stays short.
 const REFUSAL_REASON_BYTES_MAX: usize = 512;
 
-/// The error message of a refused create, without the name of the pod, which differs for each create.
+/// Returns the error message of a refused create, shortened, and without the name of the pod, which differs for each
+/// create.
 fn refusal_reason(error: &CallError) -> Text {
     let message = format!("{error}");
     let from = ["\" is forbidden: ", "\" is invalid: "];
@@ -185,7 +177,7 @@ fn refusal_reason(error: &CallError) -> Text {
     Text::from(&reason[..until])
 }
 
-/// The next step of an execution.
+/// What the runner of an [`Execution`] does next. [`Execution::next`] returns it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NextStep {
     /// Send this call. More calls may be sent before its response is received.
@@ -196,17 +188,19 @@ pub enum NextStep {
     Done,
 }
 
-/// The execution of one plan.
+/// The execution of one plan: which calls were sent, and what their responses were.
 #[derive(Debug)]
 pub struct Execution {
     plan: Arc<Plan>,
+    /// The stage whose calls are being sent.
     stage: ExecutionStage,
     /// Calls of the current stage that have not been sent yet.
     ready: VecDeque<Call>,
+    /// Number of calls that were sent and have no response yet.
     in_flight: usize,
     /// Size of the next batch of creates.
     batch: usize,
-    /// Index in [`Plan::create`] at which the next batch starts.
+    /// Index in [`Plan::create`] of the first create of the next batch.
     at: usize,
     /// Whether a create of the last batch failed.
     batch_failed: bool,
@@ -216,6 +210,7 @@ pub struct Execution {
     stopped: bool,
     /// Number of failed attempts to write the status.
     status_tries: u8,
+    /// The results so far.
     report: ExecutionReport,
 }
 
@@ -228,8 +223,8 @@ enum ExecutionStage {
     Recheck,
     /// Adopts and releases objects.
     Claim,
-    /// Writes revisions.
-    Steps,
+    /// Creates, renumbers and labels ControllerRevisions.
+    WriteRevisions,
     /// Sets the revision hash labels of pods.
     Relabel,
     /// Deletes pods.
@@ -240,6 +235,7 @@ enum ExecutionStage {
     Prune,
     /// Writes the status of the DaemonSet.
     Status,
+    /// No calls are left.
     Done,
 }
 
@@ -249,7 +245,7 @@ enum ExecutionStage {
 pub struct ExecutionReport {
     /// UID of the DaemonSet.
     pub(crate) uid: Text,
-    /// Kind and resource version of each write that the watch will deliver.
+    /// Kind and resource version of each object that was written. The watch will deliver these versions.
     wrote: Vec<(Kind, u64)>,
     /// Pods that were deleted.
     deleted: Vec<Arc<Pod>>,
@@ -267,6 +263,7 @@ pub struct ExecutionReport {
     pub(crate) retry: Option<Duration>,
     /// Result of the pod creates.
     pub(crate) creates: CreateResult,
+    /// Kubernetes Events to record about the DaemonSet.
     pub events: Vec<KubeEvent>,
 }
 
@@ -276,6 +273,8 @@ impl ExecutionReport {
         Self { uid: set.uid.clone(), uncertain_create: true, retry: Some(Duration::ZERO), ..Self::default() }
     }
 
+    /// Adds the writes of this execution to the expectations: the changes that the watches must deliver before the next
+    /// plan.
     pub(crate) fn update_expectations(&self, expectations: &mut Expectations, now: Time) {
         if let Some(pods) = &self.confirmed {
             expectations.apply_pod_list(pods, now);
@@ -296,6 +295,7 @@ impl ExecutionReport {
         self.deleted.iter().filter_map(|it| it.target.as_ref())
     }
 
+    /// Whether the execution wrote the status of the DaemonSet.
     pub(crate) fn wrote_status(&self) -> bool {
         self.wrote.iter().any(|(kind, _)| *kind == Kind::Sets)
     }
@@ -316,6 +316,7 @@ impl ExecutionReport {
 const NAMESPACE_TERMINATING_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 impl Execution {
+    /// Creates the execution of a plan. [`Execution::next`] returns its first call.
     pub fn new(plan: impl Into<Arc<Plan>>) -> Self {
         let plan = plan.into();
         let report = ExecutionReport {
@@ -339,14 +340,17 @@ impl Execution {
         .with_first_stage()
     }
 
+    /// Namespace and name of the DaemonSet.
     pub fn key(&self) -> &ObjectKey {
         &self.plan.set.key
     }
 
+    /// The DaemonSet that the plan was made for.
     pub fn set(&self) -> &Arc<Set> {
         &self.plan.set
     }
 
+    /// Returns the next call to send, or whether to wait for a response or to stop.
     #[expect(clippy::should_implement_trait, reason = "`Wait` is no end: it comes before more calls")]
     pub fn next(&mut self) -> NextStep {
         loop {
@@ -377,14 +381,17 @@ impl Execution {
         self.ready.is_empty() && self.in_flight == 0
     }
 
+    /// Number of calls that were sent and have no response yet.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight
     }
 
+    /// Ends the execution and returns its report.
     pub fn finish(self) -> ExecutionReport {
         self.report
     }
 
+    /// Enqueues the calls of the first stage.
     fn with_first_stage(mut self) -> Self {
         self.enqueue_stage();
         self
@@ -399,8 +406,8 @@ impl Execution {
         self.stage = match self.stage {
             ExecutionStage::Confirm => ExecutionStage::Recheck,
             ExecutionStage::Recheck => ExecutionStage::Claim,
-            ExecutionStage::Claim => ExecutionStage::Steps,
-            ExecutionStage::Steps => ExecutionStage::Relabel,
+            ExecutionStage::Claim => ExecutionStage::WriteRevisions,
+            ExecutionStage::WriteRevisions => ExecutionStage::Relabel,
             ExecutionStage::Relabel => ExecutionStage::Delete,
             ExecutionStage::Delete => ExecutionStage::Create,
             ExecutionStage::Create => ExecutionStage::Prune,
@@ -410,6 +417,8 @@ impl Execution {
         self.enqueue_stage();
     }
 
+    /// Enqueues the calls of the current stage.
+    ///
     /// Rule: a plan is executed in stages: list pods, adopt and release objects, write revisions, write pods, write the
     /// status. If a stage before the pod writes fails, the later stages are skipped. If pod writes fail, the status is
     /// still written.
@@ -426,7 +435,9 @@ impl Execution {
                 self.ready.push_back(Call::ReadSet);
             }
             ExecutionStage::Claim => self.ready.extend(plan.claims.iter().cloned().map(Call::Claim)),
-            ExecutionStage::Steps => self.ready.extend(plan.steps.iter().cloned().map(Call::WriteRevision)),
+            ExecutionStage::WriteRevisions => {
+                self.ready.extend(plan.steps.iter().cloned().map(Call::WriteRevision))
+            }
             ExecutionStage::Relabel => {
                 let relabel = plan.relabel.iter().cloned();
                 self.ready.extend(relabel.map(|(pod, hash)| Call::RelabelPod { pod, hash }));
@@ -449,6 +460,8 @@ impl Execution {
         }
     }
 
+    /// Enqueues the next batch of pod creates.
+    ///
     /// Rule: creates are sent in batches of 1, 2, 4 …, and stop after the first batch with a failure. So a quota or an
     /// invalid template costs one refused call, not one per node. Upstream: `slowStartBatch`.
     fn enqueue_batch(&mut self) {
@@ -472,6 +485,7 @@ impl Execution {
         }
     }
 
+    /// Applies a successful response to the report, and enqueues calls that follow from it.
     fn on_success(&mut self, call: &Call, response: Response) {
         match (call, response) {
             (Call::ListPods, Response::Pods(pods)) => self.report.confirmed = Some(pods),
@@ -513,6 +527,8 @@ impl Execution {
         }
     }
 
+    /// Applies a failed call to the report, and enqueues calls that follow from it.
+    ///
     /// Rule: NotFound on a delete means that the object is deleted. After a Conflict the DaemonSet is reconciled again.
     /// After AlreadyExists on a revision the existing revision is read. After a write without a response the pods are
     /// listed before the next plan. After any other error the plan is retried with backoff.
@@ -564,17 +580,20 @@ impl Execution {
         self.record_failure(call, error);
     }
 
+    /// Records that a call failed. Before the pod deletes, this skips the later stages.
     fn mark_failed(&mut self) {
         self.failed = true;
         self.stopped |= self.stage < ExecutionStage::Delete;
     }
 
+    /// Adds the node of a deleted pod to the failed-pod backoff, if the pod had failed or succeeded.
     fn record_finished_pod(&mut self, pod: &Pod, why: &Why) {
         if let (Why::Failed { .. } | Why::Succeeded, Some(node)) = (why, &pod.target) {
             self.report.failed_on.push(node.clone());
         }
     }
 
+    /// Adds a warning event about a failed call.
     fn record_failure(&mut self, call: &Call, error: &CallError) {
         let event = match call {
             Call::CreatePod { node, .. } => {
@@ -597,7 +616,7 @@ impl Execution {
         let same = fresh.uid == self.plan.set.uid && !fresh.deleting;
         match self.stage {
             ExecutionStage::Recheck if same => {}
-            ExecutionStage::Steps if same => self.increment_collision_count(fresh),
+            ExecutionStage::WriteRevisions if same => self.increment_collision_count(fresh),
             ExecutionStage::Status if same => self.retry_status(fresh),
             // The DaemonSet was deleted, or deleted and created again: write nothing more for it until the watch shows
             // that, or pods would be created for an owner that no longer exists.
@@ -609,6 +628,9 @@ impl Execution {
         }
     }
 
+    /// Handles the existing revision that has the name of the revision to create. `found` is `None` if an object of
+    /// another kind controls it.
+    ///
     /// Rule: if a create of a revision fails because its name is taken, the existing revision is read. The existing
     /// revision is used if it has the same data, and this DaemonSet owns it or can adopt it. Otherwise the name
     /// collides, and the `collisionCount` of the DaemonSet is incremented, which changes the name of the new revision.
@@ -629,6 +651,8 @@ impl Execution {
         }
     }
 
+    /// Increments `collisionCount` in the status of `fresh`, the newest version of the DaemonSet.
+    ///
     /// Rule: `collisionCount` is incremented only if it is still the value from which the colliding name was computed.
     fn increment_collision_count(&mut self, fresh: &Arc<Set>) {
         self.mark_failed();
@@ -642,6 +666,8 @@ impl Execution {
         self.ready.push_back(Call::PutStatus { of: fresh.clone(), status });
     }
 
+    /// Handles a failed write of the status.
+    ///
     /// Rule: a refused status write is retried once on the newest version of the DaemonSet, unless the stored status
     /// has a newer `observedGeneration`. Upstream: `StatusUpdateRetries`.
     fn on_status_error(&mut self, error: &CallError) {
@@ -661,6 +687,7 @@ impl Execution {
         self.report.retry(error.retry_after());
     }
 
+    /// Writes the planned status again, on `fresh`, the newest version of the DaemonSet.
     fn retry_status(&mut self, fresh: &Arc<Set>) {
         let Some(mut status) = self.plan.status.clone() else { return };
         if status.observed_generation < fresh.status.observed_generation {
@@ -672,6 +699,7 @@ impl Execution {
     }
 }
 
+/// Returns the kind of the object that a claim adopts or releases.
 fn claimed_kind(claim: &Claim) -> Kind {
     match claim {
         Claim::AdoptPod(_) | Claim::ReleasePod(_) => Kind::Pods,

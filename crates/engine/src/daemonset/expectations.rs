@@ -10,7 +10,8 @@ use muster_api::time::Time;
 
 use crate::daemonset::facts::{Kind, Pod, Revision};
 
-/// The writes for one DaemonSet that the watches have not delivered yet. Upstream: `ControllerExpectations`.
+/// The controller's own writes for one DaemonSet that the watches have not delivered yet. Upstream:
+/// `ControllerExpectations`.
 ///
 /// Creates, patches and status writes are expected by resource version, deletes by UID. A write that failed or changed
 /// nothing is not expected, because no watch will deliver it. Every wait has a timeout.
@@ -22,21 +23,21 @@ pub(crate) struct Expectations {
     deletes: BTreeMap<Text, (Kind, ObjectKey)>,
     /// Whether the response to a create or delete of a pod was lost. Only a list shows whether the write was applied.
     uncertain: bool,
-    /// Time since which some expectation has been unmet.
+    /// Time since which some expectation has been unmet. `None` if all are met.
     unmet_since: Option<Time>,
     /// Time of the last list of the pods from the API server.
     confirmed_at: Option<Time>,
 }
 
-/// Time after which unmet expectations cause a list of the pods from the API server.
+/// How long expectations may be unmet until the pods are listed from the API server.
 const CONFIRM_AFTER: Duration = Duration::from_secs(10);
-/// Time after which unmet expectations cause a relist of every kind.
+/// How long expectations may be unmet until every kind is listed again.
 pub(crate) const RELIST_AFTER: Duration = Duration::from_secs(30);
 
 /// What the plan of a DaemonSet does while expectations of the DaemonSet are unmet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UnmetExpectations {
-    /// The plan waits for this number of writes.
+    /// The plan waits for this number of writes, at most until `recheck_at`.
     Wait { writes: usize, recheck_at: Time },
     /// The plan lists the pods of the DaemonSet and, if `relist`, requests a new list of every kind.
     Confirm { relist: bool, recheck_at: Time },
@@ -59,12 +60,12 @@ impl Expectations {
         self.deletes.insert(revision.uid.clone(), (Kind::Revisions, revision.key.clone()));
     }
 
-    /// Records that a create may have been applied although its response was lost.
+    /// Records that a pod create may have been applied although its response was lost.
     pub(crate) fn expect_uncertain_create(&mut self) {
         self.uncertain = true;
     }
 
-    /// Records that a delete may have been applied although its response was lost.
+    /// Records that the delete of this pod may have been applied although its response was lost.
     pub(crate) fn expect_uncertain_delete(&mut self, pod: &Pod) {
         self.expect_pod_delete(pod);
         self.uncertain = true;
@@ -86,10 +87,12 @@ impl Expectations {
         self.confirmed_at = Some(now);
     }
 
-    /// Rule: a plan is made only from an index that contains all of the controller's own writes for the DaemonSet.
+    /// Returns what to do about expectations that are unmet. `None` if all are met.
+    ///
     /// `seen` returns the newest resource version that the watch of a kind has delivered. `is_alive` returns whether
-    /// the index contains the object with that UID and the object is not terminating. Returns `None` if all
-    /// expectations are met.
+    /// the index contains the object with that UID and the object is not terminating.
+    ///
+    /// Rule: a plan is made only from an index that contains all of the controller's own writes for the DaemonSet.
     pub(crate) fn check(
         &mut self,
         seen: impl Fn(Kind) -> u64,
@@ -116,7 +119,7 @@ impl Expectations {
         Some(UnmetExpectations::Wait { writes, recheck_at: asked + CONFIRM_AFTER })
     }
 
-    /// Whether all expectations are met. This is checked after every event.
+    /// Whether all expectations are met. Unlike [`Expectations::check`], it changes nothing.
     pub(crate) fn are_met(
         &self,
         seen: impl Fn(Kind) -> u64,
@@ -127,12 +130,13 @@ impl Expectations {
             && self.deletes.iter().all(|(uid, (kind, key))| !is_alive(*kind, uid, key))
     }
 
-    /// Number of expected writes: one for each kind with an expected resource version, and one for each delete. At
-    /// least one if a response was lost.
+    /// Returns the number of expected writes: one for each kind with an expected resource version, and one for each
+    /// delete. At least one if a response was lost.
     pub(crate) fn pending_count(&self) -> usize {
         (self.wrote.len() + self.deletes.len()).max(usize::from(self.uncertain))
     }
 
+    /// Whether any write is expected.
     pub(crate) fn is_pending(&self) -> bool {
         !self.wrote.is_empty() || !self.deletes.is_empty() || self.uncertain
     }

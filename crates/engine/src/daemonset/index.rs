@@ -21,7 +21,7 @@ use crate::daemonset::objects::Objects;
 use crate::daemonset::plan::Claim;
 use crate::hash_ordered_map::HashOrderedMap;
 
-/// The facts about all objects, and the state of each DaemonSet.
+/// The DaemonSet controller's cache: the facts about all objects, and the state of each DaemonSet.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// The newest resource version that the watch of each kind has delivered. A kind has no entry before its first
@@ -30,7 +30,9 @@ pub(super) struct Index {
     /// The newest resource version of each kind ever delivered. A list from an API server that lags behind may be
     /// older.
     pub(super) newest: BTreeMap<Kind, u64>,
+    /// Facts about nodes, pods and revisions.
     pub(super) objects: Objects,
+    /// The DaemonSets.
     pub(super) entries: BTreeMap<ObjectKey, SetEntry>,
     /// Keys of the DaemonSets by UID.
     by_uid: BTreeMap<Text, ObjectKey>,
@@ -45,23 +47,29 @@ pub(super) struct SetEntry {
     pub(super) pods: HashOrderedMap<Text, Vec<Arc<Pod>>>,
     /// Number of pods by revision hash label.
     pub(super) pods_by_hash: BTreeMap<Text, usize>,
-    /// Objects to adopt or to release.
+    /// Objects to adopt or to release, by kind and name.
     pub(super) claims: BTreeMap<(Kind, Text), Claim>,
+    /// The cells and revision history of the DaemonSet.
     pub(super) set_state: SetState,
+    /// The cells that must be computed again.
     pub(super) dirty: DirtyCells,
     /// Time of the last reconcile.
     pub(super) reconciled_at: Option<Time>,
+    /// What the controller keeps only in memory about the DaemonSet, such as backoffs and expectations.
     pub(super) memory: Memory,
 }
 
 /// The cells of one DaemonSet that must be computed again.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DirtyCells {
+    /// All cells, and the revision history.
     All,
+    /// The cells of these nodes.
     Nodes(BTreeSet<Text>),
 }
 
 impl DirtyCells {
+    /// Marks the cell of one node as dirty.
     pub(super) fn add_node(&mut self, node: &Text) {
         if let Self::Nodes(nodes) = self {
             nodes.insert(node.clone());
@@ -70,6 +78,8 @@ impl DirtyCells {
 }
 
 impl Index {
+    /// Whether the cache is complete enough to make plans.
+    ///
     /// Rule: no plan is made before all four kinds have been listed, because an empty cache is not an empty cluster. No
     /// plan is made either while the list of a kind is older than what the watch of that kind has already delivered.
     pub(super) fn is_synced(&self) -> bool {
@@ -115,12 +125,15 @@ impl Index {
         }
     }
 
+    /// Whether an event with this resource version is already in the index.
+    ///
     /// Rule: an event that is not newer than the newest event of its kind is already in the index. To apply the event
     /// again would restore an old state, and could discard the in-memory state of a DaemonSet that was created since.
     fn is_stale(&self, kind: Kind, resource_version: u64) -> bool {
         resource_version <= self.newest.get(&kind).copied().unwrap_or(0)
     }
 
+    /// Replaces all objects of a kind by a list. Adds the keys of concerned DaemonSets to `keys`.
     fn apply_list(&mut self, kind: Kind, facts: Vec<Fact>, keys: &mut BTreeSet<ObjectKey>) {
         let listed: BTreeSet<ObjectKey> = facts
             .iter()
@@ -137,6 +150,7 @@ impl Index {
         }
     }
 
+    /// Returns the keys of all indexed objects of a kind.
     fn keys_of_kind(&self, kind: Kind) -> Vec<ObjectKey> {
         match kind {
             Kind::Sets => self.entries.keys().cloned().collect(),
@@ -171,6 +185,7 @@ impl Index {
         scratch
     }
 
+    /// Adds, replaces or removes one object. Adds the keys of concerned DaemonSets to `keys`.
     fn apply_fact(&mut self, fact: Fact, keys: &mut BTreeSet<ObjectKey>) {
         match fact {
             Fact::Set(set) => self.apply_set(set, keys),
@@ -184,6 +199,7 @@ impl Index {
         }
     }
 
+    /// Adds or replaces a DaemonSet. One with a new UID starts with an empty state.
     fn apply_set(&mut self, set: Arc<Set>, keys: &mut BTreeSet<ObjectKey>) {
         self.advance_watch(Kind::Sets, set.resource_version);
         let key = set.key.clone();
@@ -212,6 +228,7 @@ impl Index {
         }
     }
 
+    /// Adds or replaces a node. A change of fields that no rule reads concerns no DaemonSet.
     fn apply_node(&mut self, node: Arc<Node>, keys: &mut BTreeSet<ObjectKey>) {
         self.advance_watch(Kind::Nodes, node.resource_version);
         let name = node.name.clone();
@@ -222,6 +239,7 @@ impl Index {
         self.mark_node_dirty(&name, keys);
     }
 
+    /// Marks the cell of a node as dirty in every DaemonSet.
     fn mark_node_dirty(&mut self, name: &Text, keys: &mut BTreeSet<ObjectKey>) {
         for (key, entry) in &mut self.entries {
             entry.dirty.add_node(name);
@@ -229,6 +247,7 @@ impl Index {
         }
     }
 
+    /// Adds or replaces a pod, in the index and in the DaemonSets that it concerns.
     fn apply_pod(&mut self, pod: Arc<Pod>, keys: &mut BTreeSet<ObjectKey>) {
         self.advance_watch(Kind::Pods, pod.resource_version);
         let before = self.objects.put_pod(pod.clone());
@@ -269,6 +288,7 @@ impl Index {
         true
     }
 
+    /// Removes a pod from the DaemonSets that it concerns.
     fn remove_pod(&mut self, pod: &Arc<Pod>, keys: &mut BTreeSet<ObjectKey>) {
         for key in self.concerned_sets(pod.owner.as_ref(), &pod.key.namespace) {
             if self.entries.get_mut(&key).is_some_and(|it| it.remove_pod(pod)) {
@@ -277,6 +297,8 @@ impl Index {
         }
     }
 
+    /// Returns the keys of the DaemonSets that an object may belong to. `owner` is the UID of its controller.
+    ///
     /// Rule: an object with a controller concerns only the DaemonSet with the controller's UID in the same namespace.
     /// An object without a controller concerns all DaemonSets of its namespace.
     fn concerned_sets(&self, owner: Option<&Text>, namespace: &Text) -> Vec<ObjectKey> {
@@ -293,6 +315,7 @@ impl Index {
         }
     }
 
+    /// Adds or replaces a ControllerRevision.
     fn apply_revision(&mut self, revision: Arc<Revision>, keys: &mut BTreeSet<ObjectKey>) {
         self.advance_watch(Kind::Revisions, revision.resource_version);
         let before = self.objects.put_revision(revision.clone());
@@ -302,6 +325,7 @@ impl Index {
         self.mark_revision_dirty(&revision, before.as_ref(), keys);
     }
 
+    /// Updates the DaemonSets that a new, changed or removed revision concerns. `before` is its previous version.
     fn mark_revision_dirty(
         &mut self,
         revision: &Revision,
@@ -325,6 +349,7 @@ impl Index {
         }
     }
 
+    /// Removes an object. Adds the keys of concerned DaemonSets to `keys`.
     fn remove_object(&mut self, kind: Kind, key: &ObjectKey, keys: &mut BTreeSet<ObjectKey>) {
         match kind {
             Kind::Sets => {
@@ -351,8 +376,9 @@ impl Index {
     }
 }
 
-/// Whether two versions of a DaemonSet have the same cells and revision history. `collisionCount` is compared because
-/// the name of the next revision depends on it. Otherwise a colliding name would be tried again and again.
+/// Whether two versions of a DaemonSet are equal in all fields on which its cells and revision history depend.
+/// `collisionCount` is one of them, because the name of the next revision depends on it. Otherwise a colliding name
+/// would be tried again and again.
 fn has_same_cells(a: &Set, b: &Set) -> bool {
     a.generation == b.generation
         && a.selector == b.selector
@@ -393,9 +419,12 @@ impl SetEntry {
         self.dirty = DirtyCells::All;
     }
 
+    /// Adds a pod to the DaemonSet, or a claim to adopt or release the pod. Returns whether the pod concerns the
+    /// DaemonSet.
+    ///
     /// Rule: a pod belongs to the DaemonSet that is its controller, by UID. A pod that the selector no longer matches
-    /// is released. A matching pod without a controller is adopted unless the pod is terminating. Returns whether the
-    /// pod concerns the DaemonSet. Upstream: `ClaimPods`.
+    /// is released. A matching pod without a controller is adopted unless the pod is terminating. Upstream:
+    /// `ClaimPods`.
     fn add_pod(&mut self, pod: &Arc<Pod>) -> bool {
         let matches = self.set.selector.matches(&pod.labels);
         let stray = match &pod.owner {

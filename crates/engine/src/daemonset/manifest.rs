@@ -1,5 +1,6 @@
 //! Builds the API objects and patches that the DaemonSet controller writes: pods, revisions, owner references.
 //! Templates stay JSON, so that fields which only a newer API server knows are copied from the DaemonSet to its pods.
+/// Builds the HTTP request of each call.
 mod call;
 
 use alloc::{
@@ -45,6 +46,8 @@ pub enum Binding {
     Direct,
 }
 
+/// Builds the pod that a DaemonSet creates on a node.
+///
 /// Rule: a daemon pod is the template plus the revision hash label, the owner reference, the automatic tolerations and
 /// its node. Every other field is copied from the template without being parsed.
 /// Upstream: `CreatePodTemplate`, `GetPodFromTemplate`.
@@ -90,7 +93,9 @@ pub fn daemon_pod(
 /// A toleration with operator `Exists` and no time limit that every daemon pod gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AutomaticToleration {
+    /// Key of the tolerated taint.
     pub key: &'static str,
+    /// Effect of the tolerated taint.
     pub effect: &'static str,
 }
 
@@ -109,6 +114,8 @@ pub const AUTOMATIC_TOLERATIONS: [AutomaticToleration; 6] = [
 pub const HOST_NETWORK_TOLERATION: AutomaticToleration =
     AutomaticToleration { key: TAINT_NODE_NETWORK_UNAVAILABLE, effect: "NoSchedule" };
 
+/// Returns the tolerations that the controller adds to every daemon pod.
+///
 /// Rule: every daemon pod gets these tolerations. Placement and pod creation use the same list. With two lists,
 /// placement could delete forever the pods that pod creation creates again.
 /// Upstream: `AddOrUpdateDaemonPodTolerations`.
@@ -116,6 +123,8 @@ pub fn automatic_tolerations(host_network: bool) -> impl Iterator<Item = Automat
     AUTOMATIC_TOLERATIONS.into_iter().chain(host_network.then_some(HOST_NETWORK_TOLERATION))
 }
 
+/// Builds the ControllerRevision that records a template.
+///
 /// Rule: a ControllerRevision is named after the DaemonSet and the template hash, has the labels of its pods, and has
 /// the DaemonSet's annotations, from which `kubectl rollout history` reads the change cause.
 ///
@@ -147,12 +156,16 @@ pub fn controller_revision(
     })
 }
 
+/// Returns the `data` of the ControllerRevision for a template, as JSON text.
+///
 /// Rule: the data of a ControllerRevision is the strategic merge patch that restores its template.
 /// Upstream: `getPatch`.
 pub fn revision_data(template: &Value) -> String {
     go_json::to_string(&revision_patch(template))
 }
 
+/// Returns the hash of a template, which names its revision and labels its pods.
+///
 /// Rule: the hash of a revision is a short name for its template. `collisionCount` changes the hash when another
 /// template has the same hash. The hash never decides whether two templates are equal.
 ///
@@ -166,6 +179,8 @@ pub fn revision_hash(template: &Value, collisions: Option<i32>) -> String {
     safe_encode(&sum.to_string())
 }
 
+/// Returns the patch that makes the DaemonSet the controller of an object.
+///
 /// Rule: the adoption patch, a strategic merge patch, adds the DaemonSet's owner reference and keeps the others. The
 /// UID makes the patch fail on another object with the same name. The resource version makes the patch fail on an
 /// object that changed since it was read.
@@ -176,6 +191,8 @@ pub fn adopt_patch(owner: Owner<'_>, uid: &str, resource_version: &str) -> Value
     json!({"metadata": patch})
 }
 
+/// Returns the patch that ends the DaemonSet's ownership of an object.
+///
 /// Rule: the release patch, a strategic merge patch, removes the DaemonSet's owner reference and keeps the others.
 /// Upstream: `GenerateDeleteOwnerRefStrategicMergeBytes`.
 pub fn release_patch(owner_uid: &str, uid: &str, resource_version: &str) -> Value {
@@ -184,6 +201,8 @@ pub fn release_patch(owner_uid: &str, uid: &str, resource_version: &str) -> Valu
     json!({"metadata": patch})
 }
 
+/// Returns the patch that sets the revision hash label of an object.
+///
 /// Rule: pods of a duplicate revision get the hash label of the revision that is kept, by a merge patch.
 /// Upstream: `dedupCurHistories`.
 pub fn relabel_patch(hash: &str, uid: &str, resource_version: &str) -> Value {
@@ -192,12 +211,16 @@ pub fn relabel_patch(hash: &str, uid: &str, resource_version: &str) -> Value {
     json!({"metadata": patch})
 }
 
+/// Returns the patch that sets the number of a revision.
+///
 /// Rule: a revision that becomes current again gets the next revision number, by a merge patch.
 /// Upstream: `constructHistory`.
 pub fn renumber_patch(revision: i64, uid: &str, resource_version: &str) -> Value {
     json!({"metadata": precondition_metadata(uid, resource_version), "revision": revision})
 }
 
+/// Returns the patch that sets the hash label of a revision to its name.
+///
 /// Rule: a revision without a hash label gets its own name as hash label, by a merge patch. No other revision can have
 /// that label.
 /// Upstream: `constructHistory`.
@@ -205,6 +228,8 @@ pub fn label_revision_patch(name: &str, uid: &str, resource_version: &str) -> Va
     relabel_patch(name, uid, resource_version)
 }
 
+/// Adds the automatic tolerations to a pod spec.
+///
 /// Rule: an automatic toleration replaces the template's toleration with the same key, effect, operator and value,
 /// which may have a time limit. If the template has no such toleration, the automatic toleration is appended. The order
 /// of the tolerations is kept.
@@ -236,10 +261,13 @@ pub(crate) fn add_automatic_tolerations(spec: &mut Map<String, Value>) {
     spec.insert("tolerations".to_string(), tolerations.into());
 }
 
+/// Sets the required node affinity of a pod spec so that the pod fits only on `node`.
+///
 /// Rule: a term that matches only the target node replaces the template's required node affinity, which placement has
 /// already checked. Preferred node affinity and pod affinity stay.
 /// Upstream: `ReplaceDaemonSetPodNodeNameNodeAffinity`.
 fn pin_to_node(spec: &mut Map<String, Value>, node: &str) {
+    /// Field of `nodeAffinity` with the required terms.
     const REQUIRED_AFFINITY_FIELD: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     let mut affinity = remove_object(spec, "affinity");
     let mut node_affinity = remove_object(&mut affinity, "nodeAffinity");
@@ -250,7 +278,7 @@ fn pin_to_node(spec: &mut Map<String, Value>, node: &str) {
     spec.insert("affinity".to_string(), affinity.into());
 }
 
-/// Node selector term that matches one node by name.
+/// Returns a node selector term that matches one node by name.
 pub(crate) fn node_name_term(node: &str) -> Value {
     json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]})
 }
@@ -263,10 +291,13 @@ fn remove_object(fields: &mut Map<String, Value>, key: &str) -> Map<String, Valu
     }
 }
 
+/// Returns the labels of a pod template. Empty if it has none.
 fn template_labels(template: &Value) -> Map<String, Value> {
     template["metadata"]["labels"].as_object().cloned().unwrap_or_default()
 }
 
+/// Returns the owner reference that objects of the DaemonSet have.
+///
 /// Rule: the DaemonSet is the controller of every object that it creates, and its foreground deletion waits until these
 /// objects are deleted.
 fn owner_reference(owner: Owner<'_>) -> Value {
@@ -280,15 +311,15 @@ fn owner_reference(owner: Owner<'_>) -> Value {
     })
 }
 
-/// The patch that restores a template, as in the `data` of a ControllerRevision.
+/// Returns the patch that restores a template, as in the `data` of a ControllerRevision.
 fn revision_patch(template: &Value) -> Value {
     let mut template = template.as_object().cloned().unwrap_or_default();
     template.insert("$patch".to_string(), "replace".into());
     json!({"spec": {"template": template}})
 }
 
-/// The metadata of a patch with UID and resource version as preconditions, so that the patch fails on any other object
-/// or version.
+/// Returns the metadata of a patch, with UID and resource version as preconditions, so that the patch fails on any
+/// other object or version.
 fn precondition_metadata(uid: &str, resource_version: &str) -> Map<String, Value> {
     let mut metadata = Map::new();
     metadata.insert("uid".to_string(), uid.into());
@@ -296,10 +327,13 @@ fn precondition_metadata(uid: &str, resource_version: &str) -> Map<String, Value
     metadata
 }
 
+/// Returns the 32-bit FNV-1a hash of the bytes.
 fn fnv1a_32(bytes: impl Iterator<Item = u8>) -> u32 {
     bytes.fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
+/// Replaces each character of a hash by one of a safe alphabet.
+///
 /// Rule: a hash is encoded in an alphabet without vowels and without characters that resemble vowels, so that the hash
 /// spells no word.
 /// Upstream: `rand.SafeEncodeString`.

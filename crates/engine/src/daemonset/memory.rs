@@ -22,9 +22,10 @@ use crate::daemonset::revision::{self, CurrentRevision};
 use crate::daemonset::status::REASON_STALLED;
 use crate::daemonset::{FailedPodBackoff, ROLLOUT_STALLED_AFTER, RolloutDeletion, RolloutProgress, SetState};
 
-/// The controller's in-memory state about one DaemonSet.
+/// What the controller keeps only in memory about one DaemonSet: expectations, backoffs, retries and progress.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Memory {
+    /// The controller's own writes that the watches must deliver before the next plan.
     pub(super) expectations: Expectations,
     /// Failed-pod backoff by node, for the current generation.
     pub(super) backoffs: BTreeMap<Text, FailedPodBackoff>,
@@ -38,10 +39,11 @@ pub(super) struct Memory {
     pub(super) retry_at: Option<Time>,
     /// Result of the most recent pod creates.
     pub(super) creates: CreateResult,
+    /// Progress of the rollout. `None` before the first plan.
     pub(super) rollout_progress: Option<RolloutProgress>,
     /// The generation whose events about an invalid spec or selector were recorded.
     pub(super) events_recorded_for: Option<i64>,
-    /// The time of the last status write.
+    /// Time of the last status write.
     pub(super) status_at: Option<Time>,
 }
 
@@ -113,6 +115,7 @@ impl SetEntry {
         }
     }
 
+    /// Computes the revision history and all cells again.
     fn refresh_all_cells(&mut self, objects: &Objects, now: Time) {
         let owned: Vec<Arc<Revision>> = objects
             .revisions_for(&self.set.uid, &self.set.key.namespace)
@@ -134,6 +137,7 @@ impl SetEntry {
         self.set_state.replace_cells(&current, cells);
     }
 
+    /// Computes the cell of one node again, or removes it if the node and its pods are gone.
     fn refresh_cell(&mut self, objects: &Objects, current: &CurrentRevision, name: &Text, now: Time) {
         let node = objects.node(name);
         let pods = self.pods.get(name).map_or(&[][..], Vec::as_slice);
@@ -154,6 +158,8 @@ impl SetEntry {
         self.set_state.put_cell(current, name, cell);
     }
 
+    /// Removes the status write from a plan if it must wait, and sets the wake-up time.
+    ///
     /// Rule: status writes that change only counts are limited to four per second. A new generation, a changed
     /// condition and the completion of a rollout are written at once.
     pub(super) fn throttle_status(&self, plan: &mut Plan, now: Time) {
@@ -207,6 +213,8 @@ impl SetEntry {
         self.memory.rollout_progress = Some(next);
     }
 
+    /// Whether the stored status shows that the rollout was stalled before the controller restarted.
+    ///
     /// Rule: after a restart the controller keeps the reason `Stalled` of the stored `Progressing` condition as long as
     /// the counts are the same.
     fn was_stalled_before_restart(&self, counts: &StatusCounts) -> bool {
@@ -220,7 +228,7 @@ impl SetEntry {
 }
 
 impl Memory {
-    /// The in-memory state of the DaemonSet on one node.
+    /// Returns what the controller keeps in memory about the DaemonSet on one node.
     fn node_memory(&self, node: &Text) -> NodeMemory<'_> {
         NodeMemory {
             backoff: self.backoffs.get(node).copied(),
@@ -228,7 +236,7 @@ impl Memory {
         }
     }
 
-    /// Applies the report of an execution.
+    /// Updates expectations, create result and retry delay from the report of an execution.
     pub(super) fn apply_report(&mut self, report: &ExecutionReport, now: Time) {
         report.update_expectations(&mut self.expectations, now);
         if report.wrote_status() {

@@ -25,30 +25,51 @@
 //! leader wrote. Watches request bookmarks. A bookmark shows that a write which changed nothing will not be delivered.
 //! A leader that finds another holder in its lease exits, even if that holder no longer exists.
 
+/// The fields of API objects that rules read, decoded.
 pub mod facts;
 
+/// Delays plans until the watches have delivered the controller's own writes.
 mod expectations;
+/// The controller's cache: facts by key, owner, node and label.
 mod index;
+/// What the controller keeps only in memory about a DaemonSet.
 mod memory;
+/// The facts about nodes, pods and revisions, by key and by owner.
 mod objects;
 
+/// The state of one DaemonSet on one node.
 pub(crate) mod cell;
+/// Makes the plan of one DaemonSet from its cells.
 mod decision;
+/// Decides whether a node should run, keep or lose a pod.
 pub mod placement;
+/// Determines the current revision of a DaemonSet, and which revisions to write and delete.
 pub(crate) mod revision;
+/// The rolling update of one DaemonSet on one node.
 mod rollout;
+/// Decides which pods of one DaemonSet on one node are kept, deleted and created.
 pub(crate) mod roster;
+/// The status of a DaemonSet: availability, counts and conditions.
 pub(crate) mod status;
 
+/// Implements the controller trait with the other modules.
 mod controller;
+/// Executes a plan call by call.
 pub mod execution;
+/// Builds the API objects, patches and requests that the controller sends.
 pub mod manifest;
+/// The state of one DaemonSet on every node, for `muster explain`.
 mod node_state;
+/// The plan of one DaemonSet: all writes to make now.
 pub mod plan;
+/// Makes plans from the cache and the in-memory state.
 pub mod planner;
+/// Progressive rollouts by steps, with checks and rollback.
 pub mod progressive;
+/// Recognizes templates that create the same pods.
 pub mod template_equivalence;
 
+/// The reasons that verdicts, plans and explanations give.
 pub mod why;
 
 pub use controller::{DaemonSetController, SetCall, event_about};

@@ -19,7 +19,7 @@ use crate::daemonset::plan::RevisionWrite;
 use crate::daemonset::why::Why;
 use crate::daemonset::{self, FailedPodBackoff, RolloutDeletion};
 
-/// State of one DaemonSet on one node, with the reason of this state.
+/// Why one node runs or does not run a pod of a DaemonSet: state, pod and reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeExplanation {
     pub node: Text,
@@ -28,6 +28,7 @@ pub struct NodeExplanation {
     pub state: NodeState,
     /// Name of the pod that the status counts.
     pub pod: Option<Text>,
+    /// Reason of the state.
     pub why: Why,
     /// Whether the node counts against `maxUnavailable` or `maxSurge`.
     pub charged: bool,
@@ -47,21 +48,22 @@ pub enum NodeState {
     NotReady,
     /// The pod is not bound yet.
     Pending,
-    /// The pod is being deleted.
+    /// The node is eligible, and its pod is being deleted.
     Terminating,
-    /// The node has no pod of the DaemonSet.
+    /// The node is eligible and has no pod of the DaemonSet.
     Missing,
     /// The node is not eligible for a new pod and keeps the existing pod.
     Kept,
-    /// The pod is being deleted, or is to be deleted.
+    /// The node is not eligible, and its pod is being deleted or is to be deleted.
     Leaving,
-    /// The node has no pod of the DaemonSet.
+    /// The node is not eligible and has no pod of the DaemonSet.
     Excluded,
-    /// The node was deleted.
+    /// The node was deleted, and pods of the DaemonSet for it are left.
     Gone,
 }
 
 impl NodeState {
+    /// All states, in the order in which `muster explain` prints them.
     pub const ALL: [Self; 10] = [
         Self::UpToDate,
         Self::Outdated,
@@ -75,6 +77,8 @@ impl NodeState {
         Self::Gone,
     ];
 
+    /// Returns the state of a node from its cell.
+    ///
     /// Rule: the state of a node follows from its verdict and from the pod that the status counts.
     fn of(cell: &Cell) -> Self {
         let pod = cell.pod.as_ref().map(|(pod, _)| pod);
@@ -97,6 +101,7 @@ impl NodeState {
         self <= Self::Missing
     }
 
+    /// Returns the name of the state in `muster explain`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::UpToDate => "up to date",
@@ -116,13 +121,15 @@ impl NodeState {
 /// The rollout of one DaemonSet over all nodes, for `muster explain`: counts, budget, and the nodes that are next.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutSummary {
+    /// The counts of the DaemonSet's status.
     pub counts: StatusCounts,
     /// The rollout budget (`maxUnavailable` or `maxSurge`) as a number of nodes.
     pub budget: usize,
     /// Number of nodes that count against the rollout budget.
     pub charged: usize,
-    /// Nodes that wait for the rollout budget, in update order. Their outdated pod is up.
+    /// Nodes whose Ready but outdated pod waits for the rollout budget, in update order.
     pub next: Vec<Text>,
+    /// Whether every eligible node has an available, up-to-date pod.
     pub complete: bool,
     /// Revision hash label of new pods. `None` until a revision records the template.
     pub hash: Option<Text>,
@@ -130,9 +137,10 @@ pub struct RolloutSummary {
     pub steps: Vec<RevisionWrite>,
 }
 
-/// The in-memory state of the running controller about one DaemonSet.
+/// What the running controller remembers about one DaemonSet, in the form that `/debug/explain` exports.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SetMemory {
+    /// Generation of the DaemonSet to which this state belongs.
     pub generation: i64,
     /// Failed-pod backoff by node.
     pub backoffs: BTreeMap<Text, FailedPodBackoff>,
@@ -151,7 +159,7 @@ pub struct SetMemory {
 }
 
 impl Planner {
-    /// The state of a DaemonSet on each node as of the last reconcile, sorted by node name.
+    /// Returns the state of a DaemonSet on each node as of the last reconcile, sorted by node name.
     pub fn explain(&self, key: &ObjectKey) -> Vec<NodeExplanation> {
         let cells = self.index.entries.get(key).into_iter().flat_map(|it| it.set_state.cells.iter());
         let mut lines: Vec<NodeExplanation> = cells.map(|(node, cell)| explain_cell(node, cell)).collect();
@@ -159,6 +167,7 @@ impl Planner {
         lines
     }
 
+    /// Returns the summary of a DaemonSet's rollout. `None` if the DaemonSet does not exist.
     pub fn rollout_state(&self, key: &ObjectKey) -> Option<RolloutSummary> {
         let entry = self.index.entries.get(key)?;
         let (set_state, totals) = (&entry.set_state, &entry.set_state.totals);
@@ -173,7 +182,8 @@ impl Planner {
         })
     }
 
-    /// The in-memory state about a DaemonSet, for [`Planner::import_memory`] of another planner.
+    /// Returns what this planner remembers about a DaemonSet, for [`Planner::import_memory`] of another planner. `None`
+    /// if the DaemonSet does not exist.
     pub fn set_memory(&self, key: &ObjectKey) -> Option<SetMemory> {
         let entry = self.index.entries.get(key)?;
         let (set, memory) = (&entry.set, &entry.memory);
@@ -202,23 +212,25 @@ impl Planner {
         }
     }
 
-    /// Why pods of a DaemonSet cannot be created. `None` if they can.
+    /// Returns the reason why pods of a DaemonSet cannot be created, as a message. `None` if no create was refused.
     pub fn refused_creates(&self, key: &ObjectKey) -> Option<String> {
         let entry = self.index.entries.get(key)?;
         let (set, memory) = (&entry.set, &entry.memory);
         daemonset::status::refused_creates(set, &memory.creates)
     }
 
-    /// The pods of a DaemonSet on one node, sorted by name.
+    /// Returns the pods of a DaemonSet on one node, sorted by name.
     pub fn pods_on(&self, key: &ObjectKey, node: &Text) -> &[Arc<Pod>] {
         self.index.entries.get(key).and_then(|it| it.pods.get(node)).map_or(&[], Vec::as_slice)
     }
 
+    /// Returns the node with this name. `None` if it does not exist.
     pub fn node_by_name(&self, name: &Text) -> Option<&Node> {
         self.index.objects.node(name)
     }
 }
 
+/// Returns the explanation of one node from its cell.
 fn explain_cell(node: &Text, cell: &Cell) -> NodeExplanation {
     let from_verdict = || match &cell.verdict {
         Some(Verdict::Keep(why) | Verdict::Leave(why)) => why.clone(),

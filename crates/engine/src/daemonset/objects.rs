@@ -24,6 +24,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
+    /// Returns the number of objects of a kind. It is zero for DaemonSets, which are stored elsewhere.
     pub(super) fn count(&self, kind: Kind) -> usize {
         match kind {
             Kind::Sets => 0,
@@ -33,31 +34,38 @@ impl Objects {
         }
     }
 
+    /// Returns the node with this name.
     pub(super) fn node(&self, name: &Text) -> Option<&Node> {
         self.nodes.get(name).map(Arc::as_ref)
     }
 
+    /// Returns all nodes by name.
     pub(super) fn nodes(&self) -> &HashOrderedMap<Text, Arc<Node>> {
         &self.nodes
     }
 
+    /// Returns the pod with this key.
     pub(super) fn pod(&self, key: &ObjectKey) -> Option<&Pod> {
         self.pods.get(key).map(Arc::as_ref)
     }
 
+    /// Returns the revision with this key.
     pub(super) fn revision(&self, key: &ObjectKey) -> Option<&Arc<Revision>> {
         self.revisions.get(key)
     }
 
-    /// The pods of the DaemonSet with this UID, and the pods of the namespace that have no controller.
+    /// Returns the pods of the DaemonSet with this UID, and the pods of the namespace that have no controller.
     pub(super) fn pods_for(&self, uid: &Text, namespace: &Text) -> impl Iterator<Item = Arc<Pod>> {
         self.keys_for(Kind::Pods, uid, namespace).filter_map(|key| self.pods.get(key).cloned())
     }
 
+    /// Returns the revisions of the DaemonSet with this UID, and the revisions of the namespace that have no
+    /// controller.
     pub(super) fn revisions_for(&self, uid: &Text, namespace: &Text) -> impl Iterator<Item = Arc<Revision>> {
         self.keys_for(Kind::Revisions, uid, namespace).filter_map(|key| self.revisions.get(key).cloned())
     }
 
+    /// Returns the keys of the objects of a kind that this DaemonSet controls or might adopt.
     fn keys_for(&self, kind: Kind, uid: &Text, namespace: &Text) -> impl Iterator<Item = &ObjectKey> {
         let owned = self.owned.get(&(kind, uid.clone()));
         let orphans = self.orphans.get(&(kind, namespace.clone()));
@@ -69,11 +77,13 @@ impl Objects {
             .filter(move |key| key.namespace == namespace)
     }
 
+    /// Adds or replaces a node. Returns its previous version.
     pub(super) fn put_node(&mut self, node: Arc<Node>) -> Option<Arc<Node>> {
         let name = node.name.clone();
         self.nodes.insert(&name, node)
     }
 
+    /// Adds or replaces a pod. Returns its previous version.
     pub(super) fn put_pod(&mut self, pod: Arc<Pod>) -> Option<Arc<Pod>> {
         let (key, owner) = (pod.key.clone(), pod.owner.clone());
         let before = self.pods.insert(&key, pod);
@@ -81,6 +91,7 @@ impl Objects {
         before
     }
 
+    /// Adds or replaces a revision. Returns its previous version.
     pub(super) fn put_revision(&mut self, revision: Arc<Revision>) -> Option<Arc<Revision>> {
         let (key, owner) = (revision.key.clone(), revision.owner.clone());
         let before = self.revisions.insert(key.clone(), revision);
@@ -93,6 +104,7 @@ impl Objects {
         before
     }
 
+    /// Moves a key to the index entry of its new owner. `before` is the previous owner, `None` if the object is new.
     fn reindex_owner(
         &mut self,
         kind: Kind,
@@ -109,22 +121,26 @@ impl Objects {
         self.index_owner(kind, owner, key).insert(key, ());
     }
 
+    /// Removes a node. Returns whether it existed.
     pub(super) fn remove_node(&mut self, name: &Text) -> bool {
         self.nodes.remove(name).is_some()
     }
 
+    /// Removes a pod. Returns it, or `None` if it did not exist.
     pub(super) fn remove_pod(&mut self, key: &ObjectKey) -> Option<Arc<Pod>> {
         let pod = self.pods.remove(key)?;
         self.unindex_owner(Kind::Pods, pod.owner.as_ref(), key);
         Some(pod)
     }
 
+    /// Removes a revision. Returns it, or `None` if it did not exist.
     pub(super) fn remove_revision(&mut self, key: &ObjectKey) -> Option<Arc<Revision>> {
         let revision = self.revisions.remove(key)?;
         self.unindex_owner(Kind::Revisions, revision.owner.as_ref(), key);
         Some(revision)
     }
 
+    /// Returns the index entry for an owner, or for objects without a controller in the namespace of `key`.
     fn index_owner(
         &mut self,
         kind: Kind,
@@ -137,6 +153,7 @@ impl Objects {
         }
     }
 
+    /// Removes a key from the index entry of its owner.
     fn unindex_owner(&mut self, kind: Kind, owner: Option<&Text>, key: &ObjectKey) {
         let (map, place) = match owner {
             Some(uid) => (&mut self.owned, (kind, uid.clone())),
@@ -150,6 +167,7 @@ impl Objects {
         }
     }
 
+    /// Returns the keys of all objects of a kind.
     pub(super) fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
         match kind {
             Kind::Sets => Vec::new(),
@@ -159,6 +177,7 @@ impl Objects {
         }
     }
 
+    /// Returns the facts about all nodes, pods and revisions.
     pub(super) fn all_facts(&self) -> Vec<Fact> {
         let nodes = self.nodes.values().map(|it| Fact::Node(it.clone()));
         let pods = self.pods.values().map(|it| Fact::Pod(it.clone()));

@@ -14,13 +14,14 @@ use crate::daemonset::manifest::Binding;
 pub use crate::daemonset::revision::RevisionWrite;
 use crate::daemonset::why::Why;
 
-/// Settings of the DaemonSet controller.
+/// Settings of the DaemonSet controller's rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// Maximum number of creates, and of deletes, in one plan.
     pub burst: usize,
     /// Whether to write the conditions `Available`, `Progressing` and `Degraded`.
     pub conditions: bool,
+    /// Whether the scheduler or the controller itself binds new pods.
     pub binding: Binding,
 }
 
@@ -39,6 +40,7 @@ impl Default for Settings {
 #[must_use = "a plan does nothing until it is executed"]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
+    /// The DaemonSet that the plan was made for.
     pub set: Arc<Set>,
     /// Whether to list the pods from the API server first, because it is unknown whether an earlier write was applied.
     pub confirm: bool,
@@ -46,7 +48,7 @@ pub struct Plan {
     pub claims: Vec<Claim>,
     /// Writes of revisions, which precede the writes of pods.
     pub steps: Vec<RevisionWrite>,
-    /// Pods whose revision hash label changes, with the new label.
+    /// Pods whose revision hash label changes, each with the new value.
     pub relabel: Vec<(Arc<Pod>, Text)>,
     /// Pods to delete, with the reasons.
     pub delete: Vec<(Arc<Pod>, Why)>,
@@ -56,9 +58,11 @@ pub struct Plan {
     pub hash: Text,
     /// Revisions to delete.
     pub prune: Vec<Arc<Revision>>,
+    /// The status to write. `None` if the stored status is correct.
     pub status: Option<Status>,
+    /// Kubernetes Events to record about the DaemonSet.
     pub events: Vec<KubeEvent>,
-    /// Why needed writes are not planned yet.
+    /// Why needed writes are not planned yet. `None` if the plan contains all needed writes.
     pub waiting: Option<Why>,
     /// Whether to list every kind again, because the watches have not delivered the controller's own writes for too
     /// long.
@@ -102,7 +106,7 @@ impl Plan {
     }
 }
 
-/// An object to adopt or to release.
+/// A write that makes the DaemonSet the controller of an object (adopt), or ends its control (release).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Claim {
     AdoptPod(Arc<Pod>),
@@ -112,6 +116,7 @@ pub enum Claim {
 }
 
 impl Claim {
+    /// Whether the claim adopts an object. Otherwise it releases one.
     pub fn adopts(&self) -> bool {
         matches!(self, Self::AdoptPod(_) | Self::AdoptRevision(_))
     }

@@ -19,10 +19,11 @@ use crate::daemonset::plan::{Plan, Settings};
 use crate::daemonset::why::Why;
 use crate::daemonset::{self, FailedPodBackoff, RolloutDeletion};
 
-/// Applies watch events and reports of executed plans, and makes plans.
+/// Makes the plans of DaemonSets. It learns about the cluster from watch events and from reports of executed plans.
 #[derive(Debug, Default)]
 pub struct Planner {
     settings: Settings,
+    /// The cache of facts, with the state of each DaemonSet.
     pub(super) index: Index,
     /// DaemonSets with writes that the watches have not delivered yet.
     waiting: BTreeSet<ObjectKey>,
@@ -38,11 +39,13 @@ impl Planner {
         self.index.is_synced()
     }
 
-    /// The newest resource version that the watch of a kind has delivered, or 0 before the first list of that kind.
+    /// Returns the newest resource version that the watch of a kind has delivered, or 0 before the first list of that
+    /// kind.
     pub fn seen(&self, kind: Kind) -> u64 {
         self.index.seen.get(&kind).copied().unwrap_or(0)
     }
 
+    /// Returns the settings of the rules.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -72,8 +75,10 @@ impl Planner {
         self.newly_unblocked()
     }
 
-    /// Makes the plan of a DaemonSet. Call this function for every key that [`Planner::apply`] returned, at the
-    /// [`Plan::wake_at`] of the last plan, and after each [`Planner::done`].
+    /// Makes the plan of a DaemonSet. `None` if the DaemonSet does not exist, or if not every kind has been listed.
+    ///
+    /// Call this function for every key that [`Planner::apply`] returned, at the [`Plan::wake_at`] of the last plan,
+    /// and after each [`Planner::done`].
     pub fn reconcile(&mut self, key: &ObjectKey, now: Time) -> Option<Plan> {
         if !self.index.is_synced() {
             return None;
@@ -153,14 +158,17 @@ impl Planner {
         self.index.count(kind)
     }
 
+    /// Returns the DaemonSet with this key.
     pub fn set_of(&self, key: &ObjectKey) -> Option<&Arc<Set>> {
         self.index.entries.get(key).map(|it| &it.set)
     }
 
+    /// Returns all DaemonSets in the cache.
     pub fn sets(&self) -> impl Iterator<Item = &Arc<Set>> {
         self.index.entries.values().map(|it| &it.set)
     }
 
+    /// Returns the keys of all DaemonSets in the cache.
     pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.index.entries.keys()
     }
@@ -188,6 +196,7 @@ impl Planner {
         }
     }
 
+    /// Returns the expectations of a DaemonSet that are not met yet. `None` if all are met.
     fn check_expectations(&mut self, key: &ObjectKey, now: Time) -> Option<UnmetExpectations> {
         let Index { seen, objects, entries, .. } = &mut self.index;
         let entry = entries.get_mut(key)?;
@@ -201,7 +210,8 @@ impl Planner {
         unmet
     }
 
-    /// The DaemonSets that waited for the watches to deliver the controller's own writes, and need not wait any longer.
+    /// Returns the DaemonSets that waited for the watches to deliver the controller's own writes, and need not wait any
+    /// longer.
     fn newly_unblocked(&self) -> Vec<ObjectKey> {
         if self.waiting.is_empty() {
             return Vec::new();
@@ -221,6 +231,8 @@ impl Planner {
     }
 }
 
+/// Whether the index shows an object of the DaemonSet as not deleted yet.
+///
 /// Rule: a delete is observed when the object with that UID is terminating or gone, or when another object has its
 /// name. It is also observed when the pod no longer belongs to the DaemonSet, because its labels or its controller
 /// changed.
@@ -235,7 +247,7 @@ fn is_alive_in_index(objects: &Objects, set: &Set, kind: Kind, uid: &Text, key: 
     }
 }
 
-/// The plan of a DaemonSet whose expectations are unmet. The plan waits, lists the pods, or lists every kind again.
+/// Returns the plan of a DaemonSet whose expectations are unmet: it waits, lists the pods, or lists every kind again.
 fn waiting_plan(set: &Arc<Set>, unmet: UnmetExpectations) -> Plan {
     let mut plan = Plan::idle(set.clone());
     match unmet {

@@ -30,6 +30,8 @@ pub(crate) struct CurrentRevision {
 }
 
 impl CurrentRevision {
+    /// Whether a pod is up to date.
+    ///
     /// Rule: a pod is up to date if the template of its revision is equivalent to the DaemonSet's template, or if its
     /// template generation label equals the DaemonSet's template generation annotation. The API server increments the
     /// annotation with every change of the template. The generation label of a pod that is older than the DaemonSet is
@@ -40,6 +42,8 @@ impl CurrentRevision {
                 && self.generation.as_ref().is_some_and(|it| pod.labels.get(GENERATION_LABEL) == Some(it))
     }
 
+    /// Returns the sort key of a node in the order of the rolling update.
+    ///
     /// Rule: a rolling update visits nodes in ascending order of a hash of revision and node name. The order is the
     /// same throughout one revision and differs between revisions. So updates spread over racks and zones, and do not
     /// always begin with the same nodes.
@@ -48,7 +52,7 @@ impl CurrentRevision {
     }
 }
 
-/// The revision history of a DaemonSet, and the writes of revisions that are needed.
+/// Which revision of a DaemonSet is current, which may be deleted, and which writes of revisions are needed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RevisionHistory {
     /// Writes of revisions, which precede the writes of pods.
@@ -61,11 +65,11 @@ pub(crate) struct RevisionHistory {
     pub(crate) excess: usize,
     /// Byte-equal duplicates of the current revision. Their pods are relabelled, then the duplicates are deleted.
     pub(crate) duplicates: Vec<Arc<Revision>>,
-    /// The time at which the next duplicate is old enough to be deleted.
+    /// Time at which the next duplicate is old enough to be deleted. `None` if no duplicate is too young.
     pub(crate) recheck_at: Option<Time>,
 }
 
-/// One write to the revision history.
+/// A write of one ControllerRevision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RevisionWrite {
     /// Create a ControllerRevision for the template.
@@ -80,6 +84,8 @@ pub enum RevisionWrite {
 /// may be about to delete the other, as the Kubernetes conformance tests do.
 const DEDUP_AGE_MIN: Duration = Duration::from_secs(60);
 
+/// Determines the revision history of a DaemonSet from the ControllerRevisions that it owns.
+///
 /// Rule: the current revision is the revision whose template is equivalent to the DaemonSet's template. A byte-equal
 /// revision wins over an equivalent revision, a higher revision number over a lower one. If there is no such revision,
 /// it is created. The current revision always gets the highest number.
@@ -147,11 +153,15 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
     }
 }
 
+/// Returns the next revision number.
+///
 /// Rule: revision numbers increase and are never reused, not even the number of a terminating revision.
 fn next_revision_number<'a>(others: impl Iterator<Item = &'a Arc<Revision>>) -> i64 {
     others.map(|it| it.number).max().unwrap_or(0).max(0).saturating_add(1)
 }
 
+/// Whether the template was edited into one that is equivalent to that of the current revision.
+///
 /// Rule: a template that was edited into an equivalent template is recorded as a new revision with the hash label of
 /// the equivalent revision. So the pods stay up to date, both for this controller and for upstream's controller, which
 /// compares bytes and would otherwise restart all pods when it takes over. The template generation shows whether the
@@ -162,8 +172,8 @@ fn is_edited_equivalent(set: &Set, current: &Revision) -> bool {
     current.data != set.template.data && generations.is_some_and(|(now, then)| now != then)
 }
 
-/// The write that creates a revision for the template. The hash label of the revision is `label`, which is the hash
-/// label of an equivalent revision, or else its own hash.
+/// Returns the write that creates a revision for the template. `label` is the hash label of an equivalent revision,
+/// which the new revision gets too. Without it, the new revision gets its own hash.
 fn create_revision(set: &Set, owned: &[Arc<Revision>], label: Option<&Text>) -> RevisionWrite {
     let template = serde_json::from_str(&set.template.raw).unwrap_or_default();
     let hash = manifest::revision_hash(&template, set.status.collisions);

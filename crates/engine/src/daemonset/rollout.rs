@@ -26,7 +26,7 @@ pub(crate) struct BudgetUse {
     pub(crate) available: bool,
 }
 
-/// Action of the rollout on one node. It is executed when the rollout budget allows it.
+/// What the rolling update does on one node as soon as the rollout budget allows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RolloutAction {
     /// Delete the old pod. The node has no available pod until the new pod is available.
@@ -37,12 +37,14 @@ pub(crate) enum RolloutAction {
     Remove(Arc<Pod>, Why),
 }
 
-/// What the rollout of one DaemonSet does on one node.
+/// What the rollout of one DaemonSet does on one node, and whether the node counts against the budget.
 #[derive(Debug, Default)]
 pub(crate) struct NodeRollout {
+    /// Whether the node counts against the rollout budget.
     pub(crate) budget_use: BudgetUse,
+    /// The action that waits for the rollout budget. `None` if the node needs no such action.
     pub(crate) action: Option<RolloutAction>,
-    /// Old pods to delete that are not up. Their deletion uses no rollout budget.
+    /// Old pods that are not up (see [`is_pod_up`]) and are deleted. This uses no rollout budget.
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
     /// Why a new pod is created beside an old pod that is not up. This uses no rollout budget.
     pub(crate) create: Option<Why>,
@@ -52,7 +54,8 @@ pub(crate) struct NodeRollout {
     pub(crate) recheck_at: Option<Time>,
 }
 
-/// The rollout budget: `maxUnavailable` or `maxSurge` as a number of nodes, or 0 with `OnDelete`.
+/// Returns the rollout budget: `maxUnavailable` or `maxSurge` as a number of nodes, or 0 with `OnDelete`. `desired` is
+/// the number of eligible nodes.
 pub(crate) fn rollout_budget(set: &Set, desired: i64) -> usize {
     let desired = usize::try_from(desired).unwrap_or(0);
     match set.rollout {
@@ -79,7 +82,8 @@ enum Eligibility<'a> {
     Excluded,
 }
 
-/// Computes what the rollout does on one node.
+/// Computes what the rollout does on one node. `here` is the node with its verdict, `None` if the node was deleted.
+/// Until `charged_until`, the node counts against the budget even if it seems lost.
 pub(crate) fn node_rollout(
     set: &Set,
     current: &CurrentRevision,
@@ -178,6 +182,8 @@ pub(crate) fn node_rollout(
     node_rollout
 }
 
+/// Adds the removal of an old pod to what the rollout does on its node.
+///
 /// Rule: an old pod on a node that cannot get a new pod yet is deleted within the rollout budget, or with surge once
 /// enough other pods are available. If the old pod is not up, it is deleted at once.
 fn remove_old_pod(
@@ -197,6 +203,8 @@ fn remove_old_pod(
     }
 }
 
+/// Whether a node counts against the rollout budget.
+///
 /// Rule: a node that has pods of the current revision, none of which is available, counts against the rollout budget,
 /// whatever its taints, readiness or verdict. So a rollout that breaks nodes stops when the budget is used up. With
 /// surge no other node counts. With drain two more kinds of nodes count: a node with no pod that is up, which is
@@ -235,6 +243,7 @@ fn is_charged(
     }
 }
 
+/// Returns whether a node may get a new pod and, if not, why. `here` is the node with its verdict.
 fn rollout_eligibility<'a>(set: &Set, here: Option<(&'a Node, &Verdict)>) -> Eligibility<'a> {
     let Some((node, verdict)) = here else { return Eligibility::Excluded };
     match verdict {
@@ -255,6 +264,8 @@ fn rollout_eligibility<'a>(set: &Set, here: Option<(&'a Node, &Verdict)>) -> Eli
     }
 }
 
+/// Whether the old pod tolerates all these taints, which the new template does not tolerate.
+///
 /// Rule: an old pod that tolerates every taint which the new template does not tolerate is deleted, because the user
 /// moved the DaemonSet off such nodes. An old pod that does not tolerate these taints either is kept, because it was
 /// created before the node got the taint.
@@ -262,6 +273,8 @@ fn toleration_was_dropped(old: &Pod, taints: &[&Taint]) -> bool {
     taints.iter().all(|it| any_tolerates(&old.tolerations, it))
 }
 
+/// Returns the time since which a node is lost. `None` if it is not lost.
+///
 /// Rule: a node is lost if its Ready condition has been Unknown since before the current revision was created. If one
 /// of the two times is not known, the node is not lost. Nodes with Ready=False follow the ordinary rules.
 fn node_lost_since(node: &Node, current: &CurrentRevision) -> Option<Time> {
@@ -270,6 +283,8 @@ fn node_lost_since(node: &Node, current: &CurrentRevision) -> Option<Time> {
     (since < current_since).then_some(since)
 }
 
+/// Whether the node has no pod and was already not Ready when the current revision was created.
+///
 /// Rule: the rollout does not wait for a node that has no pod and has been not ready since before the current revision
 /// was created. Such a node gets its pod once it is ready.
 fn was_not_ready_before_revision(node: &Node, current: &CurrentRevision, pods: &[Arc<Pod>]) -> bool {
@@ -277,7 +292,7 @@ fn was_not_ready_before_revision(node: &Node, current: &CurrentRevision, pods: &
     node.ready.status != ConditionStatus::True && before && pods.iter().all(|it| it.is_gone())
 }
 
-/// The last deletion of a DaemonSet's pod on one node.
+/// Remembers the last deletion of a DaemonSet's pod on one node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutDeletion {
     /// Hash label of the revision that was current at the time of the deletion.
@@ -291,6 +306,9 @@ pub struct RolloutDeletion {
 const ROLLOUT_DELETION_TTL: Duration = Duration::from_secs(5 * 60);
 
 impl RolloutDeletion {
+    /// Returns the time until which the node counts against the rollout budget because of this deletion. `None` if it
+    /// no longer does.
+    ///
     /// Rule: a node whose pod the rollout deleted counts against the rollout budget until its new pod is available,
     /// even if the node seems lost, because the watch that shows the node may lag behind. After five minutes the state
     /// that the watch shows is trusted.
@@ -308,7 +326,7 @@ impl RolloutDeletion {
     }
 }
 
-/// Time since which the Ready condition of a node has been Unknown. `None` if it is not Unknown.
+/// Returns the time since which the Ready condition of a node has been Unknown. `None` if it is not Unknown.
 fn node_unreachable_since(node: &Node) -> Option<Time> {
     let Ready { status: ConditionStatus::Unknown, since } = node.ready else { return None };
     since

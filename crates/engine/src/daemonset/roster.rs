@@ -21,7 +21,7 @@ pub(crate) struct Roster {
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
     /// Live pods that remain after the deletes.
     pub(crate) kept: Vec<Arc<Pod>>,
-    /// Why a pod is to be created. `None` if no pod is to be created.
+    /// Why a new pod is to be created on the node. `None` if no pod is to be created.
     pub(crate) vacancy: Option<Why>,
     /// Why an eligible node that needs a pod does not get one yet.
     pub(crate) blocked: Option<Why>,
@@ -29,7 +29,7 @@ pub(crate) struct Roster {
     pub(crate) recheck_at: Option<Time>,
 }
 
-/// Delay before the next failed pod of a DaemonSet on one node is deleted. Upstream: `failedPodsBackoff`.
+/// Backoff of a DaemonSet on one node after a failed pod was deleted there. Upstream: `failedPodsBackoff`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FailedPodBackoff {
     /// Time at which the last failed pod was deleted.
@@ -44,6 +44,8 @@ const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(15 * 60);
 
 impl FailedPodBackoff {
+    /// Returns the backoff after another failed pod was deleted.
+    ///
     /// Rule: each failure doubles the delay, from 1 s to 15 min. After 30 min without a failure the delay starts at 1 s
     /// again.
     pub fn next(before: Option<Self>, now: Time) -> Self {
@@ -54,12 +56,17 @@ impl FailedPodBackoff {
         Self { last: now, delay }
     }
 
-    /// Rule: a failed pod is not deleted before the end of the backoff, which this function returns.
+    /// Returns the end of the backoff.
+    ///
+    /// Rule: a failed pod is not deleted before the end of the backoff.
     pub fn until(self) -> Time {
         self.last + self.delay
     }
 }
 
+/// Sorts the pods of a DaemonSet on one node into pods to keep and to delete, and decides whether to create one.
+/// `verdict` is `None` if the node was deleted.
+///
 /// Rule: each eligible node has one pod. Pods on a node with verdict `Leave` are deleted. Failed and succeeded pods are
 /// replaced, with backoff if that happened on this node before. Of several pods, one is kept. Upstream:
 /// `podsShouldBeOnNode`.
@@ -103,6 +110,8 @@ pub(crate) fn build_roster(
     roster
 }
 
+/// Returns the roster of a node that was deleted.
+///
 /// Rule: a pod that was not bound to its node before the node was deleted can never start and is deleted. The garbage
 /// collector deletes the bound pods of a deleted node.
 fn roster_of_deleted_node(pods: &[Arc<Pod>]) -> Roster {
@@ -114,6 +123,8 @@ fn roster_of_deleted_node(pods: &[Arc<Pod>]) -> Roster {
     }
 }
 
+/// Adds the next failed or succeeded pod to delete to the roster, or the time at which it may be deleted.
+///
 /// Rule: failed and succeeded pods are deleted so that a new pod can be created, but not before the failed-pod backoff
 /// of the node has ended. So a kubelet that rejects every pod gets new pods less and less often.
 fn replace_finished_pods<'a>(
@@ -133,6 +144,7 @@ fn replace_finished_pods<'a>(
     }
 }
 
+/// Returns why a failed or succeeded pod is deleted.
 fn finished_reason(pod: &Pod) -> Why {
     match pod.phase {
         Phase::Succeeded => Why::Succeeded,
@@ -140,6 +152,8 @@ fn finished_reason(pod: &Pod) -> Why {
     }
 }
 
+/// Returns the sort key of a pod. The pod with the smallest key is kept.
+///
 /// Rule: of several pods on a node the first in this order is kept: bound pods before unbound pods, then older pods
 /// before younger ones, then by name.
 /// Upstream: `podByCreationTimestampAndPhase`.
@@ -147,6 +161,8 @@ fn retention_order(pod: &Pod) -> (bool, Time, &str) {
     (!pod.bound, pod.created, &pod.key.name)
 }
 
+/// Keeps the first pod, and deletes the others.
+///
 /// Rule: without surge, one pod of the node is kept, and all others are surplus.
 fn keep_one_pod(roster: &mut Roster, mut running: Vec<Arc<Pod>>) {
     let Some(first) = running.first() else { return };
@@ -155,6 +171,8 @@ fn keep_one_pod(roster: &mut Roster, mut running: Vec<Arc<Pod>>) {
     roster.kept = running;
 }
 
+/// Keeps at most one outdated and one up-to-date pod, and deletes the others.
+///
 /// Rule: with surge a node may have one outdated and one up-to-date pod, as long as the outdated pod is Ready and the
 /// up-to-date pod is not available yet.
 fn keep_old_and_new_pod(
@@ -194,9 +212,11 @@ fn keep_old_and_new_pod(
     roster.kept.extend([new, old].into_iter().flatten());
 }
 
+/// Returns why a pod is created on an eligible node. The error is why it is not created yet, or `None` if the node
+/// needs no pod.
+///
 /// Rule: an eligible node gets a pod when it has no pod of the DaemonSet. A terminating pod still counts, because its
-/// containers may still run, unless the pod has failed or succeeded. With surge no terminating pod counts. Returns why
-/// the pod is created, or why it is not created yet.
+/// containers may still run, unless the pod has failed or succeeded. With surge no terminating pod counts.
 fn create_reason(
     set: &Set,
     current: &CurrentRevision,
@@ -221,6 +241,8 @@ fn create_reason(
     }
 }
 
+/// Checks whether a node may get another pod with surge. The error is the reason why not.
+///
 /// Rule: with surge, a node gets no new pod while a failed or succeeded pod on the node is yet to be deleted, or while
 /// two pods of the current revision are terminating on the node.
 pub(super) fn may_create_new_pod(

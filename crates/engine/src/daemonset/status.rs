@@ -18,6 +18,8 @@ use crate::daemonset::facts::{
 };
 use crate::daemonset::why::Why;
 
+/// Checks whether a pod is available. The error is the reason why it is not.
+///
 /// Rule: a pod is available once it has been Ready for `minReadySeconds`. If the transition time of the Ready condition
 /// is in the future, because the kubelet's clock is ahead, the wait starts when the controller's clock reaches that
 /// time.
@@ -31,12 +33,16 @@ pub fn check_availability(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
     Err(Why::StillSettling { until })
 }
 
+/// Whether a pod counts as up. The rollout replaces a pod that is up only within its budget.
+///
 /// Rule: an up-to-date pod counts as up when it is available. An outdated pod counts as up as soon as it is Ready, so
 /// that a second update within `minReadySeconds` does not replace all young pods at once.
 pub(crate) fn is_pod_up(set: &Set, current: &CurrentRevision, pod: &Pod, now: Time) -> bool {
     if current.is_up_to_date(pod) { check_availability(set, pod, now).is_ok() } else { pod.is_ready() }
 }
 
+/// Returns the pod of a node from which the status counts of the node are taken. `None` if the node has no pod.
+///
 /// Rule: all status counts of a node come from one pod: an available up-to-date pod, else an available outdated pod,
 /// else a Ready pod, else a pod that is not terminating. Of several such pods the newest is counted.
 pub(crate) fn counted_pod<'a>(
@@ -71,6 +77,8 @@ pub(crate) struct ConditionInput {
     pub(crate) refused: Option<String>,
 }
 
+/// Returns the status to write.
+///
 /// Rule: the counts of the status come from the totals. A condition whose status is unchanged keeps its last transition
 /// time. Fields and conditions of other writers stay. `None` if the stored status is already correct.
 pub(crate) fn updated_status(
@@ -101,6 +109,8 @@ pub(crate) fn updated_status(
     })
 }
 
+/// Returns the status to write before the first revision exists. `None` if the conditions are already stored.
+///
 /// Rule: until the conditions are computed for the first time, their status is Unknown. No other field of the status
 /// changes.
 pub(crate) fn initial_status(set: &Set, conditions: bool, now: Time) -> Option<Status> {
@@ -117,6 +127,7 @@ pub(crate) fn initial_status(set: &Set, conditions: bool, now: Time) -> Option<S
     Some(Status { conditions: ConditionType::ALL.map(unknown).into(), ..set.status.clone() })
 }
 
+/// Whether two lists of conditions are equal, without regard to order and transition times.
 fn has_same_conditions(a: &[Condition], b: &[Condition]) -> bool {
     let find = |kind| a.iter().find(|it| it.kind == kind);
     a.len() == b.len()
@@ -126,6 +137,7 @@ fn has_same_conditions(a: &[Condition], b: &[Condition]) -> bool {
         })
 }
 
+/// Computes the conditions `Available`, `Progressing` and `Degraded`.
 fn compute_conditions(set: &Set, totals: &Totals, progress: &ConditionInput, now: Time) -> Vec<Condition> {
     [
         available_condition(totals, progress),
@@ -144,6 +156,8 @@ fn compute_conditions(set: &Set, totals: &Totals, progress: &ConditionInput, now
 /// Type, status, reason and message of a condition.
 type ConditionValue = (ConditionType, ConditionStatus, &'static str, String);
 
+/// Computes the `Available` condition.
+///
 /// Rule: Available is False when more eligible nodes are without an available pod than the rollout budget allows.
 fn available_condition(totals: &Totals, progress: &ConditionInput) -> ConditionValue {
     let StatusCounts { desired, unavailable, available, .. } = totals.counts();
@@ -160,6 +174,8 @@ fn available_condition(totals: &Totals, progress: &ConditionInput) -> ConditionV
 /// Reason of the `Progressing` condition when a rollout makes no progress.
 pub(crate) const REASON_STALLED: &str = "Stalled";
 
+/// Computes the `Progressing` condition.
+///
 /// Rule: Progressing is True while a rollout makes progress. It is False when the rollout is complete, waits for a user
 /// to delete pods (`OnDelete`), or has made no progress for ten minutes.
 fn progressing_condition(set: &Set, totals: &Totals, progress: &ConditionInput) -> ConditionValue {
@@ -196,6 +212,8 @@ const REASON_FAILED_CREATE: &str = "FailedCreate";
 /// Prefix of the message of the `Degraded` condition when pods cannot be created.
 const FAILED_CREATE_MESSAGE_PREFIX: &str = "pods cannot be created: ";
 
+/// Returns why pods cannot be created. `None` if they can be, or if that is not known.
+///
 /// Rule: the reason why pods cannot be created is the API server's response to the last create. A controller that has
 /// tried no create since its start takes the reason from the stored condition, so that Degraded does not turn False
 /// after every restart.
@@ -215,6 +233,8 @@ pub(crate) fn refused_creates(set: &Set, creates: &CreateResult) -> Option<Strin
     }
 }
 
+/// Computes the `Degraded` condition.
+///
 /// Rule: Degraded is True when pods cannot be created, fail, cannot start or run on nodes where they should not, or
 /// when the spec has invalid fields.
 fn degraded_condition(set: &Set, totals: &Totals, progress: &ConditionInput) -> ConditionValue {
@@ -246,7 +266,7 @@ fn degraded_condition(set: &Set, totals: &Totals, progress: &ConditionInput) -> 
     (ConditionType::Degraded, ConditionStatus::True, reason, parts.join("; "))
 }
 
-/// The noun `node` or `nodes` for a count.
+/// Returns the noun `node` or `nodes` for a count.
 fn node_noun(count: i64) -> &'static str {
     if count == 1 { "node" } else { "nodes" }
 }

@@ -16,14 +16,16 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TemplateIdentity(u128);
 
+/// Returns the hash by which equivalent templates are recognized.
+///
 /// Rule: two templates are equivalent if they differ only in nulls, in fields that have the default of the API, or in
 /// notations that the API treats as equal, such as `1000m` and `1`. Unknown fields are compared as they are.
 pub fn template_identity(template: &Value) -> TemplateIdentity {
     TemplateIdentity(fnv1a_128(&go_json::to_string(&normalize(template))))
 }
 
-/// The identity of the template in the data of a ControllerRevision. `None` unless the data is a patch that replaces
-/// the whole template.
+/// Returns the identity of the template in the `data` of a ControllerRevision. `None` if the data is not a patch that
+/// replaces the whole template.
 pub fn revision_identity(data: &Value) -> Option<TemplateIdentity> {
     let only =
         |value: &Value, key: &str| Some(value.as_object().filter(|it| it.len() == 1)?.get(key)?.clone());
@@ -31,7 +33,7 @@ pub fn revision_identity(data: &Value) -> Option<TemplateIdentity> {
     (template.get("$patch")?.as_str()? == "replace").then(|| template_identity(&template))
 }
 
-/// A field value that is equivalent to an absent field.
+/// A field value that means the same as an absent field.
 #[derive(Debug, Clone, Copy)]
 enum AbsentValue {
     /// This string, or the empty string.
@@ -250,7 +252,7 @@ const FIELD_GROUPS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Returns the shortest of all templates that are equivalent to this one.
+/// Removes from a template everything that is equivalent to an absent field, so that equivalent templates become equal.
 fn normalize(template: &Value) -> Value {
     let mut out = without_absent_values(template, &mut Vec::new());
     if let Some(template) = out.as_object_mut() {
@@ -263,6 +265,8 @@ fn normalize(template: &Value) -> Value {
     out
 }
 
+/// Returns a copy of the value at `path` without what is equivalent to absence, and with quantities in one notation.
+///
 /// Rule: nulls and values equivalent to absence are removed. List items are never removed, because their position
 /// matters.
 fn without_absent_values<'a>(value: &'a Value, path: &mut Vec<&'a str>) -> Value {
@@ -293,7 +297,7 @@ fn without_absent_values<'a>(value: &'a Value, path: &mut Vec<&'a str>) -> Value
     }
 }
 
-/// Removes fields whose default depends on another field.
+/// Removes fields of a pod spec that have their default, where the default depends on another field.
 fn remove_dependent_defaults(spec: &mut Map<String, Value>) {
     merge_service_account(spec);
     let host_network = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
@@ -316,6 +320,8 @@ fn remove_dependent_defaults(spec: &mut Map<String, Value>) {
     }
 }
 
+/// Replaces `serviceAccount` by `serviceAccountName`.
+///
 /// Rule: `serviceAccount` is the deprecated alias of `serviceAccountName`. If both are set, `serviceAccountName` is
 /// used.
 fn merge_service_account(spec: &mut Map<String, Value>) {
@@ -326,6 +332,8 @@ fn merge_service_account(spec: &mut Map<String, Value>) {
     }
 }
 
+/// Returns the default `imagePullPolicy` of an image. `None` if there is no image.
+///
 /// Rule: `imagePullPolicy` defaults to `Always` for the tag `latest` and for an image without tag and digest, else to
 /// `IfNotPresent`.
 fn default_pull_policy(image: Option<&Value>) -> Option<Value> {
@@ -339,6 +347,8 @@ fn default_pull_policy(image: Option<&Value>) -> Option<Value> {
     Some(if moves { "Always" } else { "IfNotPresent" }.into())
 }
 
+/// Removes the resource requests of a container that equal its limits.
+///
 /// Rule: a container's resource requests default to its limits.
 fn remove_default_requests(container: &mut Map<String, Value>) {
     let Some(Value::Object(resources)) = container.get_mut("resources") else { return };
@@ -352,6 +362,7 @@ fn remove_default_requests(container: &mut Map<String, Value>) {
 }
 
 impl AbsentValue {
+    /// Whether a field with this value is equivalent to an absent field.
     fn matches(self, value: &Value) -> bool {
         let is_number = |wanted: i64| value.as_i64() == Some(wanted);
         match self {
@@ -370,7 +381,7 @@ impl AbsentValue {
     }
 }
 
-/// Whether a path pattern matches a path. Compares from the end, where most paths differ.
+/// Whether a path pattern, as in [`ABSENT_VALUES`], matches a path. Compares from the end, where most paths differ.
 fn path_matches(pattern: &str, path: &[&str]) -> bool {
     let mut keys = path.iter().rev();
     for part in pattern.rsplit('.') {
@@ -387,6 +398,8 @@ fn path_matches(pattern: &str, path: &[&str]) -> bool {
     keys.next().is_none()
 }
 
+/// Returns a quantity in a notation that depends only on its value. `in_thousandths` rounds it up to thousandths.
+///
 /// Rule: quantities are compared by value, whatever their unit. `1000m` equals `1`, and `1Gi` equals `1024Mi`. A value
 /// that is not a quantity stays as it is.
 fn canonical_quantity(value: &Value, in_thousandths: bool) -> Value {
@@ -449,7 +462,7 @@ fn div_away_from_zero(value: i128, by: i128) -> i128 {
     value / by + rest.signum()
 }
 
-/// The JSON objects in a list field. Other list items are skipped.
+/// Returns the JSON objects in a list field. Other list items are skipped.
 fn objects_in_list<'a>(
     fields: &'a mut Map<String, Value>,
     list: &str,
@@ -457,13 +470,14 @@ fn objects_in_list<'a>(
     fields.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// Removes a field whose value is the default.
+/// Removes a field if its value equals `default`.
 fn remove_if_default(fields: &mut Map<String, Value>, key: &str, default: Option<Value>) {
     if default.is_some() && fields.get(key) == default.as_ref() {
         fields.remove(key);
     }
 }
 
+/// Returns the 128-bit FNV-1a hash of a text.
 fn fnv1a_128(text: &str) -> u128 {
     const FNV_OFFSET_BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const FNV_PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;

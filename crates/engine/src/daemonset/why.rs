@@ -10,8 +10,8 @@ use muster_api::taints::Taint;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-/// The reason of a verdict, a write or a wait. The type is small, because every cell (the state of one DaemonSet on one
-/// node) contains several reasons. Large values are behind an `Arc`.
+/// The reason of a verdict, a write or a wait. The type is kept small, with large values behind an `Arc`, because every
+/// cell (the state of one DaemonSet on one node) contains several reasons.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Why {
     // placement: why a node gets no pod
@@ -31,7 +31,7 @@ pub enum Why {
     // roster: one pod per node
     /// The node has no pod of the DaemonSet.
     NoPodHere,
-    /// With surge, all pods of the DaemonSet on the node are terminating.
+    /// With surge, a pod is created because all pods of the DaemonSet on the node are terminating.
     OldPodIsLeaving,
     /// The pod failed.
     Failed { reason: Option<Text> },
@@ -53,7 +53,7 @@ pub enum Why {
     // rollout: outdated pods are replaced
     /// The pod is outdated.
     OutOfDate,
-    /// The pod is outdated and not up, so it is replaced without regard to the rollout budget.
+    /// The pod is outdated and not Ready, so it is replaced without regard to the rollout budget.
     OutOfDateAndNotReady,
     /// With surge, the old pod is deleted because pod `new` is available.
     NewPodIsAvailable { new: Text },
@@ -65,7 +65,7 @@ pub enum Why {
     NodeInTrouble { taint: Arc<Taint> },
     /// The outdated pod is on a node whose Ready condition has been Unknown since before the current revision.
     NodeIsLost { since: Time },
-    /// The outdated pod is not up, and its node's Ready condition is Unknown.
+    /// The outdated pod is not Ready, and its node's Ready condition is Unknown.
     NodeIsSilent { since: Time },
     /// The outdated pod is kept, because no new pod could run on the node with this taint.
     KeptByTaint { taint: Arc<Taint> },
@@ -102,8 +102,8 @@ pub enum Why {
 }
 
 impl Why {
-    /// The `reason` in the JSON of `muster explain` and `muster plan`. Clients compare it, so it does not change when a
-    /// variant is renamed.
+    /// Returns the `reason` in the JSON of `muster explain` and `muster plan`. Clients compare it, so it does not
+    /// change when a variant is renamed.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::AnotherNodeIsNamed { .. } => "AnotherNodeIsNamed",
@@ -146,7 +146,7 @@ impl Why {
         }
     }
 
-    /// Short text of the reason without its details. Conditions and explanations count nodes by this text.
+    /// Returns a short text of the reason without its details. Conditions and explanations count nodes by this text.
     pub fn label(&self) -> &'static str {
         match self {
             Self::AnotherNodeIsNamed { .. } => "another node is named",

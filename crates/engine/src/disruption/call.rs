@@ -20,12 +20,12 @@ use crate::controller::{Patch, Request, Verb};
 pub enum Call {
     /// Writes the status of a budget.
     WriteStatus { budget: Arc<PodDisruptionBudget>, status: BudgetStatus },
-    /// Sets the condition `DisruptionTarget` of a pod to False.
+    /// Sets the condition `DisruptionTarget` of a pod to False, with `at` as its transition time.
     ClearDisruptionTarget { pod: Arc<Pod>, at: Time },
 }
 
 impl Call {
-    /// The work queue key of the object that the call writes.
+    /// Returns the work queue key of the object that the call writes.
     pub(super) fn queue_key(&self) -> DisruptionKey {
         match self {
             Self::WriteStatus { budget, .. } => DisruptionKey::Budget(budget.key.clone()),
@@ -33,7 +33,8 @@ impl Call {
         }
     }
 
-    /// The resource version of the budget or pod that the call was computed from, and that it has as precondition.
+    /// Returns the resource version of the budget or pod that the call was computed from. The request has it as
+    /// precondition.
     pub(super) fn base_version(&self) -> u64 {
         match self {
             Self::WriteStatus { budget, .. } => budget.resource_version,
@@ -42,7 +43,7 @@ impl Call {
     }
 }
 
-/// The API request of a call: a patch with the `resourceVersion` as precondition.
+/// Returns the API request of a call: a patch with the `resourceVersion` as precondition.
 pub(super) fn request(call: &Call) -> Request {
     match call {
         Call::WriteStatus { budget, status } => {

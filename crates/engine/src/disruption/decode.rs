@@ -45,7 +45,7 @@ impl controller::Fact for Fact {
     }
 }
 
-/// A PodDisruptionBudget.
+/// The fields of a PodDisruptionBudget that the disruption controller reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PodDisruptionBudget {
     pub key: ObjectKey,
@@ -59,7 +59,7 @@ pub struct PodDisruptionBudget {
     pub status: BudgetStatus,
 }
 
-/// `minAvailable` or `maxUnavailable` of a budget.
+/// How many pods a budget keeps available: its `minAvailable` or `maxUnavailable`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AvailabilityTarget {
     /// The number of pods in `minAvailable`.
@@ -98,7 +98,7 @@ impl PodDisruptionBudget {
         self.selector.matches(&pod.labels)
     }
 
-    /// A reference to the budget, for events about it.
+    /// Returns a reference to the budget, for events about it.
     pub(super) fn object_reference(&self) -> ObjectReference {
         object_reference("policy/v1", "PodDisruptionBudget", &self.key, &self.uid, self.resource_version)
     }
@@ -111,7 +111,7 @@ pub struct Pod {
     pub uid: Text,
     pub resource_version: u64,
     pub labels: Labels,
-    /// The owner with `controller: true`.
+    /// The owner reference with `controller: true`. `None` if the pod has no such owner.
     pub controller: Option<PodController>,
     /// Whether the pod has a `deletionTimestamp`.
     pub deleting: bool,
@@ -122,7 +122,7 @@ pub struct Pod {
     pub disrupted_since: Option<Time>,
 }
 
-/// The owner of a pod with `controller: true`.
+/// The controller of a pod: its owner reference with `controller: true`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PodController {
     pub api_version: Text,
@@ -144,13 +144,13 @@ impl Pod {
             && self.ready == other.ready
     }
 
-    /// A reference to the pod, for events about it.
+    /// Returns a reference to the pod, for events about it.
     pub(super) fn object_reference(&self) -> ObjectReference {
         object_reference("v1", "Pod", &self.key, &self.uid, self.resource_version)
     }
 }
 
-/// A reference to an object, for events about it.
+/// Returns a reference to an object, for events about it.
 fn object_reference(
     api_version: &str,
     kind: &str,
@@ -210,7 +210,7 @@ fn budget_fact(budget: policy_v1::PodDisruptionBudget<'_>, shared: &mut Interner
     }
 }
 
-/// Parses `maxUnavailable`, or else `minAvailable`.
+/// Parses `maxUnavailable` or, if that is absent, `minAvailable`.
 fn availability_target(spec: &PodDisruptionBudgetSpec<'_>) -> AvailabilityTarget {
     let invalid = |field: &str, value: &IntOrString<'_>| {
         AvailabilityTarget::Malformed(format!("{field}: {value} is neither a number nor a percentage").into())

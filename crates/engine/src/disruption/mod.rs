@@ -26,8 +26,11 @@ use crate::controller::{
     Watch,
 };
 
+/// The calls of the disruption controller and their API requests.
 mod call;
+/// Decodes the objects that the disruption controller watches.
 mod decode;
+/// Computes the status of a PodDisruptionBudget.
 mod status;
 
 /// Time after which an evicted pod that still exists counts as healthy again. It is also the time after which the
@@ -94,7 +97,8 @@ impl SelectedPods {
         self.names_of_same_kind(pod).remove(&pod.key.name);
     }
 
-    /// [`Self::controlled`] if the pod has a controller, otherwise [`Self::unmanaged`].
+    /// Returns the set of names that the pod belongs to: [`Self::controlled`] if it has a controller, otherwise
+    /// [`Self::unmanaged`].
     fn names_of_same_kind(&mut self, pod: &Pod) -> &mut BTreeSet<Text> {
         if pod.controller.is_some() { &mut self.controlled } else { &mut self.unmanaged }
     }
@@ -154,7 +158,8 @@ impl Controller for DisruptionController {
 }
 
 impl DisruptionController {
-    /// The stored objects of a kind that a new list does not contain. `kind` is an index in [`Controller::watches`].
+    /// Returns the stored objects of a kind that a new list does not contain. `kind` is an index in
+    /// [`Controller::watches`].
     fn known_facts_not_listed(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
         let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
         match kind {
@@ -294,7 +299,8 @@ impl DisruptionController {
         }
     }
 
-    /// The event about a pod that more than one budget selects. The eviction subresource refuses to evict such a pod.
+    /// Returns the event about a pod that more than one budget selects, which the eviction subresource refuses to
+    /// evict. `None` if at most one budget selects the pod.
     fn multiple_budgets_event(&self, pod: &Pod) -> Option<EventRecord> {
         let mut selecting =
             in_namespace(&self.budgets, &pod.key.namespace).filter(|(_, state)| state.budget.selects(pod));
@@ -314,7 +320,7 @@ impl DisruptionController {
     }
 }
 
-/// The entries of a map whose keys are in a namespace.
+/// Returns the entries of a map whose keys are in a namespace.
 fn in_namespace<'a, T>(
     all: &'a BTreeMap<ObjectKey, T>,
     namespace: &'a Text,
@@ -323,7 +329,7 @@ fn in_namespace<'a, T>(
     all.range(first..).take_while(move |(key, _)| key.namespace == *namespace)
 }
 
-/// The entries of a map whose keys are in a namespace, with mutable values.
+/// Returns the entries of a map whose keys are in a namespace, with mutable values.
 fn in_namespace_mut<'a, T>(
     all: &'a mut BTreeMap<ObjectKey, T>,
     namespace: &'a Text,

@@ -15,7 +15,7 @@ use super::decode::{AvailabilityTarget, BudgetStatus, Pod, PodController, PodDis
 use super::{DISRUPTION_TIMEOUT, SelectedPods};
 use crate::controller::{EventRecord, KubeEvent};
 
-/// The result of evaluating a PodDisruptionBudget.
+/// The pod counts of a PodDisruptionBudget, from which its new status and the events about it are made.
 pub(super) struct Evaluation {
     /// The pod counts, or the error message if the expected number of pods cannot be computed.
     counts: Result<PodCounts, String>,
@@ -35,7 +35,8 @@ struct PodCounts {
     disrupted: BTreeMap<Text, Time>,
 }
 
-/// Computes the status of a budget from the pods that it selects. `pods` are all pods.
+/// Counts the pods of a budget for its new status. `selected` are the pods that the budget selects, and `pods` all pods
+/// of the cluster.
 ///
 /// Rule: a budget allows as many disruptions as it has healthy pods above the desired number. A pod is healthy if it is
 /// Ready, is not being deleted, and was not evicted in the last two minutes. Upstream: `trySync`.
@@ -95,8 +96,8 @@ fn expected_pod_count(
     Ok((i64::try_from(desired).unwrap_or(i64::MAX), 0))
 }
 
-/// The error for a pod whose controller has no `scale` subresource. No kind that this API server serves has that
-/// subresource.
+/// Returns the error message for a pod whose controller has no `scale` subresource. No kind that this API server serves
+/// has that subresource.
 fn no_scale_error(controller: &PodController) -> String {
     let PodController { api_version, kind, .. } = controller;
     let resource = match (&**api_version, &**kind) {
@@ -108,14 +109,16 @@ fn no_scale_error(controller: &PodController) -> String {
 }
 
 impl Evaluation {
-    /// Time at which the next evicted pod, if it still exists, counts as healthy again.
+    /// Returns the time at which the next evicted pod, if it still exists, counts as healthy again. `None` if no
+    /// evicted pod is left.
     pub(super) fn next_change_at(&self) -> Option<Time> {
         let disrupted = self.counts.as_ref().ok().map(|it| &it.disrupted);
         let times = disrupted.into_iter().flatten().map(|(_, at)| Some(*at + DISRUPTION_TIMEOUT));
         times.fold(None, earliest)
     }
 
-    /// The status to write. If the evaluation failed, it is the previous status with no disruption allowed.
+    /// Returns the status to write. If the expected number of pods cannot be computed, it is the previous status with
+    /// no disruption allowed.
     pub(super) fn status(&self, budget: &PodDisruptionBudget, now: Time) -> BudgetStatus {
         match &self.counts {
             Ok(counts) => {
@@ -144,7 +147,7 @@ impl Evaluation {
         }
     }
 
-    /// The events to record when the status is written.
+    /// Returns the events to record when the status is written.
     pub(super) fn events(&self, budget: &PodDisruptionBudget, selected: &SelectedPods) -> Vec<EventRecord> {
         let mut events = Vec::new();
         let mut record = |warning, reason, message| {

@@ -59,7 +59,7 @@ pub struct SliceDraft {
 /// Maximum length of an EndpointSlice's name in bytes.
 const SLICE_NAME_MAX: usize = 253;
 
-/// The API request of a call. Updates and deletes have the `resourceVersion` as precondition.
+/// Returns the API request of a call. Updates and deletes have the `resourceVersion` as precondition.
 pub(super) fn request(call: &Call) -> Request {
     let namespace = &call.service.namespace;
     let endpoints = format!("/api/v1/namespaces/{namespace}/endpoints");
@@ -87,7 +87,7 @@ pub(super) fn request(call: &Call) -> Request {
     Request { verb, path, body: Some(body), metadata_only: true }
 }
 
-/// The `DeleteOptions` with UID and `resourceVersion` as preconditions.
+/// Returns `DeleteOptions` with UID and `resourceVersion` as preconditions.
 fn delete_options(uid: &Text, resource_version: u64) -> Value {
     json!({
         "apiVersion": "v1",
@@ -96,7 +96,7 @@ fn delete_options(uid: &Text, resource_version: u64) -> Value {
     })
 }
 
-/// The Endpoints object to create.
+/// Returns the JSON of the Endpoints object to create.
 fn create_endpoints_body(draft: &EndpointsDraft) -> Value {
     json!({
         "apiVersion": "v1",
@@ -110,7 +110,7 @@ fn create_endpoints_body(draft: &EndpointsDraft) -> Value {
     })
 }
 
-/// The merge patch of existing Endpoints.
+/// Returns the merge patch that gives the existing Endpoints `of` the content of the draft.
 fn update_endpoints_body(of: &Endpoints, draft: &EndpointsDraft) -> Value {
     // An empty list is stored as an absent one.
     let subsets = if draft.subsets.is_empty() { Value::Null } else { subsets_json(&draft.subsets) };
@@ -125,7 +125,7 @@ fn update_endpoints_body(of: &Endpoints, draft: &EndpointsDraft) -> Value {
     })
 }
 
-/// The EndpointSlice to create. The API server generates its name.
+/// Returns the JSON of the EndpointSlice to create. The API server generates its name.
 fn create_slice_body(draft: &SliceDraft) -> Value {
     let name = &draft.owner.name;
     let prefix = if name.len() < SLICE_NAME_MAX { format!("{name}-") } else { name.to_string() };
@@ -144,7 +144,7 @@ fn create_slice_body(draft: &SliceDraft) -> Value {
     })
 }
 
-/// The merge patch of an existing EndpointSlice.
+/// Returns the merge patch that gives the existing EndpointSlice `of` the content of the draft.
 fn update_slice_body(of: &Slice, draft: &SliceDraft) -> Value {
     let mut body = json!({
         "metadata": {
@@ -164,14 +164,14 @@ fn update_slice_body(of: &Slice, draft: &SliceDraft) -> Value {
     body
 }
 
-/// The annotations that have a value, as JSON.
+/// Returns the JSON of the annotations. Annotations without a value are left out.
 fn annotations_json(annotations: &BTreeMap<Text, Option<Text>>) -> Value {
     let present =
         annotations.iter().filter_map(|(key, value)| Some((key.to_string(), json!(value.as_ref()?))));
     Value::Object(present.collect())
 }
 
-/// The merge patch that changes the labels from `before` to `now`.
+/// Returns the merge patch that changes the labels from `before` to `now`.
 fn label_patch(before: &Labels, now: &BTreeMap<Text, Text>) -> Value {
     let gone = before.iter().filter(|(key, _)| !now.contains_key(*key));
     let mut labels: Map<String, Value> = gone.map(|(key, _)| (key.into(), Value::Null)).collect();
@@ -179,7 +179,7 @@ fn label_patch(before: &Labels, now: &BTreeMap<Text, Text>) -> Value {
     Value::Object(labels)
 }
 
-/// The JSON of an owner reference.
+/// Returns the JSON of an owner reference.
 fn owner_json(owner: &SliceOwner) -> Value {
     json!({
         "apiVersion": "v1",
@@ -191,7 +191,7 @@ fn owner_json(owner: &SliceOwner) -> Value {
     })
 }
 
-/// A port as JSON. An unnamed port has an empty name in an EndpointSlice, and no name in Endpoints.
+/// Returns the JSON of a port. An unnamed port has an empty name in an EndpointSlice, and no name in Endpoints.
 fn port_json(port: &EndpointPort, is_of_slice: bool) -> Value {
     let mut it = Map::new();
     if is_of_slice || !port.name.is_empty() {
@@ -203,14 +203,14 @@ fn port_json(port: &EndpointPort, is_of_slice: bool) -> Value {
     Value::Object(it)
 }
 
-/// Sets a field if it has a value.
+/// Sets a field of a JSON object, unless `value` is `None`.
 fn put_field<T: serde::Serialize>(object: &mut Map<String, Value>, field: &str, value: Option<&T>) {
     if let Some(value) = value {
         object.insert(field.into(), json!(value));
     }
 }
 
-/// The JSON of the `subsets` of Endpoints.
+/// Returns the JSON of the `subsets` of Endpoints.
 fn subsets_json(subsets: &[Subset]) -> Value {
     let all = subsets.iter().map(|it| {
         let mut subset = Map::new();
@@ -227,7 +227,7 @@ fn subsets_json(subsets: &[Subset]) -> Value {
     all.collect()
 }
 
-/// The JSON of an address of Endpoints.
+/// Returns the JSON of an address of Endpoints.
 fn address_json(address: &Address) -> Value {
     let mut it = Map::new();
     put_field(&mut it, "ip", Some(&address.ip));
@@ -237,7 +237,7 @@ fn address_json(address: &Address) -> Value {
     Value::Object(it)
 }
 
-/// The JSON of a `targetRef`.
+/// Returns the JSON of a `targetRef`.
 fn target_ref_json(target: &TargetRef) -> Value {
     let mut it = Map::new();
     put_field(&mut it, "apiVersion", target.api_version.as_ref());
@@ -249,7 +249,7 @@ fn target_ref_json(target: &TargetRef) -> Value {
     Value::Object(it)
 }
 
-/// The JSON of an endpoint of an EndpointSlice.
+/// Returns the JSON of an endpoint of an EndpointSlice.
 fn endpoint_json(endpoint: &Endpoint) -> Value {
     let mut conditions = Map::new();
     put_field(&mut conditions, "ready", endpoint.condition.ready.as_ref());
@@ -302,7 +302,7 @@ impl fmt::Display for EndpointsDraft {
             for (it, ready) in all.take(DISPLAYED_ENDPOINTS_MAX) {
                 write!(f, " {}{}", it.ip, if ready { "" } else { " (not ready)" })?;
             }
-            write_rest_count(f, subset.ready.len() + subset.unready.len())?;
+            write_total_if_truncated(f, subset.ready.len() + subset.unready.len())?;
         }
         write_metadata(f, &self.labels, &self.annotations)
     }
@@ -316,13 +316,13 @@ impl fmt::Display for SliceDraft {
         for it in self.endpoints.iter().take(DISPLAYED_ENDPOINTS_MAX) {
             write!(f, "\n    {it}")?;
         }
-        write_rest_count(f, self.endpoints.len())?;
+        write_total_if_truncated(f, self.endpoints.len())?;
         write_metadata(f, &self.labels, &self.annotations)
     }
 }
 
-/// Writes the total number of endpoints if not all are printed.
-fn write_rest_count(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
+/// Writes the total number of endpoints if `Display` does not print all of them.
+fn write_total_if_truncated(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
     if DISPLAYED_ENDPOINTS_MAX < count { write!(f, " … {count} in all") } else { Ok(()) }
 }
 

@@ -37,8 +37,8 @@ pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Resul
     decoded.map_err(|source| Malformed::new(plural, source))
 }
 
-/// Parses an IP address as upstream does. Leading zeros are allowed, and an IPv4-mapped IPv6 address becomes an IPv4
-/// address. Upstream: `ParseIPSloppy`.
+/// Parses an IP address as upstream does. `None` if the text is not an IP address. Leading zeros are allowed, and an
+/// IPv4-mapped IPv6 address becomes an IPv4 address. Upstream: `ParseIPSloppy`.
 pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Some(address.to_canonical());
@@ -51,12 +51,12 @@ pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
     parts.next().is_none().then_some(IpAddr::V4(Ipv4Addr::from(octets)))
 }
 
-/// Interns a string. `None` if the string is absent or empty.
+/// Interns a string. Returns `None` if the string is absent or empty.
 fn intern_non_empty(it: Option<&str>, shared: &mut Interner) -> Option<Text> {
     it.filter(|it| !it.is_empty()).map(|it| shared.intern_text(it))
 }
 
-/// The annotations of an object, except `kubectl.kubernetes.io/last-applied-configuration`.
+/// Returns the annotations of an object, except `kubectl.kubernetes.io/last-applied-configuration`.
 fn annotations(meta: &ObjectMeta<'_>, shared: &mut Interner) -> BTreeMap<Text, Text> {
     // The annotation of `kubectl apply` may be as large as the object.
     let all =

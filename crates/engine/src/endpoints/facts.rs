@@ -81,11 +81,12 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family of an address.
+    /// Returns the IP family of an address.
     pub(super) fn of(address: IpAddr) -> Self {
         if address.is_ipv6() { Self::V6 } else { Self::V4 }
     }
 
+    /// Returns the name of the family in the API, such as `IPv4`.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::V4 => "IPv4",
@@ -114,7 +115,7 @@ pub enum TargetPort {
 /// The `trafficDistribution` of a Service: which endpoints its clients prefer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TrafficDistribution {
-    /// Clients prefer no endpoint.
+    /// Clients have no preference.
     Anywhere,
     /// Clients prefer endpoints in their zone (`PreferSameZone`, `PreferClose`).
     SameZone,
@@ -129,8 +130,8 @@ impl Service {
         selector.iter().all(|(key, value)| pod.labels.get(key).is_some_and(|it| **it == *value))
     }
 
-    /// The IP families of the Service, the primary one first. If `ipFamilies` is empty, the family of the cluster IP,
-    /// or both families.
+    /// Returns the IP families of the Service, the primary one first. If the field `families` is empty, returns the
+    /// family of the cluster IP or, without a cluster IP, both families.
     pub(super) fn families(&self) -> Vec<Family> {
         match (&self.families[..], self.address) {
             ([], Some(address)) => [Family::of(address)].into(),
@@ -139,13 +140,13 @@ impl Service {
         }
     }
 
-    /// A reference to the Service, for events about it.
+    /// Returns a reference to the Service, for events about it.
     pub(super) fn object_reference(&self) -> ObjectReference {
         object_reference("Service", &self.key, &self.uid, self.resource_version)
     }
 }
 
-/// A reference to an object of the core group, for events about it.
+/// Returns a reference to an object of the core API group, for events about it.
 pub(super) fn object_reference(
     kind: &str,
     key: &ObjectKey,
@@ -201,7 +202,9 @@ impl Pod {
             && self.deleting == other.deleting
     }
 
-    /// The number of this pod's port that is the `targetPort` of a Service port. Upstream: `FindPort`.
+    /// Returns the port number at which this pod serves a Service port. A numeric `targetPort` is that number. A named
+    /// `targetPort` is looked up among the named container ports with the same protocol. `None` if the pod has no port
+    /// with that name. Upstream: `FindPort`.
     pub(super) fn target_port_number(&self, port: &ServicePort) -> Option<i64> {
         match &port.target {
             TargetPort::Number(number) => Some(*number),
@@ -212,7 +215,8 @@ impl Pod {
         }
     }
 
-    /// The pod's hostname in the DNS domain of the Service. `None` unless the pod's subdomain is the Service's name.
+    /// Returns the pod's hostname in the DNS domain of the Service. `None` if the pod has no hostname, or if its
+    /// subdomain is not the name of the Service.
     pub(super) fn hostname_in(&self, service: &Service) -> Option<Text> {
         self.hostname.clone().filter(|_| self.subdomain.as_ref() == Some(&service.key.name))
     }
@@ -282,7 +286,7 @@ pub struct TargetRef {
 }
 
 impl TargetRef {
-    /// The reference to a pod.
+    /// Returns a reference to a pod.
     pub(super) fn pod(pod: &Pod) -> Self {
         Self {
             kind: Some("Pod".into()),
@@ -294,7 +298,7 @@ impl TargetRef {
     }
 }
 
-/// An EndpointSlice.
+/// The fields of an EndpointSlice that the endpoints controllers read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Slice {
     pub key: ObjectKey,
@@ -324,7 +328,7 @@ impl Slice {
         self.owners.iter().any(|it| *it.kind == *kind && it.uid == *uid)
     }
 
-    /// The value of a label. Empty if the slice does not have the label.
+    /// Returns the value of a label. It is empty if the slice does not have the label.
     pub(super) fn label(&self, key: &str) -> &str {
         self.labels.get(key).map_or("", |it| it)
     }
@@ -339,7 +343,7 @@ pub struct Endpoint {
     pub node: Option<Text>,
     /// Zone of the endpoint's node.
     pub zone: Option<Text>,
-    /// Whether the endpoint is ready, serving and terminating.
+    /// The conditions of the endpoint: whether it is `ready`, `serving` and `terminating`.
     pub condition: EndpointConditions,
     /// The `targetRef`.
     pub target: Option<TargetRef>,
@@ -352,7 +356,7 @@ pub struct Endpoint {
 pub(super) type EndpointIdentity = (Vec<Text>, Option<Text>, Option<Text>, Option<Text>);
 
 impl Endpoint {
-    /// The identity of the endpoint in its Service.
+    /// Returns the fields that identify the endpoint within its Service.
     pub(super) fn endpoint_identity(&self) -> EndpointIdentity {
         let target = self.target.as_ref();
         let (namespace, name) =

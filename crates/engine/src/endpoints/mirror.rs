@@ -38,7 +38,8 @@ pub(super) fn is_mirrored(endpoints: &Endpoints) -> bool {
     !skips && !is_leader_election_record(endpoints)
 }
 
-/// Whether the Endpoints hold no addresses but a leader election record, in the annotation [`LEADER_ANNOTATION`].
+/// Whether the Endpoints are a leader election record, which is in the annotation [`LEADER_ANNOTATION`]. Such Endpoints
+/// have no addresses.
 pub(super) fn is_leader_election_record(endpoints: &Endpoints) -> bool {
     endpoints.annotations.contains_key(LEADER_ANNOTATION)
 }
@@ -86,7 +87,8 @@ pub(super) fn writes(
 /// The endpoints of each desired slice, by IP family and list of ports.
 type DesiredSlices = BTreeMap<(Family, Vec<EndpointPort>), Vec<Endpoint>>;
 
-/// The slices that the Endpoints should have, and the events about addresses that cannot be mirrored.
+/// Returns the endpoints of the slices that the Endpoints should have, and the events about addresses that cannot be
+/// mirrored.
 fn desired_slices(endpoints: &Endpoints) -> (DesiredSlices, Vec<EventRecord>) {
     let mut desired = DesiredSlices::new();
     let (mut invalid, mut skipped) = (0, 0);
@@ -130,7 +132,7 @@ fn desired_slices(endpoints: &Endpoints) -> (DesiredSlices, Vec<EventRecord>) {
     (desired, events)
 }
 
-/// The endpoint for an address. `None` if the address is invalid.
+/// Returns the endpoint for an address of Endpoints, and its IP family. `None` if the address is invalid.
 fn mirrored_endpoint(it: &Address, ready: bool) -> Option<(Family, Endpoint)> {
     let ip = parse_address(&it.ip)?;
     let endpoint = Endpoint {
@@ -145,7 +147,7 @@ fn mirrored_endpoint(it: &Address, ready: bool) -> Option<(Family, Endpoint)> {
     Some((Family::of(ip), endpoint))
 }
 
-/// The desired content of a slice with these ports and endpoints.
+/// Returns the desired content of a slice with these ports and endpoints.
 fn slice_draft(
     endpoints: &Endpoints,
     family: Family,
@@ -172,7 +174,7 @@ fn slice_draft(
     }
 }
 
-/// The write that updates a mirrored slice, and removes annotations that the Endpoints do not have.
+/// Returns the write that updates a mirrored slice, and removes annotations that the Endpoints do not have.
 fn update_slice_write(slice: &Arc<Slice>, mut draft: SliceDraft) -> EndpointsWrite {
     for key in slice.annotations.keys() {
         draft.annotations.entry(key.clone()).or_default();

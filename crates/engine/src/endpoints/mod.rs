@@ -33,14 +33,17 @@ use crate::controller::{
     Requeue, Watch,
 };
 
+/// The calls of the endpoints controllers and their API requests.
 mod call;
+/// Decodes the objects that the endpoints controllers watch.
 mod decode;
+/// Facts: the decoded objects, reduced to the fields that the endpoints controllers read.
 mod facts;
-/// EndpointSlices that mirror the Endpoints of a Service without a selector.
+/// Computes the EndpointSlices that mirror the Endpoints of a Service without a selector.
 mod mirror;
-/// EndpointSlices of a Service with a selector.
+/// Computes the EndpointSlices of a Service with a selector.
 mod slices;
-/// Endpoints of a Service with a selector.
+/// Computes the Endpoints of a Service with a selector.
 mod subsets;
 
 /// Minimum time between two reconciles that write for a Service. Changes in between are batched. Upstream:
@@ -96,7 +99,8 @@ struct ServiceState {
     trigger: WriteTrigger,
     /// Number of calls for the Service whose outcome is not known yet.
     calls_in_flight: usize,
-    /// Writes of this controller that the watches have not delivered yet, by kind and name of the written object.
+    /// The states that the watches must still deliver for the last writes of this controller, by kind and name of the
+    /// written object.
     expected: BTreeMap<(WrittenKind, Text), ExpectedState>,
     /// Time until which the Service waits for the watches to deliver the writes in `expected`.
     expected_until: Time,
@@ -134,7 +138,8 @@ enum WriteTrigger {
 }
 
 impl WriteTrigger {
-    /// Records a change of a pod's readiness.
+    /// Records the time of a change of a pod's readiness. Nothing is recorded before the first write for the Service,
+    /// because its trigger time is the creation time of the Service.
     fn add(&mut self, ready_changed_at: Option<Time>) {
         if let Self::Pod(first) = self {
             *first = muster_api::time::earliest(*first, ready_changed_at);
@@ -151,12 +156,14 @@ impl ServiceState {
             && self.calls_in_flight == 0
     }
 
-    /// The slices whose label `managed-by` has this value and that are not being deleted.
+    /// Returns the slices that `controller` manages according to their label `managed-by`, and that are not being
+    /// deleted.
     fn slices_of(&self, controller: &str) -> Vec<&Arc<Slice>> {
         self.slices.values().filter(|it| it.label(MANAGED_BY_LABEL) == controller && !it.deleting).collect()
     }
 
-    /// The resource version of an object that its watch last delivered. `None` if the object does not exist.
+    /// Returns the resource version of an object that its watch last delivered. `None` if the watch has not delivered
+    /// the object, or has delivered its deletion.
     fn watched_version(&self, kind: WrittenKind, name: &Text) -> Option<u64> {
         match kind {
             WrittenKind::Endpoints => self.endpoints.as_ref().map(|it| it.resource_version),
@@ -171,8 +178,8 @@ impl ServiceState {
         }
     }
 
-    /// Time before which nothing is written for the Service: until the watches have delivered the last write, and batch
-    /// period and backoff have ended. `None` if a write is allowed now.
+    /// Returns the time before which nothing may be written for the Service: until the watches have delivered the last
+    /// writes, and the batch period and any backoff have ended. `None` if a write is allowed now.
     fn backoff_until(&mut self, now: Time) -> Option<Time> {
         // All calls have ended, and none failed.
         if let Attempt::InFlight { .. } = self.attempt {
@@ -311,7 +318,8 @@ impl Controller for EndpointsController {
 const ENDPOINTS_WATCH: usize = 3;
 
 impl EndpointsController {
-    /// The stored objects of a kind that a new list does not contain. `kind` is an index in [`Controller::watches`].
+    /// Returns the stored objects of a kind that a new list does not contain. `kind` is an index in
+    /// [`Controller::watches`].
     fn known_facts_not_listed(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
         let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
         let mut known: Vec<Fact> = match kind {
@@ -473,7 +481,8 @@ impl EndpointsController {
         }
     }
 
-    /// Adds the keys of the Services that select a pod on this node, because its zone has changed.
+    /// Adds to `keys` the Services that select a pod on this node, so that they are reconciled after the zone of the
+    /// node has changed.
     fn enqueue_services_of_node(&mut self, node: &Text, keys: &mut BTreeSet<ObjectKey>) {
         for key in self.by_node.get(node).into_iter().flatten() {
             let services = in_namespace(&mut self.services, &key.namespace);
@@ -484,7 +493,7 @@ impl EndpointsController {
     }
 }
 
-/// The Services of a namespace.
+/// Returns the Services in a namespace, each with its key.
 fn in_namespace<'a>(
     services: &'a mut BTreeMap<ObjectKey, ServiceState>,
     namespace: &'a Text,
@@ -549,13 +558,15 @@ fn writes_for_service(
     (writes, Vec::new())
 }
 
-/// The state that the watch must deliver for a written object before the Service is reconciled again. `body` is the
-/// response to the write.
+/// Returns the state that the watch must deliver for a written object before the Service is reconciled again, by kind
+/// and name of the object. `body` is the response to the write. `None` if the response cannot be decoded.
 fn expected_watch_state(write: &EndpointsWrite, body: &[u8]) -> Option<((WrittenKind, Text), ExpectedState)> {
+    /// The response to a create or update: the written object.
     #[derive(Deserialize)]
     struct WrittenObject {
         metadata: WrittenMetadata,
     }
+    /// The `metadata` of the written object.
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct WrittenMetadata {
@@ -577,7 +588,7 @@ fn expected_watch_state(write: &EndpointsWrite, body: &[u8]) -> Option<((Written
     Some(((kind, written.metadata.name.as_str().into()), ExpectedState::Version(version)))
 }
 
-/// The event about a failed write, with upstream's reason and message.
+/// Returns the record of the event about a failed write, with upstream's reason and message.
 fn write_failure_event(service: &Service, write: &EndpointsWrite, refusal: &CallError) -> EventRecord {
     let key = &service.key;
     let slices = |what: &str| {

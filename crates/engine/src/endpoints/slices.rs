@@ -54,7 +54,7 @@ pub(super) fn writes<'a>(
 /// Endpoints with the same ports, which can be in one EndpointSlice, by their identity.
 type EndpointGroup = BTreeMap<EndpointIdentity, Endpoint>;
 
-/// The endpoints of a Service in one IP family, by their ports.
+/// Returns the endpoints that a Service should have in one IP family, grouped by their ports.
 ///
 /// Rule: every pod that a Service selects is an endpoint while the pod has an address and is not terminal. The
 /// conditions of the endpoint show the readiness of the pod. A pod whose node does not exist is left out, unless the
@@ -80,7 +80,7 @@ fn desired_endpoints<'a>(
     groups
 }
 
-/// The ports of a pod that are the target ports of a Service, sorted.
+/// Returns the ports at which a pod serves the ports of a Service, sorted.
 fn endpoint_ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
     let found = service.ports.iter().filter_map(|it| {
         Some(EndpointPort {
@@ -95,7 +95,7 @@ fn endpoint_ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
     ports
 }
 
-/// The endpoint of a pod. `zone` is the zone of the pod's node.
+/// Returns the endpoint of a pod. `zone` is the zone of the pod's node.
 ///
 /// Rule: an endpoint is `ready` if its pod is ready and not being deleted, or if the Service has
 /// `publishNotReadyAddresses`. An endpoint is `serving` while its pod is ready, even if the pod is being deleted.
@@ -199,12 +199,12 @@ impl SliceReconciler<'_> {
         writes
     }
 
-    /// Returns the endpoints of each new slice, and the existing slices with their desired endpoints.
+    /// Distributes the endpoints of `group` over the existing slices with the same ports, and over new slices. Returns
+    /// the endpoints of each new slice, and the existing slices with their desired endpoints.
     ///
     /// Rule: an endpoint stays in its slice. New endpoints are added to slices that are written anyway, the fullest
     /// first. The remaining endpoints are added to the fullest slice that has space for all of them, else to new
-    /// slices.
-    /// Upstream: `reconcileByPortMapping`.
+    /// slices. Upstream: `reconcileByPortMapping`.
     fn fill_slices<'a>(
         &self,
         mut group: EndpointGroup,
@@ -248,7 +248,7 @@ impl SliceReconciler<'_> {
         (created, plans)
     }
 
-    /// The desired content of a slice with these ports and endpoints.
+    /// Returns the desired content of a slice with these ports and endpoints.
     fn slice_draft(&self, ports: Vec<EndpointPort>, endpoints: Vec<Endpoint>) -> SliceDraft {
         let service = self.service;
         let mut labels: BTreeMap<Text, Text> = copied_labels(&service.labels).collect();
@@ -273,12 +273,12 @@ impl SliceReconciler<'_> {
     }
 }
 
-/// Whether a slice lacks labels that it should copy from its Service, or has others.
+/// Whether the labels that a slice copies from its Service differ from the labels of the Service.
 fn labels_differ(service: &Service, slice: &Slice) -> bool {
     !copied_labels(&service.labels).eq(copied_labels(&slice.labels))
 }
 
-/// The labels that an EndpointSlice copies from its Service.
+/// Returns the labels that an EndpointSlice copies from its Service: all except those that the controller sets itself.
 fn copied_labels(labels: &Labels) -> impl Iterator<Item = (Text, Text)> + '_ {
     let own = labels
         .iter()

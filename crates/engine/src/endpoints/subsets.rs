@@ -65,7 +65,7 @@ pub(super) fn endpoints_write<'a>(
     })
 }
 
-/// The labels that Endpoints copy from their Service.
+/// Returns the labels that Endpoints copy from their Service: all except those that the controller sets itself.
 fn copied_labels(labels: &Labels) -> impl Iterator<Item = (Text, Text)> + '_ {
     let own = labels.iter().filter(|(key, _)| ![HEADLESS_LABEL, MANAGED_BY_LABEL].contains(key));
     own.map(|(key, value)| (key.into(), value.into()))
@@ -74,7 +74,7 @@ fn copied_labels(labels: &Labels) -> impl Iterator<Item = (Text, Text)> + '_ {
 /// An address, one of its ports, and whether the address is ready. The port is `None` if the address has no ports.
 type AddressPort = (Address, Option<EndpointPort>, bool);
 
-/// Each combination of a pod's address and a port of the Service.
+/// Returns each combination of the address of a pod and a port of the Service.
 ///
 /// Rule: the Endpoints contain the address of each pod in the Service's first IP family, as ready or not ready. A
 /// terminal pod is left out. A pod that is being deleted is left out too, unless the Service has
@@ -111,7 +111,7 @@ fn address_ports<'a>(
     })
 }
 
-/// The inverse of [`repack`]: each combination of an address and a port of its subset.
+/// Returns each combination of an address and a port of its subset. It is the inverse of [`repack`].
 pub(super) fn flatten(subsets: &[Subset]) -> impl Iterator<Item = AddressPort> + '_ {
     subsets.iter().flat_map(|subset| {
         let ready = subset.ready.iter().map(|it| (it, true));

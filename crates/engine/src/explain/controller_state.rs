@@ -19,7 +19,7 @@ pub enum ControllerAnswer {
     Unavailable(String),
 }
 
-/// In-memory state of the running controller about one DaemonSet.
+/// What the running controller remembers about one DaemonSet: its memory, queue position and backoffs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ControllerState {
     /// What the controller remembers between reconciles of the DaemonSet.
@@ -35,7 +35,7 @@ pub struct ControllerState {
 }
 
 impl ControllerState {
-    /// The JSON of the `/debug/explain` endpoint.
+    /// Encodes the state as the JSON of the `/debug/explain` endpoint.
     pub fn to_json(&self) -> Value {
         let time = |at: Option<Time>| at.map(Time::to_rfc3339_micros);
         let memory = &self.memory;

@@ -9,7 +9,8 @@ use muster_api::json;
 use muster_api::well_known::POD_SCHEDULED;
 use serde::de::IgnoredAny;
 
-/// Why a pod is not ready. `json` is the pod object. `None` if there is no problem, or if the object cannot be parsed.
+/// Returns why a pod is not ready. `json` is the pod object. `None` if there is no problem, or if the object cannot be
+/// parsed.
 ///
 /// Rule: the problem of a pod is the first of these that exists: the reason why a container waits, with its last
 /// termination; the scheduler's message; the failure of the pod; the container that runs and is not ready.
@@ -50,7 +51,7 @@ pub(super) fn pod_problem(json: &[u8]) -> Option<String> {
     ))
 }
 
-/// The number of restarts as `, 2 restarts`. Empty without restarts.
+/// Returns the number of restarts as `, 2 restarts`. Empty without restarts.
 fn restart_count_text(container: &ContainerStatus<'_>) -> String {
     match container.restart_count.unwrap_or(0) {
         0 => String::new(),
@@ -59,7 +60,7 @@ fn restart_count_text(container: &ContainerStatus<'_>) -> String {
     }
 }
 
-/// How a container last terminated. `None` if it has not terminated.
+/// Returns how a container last terminated, as a message. `None` if it has not terminated.
 fn last_termination(container: &ContainerStatus<'_>) -> Option<String> {
     let end = container.last_state.as_ref()?.terminated.as_ref()?;
     let reason = end.reason.as_deref().filter(|it| !it.is_empty()).unwrap_or("Error");
@@ -77,7 +78,9 @@ fn with_message(what: &str, message: Option<&str>) -> String {
 
 /// Shortens a long message in the middle, because its beginning names the operation and its end names the cause.
 fn shorten_message(message: &str) -> String {
+    /// Number of characters that are kept at the beginning.
     const HEAD_CHARS: usize = 120;
+    /// Number of characters that are kept at the end.
     const TAIL_CHARS: usize = 180;
     let line: Vec<char> = message.chars().map(|it| if it.is_control() { ' ' } else { it }).collect();
     match (line.get(..HEAD_CHARS), line.len().checked_sub(TAIL_CHARS).and_then(|it| line.get(it..))) {

@@ -10,7 +10,7 @@ use super::{ControllerAnswer, Explanation, NodeReport, NodeState};
 use crate::daemonset::facts::UpdateStrategy;
 
 impl Explanation {
-    /// The explanation as JSON, with all nodes or only the node with the name `only`.
+    /// Returns the explanation as JSON, with all nodes, or with only the node of the name `only`.
     pub fn to_json(&self, only: Option<&str>) -> Value {
         let shown = self.nodes.iter().filter(|it| only.is_none_or(|only| it.explained.node.as_ref() == only));
         let (set, rollout) = (&self.set, &self.rollout);
@@ -53,7 +53,7 @@ impl Explanation {
     }
 }
 
-/// The JSON of the field `controller`.
+/// Returns the JSON of the field `controller`.
 fn controller_json(answer: &ControllerAnswer) -> Value {
     match answer {
         ControllerAnswer::Unavailable(why) => json!({"known": false, "why": why}),
@@ -65,7 +65,7 @@ fn controller_json(answer: &ControllerAnswer) -> Value {
     }
 }
 
-/// The JSON of one element of `nodes`.
+/// Returns the JSON of one element of `nodes`.
 pub(crate) fn node_json(node: &NodeReport) -> Value {
     json!({
         "node": node.explained.node,
@@ -80,7 +80,8 @@ pub(crate) fn node_json(node: &NodeReport) -> Value {
     })
 }
 
-/// Returns `maxUnavailable` or `maxSurge` and its value, or `OnDelete` without a value.
+/// Returns the field that limits the rollout and its value: `maxUnavailable` or `maxSurge`, or `OnDelete` without a
+/// value.
 pub(crate) fn strategy_name_and_limit(rollout: UpdateStrategy) -> (&'static str, Option<String>) {
     match rollout {
         UpdateStrategy::OnDelete => ("OnDelete", None),
@@ -89,7 +90,7 @@ pub(crate) fn strategy_name_and_limit(rollout: UpdateStrategy) -> (&'static str,
     }
 }
 
-/// The name of a state in camel case, such as `upToDate`.
+/// Returns the name of a state in camel case, such as `upToDate`.
 pub(crate) fn camel_case(state: NodeState) -> String {
     let mut words = state.as_str().split(' ');
     let first = words.next().unwrap_or_default().to_string();

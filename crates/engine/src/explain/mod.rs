@@ -4,13 +4,15 @@
 //! an [`Explanation`], which is printed as text or JSON. This module has no rules of its own: every reason is a [`Why`]
 //! of the controller's rules.
 
-/// The controller's in-memory state about a DaemonSet.
+/// What the running controller remembers about a DaemonSet.
 mod controller_state;
-/// Why a pod is not ready, from its status.
+/// Reads from a pod's status why the pod is not ready.
 mod decode;
+/// Formats an explanation as JSON.
 mod json;
-/// The objects from which the state is explained.
+/// The objects of a cluster from which the state of a DaemonSet is explained.
 mod snapshot;
+/// Formats an explanation as text.
 mod text;
 
 use alloc::collections::BTreeMap;
@@ -32,9 +34,10 @@ pub(crate) use text::{format_duration, format_names, format_time, pluralize, wri
 use crate::daemonset::facts::{Set, UpdateStrategy};
 use crate::daemonset::why::Why;
 
-/// The state of one DaemonSet on every node.
+/// The output of `muster explain`: the state of one DaemonSet on every node, its rollout, and its controller.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Explanation {
+    /// Namespace and name of the DaemonSet.
     pub key: ObjectKey,
     /// Time at which the state was read.
     pub now: Time,
@@ -63,7 +66,7 @@ pub struct NodeReport {
     pub details: Vec<String>,
 }
 
-/// Nodes with the same state and reason.
+/// Nodes on which the DaemonSet has the same state for the same reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeGroup<'a> {
     pub state: NodeState,
@@ -73,7 +76,7 @@ pub struct NodeGroup<'a> {
 }
 
 impl Explanation {
-    /// The nodes grouped by state and reason.
+    /// Returns the nodes grouped by state and reason.
     ///
     /// Rule: nodes with the same state and reason are one group. Groups of nodes that should run the DaemonSet are
     /// first. Within a state, larger groups are first.
@@ -89,17 +92,17 @@ impl Explanation {
         groups
     }
 
-    /// Number of nodes in a state.
+    /// Returns the number of nodes in a state.
     pub fn count(&self, state: NodeState) -> usize {
         self.nodes.iter().filter(|it| it.explained.state == state).count()
     }
 
-    /// Number of nodes that exist.
+    /// Returns the number of nodes that exist, without deleted nodes that still have pods.
     pub fn node_count(&self) -> usize {
         self.nodes.len() - self.count(NodeState::Gone)
     }
 
-    /// The reasons why the rollout waits, each with the names of the nodes.
+    /// Returns the reasons why the rollout waits, each with the names of the nodes.
     ///
     /// Rule: a rollout waits for the nodes that count against its budget. They are listed by reason, the largest group
     /// first.
@@ -115,8 +118,8 @@ impl Explanation {
     }
 }
 
-/// The message for a reason, without pod names and times, so that the message is the same for all nodes.
-/// [`reason_details`] has the names and times.
+/// Returns the message for a reason, without pod names and times, so that it is the same for all nodes.
+/// [`reason_details`] returns the names and times.
 fn reason_message(why: &Why) -> String {
     match why {
         Why::AnotherNodeIsNamed { .. }
@@ -136,7 +139,7 @@ fn reason_message(why: &Why) -> String {
     }
 }
 
-/// The pod names and times of a reason, which [`reason_message`] omits.
+/// Returns the pod names and times of a reason, which [`reason_message`] omits. `None` if the reason has none.
 fn reason_details(why: &Why, now: Time) -> Option<String> {
     match why {
         Why::FailedRecently { retry_at } => {

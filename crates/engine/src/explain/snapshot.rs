@@ -25,7 +25,8 @@ use crate::daemonset::why::Why;
 use crate::daemonset::{NodeExplanation, NodeState, RolloutSummary};
 use crate::scheduler::{self, FitCheck, Scheduler};
 
-/// The decoded objects of a cluster that concern one DaemonSet. Pods and revisions of other owners are not stored.
+/// The input of `muster explain` and `muster plan`: the decoded objects of a cluster that concern one DaemonSet. Pods
+/// and revisions of other owners are not stored.
 #[derive(Debug)]
 pub struct Snapshot {
     /// Namespace and name of the DaemonSet.
@@ -36,17 +37,17 @@ pub struct Snapshot {
     pub(crate) sets: Vec<Arc<Set>>,
     /// The decoded objects, by kind.
     pub(crate) facts: BTreeMap<Kind, Vec<Fact>>,
-    /// Why the DaemonSet's pods that are not ready are not, by pod name.
+    /// For each pod of the DaemonSet that is not Ready, why it is not, by pod name.
     pub(crate) pod_problems: BTreeMap<Text, String>,
     /// The ControllerRevisions of the DaemonSet, and those without an owner.
     pub(crate) revisions: Vec<Arc<Revision>>,
     /// Messages for the user that are not about a single node.
     pub(crate) notes: Vec<String>,
-    /// Allocatable resources of the nodes, and the pods that use these resources, as far as they were added.
+    /// Allocatable resources of the nodes, and the pods that use them, as far as both were added.
     pub(crate) capacity: Scheduler,
 }
 
-/// The pods of the DaemonSet by node name.
+/// The pods of the DaemonSet, by name of their node.
 pub(crate) type OwnPods = BTreeMap<Text, Vec<Arc<Pod>>>;
 
 /// Why the state of a DaemonSet cannot be explained from a snapshot.
@@ -57,6 +58,7 @@ pub enum SnapshotError {
 }
 
 impl Snapshot {
+    /// Creates an empty snapshot for the DaemonSet with this key.
     pub fn new(key: ObjectKey) -> Self {
         Self {
             key,
@@ -100,7 +102,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// The DaemonSet that was added last. `None` if no DaemonSet was added.
+    /// Returns the DaemonSet that was added last. `None` if no DaemonSet was added.
     pub fn set(&self) -> Option<&Arc<Set>> {
         self.sets.last()
     }
@@ -126,7 +128,7 @@ impl Snapshot {
         self.notes.push(note);
     }
 
-    /// Explains the state of the DaemonSet on every node.
+    /// Explains the state of the DaemonSet on every node. `controller` is what the running controller answered.
     pub fn explain(&self, controller: ControllerAnswer, now: Time) -> Result<Explanation, SnapshotError> {
         let set = self.sets.last().ok_or(SnapshotError::NoSuchSet)?;
         let mut planner = self.planner(set, Settings::default());
@@ -142,7 +144,7 @@ impl Snapshot {
         self.explanation(&planner, controller, notes, now).ok_or(SnapshotError::NoSuchSet)
     }
 
-    /// Creates a planner that has all facts of the snapshot, with `set` as the DaemonSet.
+    /// Creates a planner that contains all facts of the snapshot, with `set` as the DaemonSet.
     pub(crate) fn planner(&self, set: &Arc<Set>, settings: Settings) -> Planner {
         let mut planner = Planner::new(settings);
         for kind in Kind::ALL {
@@ -183,7 +185,7 @@ impl Snapshot {
         Some(Explanation { key: self.key.clone(), now, set, revision, nodes, rollout, controller, notes })
     }
 
-    /// The verdict for each node, without the pods, sorted by node name.
+    /// Returns the verdict for each node, without regard to pods, sorted by node name.
     fn verdicts(&self, set: &Set) -> Vec<NodeExplanation> {
         let nodes = self.facts.get(&Kind::Nodes).into_iter().flatten().filter_map(|it| match it {
             Fact::Node(node) => Some(node),
@@ -211,7 +213,7 @@ impl Snapshot {
         explained
     }
 
-    /// The DaemonSet's pods by node name, as they were added to the snapshot.
+    /// Returns the DaemonSet's pods by node name, as they were added to the snapshot.
     pub(crate) fn own_pods(&self, set: &Set) -> OwnPods {
         let mut own: OwnPods = BTreeMap::new();
         for item in self.facts.get(&Kind::Pods).into_iter().flatten() {
@@ -224,8 +226,8 @@ impl Snapshot {
         own
     }
 
-    /// The pod that the DaemonSet would create, as the scheduler decodes it, without a node. `None` if the template is
-    /// invalid.
+    /// Returns the pod that the DaemonSet would create, as the scheduler decodes it, without a node. `None` if the
+    /// template is invalid.
     pub(crate) fn pod_of(&self, set: &Set) -> Option<scheduler::Pod> {
         let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
         let template = serde_json::from_str(&set.template.raw).ok()?;
@@ -238,7 +240,7 @@ impl Snapshot {
         Some(pod)
     }
 
-    /// Adds the reason in words, and details about the node, to the state of a DaemonSet on a node.
+    /// Builds the report about one node: adds to its state the reason in words, and details.
     fn node_report(
         &self,
         planner: &Planner,
@@ -320,7 +322,7 @@ impl Snapshot {
         NodeReport { explained, message, details }
     }
 
-    /// The notes of the snapshot, and notes about the DaemonSet object itself.
+    /// Returns the notes of the snapshot, and notes about the DaemonSet object itself.
     fn all_notes(&self, set: &Set) -> Vec<String> {
         let mut notes = self.notes.clone();
         if set.deleting {
@@ -344,7 +346,7 @@ impl Snapshot {
         notes
     }
 
-    /// Names of the pods without an owner that the DaemonSet will adopt.
+    /// Returns the names of the pods without an owner that the DaemonSet will adopt.
     fn adoptable_pods<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a str> {
         self.facts.get(&Kind::Pods).into_iter().flatten().filter_map(|it| match it {
             Fact::Pod(pod) if pod.owner.is_none() && !pod.deleting && set.selector.matches(&pod.labels) => {

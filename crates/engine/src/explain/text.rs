@@ -13,7 +13,7 @@ use muster_api::time::Time;
 use super::{ControllerAnswer, ControllerState, Explanation, NodeGroup, NodeState};
 use crate::daemonset::facts::{ConditionType, IntOrPercent, UpdateStrategy};
 
-/// Maximum width of a line.
+/// Maximum width of a line in characters.
 const LINE_WIDTH: usize = 80;
 
 /// Maximum number of node names that are printed for one group of nodes.
@@ -47,20 +47,20 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Whether the message of a group says everything, so that no details are printed.
+/// Whether the details of a group are left out, because its message says everything.
 fn has_no_details(group: &NodeGroup<'_>) -> bool {
     group.state == NodeState::Excluded && 1 < group.nodes.len()
 }
 
 impl Explanation {
-    /// Prints one line per node (`-o wide`).
+    /// Formats one line per node, for `-o wide`.
     pub fn to_wide_text(&self) -> String {
         let mut out = String::new();
         let _ = self.write_wide(&mut out);
         out
     }
 
-    /// Prints everything about one node. `None` if there is no such node.
+    /// Formats everything about one node. `None` if there is no such node.
     pub fn node_text(&self, node: &str) -> Option<String> {
         let it = self.nodes.iter().find(|it| it.explained.node.as_ref() == node)?;
         let mut out = String::new();
@@ -80,7 +80,7 @@ impl Explanation {
         Some(out)
     }
 
-    /// Writes one line per node.
+    /// Writes the summary, one line per node, the rollout and the controller.
     fn write_wide(&self, f: &mut String) -> fmt::Result {
         self.write_summary(f)?;
         let name = |it: &super::NodeReport| it.explained.node.chars().count();
@@ -137,8 +137,8 @@ impl Explanation {
         Ok(())
     }
 
-    /// Lines about the rollout: progress, budget, the nodes that the rollout waits for, and the nodes that it updates
-    /// next.
+    /// Returns the lines about the rollout: progress, budget, the nodes that the rollout waits for, and the nodes that
+    /// it updates next.
     fn rollout_lines(&self) -> Vec<String> {
         let rollout = &self.rollout;
         let (updated, desired) = (rollout.counts.updated, rollout.counts.desired);
@@ -179,7 +179,7 @@ impl Explanation {
         words
     }
 
-    /// The line about the rollout budget.
+    /// Returns the line about the rollout budget.
     fn budget_text(&self) -> String {
         let (charged, budget) = (self.rollout.charged, self.rollout.budget);
         let left = match budget.saturating_sub(charged) {
@@ -202,7 +202,7 @@ impl Explanation {
         }
     }
 
-    /// Lines about the running controller.
+    /// Returns the lines about the running controller, or why it is not known.
     fn controller_lines(&self) -> Vec<String> {
         match &self.controller {
             ControllerAnswer::Unavailable(why) => Vec::from([format!("not known from outside: {why}")]),
@@ -212,7 +212,7 @@ impl Explanation {
 }
 
 impl ControllerState {
-    /// Lines about the controller: what it does, what it waits for, and when it reconciles the DaemonSet next.
+    /// Returns lines about the controller: what it does, what it waits for, and when it reconciles the DaemonSet next.
     fn lines(&self, now: Time) -> Vec<String> {
         let mut words = Vec::new();
         if self.is_executing {
@@ -286,7 +286,7 @@ fn write_hanging(f: &mut impl fmt::Write, lead: &str, at: usize, words: &str) ->
     writeln!(f, "{}", line.trim_end())
 }
 
-/// Formats a list of names, of which at most `most` are printed: `n1, n2, n3 and 7 more`.
+/// Formats a list of names: `n1, n2, n3 and 7 more`. `most` is the maximum number of names before `and … more`.
 pub(crate) fn format_names<'a>(all: impl IntoIterator<Item = &'a str>, most: usize) -> String {
     let all: Vec<&str> = all.into_iter().collect();
     // One more name is not longer than "and 1 more".
@@ -302,7 +302,7 @@ pub(crate) fn pluralize(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// Formats the time of day of `at`, with the date if that is another day, and the duration between `at` and `now`.
+/// Formats the time of day of `at`, and its distance from `now`. The date is added if `at` is on another day.
 pub(crate) fn format_time(at: Time, now: Time) -> String {
     let (text, today) = (at.to_rfc3339(), now.to_rfc3339());
     let shown = match (text.split_once('T'), today.split_once('T')) {

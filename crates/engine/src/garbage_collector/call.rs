@@ -28,7 +28,8 @@ pub enum Call {
     UnblockOwners { object: Arc<TrackedObject> },
     /// Removes a finalizer of the garbage collector from an object.
     RemoveFinalizer { object: Arc<TrackedObject>, finalizer: &'static str },
-    /// Sets the phase of a pod to Failed, before the pod is deleted.
+    /// Sets the phase of a pod to Failed, before the pod is deleted. `at` is the transition time of the condition
+    /// `DisruptionTarget`, which is set if the node of the pod is gone.
     MarkPodFailed { object: Arc<TrackedObject>, why: Why, at: Time },
     /// Deletes a pod with grace period 0, because no kubelet will confirm its termination.
     ForceDeletePod { object: Arc<TrackedObject>, why: Why },
@@ -46,6 +47,7 @@ pub enum Propagation {
 }
 
 impl Propagation {
+    /// Returns the value of `propagationPolicy`.
     fn as_str(self) -> &'static str {
         match self {
             Self::Background => "Background",
@@ -55,7 +57,7 @@ impl Propagation {
     }
 }
 
-/// The API request of a call.
+/// Returns the API request of a call.
 pub fn request(call: &Call) -> Request {
     match call {
         Call::Read(it) => {
@@ -118,7 +120,7 @@ pub fn request(call: &Call) -> Request {
     }
 }
 
-/// A request that writes an object. Its response is only the metadata of the object.
+/// Returns a request that writes an object. Its response is only the metadata of the object.
 fn write_request(object: &TrackedObject, verb: Verb, body: Value) -> Request {
     Request { verb, path: object.resource.path(&object.key), body: Some(body), metadata_only: true }
 }

@@ -70,7 +70,7 @@ fn metadata_fact(
     })
 }
 
-/// The fields of a pod that pod garbage collection depends on.
+/// Returns the fields of a pod that pod garbage collection depends on.
 fn pod_fact(pod: &PodWithoutContainers<'_>, shared: &mut Interner) -> Pod {
     let (spec, status) = (pod.spec.as_ref(), pod.status.as_ref());
     let is_evicted = |it: &core_v1::PodStatus<'_, _>| {

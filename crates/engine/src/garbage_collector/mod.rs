@@ -29,11 +29,14 @@ use crate::controller::retry::{Attempt, NextAttempt};
 use crate::controller::{CallError, Reconcile};
 use crate::daemonset::why::Why;
 
+/// The calls of the garbage collector and their API requests.
 mod call;
-/// Implements the trait `Controller`.
+/// Implements the trait `Controller` for [`GarbageCollector`].
 mod controller;
+/// Decodes objects of all kinds.
 mod decode;
-/// Which pods the pod garbage collector deletes.
+/// The pod garbage collector: decides which pods are deleted because no kubelet will finish them, or because there are
+/// too many terminated pods.
 mod pod_gc;
 
 /// Finalizer of an object that is deleted in the foreground. The object stays until its dependents are deleted.
@@ -76,7 +79,7 @@ impl TrackedObject {
         self.finalizers.iter().any(|it| **it == *finalizer)
     }
 
-    /// The state of this object as an owner of other objects.
+    /// Returns the state of this object as an owner of other objects.
     fn owner_state(&self) -> OwnerState {
         if self.deleting && self.has_finalizer(ORPHAN_FINALIZER) {
             OwnerState::OrphaningDependents
@@ -299,7 +302,7 @@ impl GarbageCollector {
         }
     }
 
-    /// Reconciles the object with this UID. At most one call about an object is in flight.
+    /// Reconciles the object with this UID. Returns the next call about it, unless a call about it is in flight.
     pub fn reconcile(&mut self, uid: &Text, now: Time) -> Reconcile<Call> {
         let Some(object) = self.objects.get(uid).cloned() else { return Reconcile::default() };
         if !self.missing.is_empty() {
@@ -336,7 +339,7 @@ impl GarbageCollector {
         }
     }
 
-    /// Decides about an object by pod garbage collection first, and then by its owners.
+    /// Decides about an object: first by pod garbage collection, then by its owners.
     fn decide(&mut self, object: &Arc<TrackedObject>, now: Time) -> GcDecision {
         let until = match self.decide_pod_gc(object, now) {
             None => return self.decide_by_owners(object, now),
@@ -409,7 +412,8 @@ impl GarbageCollector {
         GcDecision::Call(self.delete_call(object, !waiting.is_empty()))
     }
 
-    /// Decides about a pod by pod garbage collection. `None` if the pod stays.
+    /// Decides whether pod garbage collection deletes an object. `None` if the object is not a pod, or if the pod
+    /// stays.
     ///
     /// The pod is marked Failed before it is deleted, so that its controller notices.
     fn decide_pod_gc(&mut self, object: &Arc<TrackedObject>, now: Time) -> Option<GcDecision> {
@@ -436,7 +440,8 @@ impl GarbageCollector {
         }))
     }
 
-    /// The call that deletes an object, or that clears `blockOwnerDeletion` first.
+    /// Returns the call that deletes an object. In a cycle of owners, returns the call that clears `blockOwnerDeletion`
+    /// first. `owner_waits` is whether an owner waits for this object in a foreground deletion.
     ///
     /// Rule: an object is deleted when none of its owners is left. If an owner waits for the object in a foreground
     /// deletion, and the object has dependents, then the object is deleted in the foreground as well. For any other
@@ -498,7 +503,7 @@ impl GarbageCollector {
         }
     }
 
-    /// The objects that have an owner reference with this UID.
+    /// Returns the objects that have an owner reference with this UID.
     fn dependents_of(&self, uid: &Text) -> impl Iterator<Item = &Arc<TrackedObject>> {
         self.dependents.get(uid).into_iter().flatten().filter_map(|it| self.objects.get(it))
     }
@@ -522,7 +527,7 @@ impl GarbageCollector {
         }
     }
 
-    /// The state of an owner that was read from the API server and has not expired.
+    /// Returns the entry of the owner cache for this owner. `None` if there is none, or if it has expired.
     fn cached_owner(
         &self,
         identity: &ObjectIdentity,
@@ -532,7 +537,7 @@ impl GarbageCollector {
         owner_cache.find(|(it, _, until)| it == identity && now < *until)
     }
 
-    /// The object that an owner reference names. `None` if the graph does not contain that object.
+    /// Returns the object that an owner reference names. `None` if the graph does not contain that object.
     fn watched_owner(&self, object: &TrackedObject, owner: &OwnerReference) -> Option<&Arc<TrackedObject>> {
         let is_it = |it: &&Arc<TrackedObject>| {
             let is_in_scope = !it.resource.namespaced || it.key.namespace == object.key.namespace;
@@ -541,8 +546,8 @@ impl GarbageCollector {
         self.objects.get(&owner.uid).filter(is_it)
     }
 
-    /// The identity of the owner that an owner reference names. `None` if the API server does not serve the owner's
-    /// kind, or if the owner's kind is namespaced while the dependent is cluster-scoped.
+    /// Returns the identity of the owner that an owner reference names. `None` if the API server does not serve the
+    /// owner's kind, or if the owner's kind is namespaced while the dependent is cluster-scoped.
     fn owner_identity(&self, object: &TrackedObject, owner: &OwnerReference) -> Option<ObjectIdentity> {
         let is_it = |it: &&Arc<Resource>| it.kind == owner.kind && it.has_api_version(&owner.api_version);
         let resource = self.resources.iter().find(is_it).filter(|_| !owner.name.is_empty())?.clone();

@@ -36,7 +36,7 @@ pub(super) const TERMINATED_PODS_MAX: usize = 12_500;
 /// State of the pod garbage collector: the nodes, the pods by node, and the terminated pods.
 #[derive(Debug)]
 pub(super) struct PodGc {
-    /// UIDs of the pods by node name.
+    /// UIDs of the pods on each node, by node name. Pods that are not bound have an empty node name.
     by_node: BTreeMap<Text, BTreeSet<Text>>,
     /// All nodes by name. The value is whether the node is out of service: it has the taint `out-of-service` and is not
     /// ready.
@@ -44,7 +44,7 @@ pub(super) struct PodGc {
     /// Nodes that have pods but no Node object, by name. The value is the end of the node's quarantine, see
     /// [`QUARANTINE_PERIOD`].
     missing_nodes: BTreeMap<Text, Time>,
-    /// The terminated pods, by UID, in the order in which they are deleted.
+    /// The UIDs of the terminated pods, in the order in which the pods are deleted.
     terminated: BTreeSet<(TerminatedOrder, Text)>,
     /// Maximum number of terminated pods. It is [`TERMINATED_PODS_MAX`] except in tests.
     pub(super) terminated_max: usize,
@@ -121,7 +121,7 @@ impl PodGc {
         }
     }
 
-    /// The terminated pods that are deleted because there are more than `terminated_max`.
+    /// Returns the terminated pods that are to be deleted because there are more than `terminated_max`.
     fn surplus_pods(&self) -> impl Iterator<Item = &(TerminatedOrder, Text)> {
         self.terminated.iter().take(self.terminated.len().saturating_sub(self.terminated_max))
     }
@@ -164,7 +164,7 @@ impl PodGc {
     }
 }
 
-/// The position of a pod in the order in which terminated pods are deleted.
+/// Returns the sort key of a pod in the order in which terminated pods are deleted.
 fn terminated_order(object: &TrackedObject, pod: &Pod) -> TerminatedOrder {
     (!pod.evicted, pod.created, object.key.name.clone())
 }

@@ -53,9 +53,9 @@ impl Membership {
         Self { recorded, identity: ServerIdentity::Unverified(None), is_listed: false }
     }
 
-    /// Compares the cluster UID that was read from the server with the recorded one. If the node has joined no cluster
-    /// yet, returns the UID to write to disk. In that case the server is verified once
-    /// [`Membership::record_joined_cluster`] was called.
+    /// Compares the cluster UID that was read from the server with the recorded one. Returns the UID to write to disk
+    /// if the node has joined no cluster yet, else `None`. After the UID was written, the server is verified by
+    /// [`Membership::record_joined_cluster`].
     ///
     /// Rule: a node belongs to the first cluster whose UID it reads, and to no other cluster until a user deletes the
     /// record.
@@ -113,8 +113,8 @@ impl Membership {
         self.is_listed && self.is_verified()
     }
 
-    /// The message why the node is not ready if the server is not verified, else `None`. `record` is the path of the
-    /// file with the cluster UID, for the message.
+    /// Returns the message why the node is not ready, or `None` if the server is verified or has not answered. `record`
+    /// is the path of the file with the cluster UID, for the message.
     pub fn not_ready_reason(&self, record: &str) -> Option<String> {
         let kept = "containers are kept and no pod is started or removed";
         match (&self.identity, &self.recorded) {

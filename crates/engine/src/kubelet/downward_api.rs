@@ -37,7 +37,7 @@ impl fmt::Display for DownwardApiError {
 
 impl core::error::Error for DownwardApiError {}
 
-/// The value of a `fieldRef` with this `fieldPath`.
+/// Returns the value of a `fieldRef` with this `fieldPath`. The error says why the path cannot be referenced.
 ///
 /// Rule: names, labels, annotations and addresses of a pod can be referenced, and no other field. A field that is not
 /// set is empty. Upstream: `fieldpath.ExtractFieldPathAsString`, `podFieldSelectorRuntimeValue`.
@@ -67,8 +67,8 @@ pub fn field(pod: &Value, path: &str) -> Result<String, DownwardApiError> {
     })
 }
 
-/// The value of a `resourceFieldRef`. `resource` is, for example, `limits.cpu`. `allocatable` are the allocatable
-/// resources of the node.
+/// Returns the value of a `resourceFieldRef`. `resource` is, for example, `limits.cpu`. `allocatable` are the
+/// allocatable resources of the node. The error says why the resource cannot be referenced.
 ///
 /// Rule: for a container without a limit, the limit of its pod is used, or else the allocatable amount of the node. The
 /// amount is divided by the divisor and rounded up. Upstream: `ExtractResourceValueByContainerName`.

@@ -4,7 +4,7 @@
 //! Upstream: `pkg/kubelet/eviction`. Unlike upstream, daemon pods are evicted last, because they would be created again
 //! at once. The eviction of a pod that exceeds its own ephemeral storage limits is in [`storage_limits`].
 
-/// Pods that exceed their own ephemeral storage limits.
+/// Eviction of pods that exceed their own ephemeral storage limits.
 mod storage_limits;
 
 use alloc::collections::BTreeMap;
@@ -48,6 +48,7 @@ pub enum Signal {
 }
 
 impl Signal {
+    /// All eviction signals, in the order of the variants.
     pub const ALL: [Self; 6] = [
         Self::MemoryAvailable,
         Self::NodefsAvailable,
@@ -57,7 +58,7 @@ impl Signal {
         Self::PidAvailable,
     ];
 
-    /// The name of the signal in thresholds.
+    /// Returns the name of the signal in thresholds.
     pub fn name(self) -> &'static str {
         match self {
             Self::MemoryAvailable => "memory.available",
@@ -69,7 +70,7 @@ impl Signal {
         }
     }
 
-    /// The resource that the signal measures.
+    /// Returns the resource that the signal measures.
     pub fn resource(self) -> EvictionResource {
         match self {
             Self::MemoryAvailable => EvictionResource::Memory,
@@ -95,7 +96,7 @@ impl EvictionResource {
         matches!(self, Self::EphemeralStorage | Self::Inodes)
     }
 
-    /// An amount of this resource as a quantity, for messages.
+    /// Converts an amount of this resource to a quantity, for messages.
     fn amount_quantity(self, count: i64) -> Quantity {
         match self {
             Self::Memory | Self::EphemeralStorage => Quantity::from_bytes(count),
@@ -125,7 +126,7 @@ pub enum ThresholdValue {
 }
 
 impl ThresholdValue {
-    /// The amount that must be available if the resource has this capacity.
+    /// Returns the amount that must be available if the resource has this capacity.
     fn of(self, capacity: i64) -> i64 {
         match self {
             Self::Quantity(amount) => i64::try_from(amount.units()).unwrap_or(i64::MAX),
@@ -164,7 +165,7 @@ impl Default for Thresholds {
 
 impl Thresholds {
     /// Sets the hard thresholds in `text`, for example `memory.available<100Mi,nodefs.available<10%`. Other signals
-    /// keep their thresholds. As upstream, 0% or 100% removes a threshold.
+    /// keep their thresholds. As upstream, 0% or 100% removes a threshold. The error is a message for the user.
     pub fn with_hard(mut self, text: &str) -> Result<Self, String> {
         for (signal, least) in parse_thresholds(text, '<')? {
             match least {
@@ -175,7 +176,8 @@ impl Thresholds {
         Ok(self)
     }
 
-    /// Sets the soft thresholds in `text`. `graces` are the grace periods by name of the signal.
+    /// Sets the soft thresholds in `text`. `graces` are the grace periods, each with the name of its signal. The error
+    /// is a message for the user.
     ///
     /// Rule: a soft threshold evicts pods after it has been crossed for its grace period. Each soft threshold must have
     /// a grace period.
@@ -203,19 +205,20 @@ impl Thresholds {
         }
     }
 
-    /// Sets the minimum reclaim of the signals in `text`, for example `memory.available=200Mi`.
+    /// Sets the minimum reclaim of the signals in `text`, for example `memory.available=200Mi`. The error is a message
+    /// for the user.
     pub fn with_reclaim(mut self, text: &str) -> Result<Self, String> {
         self.reclaim.extend(parse_thresholds(text, '=')?);
         Ok(self)
     }
 
-    /// The amount of a resource that must stay available because of the hard threshold of `signal`. It is not
+    /// Returns the amount of a resource that must stay available because of the hard threshold of `signal`. It is not
     /// allocatable to pods.
     pub fn reserved(&self, signal: Signal, capacity: i64) -> i64 {
         self.hard.get(&signal).map_or(0, |it| it.of(capacity))
     }
 
-    /// All thresholds in order of urgency: hard thresholds first. The last value is the grace period.
+    /// Returns all thresholds with their grace periods, in order of urgency: hard thresholds first.
     fn all_thresholds(&self) -> impl Iterator<Item = (ThresholdKey, ThresholdValue, Duration)> {
         let hard = self.hard.iter().map(|(signal, least)| ((false, *signal), *least, Duration::ZERO));
         let soft = self.soft.iter().map(|(signal, (least, grace))| ((true, *signal), *least, *grace));
@@ -227,13 +230,14 @@ impl Thresholds {
 type ThresholdKey = (bool, Signal);
 
 /// Parses a list of thresholds, for example `memory.available<100Mi,nodefs.available<10%`. `sign` separates signal and
-/// value.
+/// value. The error is a message for the user.
 fn parse_thresholds(text: &str, sign: char) -> Result<Vec<(Signal, ThresholdValue)>, String> {
     let parts = text.split(',').map(str::trim).filter(|it| !it.is_empty());
     parts.map(|it| parse_threshold(it, sign)).collect()
 }
 
-/// Parses one threshold, for example `memory.available<100Mi`. `sign` separates signal and value.
+/// Parses one threshold, for example `memory.available<100Mi`. `sign` separates signal and value. The error is a
+/// message for the user.
 fn parse_threshold(part: &str, sign: char) -> Result<(Signal, ThresholdValue), String> {
     let (name, least) = part
         .split_once(sign)
@@ -253,7 +257,7 @@ fn parse_threshold(part: &str, sign: char) -> Result<(Signal, ThresholdValue), S
     Ok((signal, read))
 }
 
-/// Parses the name of an eviction signal.
+/// Parses the name of an eviction signal. The error is a message for the user.
 fn parse_signal(name: &str) -> Result<Signal, String> {
     Signal::ALL.into_iter().find(|it| it.name() == name).ok_or_else(|| {
         let known: Vec<_> = Signal::ALL.iter().map(|it| it.name()).collect();
@@ -261,7 +265,7 @@ fn parse_signal(name: &str) -> Result<Signal, String> {
     })
 }
 
-/// Parses a percentage without the sign `%`.
+/// Parses a percentage without the sign `%`. `None` if it is not a number from 0 to 100.
 fn parse_percentage(percent: &str) -> Option<ThresholdValue> {
     let thousandths = Quantity::parse(percent).ok()?.millis().checked_div(100)?;
     u32::try_from(thousandths).ok().filter(|it| *it <= 1000).map(ThresholdValue::CapacityThousandths)
@@ -292,13 +296,13 @@ pub struct CrossedThreshold {
 }
 
 impl CrossedThreshold {
-    /// The resource of which too little is available.
+    /// Returns the resource of which too little is available.
     pub fn resource(self) -> EvictionResource {
         self.signal.resource()
     }
 
-    /// The grace period of a pod that is evicted for this threshold. `own` is the grace period in the pod's spec.
-    /// `longest` is the node's `eviction-max-pod-grace-period`.
+    /// Returns the grace period of a pod that is evicted for this threshold. `own` is the grace period in the pod's
+    /// spec. `longest` is the node's `eviction-max-pod-grace-period`.
     ///
     /// Rule: for a hard threshold the grace period of the evicted pod is one second. For a soft threshold it is the
     /// pod's own grace period, but at most that of the node (`eviction-max-pod-grace-period`).
@@ -343,7 +347,8 @@ impl ThresholdMonitor {
         }
     }
 
-    /// Applies the measured values. Returns the pressure conditions, and the most urgent crossed threshold.
+    /// Applies the measured values. Returns the pressure conditions, and the most urgent crossed threshold for which a
+    /// pod is to be evicted, or `None` if there is none.
     ///
     /// Rule: a threshold is crossed while less than its value is available. After an eviction, it stays crossed until
     /// the minimum reclaim is available too. A signal that could not be measured crosses no threshold.
@@ -436,7 +441,7 @@ pub fn choose_pod_to_evict(
     candidates.iter().filter(is_evictable).min_by_key(order)
 }
 
-/// The message in the status of an evicted pod. Upstream: `evictionMessage`.
+/// Returns the message in the status of an evicted pod. Upstream: `evictionMessage`.
 pub fn eviction_message(shortage: CrossedThreshold, pod: &EvictionCandidate) -> String {
     let resource = shortage.resource();
     let amount = |count| resource.amount_quantity(count);

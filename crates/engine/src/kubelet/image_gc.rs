@@ -10,7 +10,7 @@ use muster_api::time::Time;
 /// Thresholds of image garbage collection. Upstream: `ImageGCPolicy`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ImageGcPolicy {
-    /// High threshold: disk usage in percent above which garbage collection deletes images.
+    /// High threshold: disk usage in percent from which garbage collection deletes images.
     pub high: u8,
     /// Low threshold: disk usage in percent at which garbage collection stops deleting images.
     pub low: u8,
@@ -71,7 +71,7 @@ impl ImageGc {
         }
     }
 
-    /// IDs of the images to delete now.
+    /// Returns the IDs of the images to delete now.
     ///
     /// Rule: if the disk usage is above the high threshold, the least recently used images are deleted until the usage
     /// is below the low threshold. Images that a container uses are kept, and so are recent, pinned and imported
@@ -100,8 +100,8 @@ impl ImageGc {
         deleted
     }
 
-    /// IDs and sizes of all images that may be deleted, least recently used first. `age_min` is zero if the node has
-    /// disk pressure.
+    /// Returns IDs and sizes of all images that may be deleted, least recently used first. `age_min` is zero if the
+    /// node has disk pressure.
     pub fn unused_images(
         &self,
         images: &[Image],

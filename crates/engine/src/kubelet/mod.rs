@@ -8,15 +8,15 @@
 //! - [`downward_api`]: fields of a pod as environment variables and files;
 //! - [`cluster_identity`]: whether the API server belongs to the cluster that the node joined.
 
-/// Whether the API server belongs to the cluster that the node joined.
+/// Decides whether the API server belongs to the cluster that the node joined.
 pub mod cluster_identity;
-/// Fields of a pod as environment variables and files.
+/// The downward API: fields of a pod as environment variables and files.
 pub mod downward_api;
 /// Eviction of pods from a node under resource pressure.
 pub mod eviction;
-/// Image garbage collection.
+/// Image garbage collection: chooses the unused images to delete.
 pub mod image_gc;
-/// The Node object and the Lease of a node.
+/// Computes the Node object, its status and the Lease of a node.
 pub mod node_status;
 /// The state machine of one pod on its node.
 pub mod pod;

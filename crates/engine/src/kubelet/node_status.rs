@@ -31,11 +31,11 @@ const IMAGES_MAX: usize = 50;
 /// Maximum number of names per image in the node status. Upstream: `MaxNamesPerImageInNodeStatus`.
 const IMAGE_NAMES_MAX: usize = 5;
 
-/// Labels that the agent sets each time the node registers ([`KUBELET_LABELS`]). All other labels belong to users.
-/// Upstream: `updateDefaultLabels`.
-const OWN_LABELS: [&str; 11] = KUBELET_LABELS;
+/// Default labels of a node ([`KUBELET_LABELS`]), which the agent sets each time the node registers. All other labels
+/// belong to users. Upstream: `updateDefaultLabels`.
+const DEFAULT_LABELS: [&str; 11] = KUBELET_LABELS;
 
-/// A node as its agent measures it: the input of the Node object.
+/// What the agent measures about its node. The Node object is computed from it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Node {
     pub name: String,
@@ -98,8 +98,8 @@ impl Pressures {
     }
 }
 
-/// The Node object with which the agent registers, and the events to record. `labels` and `taints` are those that the
-/// node's flags set. Upstream: `initialNode`.
+/// Returns the Node object with which the agent registers, and the events to record. `labels` and `taints` are those
+/// that the node's flags set. Upstream: `initialNode`.
 pub fn initial_node(
     node: &Node,
     labels: &BTreeMap<String, String>,
@@ -130,14 +130,14 @@ pub fn initial_node(
     (object, events)
 }
 
-/// The patch that sets the default labels ([`OWN_LABELS`]) of a node that is already registered. `None` if the node has
-/// these labels already.
+/// Returns the patch that sets the default labels ([`DEFAULT_LABELS`]) of a node that is already registered. `None` if
+/// the node has these labels already.
 ///
 /// Rule: a node that registers again sets its default labels. Taints and all other labels stay. Upstream:
 /// `tryRegisterWithAPIServer`.
 pub fn default_label_patch(desired: &Value, current: &Value) -> Option<Value> {
     let of = |node: &Value, key: &str| node["metadata"]["labels"].get(key).cloned();
-    let changed: Map<String, Value> = OWN_LABELS
+    let changed: Map<String, Value> = DEFAULT_LABELS
         .iter()
         .filter_map(|key| {
             Some((key.to_string(), of(desired, key).filter(|it| of(current, key).as_ref() != Some(it))?))
@@ -146,7 +146,7 @@ pub fn default_label_patch(desired: &Value, current: &Value) -> Option<Value> {
     (!changed.is_empty()).then(|| json!({"metadata": {"labels": changed}}))
 }
 
-/// The event about a change of `spec.unschedulable` from `before` to `now`. `None` if it is unchanged.
+/// Returns the event about a change of `spec.unschedulable` from `before` to `now`. `None` if it is unchanged.
 ///
 /// Rule: the agent records an event when its node is cordoned or uncordoned. Upstream: `recordNodeSchedulableEvent`.
 pub fn schedulable_event(name: &str, before: bool, now: bool) -> Option<KubeEvent> {
@@ -154,8 +154,8 @@ pub fn schedulable_event(name: &str, before: bool, now: bool) -> Option<KubeEven
     (before != now).then(|| KubeEvent::normal(event, format!("Node {name} status is now: {event}")))
 }
 
-/// The node's status as a strategic merge patch, and the events to record. `current` is the status on the API server.
-/// The patch keeps conditions that other components have set.
+/// Returns the node's status as a strategic merge patch, and the events to record. `current` is the status on the API
+/// server. The patch keeps conditions that other components have set.
 pub fn status(node: &Node, current: &Value, now: Time) -> (Value, Vec<KubeEvent>) {
     let mut events = Vec::new();
     let name = &node.name;
@@ -233,7 +233,7 @@ fn is_equal_or_default(ours: &Value, current: &Value) -> bool {
     }
 }
 
-/// The allocatable resources of a node.
+/// Returns the allocatable resources of a node.
 ///
 /// Rule: the allocatable amount of a resource is its capacity without the reserved amount. Huge pages are also
 /// subtracted from memory. Upstream: `MachineInfo`.
@@ -265,13 +265,13 @@ struct NodeCondition {
 }
 
 impl NodeCondition {
-    /// The status of the condition: `True` or `False`.
+    /// Returns the status of the condition: `True` or `False`.
     fn status(&self) -> &'static str {
         if self.holds { "True" } else { "False" }
     }
 }
 
-/// The conditions that the agent reports: memory, disk and PID pressure, and `Ready`.
+/// Returns the conditions that the agent reports: memory, disk and PID pressure, and `Ready`.
 fn node_conditions(node: &Node) -> [NodeCondition; 4] {
     let pressure = |kind, holds, if_so: [&'static str; 3], if_not: [&'static str; 3]| {
         let [reason, message, event] = if holds { if_so } else { if_not };
@@ -321,12 +321,12 @@ fn node_conditions(node: &Node) -> [NodeCondition; 4] {
     ]
 }
 
-/// The condition with this type.
+/// Returns the condition with the type `kind`. `None` if there is none.
 fn find_condition<'a>(conditions: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.as_array()?.iter().find(|it| it["type"] == kind)
 }
 
-/// The JSON of `capacity` or `allocatable` as a merge patch. The patch removes huge page sizes that the node no longer
+/// Returns the merge patch of `capacity` or `allocatable`. The patch removes huge page sizes that the node no longer
 /// has. Extended resources that other components have set stay.
 fn quantities_json(ours: &ResourceQuantities, current: &Value) -> Value {
     let gone = current.as_object().into_iter().flatten().map(|(key, _)| key);
@@ -336,7 +336,7 @@ fn quantities_json(ours: &ResourceQuantities, current: &Value) -> Value {
     all.into()
 }
 
-/// The JSON of `nodeInfo`.
+/// Returns the JSON of `nodeInfo`.
 fn node_info_json(node: &Node) -> Value {
     let NodeSystemInfo { machine_id, system_uuid, boot_id, kernel, os_image, runtime, version, swap_bytes } =
         &node.info;
@@ -358,7 +358,7 @@ fn node_info_json(node: &Node) -> Value {
     info
 }
 
-/// The JSON of `images`, the largest first.
+/// Returns the JSON of the largest images, the largest first.
 fn images_json(images: &[ContainerImage]) -> Vec<Value> {
     let mut largest: Vec<&ContainerImage> = images.iter().collect();
     largest.sort_by(|a, b| (b.size_bytes, &a.names).cmp(&(a.size_bytes, &b.names)));
@@ -370,7 +370,8 @@ fn images_json(images: &[ContainerImage]) -> Vec<Value> {
     largest.iter().map(image_json).collect()
 }
 
-/// The Lease object that the agent creates for its node. `node_uid` is the UID of the Node, which owns the Lease.
+/// Returns the Lease object that the agent creates for its node. `node_uid` is the UID of the Node, which owns the
+/// Lease.
 pub fn lease(node: &str, node_uid: Option<&Text>, now: Time) -> Value {
     let mut lease = json!({
         "apiVersion": "coordination.k8s.io/v1",

@@ -31,7 +31,7 @@ pub fn is_static(annotations: &BTreeMap<String, String>) -> bool {
 }
 
 /// Builds a static pod from its manifest. `hash` is a hash of the manifest's content, its file name and the node's
-/// name. `seen` is the time at which the manifest was read.
+/// name. `seen` is the time at which the manifest was read. The error is a message for the user.
 ///
 /// Rule: a static pod is named after its manifest and its node, and is bound to the node. Its UID is derived from the
 /// content, so that a changed manifest is another pod. A static pod cannot reference API objects such as Secrets.
@@ -204,7 +204,7 @@ fn set_defaults(spec: &mut Value) {
     }
 }
 
-/// Iterates over the elements of a list field. An absent field is not created.
+/// Returns the elements of a list field, or nothing if the field is absent.
 fn list_mut<'a>(of: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
     of.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
 }
@@ -215,7 +215,7 @@ fn has_latest_tag(image: &str) -> bool {
     !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
 }
 
-/// The mirror pod to create for a static pod. The Node owns it.
+/// Returns the mirror pod to create for a static pod. The Node with the UID `node_uid` owns it.
 pub fn mirror_pod(pod: &Value, node: &str, node_uid: &str) -> Value {
     let mut mirror = pod.clone();
     mirror["metadata"]["annotations"][MIRROR_ANNOTATION] =

@@ -30,15 +30,15 @@ pub enum Call {
     /// Sets the taints of a node if `taints` is `Some`, and the deprecated aliases of its OS and architecture labels
     /// ([`Node::alias_labels`]).
     PatchNode { node: Arc<Node>, taints: Option<Vec<Taint>> },
-    /// Sets the condition `Ready` of a pod on an Unknown node to False.
+    /// Sets the condition `Ready` of a pod on an Unknown node to False, with `at` as its transition time.
     MarkPodNotReady { pod: Arc<Pod>, at: Time },
-    /// Sets the condition `DisruptionTarget` of a pod, before the pod is deleted.
+    /// Sets the condition `DisruptionTarget` of a pod, with `at` as its transition time, before the pod is deleted.
     MarkDisruptionTarget { pod: Arc<Pod>, at: Time },
     /// Deletes an evicted pod.
     DeletePod { pod: Arc<Pod> },
 }
 
-/// The API request of a call.
+/// Returns the API request of a call.
 pub(super) fn request(call: &Call) -> Request {
     let on_node = |node: &Node| node_watch().resource.path(&ObjectKey::new("", node.name.clone()));
     let on_pod = |pod: &Pod| pod_watch().resource.path(&pod.key);
@@ -105,17 +105,17 @@ pub(super) fn request(call: &Call) -> Request {
     }
 }
 
-/// A patch request whose response is only the metadata of the object.
+/// Returns a patch request. Its response is only the metadata of the object.
 fn patch_request(kind: Patch, path: String, body: Value) -> Request {
     Request { verb: Verb::Patch(kind), path, body: Some(body), metadata_only: true }
 }
 
-/// The `metadata` of a patch, with UID and `resourceVersion` of the node as precondition.
+/// Returns the `metadata` of a patch, with UID and `resourceVersion` of the node as precondition.
 fn resource_version_precondition(node: &Node) -> Value {
     json!({"uid": node.uid, "resourceVersion": node.resource_version.to_string()})
 }
 
-/// The JSON of a node condition with status Unknown. Upstream: `tryUpdateNodeHealth`.
+/// Returns the JSON of a node condition with status Unknown. Upstream: `tryUpdateNodeHealth`.
 fn unknown_condition(node: &Node, condition: ConditionType, at: Time) -> Value {
     let (reason, message) = match node.conditions.get(condition) {
         Some(_) => ("NodeStatusUnknown", "Kubelet stopped posting node status."),
@@ -134,7 +134,7 @@ fn unknown_condition(node: &Node, condition: ConditionType, at: Time) -> Value {
     body
 }
 
-/// The JSON of a taint, with every field that was read, because a merge patch replaces all taints of the Node.
+/// Returns the JSON of a taint, with every field that was read, because a merge patch replaces all taints of the Node.
 fn taint_json(taint: &Taint) -> Value {
     let mut body = Map::new();
     body.insert("key".to_string(), json!(taint.key));

@@ -53,12 +53,12 @@ pub struct Node {
     /// The `lastHeartbeatTime` of the condition `Ready`, by the node's clock. It is only compared with earlier values.
     pub heartbeat: Option<Text>,
     /// The deprecated labels `beta.kubernetes.io/os` and `beta.kubernetes.io/arch` whose value differs from that of the
-    /// stable label, with the value to set.
+    /// stable label. Each has the value of the stable label, which it is to be set to.
     pub alias_labels: Vec<(&'static str, Text)>,
 }
 
 impl Node {
-    /// The status of the condition `Ready`. `None` if the node has no such condition.
+    /// Returns the status of the condition `Ready`. `None` if the node has no such condition.
     pub fn ready(&self) -> Option<ConditionStatus> {
         self.conditions.get(ConditionType::Ready)
     }
@@ -75,7 +75,7 @@ impl Node {
             && self.alias_labels == other.alias_labels
     }
 
-    /// The taints with effect `NoExecute`.
+    /// Returns the taints with effect `NoExecute`.
     pub(super) fn no_execute_taints(&self) -> impl Iterator<Item = &Taint> {
         self.taints.iter().filter(|it| *it.effect == *NO_EXECUTE)
     }
@@ -102,9 +102,11 @@ pub enum ConditionType {
 }
 
 impl ConditionType {
+    /// All condition types, in the order of the variants.
     pub(super) const ALL: [Self; 5] =
         [Self::Ready, Self::MemoryPressure, Self::DiskPressure, Self::PidPressure, Self::NetworkUnavailable];
 
+    /// Returns the `type` of the condition in a Node object.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Ready => NODE_READY,
@@ -121,7 +123,7 @@ impl ConditionType {
 pub struct Conditions([Option<ConditionStatus>; 5]);
 
 impl Conditions {
-    /// The status of a condition of this type. `None` if the node has no such condition.
+    /// Returns the status of a condition of this type. `None` if the node has no such condition.
     pub(super) fn get(self, condition: ConditionType) -> Option<ConditionStatus> {
         self.0[condition as usize]
     }
@@ -190,8 +192,8 @@ impl controller::Fact for Fact {
     }
 }
 
-/// Region and zone of a node, from its labels. The deprecated `failure-domain.beta.kubernetes.io` labels take
-/// precedence. Upstream: `GetZoneKey`.
+/// Returns region and zone of a node, from its labels. The deprecated `failure-domain.beta.kubernetes.io` labels take
+/// precedence. An absent label is empty. Upstream: `GetZoneKey`.
 fn region_and_zone<'a>(meta: &'a ObjectMeta<'_>) -> [&'a str; 2] {
     let of = |old, new| meta.label(old).or_else(|| meta.label(new)).unwrap_or_default();
     [
@@ -200,9 +202,10 @@ fn region_and_zone<'a>(meta: &'a ObjectMeta<'_>) -> [&'a str; 2] {
     ]
 }
 
-/// The deprecated OS and architecture labels whose value differs from that of the stable label, with the value to set.
-/// Upstream: `reconcileNodeLabels`.
+/// Returns the deprecated OS and architecture labels whose value differs from that of the stable label. Each has the
+/// value of the stable label, which it is to be set to. Upstream: `reconcileNodeLabels`.
 fn outdated_alias_labels<'a>(meta: &'a ObjectMeta<'_>) -> impl Iterator<Item = (&'static str, &'a str)> {
+    /// Each stable label with its deprecated alias.
     const ALIASES: [(&str, &str); 2] = [(LABEL_OS, LABEL_BETA_OS), (LABEL_ARCH, LABEL_BETA_ARCH)];
     let wanted = ALIASES.into_iter().filter_map(|(stable, alias)| Some((alias, meta.label(stable)?)));
     wanted.filter(|(alias, value)| meta.label(alias) != Some(*value))

@@ -24,14 +24,14 @@ pub(super) struct HeartbeatObservation {
 }
 
 impl HeartbeatObservation {
-    /// The end of the last gap in the observation of heartbeats. A grace period is counted from this time, or from the
-    /// last heartbeat of the node if that is later.
+    /// Returns the end of the last gap in the observation of heartbeats. A grace period is counted from this time, or
+    /// from the last heartbeat of the node if that is later.
     pub(super) fn since(&self) -> Time {
         self.since
     }
 
     /// Restarts the observation if this process did not run for a while, or if the clock was set. Returns whether the
-    /// clock was set back.
+    /// clock was set back. `grace` is the grace period of nodes.
     ///
     /// Rule: after a gap of this process every node gets its grace period again. There is a gap if the controller did
     /// not run for a fifth of the grace period, because the process was stopped or the clock was set.
@@ -45,12 +45,14 @@ impl HeartbeatObservation {
         was_set_back
     }
 
-    /// Maximum interval between two calls of [`Self::check_gap`]. A longer interval would count as a gap.
+    /// Returns the maximum interval between two calls of [`Self::check_gap`]. A longer interval could count as a gap.
+    /// `grace` is the grace period of nodes.
     pub(super) fn check_interval(grace: Duration) -> Duration {
         grace / 10
     }
 
-    /// Records that a node sent a heartbeat.
+    /// Records that a node sent a heartbeat. `grace` is the grace period of nodes, and `interval` their heartbeat
+    /// interval.
     ///
     /// Rule: if no node sent a heartbeat for three fifths of the grace period and then one does, the cause was not the
     /// nodes, so every node gets its grace period again. The remaining two fifths are longer than a heartbeat interval.

@@ -11,15 +11,17 @@
 //! server before the node is marked Unknown, and the Node is patched with its `resourceVersion` as precondition.
 //! Upstream: `pkg/controller/nodelifecycle`, `pkg/controller/tainteviction`.
 
+/// The calls of the node lifecycle controller and their API requests.
 mod call;
+/// Decodes the objects that the node lifecycle controller watches.
 mod decode;
-/// Since when heartbeats have been observed without a gap.
+/// Tracks since when heartbeats have been observed without a gap.
 mod heartbeat_observation;
-/// When `NoExecute` taints evict a pod.
+/// Computes when `NoExecute` taints evict a pod.
 mod taint_eviction;
-/// The taints of a node for its conditions.
+/// Computes the taints that a node gets for its conditions.
 mod taints;
-/// The rate of `NoExecute` taints in each zone.
+/// Limits the rate at which the nodes of a zone are tainted `NoExecute`.
 mod zones;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -154,17 +156,17 @@ const LEASE_KIND: usize = 1;
 /// Index of pods in [`Controller::watches`].
 const POD_KIND: usize = 2;
 
-/// The watch of Nodes.
+/// Returns the watch of Nodes.
 fn node_watch() -> Watch {
     Watch::whole_objects("", "v1", "Node", "nodes", false)
 }
 
-/// The watch of Leases.
+/// Returns the watch of Leases.
 fn lease_watch() -> Watch {
     Watch::whole_objects("coordination.k8s.io", "v1", "Lease", "leases", true)
 }
 
-/// The watch of pods.
+/// Returns the watch of pods.
 fn pod_watch() -> Watch {
     Watch::whole_objects("", "v1", "Pod", "pods", true)
 }
@@ -466,7 +468,8 @@ impl NodeLifecycle {
         }
     }
 
-    /// Reconciles the next node of a zone that may be tainted `NoExecute` now.
+    /// Reconciles the zone's next node that may be tainted `NoExecute`. The result wakes the zone when its next node
+    /// may be tainted.
     fn reconcile_zone(&mut self, zone: &Text, now: Time) -> Reconcile<Call> {
         let (node, wake_at) = self.zones.next_turn(zone, &self.config, self.observation.since(), now);
         let reconcile = node.map(|it| self.reconcile_node(&it, now)).unwrap_or_default();
@@ -637,7 +640,8 @@ const EVICTION_EVENT_REASON: &str = "TaintManagerEviction";
 /// Reason of the events about a node that became Unknown and about its pods. Upstream: `RecordNodeStatusChange`.
 const NOT_READY_EVENT_REASON: &str = "NodeNotReady";
 
-/// The conditions of a node that are set to Unknown when its grace period has ended.
+/// Returns the conditions of a node that are to be set to Unknown when its grace period has ended. Conditions that are
+/// Unknown already are left out.
 ///
 /// Rule: a node without a heartbeat for 50 seconds becomes Unknown, and so does a new node without a condition `Ready`
 /// after 60 seconds. All conditions that the kubelet reports are set to Unknown. `NetworkUnavailable` stays, because
@@ -647,13 +651,14 @@ fn conditions_to_mark_unknown(node: &Node) -> Vec<ConditionType> {
     by_kubelet.filter(|it| node.conditions.get(*it) != Some(ConditionStatus::Unknown)).collect()
 }
 
-/// Time without a heartbeat after which the node becomes Unknown.
+/// Returns the time without a heartbeat after which the node becomes Unknown.
 fn grace_period(node: &Node, config: &Config) -> Duration {
     if node.ready().is_some() { config.node_monitor_grace_period } else { config.node_startup_grace_period }
 }
 
-/// The `NoExecute` taints of a node. A `not-ready` or `unreachable` taint that was added before `observed_since` evicts
-/// no pod until the grace period after `observed_since` is over, because the node may still send a heartbeat.
+/// Returns the `NoExecute` taints of a node, each with the time before which it evicts no pod. A `not-ready` or
+/// `unreachable` taint that was added before `observed_since` evicts no pod until the period `grace` after
+/// `observed_since` is over, because the node may still send a heartbeat.
 fn no_execute_taints(
     state: &NodeState,
     observed_since: Time,
@@ -675,7 +680,7 @@ fn no_execute_taints(
     })
 }
 
-/// The event `NodeNotReady` about a node that was marked Unknown.
+/// Returns the record of the event `NodeNotReady` about a node that was marked Unknown.
 fn not_ready_event(node: &Node) -> EventRecord {
     let about = ObjectReference {
         api_version: "v1".into(),
@@ -688,7 +693,7 @@ fn not_ready_event(node: &Node) -> EventRecord {
     EventRecord { about, event: KubeEvent::normal(NOT_READY_EVENT_REASON, message) }
 }
 
-/// An event about a pod.
+/// Returns the record of an event about a pod.
 fn pod_event(pod: &Pod, event: KubeEvent) -> EventRecord {
     let about = ObjectReference {
         api_version: "v1".into(),

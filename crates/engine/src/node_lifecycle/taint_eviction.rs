@@ -18,7 +18,7 @@ pub(super) struct NoExecuteTaint {
     pub not_before: Time,
 }
 
-/// The time at which taints evict a pod. `None` if they do not evict it.
+/// Returns the time at which taints evict a pod. `None` if they do not evict it.
 ///
 /// Rule: a pod is evicted at once for a `NoExecute` taint that it does not tolerate. If it tolerates all taints, it is
 /// evicted after the shortest of its `tolerationSeconds`, counted from when the taint was added or the pod was bound,

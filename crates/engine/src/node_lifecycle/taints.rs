@@ -28,7 +28,8 @@ const TAINT_BY_CONDITION: [(ConditionType, ConditionStatus, &str); 6] = [
     (ConditionType::NetworkUnavailable, ConditionStatus::True, TAINT_NODE_NETWORK_UNAVAILABLE),
 ];
 
-/// Whether an unhealthy node may be tainted `NoExecute`, which evicts its pods. In each zone, the nodes take turns.
+/// Whether it is the turn of an unhealthy node to be tainted `NoExecute`, which evicts its pods. The nodes of a zone
+/// are tainted one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum EvictionTurn {
     /// The node may be tainted now.
@@ -40,7 +41,7 @@ pub(super) enum EvictionTurn {
     Suspended,
 }
 
-/// The taints that a node should have. `None` if the node has these taints already.
+/// Returns the taints that a node should have. `None` if the node has these taints already.
 ///
 /// Rule: each unhealthy condition, and a cordon, adds its own `NoSchedule` taint. The taint is removed when its cause
 /// has ended. A node that is not ready or unreachable also gets a `NoExecute` taint when its turn has come. Taints that
@@ -81,7 +82,7 @@ pub(super) fn waits_for_eviction(node: &Node) -> bool {
     health_taint_key(node).is_some() && !node.no_execute_taints().any(|it| is_health_taint(&it.key))
 }
 
-/// Whether this is the key of a taint that this controller adds for the condition `Ready`: `not-ready` or
+/// Whether `key` is the key of a taint that this controller adds for the condition `Ready`: `not-ready` or
 /// `unreachable`.
 pub(super) fn is_health_taint(key: &str) -> bool {
     matches!(key, TAINT_NODE_NOT_READY | TAINT_NODE_UNREACHABLE)
@@ -101,7 +102,7 @@ fn is_retained(node: &Node, taint: &Taint, turn: EvictionTurn) -> bool {
     }
 }
 
-/// The keys of the `NoSchedule` taints that a node gets for its conditions and for a cordon.
+/// Returns the keys of the `NoSchedule` taints that a node gets for its conditions and for a cordon.
 fn no_schedule_taint_keys(node: &Node) -> impl Iterator<Item = &'static str> {
     let matching =
         TAINT_BY_CONDITION.iter().filter(|(it, status, _)| node.conditions.get(*it) == Some(*status));
@@ -113,8 +114,8 @@ fn is_managed(key: &str) -> bool {
     key == TAINT_NODE_UNSCHEDULABLE || TAINT_BY_CONDITION.iter().any(|(_, _, it)| *it == key)
 }
 
-/// The key of the `NoExecute` taint that a node gets for its condition `Ready`. `None` if the node is ready, or has no
-/// condition `Ready`.
+/// Returns the key of the `NoExecute` taint that a node gets for its condition `Ready`. `None` if the node is ready, or
+/// has no condition `Ready`.
 fn health_taint_key(node: &Node) -> Option<&'static str> {
     match node.ready()? {
         ConditionStatus::True => None,
@@ -123,7 +124,7 @@ fn health_taint_key(node: &Node) -> Option<&'static str> {
     }
 }
 
-/// A taint without a value. `added` is its `timeAdded`.
+/// Returns a taint without a value. `added` is its `timeAdded`.
 fn new_taint(key: &str, effect: &str, added: Option<Text>) -> Taint {
     Taint { key: key.into(), value: "".into(), effect: effect.into(), added }
 }

@@ -30,13 +30,15 @@ struct Zone {
     /// Unhealthy nodes without a `NoExecute` taint, by name, each with the time at which the controller first saw it
     /// unhealthy.
     waiting: BTreeMap<Text, Time>,
-    /// The nodes of `waiting` whose turn to be tainted has not come yet. The node that has waited longest is first.
+    /// The nodes of `waiting` that may not be tainted yet, because nodes are tainted one after the other. The node that
+    /// has waited longest is first.
     queue: BTreeSet<(Time, Text)>,
-    /// Time at which the last node was removed from `queue`, so that it could be tainted.
-    last_turn_at: Option<Time>,
+    /// Time at which a node was last removed from `queue`, so that it could be tainted.
+    last_dequeued_at: Option<Time>,
 }
 
 impl Zone {
+    /// Whether the zone has no nodes that are counted or wait to be tainted, so that it can be dropped.
     fn is_empty(&self) -> bool {
         self.ready == 0 && self.not_ready == 0 && self.waiting.is_empty()
     }
@@ -71,7 +73,8 @@ impl Zones {
         }
     }
 
-    /// Adjusts the number of ready or of not ready nodes in the zone of a node.
+    /// Applies `adjust` to the number of ready or of not ready nodes in the zone of a node, depending on whether that
+    /// node is ready. Excluded nodes are not counted.
     fn adjust_counts(&mut self, node: &Node, adjust: impl FnOnce(&mut usize)) {
         if node.excluded {
             return;
@@ -103,14 +106,16 @@ impl Zones {
         alloc::format!("{} {zones:#?}", self.zones_with_ready_nodes)
     }
 
-    /// Puts all nodes without a `NoExecute` taint back into the queue, so that each waits for its turn again.
+    /// Puts all unhealthy nodes without a `NoExecute` taint back into the queues of their zones, so that each waits
+    /// again until it may be tainted.
     pub(super) fn requeue_all(&mut self) {
         for zone in self.zones.values_mut() {
             zone.queue = zone.waiting.iter().map(|(name, since)| (*since, name.clone())).collect();
         }
     }
 
-    /// Whether a node may be tainted `NoExecute` now.
+    /// Returns whether a node may be tainted `NoExecute` now, must wait, or may not be tainted because no node of the
+    /// cluster is ready.
     pub(super) fn eviction_turn(&self, node: &Node) -> EvictionTurn {
         if self.are_all_down() {
             return EvictionTurn::Suspended;
@@ -125,8 +130,9 @@ impl Zones {
         }
     }
 
-    /// Removes the next node of a zone from the queue, if a node may be tainted now. Returns the name of that node, and
-    /// the time at which to call [`Self::next_turn`] again.
+    /// Removes the next node from the queue of a zone, if a node may be tainted `NoExecute` now. Returns the name of
+    /// that node, and the time at which to call [`Self::next_turn`] again. The time is `None` if no node waits, or if
+    /// none may be tainted until the zones change.
     ///
     /// A node that has been unhealthy since before `observed_since` first gets its grace period to send a heartbeat.
     pub(super) fn next_turn(
@@ -142,7 +148,7 @@ impl Zones {
         };
         let Some(interval) = eviction_interval(zone, config) else { return (None, None) };
         // A clock that was set back must not make the wait longer.
-        let mut next_at = zone.last_turn_at.map_or(now, |it| it.min(now) + interval);
+        let mut next_at = zone.last_dequeued_at.map_or(now, |it| it.min(now) + interval);
         let observed_long_enough_at = observed_since + config.node_monitor_grace_period;
         let first = if now < observed_long_enough_at {
             let after = observed_since + Duration::from_micros(1);
@@ -157,15 +163,15 @@ impl Zones {
             return (None, Some(next_at));
         }
         if let Some(first) = &first {
-            zone.last_turn_at = Some(now);
+            zone.last_dequeued_at = Some(now);
             zone.queue.remove(first);
         }
         (first.map(|(_, name)| name), (!zone.queue.is_empty()).then_some(now + interval))
     }
 }
 
-/// The minimum time between adding the `NoExecute` taint to one node of a zone and to the next. `None` if no node of
-/// the zone may be tainted.
+/// Returns the minimum time between adding the `NoExecute` taint to one node of a zone and to the next. `None` if no
+/// node of the zone may be tainted.
 ///
 /// Rule: in each zone one node is tainted `NoExecute` every ten seconds. A zone is partly down if more than two nodes
 /// and at least 55 % of its nodes are not ready. Then the interval is a hundred seconds in a zone of more than fifty

@@ -15,8 +15,8 @@ use serde_json::{Map, Value};
 /// applied.
 pub const LAST_APPLIED_ANNOTATION: &str = ANNOTATION_LAST_APPLIED;
 
-/// Merge keys of the lists in a DaemonSet, by field name. The elements of these lists are merged by their merge key.
-/// All other lists are replaced.
+/// The lists in a DaemonSet whose elements are merged, by field name, each with the field that identifies an element
+/// (merge key). All other lists are replaced.
 const MERGE_KEYS: [(&str, &str); 14] = [
     ("containers", "name"),
     ("initContainers", "name"),
@@ -47,7 +47,7 @@ pub fn apply_manifest(live: &Value, file: &Value) -> Value {
     merge_values("", Some(live), &last, &without_server_fields(file))
 }
 
-/// The file without `status` and without [`SERVER_METADATA`].
+/// Returns the file without `status` and without the fields of [`SERVER_METADATA`].
 fn without_server_fields(file: &Value) -> Value {
     let mut file = file.clone();
     if let Some(fields) = file.as_object_mut() {
@@ -89,7 +89,7 @@ fn merge_values(field: &str, live: Option<&Value>, last: &Value, file: &Value) -
     }
 }
 
-/// Merges a list by its merge key. `None` if the list has no merge key and is replaced as a whole.
+/// Merges a list by its merge key. `None` if the list has no merge key and must be replaced as a whole.
 fn merge_list(field: &str, live: &[Value], last: &[Value], file: &[Value]) -> Option<Value> {
     let (_, key) = MERGE_KEYS.iter().find(|(name, _)| *name == field)?;
     let name = |it: &Value| it.get(key).map(Value::to_string);
@@ -112,7 +112,7 @@ fn merge_list(field: &str, live: &[Value], last: &[Value], file: &[Value]) -> Op
     Some(merged_list.into())
 }
 
-/// The JSON merge patch (RFC 7386) that changes `from` to `to`. `None` if both are equal.
+/// Returns the JSON merge patch (RFC 7386) that changes `from` to `to`. `None` if both are equal.
 pub fn merge_patch(from: &Value, to: &Value) -> Option<Value> {
     if from == to {
         return None;

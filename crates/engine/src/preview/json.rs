@@ -10,7 +10,7 @@ use super::{RevisionChange, RolloutPreview};
 use crate::explain::{node_json, strategy_name_and_limit};
 
 impl RolloutPreview {
-    /// The JSON that `muster plan --output json` prints.
+    /// Returns the JSON that `muster plan --output json` prints.
     pub fn to_json(&self) -> Value {
         let nodes = self.after.nodes.iter();
         let loses: BTreeSet<&Text> = self.loses.iter().collect();
@@ -55,7 +55,7 @@ impl RolloutPreview {
     }
 }
 
-/// The JSON of the field `change`.
+/// Returns the JSON of the field `change`.
 fn change_json(change: RevisionChange) -> Value {
     match change {
         RevisionChange::Create => json!({"kind": "create"}),

@@ -4,9 +4,11 @@
 //! once in memory. Deleted pods disappear. Created pods become ready if their node is ready and they fit on it. So the
 //! preview has no rules of its own, and its order is the order of the real rollout.
 
-/// The object that `kubectl apply` would write.
+/// Computes the object that `kubectl apply` would write.
 mod apply;
+/// Formats a preview as JSON.
 mod json;
+/// Formats a preview as text.
 mod text;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -33,14 +35,14 @@ use crate::daemonset::why::Why;
 use crate::explain::{ControllerAnswer, Explanation, Snapshot, SnapshotError};
 use crate::scheduler::FitCheck;
 
-/// The effects of a changed DaemonSet on the nodes and pods of the cluster.
+/// The predicted rollout of a changed DaemonSet: which nodes get, lose, replace or keep their pod, and in which order.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RolloutPreview {
     /// Namespace and name of the DaemonSet.
     pub key: ObjectKey,
     /// The DaemonSet after the change.
     pub set: Arc<Set>,
-    /// What the change does to the revisions of the DaemonSet.
+    /// Whether the change adds a revision, returns to an old one, or changes no revision.
     pub change: RevisionChange,
     /// Names of the nodes that have no pod and get one.
     pub gains: Vec<Text>,
@@ -50,11 +52,12 @@ pub struct RolloutPreview {
     pub batches: Vec<UpdateBatch>,
     /// Names of the nodes whose pod is not replaced.
     pub keeps: Vec<Text>,
-    /// Names of the nodes whose outdated pod stays until a user deletes it, with the strategy `OnDelete`.
+    /// With the strategy `OnDelete`, names of the nodes whose outdated pod stays until a user deletes it. Otherwise
+    /// empty.
     pub waits: Vec<Text>,
     /// Minimum duration of the rollout, computed from `minReadySeconds`.
     pub at_least: Duration,
-    /// Where the rollout stalls. `None` if the rollout completes.
+    /// Why the rollout stalls, and for which nodes. `None` if the rollout completes.
     pub stops: Option<StalledRollout>,
     /// The state of all nodes after the rollout.
     pub after: Explanation,
@@ -85,7 +88,7 @@ pub struct UpdateBatch {
     pub nodes: Vec<Text>,
 }
 
-/// A rollout that does not complete.
+/// Where and why a rollout does not complete.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StalledRollout {
     /// Names of the nodes whose pod is still outdated when the rollout stalls.
@@ -99,8 +102,8 @@ pub struct StalledRollout {
 const RECONCILES_PER_NODE_MAX: usize = 8;
 
 impl Snapshot {
-    /// Previews the rollout of the last DaemonSet that was added to the snapshot. The DaemonSet that was added before
-    /// it, if any, is the live object.
+    /// Previews the rollout of the last DaemonSet that was added to the snapshot. If another version was added before
+    /// it, that version is the live object.
     pub fn preview_rollout(&self, now: Time) -> Result<RolloutPreview, SnapshotError> {
         let set = self.set().ok_or(SnapshotError::NoSuchSet)?;
         let live = self.sets.iter().rev().nth(1);
@@ -113,7 +116,7 @@ impl Snapshot {
 }
 
 impl RolloutPreview {
-    /// The nodes on which the preview checks whether a new pod fits.
+    /// Returns the nodes on which the preview checks whether a new pod fits.
     ///
     /// Rule: the fit of a new pod is checked on nodes that have no pod and get one. On nodes whose pod is replaced it
     /// is checked only if the scheduling requirements of the pod change, or if both pods run side by side (surge).
@@ -390,8 +393,8 @@ impl<'a> RolloutSimulation<'a> {
         self.planner.apply(Fact::Gone { kind, key, resource_version }.into_event());
     }
 
-    /// Compares the pods before and after the simulation. `steps` are the revision writes of the first plan. `None` if
-    /// the DaemonSet is not in the snapshot.
+    /// Compares the pods before and after the simulation. `live` is the DaemonSet before the change. `steps` are the
+    /// revision writes of the first plan. Returns `None` if the DaemonSet is not in the snapshot.
     fn into_preview(self, live: Option<&Arc<Set>>, steps: &[RevisionWrite]) -> Option<RolloutPreview> {
         let answer = ControllerAnswer::Unavailable(String::new());
         let mut after =
@@ -442,17 +445,17 @@ impl<'a> RolloutSimulation<'a> {
     }
 }
 
-/// Whether a pod is created because an outdated pod of its node is replaced.
+/// Whether this is the reason of creating a pod that replaces an outdated pod of its node.
 fn is_replacement(why: &Why) -> bool {
     matches!(why, Why::OutOfDate | Why::OutOfDateAndNotReady)
 }
 
-/// Copies the reasons and the node names.
+/// Copies reasons for waiting and the names of their nodes, so that they outlive the explanation.
 fn to_owned_reasons(waits_for: Vec<(&str, Vec<&Text>)>) -> Vec<(String, Vec<Text>)> {
     waits_for.into_iter().map(|(why, nodes)| (why.into(), nodes.into_iter().cloned().collect())).collect()
 }
 
-/// Compares the changed DaemonSet with the live one. `steps` are the revision writes of the first plan.
+/// Returns how the changed DaemonSet differs from the live one. `steps` are the revision writes of the first plan.
 ///
 /// Rule: a change is a new revision if no revision has an equivalent template. It is a rollback if an earlier revision
 /// has an equivalent template. Any other change replaces no pod.
@@ -474,7 +477,7 @@ fn classify_change(live: Option<&Arc<Set>>, set: &Set, steps: &[RevisionWrite]) 
     step.unwrap_or(RevisionChange::NoRestart)
 }
 
-/// The labels with one label set to a value.
+/// Returns a copy of the labels with one label set to a value.
 fn with_label(labels: &Labels, key: &str, value: &Text) -> Labels {
     let others = labels.iter().filter(|(it, _)| *it != key).map(|(key, value)| (key.into(), value.into()));
     Labels::new(others.chain([(key.into(), value.clone())]).collect())

@@ -12,7 +12,7 @@ use super::{RevisionChange, RolloutPreview};
 use crate::daemonset::facts::UpdateStrategy;
 use crate::explain::{NodeState, format_duration, format_names, pluralize, write_labelled, write_wrapped};
 
-/// Maximum number of batches that are printed. The number of the others is printed instead.
+/// Maximum number of batches that are printed. Of further batches only the number is printed.
 const BATCHES_MAX: usize = 8;
 
 /// Maximum number of node names that are printed in one list.
@@ -22,16 +22,16 @@ const NAMES_MAX: usize = 5;
 impl fmt::Display for RolloutPreview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_wrapped(f, 0, &format!("DaemonSet {}: {}", self.key, self.change))?;
-        write_wrapped(f, 0, &self.counts())?;
+        write_wrapped(f, 0, &self.counts_line())?;
         f.write_str("\n")?;
         let loses: BTreeSet<&Text> = self.loses.iter().collect();
         let all = |nodes: &[Text]| format_names(nodes.iter().map(Text::as_ref), NAMES_MAX);
         if !self.gains.is_empty() {
             write_labelled(f, "gains", &[all(&self.gains)])?;
         }
-        write_labelled(f, "loses", &self.reasons(|node, _| loses.contains(node)))?;
+        write_labelled(f, "loses", &self.reason_lines(|node, _| loses.contains(node)))?;
         if !self.batches.is_empty() {
-            write_labelled(f, "replaces", &self.order())?;
+            write_labelled(f, "replaces", &self.order_lines())?;
         }
         if !self.waits.is_empty() {
             let nodes = pluralize(self.waits.len(), "node");
@@ -50,7 +50,11 @@ impl fmt::Display for RolloutPreview {
             }
             write_labelled(f, if stops.left.is_empty() { "waits" } else { "stops" }, &words)?;
         }
-        write_labelled(f, "without", &self.reasons(|node, state| lacks_pod(state) && !loses.contains(node)))?;
+        write_labelled(
+            f,
+            "without",
+            &self.reason_lines(|node, state| lacks_pod(state) && !loses.contains(node)),
+        )?;
         for note in &self.after.notes {
             write_labelled(f, "note", core::slice::from_ref(note))?;
         }
@@ -67,20 +71,20 @@ fn lacks_pod(state: NodeState) -> bool {
 }
 
 impl RolloutPreview {
-    /// Number of nodes whose pod is replaced, without nodes that keep their pod in the end.
+    /// Returns the number of nodes whose pod is replaced, without nodes that keep their pod in the end.
     pub fn replaced_node_count(&self) -> usize {
         let keeps: BTreeSet<&Text> = self.keeps.iter().collect();
         self.batches.iter().flat_map(|it| &it.nodes).filter(|it| !keeps.contains(it)).count()
     }
 
-    /// Number of nodes that have no pod before and after the rollout.
+    /// Returns the number of nodes that have no pod before and after the rollout.
     pub fn nodes_without_pod_count(&self) -> usize {
         let without = self.after.nodes.iter().filter(|it| lacks_pod(it.explained.state)).count();
         without.saturating_sub(self.loses.len())
     }
 
-    /// The line with the numbers of nodes that gain, lose, replace or keep their pod.
-    fn counts(&self) -> String {
+    /// Returns the line with the numbers of nodes that gain, lose, replace or keep their pod.
+    fn counts_line(&self) -> String {
         format!(
             "{}: {} gain a pod, {} lose it, {} get a new one, {} keep theirs, {} without",
             pluralize(self.after.node_count(), "node"),
@@ -92,9 +96,9 @@ impl RolloutPreview {
         )
     }
 
-    /// Lines such as `3 nodes: taint gpu=yes:NoSchedule is not tolerated: n1, n2, n3`, for the nodes that `is_asked`
-    /// selects by name and state.
-    fn reasons(&self, is_asked: impl Fn(&Text, NodeState) -> bool) -> Vec<String> {
+    /// Returns lines such as `3 nodes: taint gpu=yes:NoSchedule is not tolerated: n1, n2, n3`, for the nodes that
+    /// `is_asked` selects by name and state.
+    fn reason_lines(&self, is_asked: impl Fn(&Text, NodeState) -> bool) -> Vec<String> {
         let groups = self.after.groups().into_iter().filter_map(|group| {
             let nodes =
                 group.nodes.iter().map(|it| &it.explained.node).filter(|it| is_asked(it, group.state));
@@ -106,8 +110,8 @@ impl RolloutPreview {
         groups.collect()
     }
 
-    /// Lines about the order and the duration of the rollout.
-    fn order(&self) -> Vec<String> {
+    /// Returns the lines about the order and the duration of the rollout.
+    fn order_lines(&self) -> Vec<String> {
         let (strategy, share) = crate::explain::strategy_name_and_limit(self.set.rollout);
         let within = match (self.set.rollout, share) {
             (UpdateStrategy::OnDelete, _) | (_, None) => String::new(),

@@ -112,12 +112,12 @@ impl<'a> ScenarioLine<'a> {
         Ok(())
     }
 
-    /// An error about a word of this line.
+    /// Returns an error about a word of this line.
     fn error_at(&self, word: &str, problem: impl Into<String>) -> Error {
         Error { line: self.at, word: word.to_string(), problem: problem.into() }
     }
 
-    /// An error about the value of a keyword. `wants` is what the value should be.
+    /// Returns an error about the value of a keyword. `wants` describes a valid value.
     fn value_error(&self, key: &str, value: &str, wants: &str) -> Error {
         let word = if self.kind == LineKind::Now { value.to_string() } else { format!("{key}={value}") };
         self.error_at(&word, format!("wants {wants}"))
@@ -128,7 +128,7 @@ impl<'a> ScenarioLine<'a> {
         self.words.iter().any(|it| it.0 == key)
     }
 
-    /// The value of a keyword.
+    /// Returns the value of a keyword. `None` if the line does not have it, or has it without a value.
     fn value(&self, key: &str) -> Option<&'a str> {
         self.words.iter().find(|it| it.0 == key).and_then(|it| it.1)
     }
@@ -138,22 +138,22 @@ impl<'a> ScenarioLine<'a> {
         self.words.iter().filter(move |it| it.0 == key).filter_map(|it| it.1)
     }
 
-    /// The value of a keyword as a whole number.
+    /// Returns the value of a keyword as a whole number. `None` if the line does not have it.
     fn number(&self, key: &str) -> Result<Option<i64>, Error> {
         self.value(key).map(|text| self.number_of(key, text)).transpose()
     }
 
-    /// Parses the value of a keyword as a whole number.
+    /// Parses `text`, the value of a keyword, as a whole number.
     fn number_of(&self, key: &str, text: &str) -> Result<i64, Error> {
         text.parse().map_err(|_| self.value_error(key, text, "a whole number"))
     }
 
-    /// The value of a keyword as a time.
+    /// Returns the value of a keyword as a time in seconds since [`EPOCH_S`]. `None` if the line does not have it.
     fn seconds(&self, key: &str) -> Result<Option<i64>, Error> {
         self.value(key).map(|text| self.seconds_of(key, text)).transpose()
     }
 
-    /// Parses the value of a keyword as a time.
+    /// Parses `text`, the value of a keyword, as a time in seconds since [`EPOCH_S`].
     fn seconds_of(&self, key: &str, text: &str) -> Result<i64, Error> {
         let wrong = || self.value_error(key, text, "a time, in seconds");
         let second: i64 = text.parse().map_err(|_| wrong())?;
@@ -161,7 +161,7 @@ impl<'a> ScenarioLine<'a> {
         Ok(second)
     }
 
-    /// The value of a keyword as a number or a percentage such as `25%`.
+    /// Returns the value of a keyword as a number or a percentage such as `25%`. `None` if the line does not have it.
     fn number_or_percentage(&self, key: &str) -> Result<Option<Value>, Error> {
         let Some(text) = self.value(key) else { return Ok(None) };
         let digits = text.strip_suffix('%').unwrap_or(text);
@@ -170,7 +170,7 @@ impl<'a> ScenarioLine<'a> {
         Ok(Some(if digits == text { number.into() } else { format!("{number}%").into() }))
     }
 
-    /// The values `KEY:VALUE` of a keyword as a map.
+    /// Returns the values `KEY:VALUE` of a keyword as a JSON map.
     fn pairs(&self, key: &str) -> Result<Map<String, Value>, Error> {
         let pair = |text: &'a str| match text.split_once(':') {
             Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.into())),
@@ -179,7 +179,7 @@ impl<'a> ScenarioLine<'a> {
         self.values(key).map(pair).collect()
     }
 
-    /// The taints of a node.
+    /// Parses the `taint=` words of the line into taint objects.
     fn taints(&self) -> Result<Vec<Value>, Error> {
         let taint = |text| {
             let wrong = |wants| self.value_error("taint", text, wants);
@@ -195,7 +195,7 @@ impl<'a> ScenarioLine<'a> {
         self.values("taint").map(taint).collect()
     }
 
-    /// The tolerations of a DaemonSet or pod.
+    /// Parses the `tolerate=` words of the line into toleration objects. `none` is skipped.
     fn tolerations(&self) -> Result<Vec<Value>, Error> {
         let toleration = |text| {
             let mark =
@@ -212,12 +212,12 @@ impl<'a> ScenarioLine<'a> {
         self.values("tolerate").filter(|it| *it != NONE_VALUE).map(toleration).collect()
     }
 
-    /// The terms of required node affinity of a DaemonSet.
+    /// Parses the `affinity=` words of the line into terms of required node affinity.
     fn affinity_terms(&self) -> Result<Vec<Value>, Error> {
         self.values("affinity").map(|text| self.affinity_term(text)).collect()
     }
 
-    /// Parses one term of required node affinity.
+    /// Parses the value of one `affinity=` word into a term of required node affinity.
     fn affinity_term(&self, text: &str) -> Result<Value, Error> {
         let mut term = Map::new();
         for part in text.split('+') {
@@ -241,7 +241,8 @@ impl<'a> ScenarioLine<'a> {
         Ok(term.into())
     }
 
-    /// The DaemonSet of the pod or revision on this line.
+    /// Returns the DaemonSet to which the pod or revision on this line belongs. `None` if it belongs to none. An error
+    /// if several DaemonSets are possible.
     fn set<'w>(&self, world: &'w World) -> Result<Option<&'w Value>, Error> {
         let here = |set: &&Value| self.value("ns").is_none_or(|ns| text_at(set, NAMESPACE_POINTER) == ns);
         let named = |set: &&Value| self.value("of").is_none_or(|name| text_at(set, NAME_POINTER) == name);
@@ -266,7 +267,7 @@ impl<'a> ScenarioLine<'a> {
         (self.value("ns").unwrap_or("default"), self.name)
     }
 
-    /// The metadata that all kinds of objects have.
+    /// Builds the metadata that all kinds of objects have. `now` is the default of the deletion time.
     fn metadata(&self, namespace: Option<&str>, now: i64) -> Result<Map<String, Value>, Error> {
         let mut metadata = Map::new();
         metadata.insert("name".to_string(), self.name.into());
@@ -545,7 +546,7 @@ fn add_metadata(
     Ok(())
 }
 
-/// The owner of a pod or revision: the DaemonSet, with the UID of `owner=` if the line has one.
+/// Returns the owner of a pod or revision: the DaemonSet, with the UID of `owner=` if the line has one.
 fn owner_of<'a>(line: &ScenarioLine<'a>, set: Option<&'a Value>) -> Owner<'a> {
     let of_set = |at| set.map_or(NONE_VALUE, |it| text_at(it, at));
     Owner {

@@ -19,12 +19,15 @@ pub(super) fn print_world(world: &World) -> String {
 
 /// One line to print: its kind, the name of the object and the keywords.
 struct PrintedLine {
+    /// The first word of the line, such as `pod`.
     kind: &'static str,
     name: String,
+    /// The keywords with their values, such as `on=n1`.
     words: Vec<String>,
 }
 
 impl PrintedLine {
+    /// Creates the line of an object, without keywords.
     fn new(kind: &'static str, object: &Value) -> PrintedLine {
         let name = text_at(object, NAME_POINTER);
         PrintedLine { kind, name: one_word(if name.is_empty() { "-" } else { name }), words: Vec::new() }
@@ -119,7 +122,7 @@ impl PrintedLine {
     }
 }
 
-/// The line of a DaemonSet.
+/// Returns the line of a DaemonSet.
 fn print_set(set: &Value, world: &World) -> PrintedLine {
     let mut row = PrintedLine::new("set", set);
     let number = template_number(set);
@@ -171,7 +174,7 @@ fn print_set(set: &Value, world: &World) -> PrintedLine {
     row.with_common_keywords(LineKind::Set, set, world.now)
 }
 
-/// The line of a node.
+/// Returns the line of a node.
 fn print_node(node: &Value, world: &World) -> PrintedLine {
     let mut row = PrintedLine::new("node", node);
     row.add_pairs("label", &fields_at(node, "/metadata/labels"));
@@ -193,7 +196,7 @@ fn print_node(node: &Value, world: &World) -> PrintedLine {
     row.with_common_keywords(LineKind::Node, node, world.now)
 }
 
-/// The line of a pod.
+/// Returns the line of a pod.
 fn print_pod(pod: &Value, world: &World) -> PrintedLine {
     let mut row = PrintedLine::new("pod", pod);
     let set = set_of(pod, world);
@@ -279,7 +282,7 @@ fn print_daemon_words(row: &mut PrintedLine, pod: &Value, set: &Value, world: &W
     }
 }
 
-/// The line of a ControllerRevision.
+/// Returns the line of a ControllerRevision.
 fn print_revision(revision: &Value, world: &World) -> PrintedLine {
     let mut row = PrintedLine::new("rev", revision);
     let set = set_of(revision, world);
@@ -293,7 +296,7 @@ fn print_revision(revision: &Value, world: &World) -> PrintedLine {
     row.with_common_keywords(LineKind::Rev, revision, world.now)
 }
 
-/// The value of `affinity=` for a node selector term.
+/// Returns the value of `affinity=` for a node selector term.
 fn term_text(term: &Value) -> String {
     let requirement = |it: &Value| {
         let operator = SELECTOR_OPERATORS

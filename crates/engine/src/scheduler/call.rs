@@ -20,23 +20,24 @@ use crate::controller::{Patch, Request, Verb, Watch};
 pub enum Call {
     /// Binds a pod to the node with this name.
     Bind { pod: Arc<Pod>, node: Text },
-    /// Sets the condition `PodScheduled` to False with this message, and sets `nominatedNodeName`.
+    /// Sets the condition `PodScheduled` to False with this message, and sets `nominatedNodeName`. `at` is the
+    /// transition time if the condition was not False before.
     WriteUnschedulable { pod: Arc<Pod>, message: Text, nominated_node: Option<Text>, at: Time },
     /// Clears the pod's `nominatedNodeName`.
     ClearNomination { pod: Arc<Pod> },
     /// Sets the condition `DisruptionTarget` of a victim on this node, before the victim is deleted. `by` is the
-    /// preempting pod.
+    /// preempting pod, and `at` the transition time of the condition.
     MarkVictim { victim: Arc<Pod>, node: Text, by: Arc<Pod>, at: Time },
     /// Deletes a victim on this node. `by` is the preempting pod.
     DeleteVictim { victim: Arc<Pod>, node: Text, by: Arc<Pod> },
 }
 
-/// The watch of pods.
+/// Returns the watch of pods.
 pub(super) fn pod_watch() -> Watch {
     Watch::whole_objects("", "v1", "Pod", "pods", true)
 }
 
-/// The API request of a call.
+/// Returns the API request of a call.
 pub(super) fn request(call: &Call) -> Request {
     match call {
         Call::Bind { pod, node } => {
@@ -89,14 +90,14 @@ pub(super) fn request(call: &Call) -> Request {
     }
 }
 
-/// The request that patches a pod's status. The only precondition of the patch is the UID, because other changes to the
-/// pod do not matter.
+/// Returns the request that patches a pod's status. The only precondition of the patch is the UID, because other
+/// changes to the pod do not matter.
 fn patch_status(pod: &Pod, status: Value) -> Request {
     let body = json!({"metadata": {"uid": pod.uid}, "status": status});
     write_request(&pod.key, Verb::Patch(Patch::Strategic), "/status", body)
 }
 
-/// A request that writes a pod or its subresource. `part` is the subresource with a leading slash, or empty.
+/// Returns a request that writes a pod or its subresource. `part` is the subresource with a leading slash, or empty.
 fn write_request(key: &ObjectKey, verb: Verb, part: &str, body: Value) -> Request {
     let path = format!("{}{part}", pod_watch().resource.path(key));
     Request { verb, path, body: Some(body), metadata_only: false }
@@ -130,6 +131,7 @@ const EVENT_MESSAGE_BYTES_MAX: usize = 1024;
 
 /// Truncates a message to the maximum length of the message of an Event.
 pub(super) fn truncate_event_message(message: &str) -> String {
+    /// Replaces the end of a truncated message.
     const ELLIPSIS: &str = " ...";
     if message.len() <= EVENT_MESSAGE_BYTES_MAX {
         return message.into();

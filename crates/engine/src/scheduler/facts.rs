@@ -68,7 +68,7 @@ pub struct Namespace {
     pub labels: Labels,
 }
 
-/// A PodDisruptionBudget, which limits how many of its pods preemption may delete.
+/// A PodDisruptionBudget. Preemption prefers victims whose deletion violates no budget.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Budget {
     pub key: ObjectKey,
@@ -109,7 +109,7 @@ pub struct Pod {
     pub may_preempt: bool,
     /// Requirements and preferences of the pod on its node.
     pub requirements: Arc<Requirements>,
-    /// Reason and message of the condition `PodScheduled`, if its status is False.
+    /// Reason and message of the condition `PodScheduled`. `None` if its status is not False.
     pub unschedulable_condition: Option<(Text, Text)>,
     /// Whether the pod has the condition `DisruptionTarget` with the reason `PreemptionByScheduler`.
     pub preempted: bool,
@@ -139,13 +139,13 @@ pub struct Requirements {
 }
 
 impl Requirements {
-    /// The amount of a resource that the pod requests. `None` if it requests none.
+    /// Returns the amount of a resource that the pod requests. `None` if it requests none.
     pub(crate) fn request(&self, resource: &str) -> Option<i64> {
         self.requests.iter().find(|(name, _)| **name == *resource).map(|(_, amount)| *amount)
     }
 
-    /// The names of the nodes in the required node affinity (`matchFields` with `metadata.name`). `None` if any term
-    /// names no node, so that the pod may run on other nodes too.
+    /// Returns the names of the nodes in the required node affinity (`matchFields` with `metadata.name`). `None` if any
+    /// term names no node, so that the pod may run on other nodes too.
     ///
     /// Rule: a pod whose every node affinity term names a node is only checked on those nodes. Pods of a DaemonSet are
     /// such pods, so that scheduling one of them costs one fit check. Upstream: `NodeAffinity.PreFilter`.
@@ -165,7 +165,8 @@ impl Requirements {
 /// A topology spread constraint. A domain is the set of nodes with one value of the topology key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TopologySpreadConstraint {
-    /// The `maxSkew`: how many matching pods a domain may have more than the domain with the fewest matching pods.
+    /// The `maxSkew`: by how much the number of matching pods in a domain may exceed the number in the domain with the
+    /// fewest.
     pub max_skew: i64,
     /// Key of the node label whose values are the domains.
     pub topology_key: Text,
@@ -192,11 +193,12 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// Whether two pods with these host ports cannot run on one node.
+    /// Whether the two host ports conflict, so that pods with these host ports cannot run on the same node.
     ///
     /// Rule: two host ports conflict if their protocols and numbers are equal, and their addresses are equal or one of
     /// the addresses is `0.0.0.0`.
     pub fn conflicts_with(&self, other: &Self) -> bool {
+        /// The host IP that stands for every address of the node.
         const ANY_ADDRESS: &str = "0.0.0.0";
         self.number == other.number
             && self.protocol == other.protocol
@@ -321,7 +323,7 @@ fn selector_or_nothing(selector: Option<&LabelSelector<'_>>) -> Selector {
     LabelSelector::to_selector(selector).unwrap_or_default()
 }
 
-/// The scheduling requirements of a pod in this namespace and with these labels.
+/// Returns the scheduling requirements in the spec of a pod that has this namespace and these labels.
 fn scheduling_requirements(
     spec: &core_v1::PodSpec<'_>,
     namespace: &Text,
@@ -387,8 +389,8 @@ fn scheduling_requirements(
     }
 }
 
-/// Decodes a topology spread constraint. Each of its `matchLabelKeys` becomes a requirement that the label has the
-/// value that it has in the pod.
+/// Decodes a topology spread constraint of a pod with these labels. For each label key in `matchLabelKeys`, the
+/// selector also requires the value that the pod itself has.
 fn spread_constraint(
     constraint: &core_v1::TopologySpreadConstraint<'_>,
     labels: &Labels,
@@ -410,7 +412,8 @@ fn spread_constraint(
     }
 }
 
-/// Decodes a pod affinity term. A term without namespaces and namespace selector applies to the pod's own namespace.
+/// Decodes a pod affinity term. `namespace` is the pod's own namespace, to which a term without namespaces and
+/// namespace selector applies.
 fn pod_affinity_term(
     term: &core_v1::PodAffinityTerm<'_>,
     namespace: &Text,
@@ -430,7 +433,7 @@ fn pod_affinity_term(
     }
 }
 
-/// The amount of a resource in the units of [`Requirements::requests`].
+/// Converts the amount of a resource to the units of [`Requirements::requests`].
 ///
 /// Rule: `cpu` is counted in millicores and every other resource in whole units, rounded up.
 fn resource_amount(name: &str, amount: Quantity) -> i64 {

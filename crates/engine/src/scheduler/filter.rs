@@ -81,8 +81,8 @@ impl UnfitReason {
         )
     }
 
-    /// The messages for the reason. They are the same as upstream's, because tools parse them. There is one message for
-    /// each shortage, and one for any other reason.
+    /// Returns the messages for this reason: one message for each shortage, or exactly one for any other reason. They
+    /// are the same as upstream's, because tools parse them.
     pub(super) fn reasons(&self) -> Vec<String> {
         let reason = match self {
             Self::Unschedulable => "node(s) were unschedulable",
@@ -103,7 +103,7 @@ impl UnfitReason {
 }
 
 impl Shortage {
-    /// The message for the shortage, as upstream words it.
+    /// Returns the message for the shortage, as upstream words it.
     fn reason(&self) -> String {
         match self {
             Self::Pods => "Too many pods".into(),
@@ -112,7 +112,8 @@ impl Shortage {
     }
 }
 
-/// Checks whether a pod fits on a node. Pods in `without` count as removed from the node.
+/// Checks whether a pod fits on a node. The error is the reason why not. Pods in `without` count as removed from the
+/// node.
 ///
 /// Rule: a pod fits on a node if the pod tolerates the node's taints, the node matches the pod's node affinity, the
 /// pod's host ports and resources are free on the node, and the node satisfies the pod affinity and spread constraints.
@@ -146,6 +147,8 @@ pub(super) fn check_node_fit(
     check_resources(all, pod, info, without)
 }
 
+/// Checks whether a pod tolerates the taints and the cordon of a node.
+///
 /// Rule: a pod does not fit on a node with an untolerated `NoSchedule` or `NoExecute` taint. It does not fit on a
 /// cordoned node either, unless it tolerates the taint `unschedulable`.
 fn check_taints(pod: &Pod, info: &NodeInfo) -> Result<(), UnfitReason> {
@@ -164,7 +167,7 @@ pub(super) fn tolerates_taints(pod: &Pod, info: &NodeInfo) -> bool {
     taints.all(|it| any_tolerates(&pod.requirements.tolerations, it))
 }
 
-/// The pods other than `pod` that are nominated for a node and that `pod` must leave room for.
+/// Returns the pods other than `pod` that are nominated for a node and that `pod` must leave room for.
 ///
 /// Rule: for pods of the same or lower priority, a pod that is nominated for a node counts as running on that node.
 pub(super) fn nominated_pods<'a>(all: &'a Scheduler, pod: &Pod, info: &NodeInfo) -> Vec<&'a Arc<Pod>> {
@@ -172,6 +175,8 @@ pub(super) fn nominated_pods<'a>(all: &'a Scheduler, pod: &Pod, info: &NodeInfo)
     nominated_pods.filter(|it| it.key != pod.key && pod.priority <= it.priority).collect()
 }
 
+/// Checks whether the host ports of a pod are free on a node. Pods in `without` count as removed from the node.
+///
 /// Rule: two pods on one node cannot have the same host port.
 fn check_ports(
     all: &Scheduler,
@@ -189,6 +194,8 @@ fn check_ports(
     if requested.any(conflicts_with) { Err(UnfitReason::HostPort) } else { Ok(()) }
 }
 
+/// Checks whether a node has enough free resources for a pod. Pods in `without` count as removed from the node.
+///
 /// Rule: the requests of all pods on a node must not exceed the node's allocatable resources, and the number of pods
 /// must not exceed the node's pod limit.
 fn check_resources(

@@ -33,7 +33,7 @@ pub struct FitCheck<'a> {
 }
 
 impl Scheduler {
-    /// Prepares the check whether a pod fits on the nodes of this scheduler.
+    /// Returns a [`FitCheck`] of this pod for the nodes of this scheduler.
     pub fn fit_check<'a>(&'a self, pod: &'a Pod) -> FitCheck<'a> {
         FitCheck { all: self, pod, inter_pod: InterPodAffinity::of(self, pod) }
     }
@@ -61,7 +61,8 @@ impl FitCheck<'_> {
         Some(UnfitDetail { reason, detail })
     }
 
-    /// The host port that another pod on the node uses, and the name of that pod.
+    /// Returns the reason and the detail of a host port conflict: the host port in use, and the pod on the node that
+    /// uses it. The detail is `None` if no pod on the node uses it.
     fn host_port_conflict(&self, info: &NodeInfo, without: &BTreeSet<ObjectKey>) -> (String, Option<String>) {
         for other in info.pods.values().filter(|it| !without.contains(&it.key)) {
             for port in &self.pod.requirements.ports {
@@ -74,7 +75,8 @@ impl FitCheck<'_> {
         ("a host port is taken".to_string(), None)
     }
 
-    /// The amounts of a resource that the pod requests, that the node has, and that other pods on it request.
+    /// Returns a text with the amounts of a resource that the pod requests, that the node has, and that other pods on
+    /// the node request.
     fn shortage_detail(&self, info: &NodeInfo, resource: &Text, without: &BTreeSet<ObjectKey>) -> String {
         let of = |pod: &Pod| pod.requirements.request(resource).unwrap_or(0);
         let allocatable = info.node.allocatable.get(resource).copied().unwrap_or(0);

@@ -15,8 +15,8 @@ use super::node_info::NodeInfo;
 use super::{Pod, PodAffinityTerm, Scheduler, TopologySpreadConstraint};
 use crate::daemonset::placement;
 
-/// For one pod to schedule: how many pods in each topology domain match its affinity terms and spread constraints. The
-/// counts are computed once for all nodes. Upstream: `PreFilter` of `InterPodAffinity` and `PodTopologySpread`.
+/// The numbers of pods in each topology domain that match the affinity terms and spread constraints of one pod to
+/// schedule. They are computed once for all nodes. Upstream: `PreFilter` of `InterPodAffinity` and `PodTopologySpread`.
 #[derive(Debug, Default)]
 pub(super) struct InterPodAffinity {
     /// For each term of pod affinity, the number of pods that match all terms, by domain of the term's topology key.
@@ -30,7 +30,8 @@ pub(super) struct InterPodAffinity {
 }
 
 impl InterPodAffinity {
-    /// Counts the matching pods on all nodes for this pod.
+    /// Counts, on all nodes of the scheduler `all`, the pods that match the affinity terms and spread constraints of
+    /// `pod`.
     pub(super) fn of(all: &Scheduler, pod: &Pod) -> Self {
         let mut inter_pod = Self::default();
         for (labels, other) in all.nodes.with_pod_anti_affinity() {
@@ -82,8 +83,8 @@ impl InterPodAffinity {
         }
     }
 
-    /// Checks whether a node satisfies the spread constraints, affinity and anti-affinity of the pod. Pods in `without`
-    /// count as removed from the node.
+    /// Checks whether a node satisfies the spread constraints, affinity and anti-affinity of the pod. The error is the
+    /// reason why not. Pods in `without` count as removed from the node.
     pub(super) fn check(
         &self,
         all: &Scheduler,
@@ -92,18 +93,18 @@ impl InterPodAffinity {
         without: &BTreeSet<ObjectKey>,
     ) -> Result<(), UnfitReason> {
         let gone: Vec<&Arc<Pod>> = without.iter().filter_map(|it| info.pods.get(it)).collect();
-        self.satisfies_spread(pod, info, &gone)?;
-        self.satisfies_affinity(all, pod, info, &gone)?;
-        self.satisfies_anti_affinity(all, pod, info, &gone)
+        self.check_spread(pod, info, &gone)?;
+        self.check_affinity(all, pod, info, &gone)?;
+        self.check_anti_affinity(all, pod, info, &gone)
     }
 
-    /// Checks the topology spread constraints with `DoNotSchedule`. `gone` are the pods that count as removed from the
-    /// node.
+    /// Checks the topology spread constraints with `DoNotSchedule`. The error is the reason why the pod does not fit.
+    /// `gone` are the pods that count as removed from the node.
     ///
     /// Rule: with the new pod, the node's domain may have at most `maxSkew` matching pods more than the domain with the
     /// fewest matching pods. If there are fewer domains than `minDomains`, the fewest is zero. A pod does not fit on a
     /// node without the topology key.
-    fn satisfies_spread(&self, pod: &Pod, info: &NodeInfo, gone: &[&Arc<Pod>]) -> Result<(), UnfitReason> {
+    fn check_spread(&self, pod: &Pod, info: &NodeInfo, gone: &[&Arc<Pod>]) -> Result<(), UnfitReason> {
         let must = pod.requirements.spread_constraints.iter().filter(|it| it.do_not_schedule);
         for (spread, counts) in must.zip(&self.spread) {
             let Some(domain) = info.labels().get(&spread.topology_key) else {
@@ -121,11 +122,12 @@ impl InterPodAffinity {
         Ok(())
     }
 
-    /// Checks the required pod affinity. `gone` are the pods that count as removed from the node.
+    /// Checks the required pod affinity. The error is the reason why the pod does not fit. `gone` are the pods that
+    /// count as removed from the node.
     ///
     /// Rule: for each term of pod affinity, a pod that matches all terms must be in the node's domain. If no existing
     /// pod matches and the new pod matches its own terms, the new pod fits on any node with the topology keys.
-    fn satisfies_affinity(
+    fn check_affinity(
         &self,
         all: &Scheduler,
         pod: &Pod,
@@ -148,12 +150,12 @@ impl InterPodAffinity {
         if is_satisfied || is_first() { Ok(()) } else { Err(UnfitReason::PodAffinity) }
     }
 
-    /// Checks the required pod anti-affinity in both directions. `gone` are the pods that count as removed from the
-    /// node.
+    /// Checks the required pod anti-affinity in both directions. The error is the reason why the pod does not fit.
+    /// `gone` are the pods that count as removed from the node.
     ///
     /// Rule: no pod in the node's domain may match the anti-affinity of the new pod, and the new pod may not match the
     /// anti-affinity of any pod in the node's domain. Pods that are nominated for the node count too.
-    fn satisfies_anti_affinity(
+    fn check_anti_affinity(
         &self,
         all: &Scheduler,
         pod: &Pod,
@@ -193,8 +195,8 @@ impl InterPodAffinity {
     }
 }
 
-/// For each constraint of `spreads`, the number of pods that it counts in each topology domain. Domains without such
-/// pods are included with zero.
+/// Returns, for each constraint of `spreads`, the number of pods that the constraint counts in each topology domain.
+/// Domains without such pods are included with zero.
 pub(super) fn matching_pods_by_domain(
     all: &Scheduler,
     pod: &Pod,

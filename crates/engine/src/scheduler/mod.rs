@@ -10,21 +10,23 @@
 //! From the decision to bind a pod, the pod counts as assigned to the node unless the binding fails. So the next
 //! decision does not wait for the watch. Upstream: the assume cache.
 
+/// The calls of the scheduler and their API requests.
 mod call;
+/// Decodes the objects that the scheduler watches.
 mod facts;
-/// Whether a pod fits on a node, with reasons as upstream words them: the filter plugins.
+/// Checks whether a pod fits on a node, with reasons as upstream words them. Upstream: the filter plugins.
 mod filter;
-/// Whether a pod fits on a node, with detailed reasons for `muster explain` and `muster plan`.
+/// Explains why a pod does not fit on a node, for `muster explain` and `muster plan`.
 mod fit_check;
-/// Pod affinity, pod anti-affinity and topology spread.
+/// Checks pod affinity, pod anti-affinity and topology spread.
 mod inter_pod_affinity;
-/// The nodes, with the pods on them and what these pods request.
+/// Stores the nodes, the pods on each node, and the requests of these pods.
 mod node_info;
-/// Which pods are deleted for a pod of higher priority.
+/// Chooses the pods of lower priority to delete, so that a pod fits on a node.
 mod preemption;
-/// The scheduling queue.
+/// The scheduling queue, which orders the pending pods.
 mod queue;
-/// Which of the feasible nodes is best.
+/// Scores the feasible nodes (the nodes on which a pod fits) and chooses the best one.
 mod score;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -72,8 +74,8 @@ pub struct Scheduler {
     nodes: NodeInfos,
     /// The pending pods.
     queue: SchedulingQueue,
-    /// Pods that are being bound and whose binding the watch has not delivered yet, each with the number of failed
-    /// attempts before.
+    /// Pods whose binding was requested, but not yet delivered by the watch. Each has the number of its failed
+    /// scheduling attempts before that.
     binding: BTreeMap<ObjectKey, (Arc<Pod>, u32)>,
     /// Pods whose condition `PodScheduled` is being written, each with the content of that write.
     status_writes: BTreeMap<ObjectKey, UnschedulableStatus>,
@@ -81,7 +83,7 @@ pub struct Scheduler {
     victims: BTreeSet<Text>,
     /// Labels of the namespaces, by name.
     namespaces: BTreeMap<Text, Labels>,
-    /// The PodDisruptionBudgets, which preemption respects.
+    /// The PodDisruptionBudgets. Preemption violates as few of them as possible.
     budgets: BTreeMap<ObjectKey, Budget>,
     /// The last node that a pod was bound to. If not all nodes are scored, the next search begins after this node.
     last_bound_node: Text,
@@ -91,18 +93,19 @@ pub struct Scheduler {
     in_flight: usize,
 }
 
-/// The message of the condition `PodScheduled`, and the `nominatedNodeName`.
+/// What is written to the status of an unschedulable pod: the message of the condition `PodScheduled`, and the
+/// `nominatedNodeName`.
 type UnschedulableStatus = (Text, Option<Text>);
 
 /// The result of scheduling one pod.
 enum Decision {
     /// The pod is bound to the node with this name.
     Bind(Text),
-    /// The pod fits on no node now.
+    /// The pod fits on no node now. It is parked as unschedulable.
     Wait {
         /// Message of the condition `PodScheduled`.
         message: String,
-        /// Whether preemption helps. `None` if there are no nodes.
+        /// The result of preemption for the pod. `None` if there are no nodes.
         preemption: Option<Preemption>,
         /// Whether a change of pods on other nodes could make the pod schedulable.
         depends_on_other_pods: bool,
@@ -225,7 +228,7 @@ impl Controller for Scheduler {
 }
 
 impl Scheduler {
-    /// Number of pending pods.
+    /// Returns the number of pending pods.
     pub fn pending_pods(&self) -> usize {
         self.queue.len()
     }
@@ -348,7 +351,8 @@ impl Scheduler {
         }
     }
 
-    /// Activates the parked pods that a change may make schedulable (see [`SchedulingQueue::activate`]).
+    /// Activates the parked (unschedulable) pods that the change `hint` may make schedulable, so that they are tried
+    /// again (see [`SchedulingQueue::activate`]).
     ///
     /// Rule: an unschedulable pod is tried again when a node changes or loses a pod, if the pod could fit on that node
     /// without the pods of lower priority. A pod that is unschedulable because of pods on other nodes is tried again
@@ -373,7 +377,8 @@ impl Scheduler {
         filter::check_node_fit(self, pod, info, &preemptable).is_ok()
     }
 
-    /// Schedules a pod of the queue: binds it, or parks it. Adds the calls and events to `reconcile`.
+    /// Schedules a pod of the queue: binds it to a node, or parks it as unschedulable. Adds the calls and events to
+    /// `reconcile`.
     fn schedule_pod(&mut self, key: &ObjectKey, now: Time, reconcile: &mut Reconcile<Call>) {
         let Some(pod) = self.queue.pod(key).cloned() else { return };
         match self.find_node(&pod) {
@@ -413,7 +418,8 @@ impl Scheduler {
         }
     }
 
-    /// Deletes the victims and nominates the node for the pod.
+    /// Nominates the node for the pod, and adds to `reconcile` the calls that mark the victims. Each victim is deleted
+    /// after it was marked.
     fn preempt(
         &mut self,
         pod: &Arc<Pod>,
@@ -444,7 +450,8 @@ impl Scheduler {
         }
     }
 
-    /// Nominates a node for a pod. Parked pods that may fit on the node that was nominated before are activated.
+    /// Sets the nominated node of a pod, or clears it if `node` is `None`. Parked pods that may fit on the previously
+    /// nominated node are activated.
     fn nominate(&mut self, key: &ObjectKey, node: Option<Text>) {
         if let Some(before) = self.queue.nominate(key, node) {
             self.activate_for(QueueingHint::Node(&before));
@@ -495,8 +502,8 @@ impl Scheduler {
         }
     }
 
-    /// The message of the condition `PodScheduled` of a pod that fits on no node. `preemption` is why preemption does
-    /// not help.
+    /// Returns the message of the condition `PodScheduled` of a pod that fits on no node. `preemption` is the reason
+    /// why preemption does not help. `None` if pods are being preempted.
     ///
     /// Rule: the message of an unschedulable pod counts the nodes for each reason. Upstream: `FitError`.
     fn unschedulable_message(&self, unfit: &[(&NodeInfo, UnfitReason)], preemption: Option<&str>) -> String {
@@ -519,7 +526,8 @@ impl Scheduler {
         preemption.map_or_else(|| message.clone(), |it| format!("{message} preemption: {it}"))
     }
 
-    /// Handles a failed binding. Returns the event to record.
+    /// Handles a failed binding. Returns the event to record. `None` if the pod does not exist, or is no longer being
+    /// bound.
     ///
     /// Rule: a pod whose binding failed, or whose binding got no response, is removed from its node and tried again
     /// after a backoff. If the pod was bound nevertheless, the watch will show that.
@@ -537,8 +545,8 @@ impl Scheduler {
             .then(|| event_record(pod, KubeEvent::warning("FailedScheduling", message)))
     }
 
-    /// Schedules a pod again after a backoff, because a write about the pod failed. Does nothing if the write failed
-    /// because the pod does not exist or has changed, because the watch will show that.
+    /// Schedules a pod again after a backoff, because a write about the pod failed. Does nothing if the pod does not
+    /// exist or has changed, because the watch will show that.
     fn back_off_unless_obsolete(&mut self, key: &ObjectKey, refusal: &CallError, now: Time) {
         if !matches!(refusal, CallError::NotFound | CallError::Conflict) {
             self.queue.back_off(key, now);
@@ -546,8 +554,8 @@ impl Scheduler {
     }
 }
 
-/// Number of feasible nodes to find and score in a cluster with `nodes` nodes. It is all nodes of a small cluster, and
-/// a percentage of the nodes of a large cluster, which decreases with its size. Upstream: `numFeasibleNodesToFind`.
+/// Returns how many feasible nodes to find and score in a cluster with `nodes` nodes: all nodes of a small cluster, and
+/// of a large cluster a percentage that decreases with its size. Upstream: `numFeasibleNodesToFind`.
 fn feasible_nodes_to_find(nodes: usize) -> usize {
     let percent = 50_usize.saturating_sub(nodes / 125).max(5);
     (nodes * percent / 100).max(FEASIBLE_NODES_MIN)
@@ -560,7 +568,7 @@ fn format_reason_counts(nodes: usize, reasons: &BTreeMap<String, usize>) -> Stri
     format!("0/{nodes} nodes are available: {}.", reasons.join(", "))
 }
 
-/// An event about a pod.
+/// Returns the record of an event about a pod.
 fn event_record(pod: &Pod, event: KubeEvent) -> EventRecord {
     let about = ObjectReference {
         api_version: "v1".into(),

@@ -39,53 +39,57 @@ pub(super) struct NodeInfo {
 }
 
 impl NodeInfos {
+    /// Returns the number of nodes.
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
 
+    /// Returns all nodes in the order of their names.
     pub(super) fn iter(&self) -> impl Iterator<Item = &NodeInfo> {
         self.nodes.values()
     }
 
-    /// All nodes in the order of their names, beginning after `name` and wrapping around.
+    /// Returns all nodes in the order of their names. The order begins after `name` and wraps around.
     pub(super) fn iter_after<'a>(&'a self, name: &Text) -> impl Iterator<Item = &'a NodeInfo> {
         use core::ops::Bound::{Excluded, Unbounded};
         let after = self.nodes.range((Excluded(name.clone()), Unbounded));
         after.chain(self.nodes.range(..=name.clone())).map(|(_, info)| info)
     }
 
-    /// The node with this name.
+    /// Returns the node with this name. `None` if its Node object does not exist.
     pub(super) fn get(&self, node: &Text) -> Option<&NodeInfo> {
         self.nodes.get(node)
     }
 
+    /// Returns the names of all nodes.
     pub(super) fn names(&self) -> BTreeSet<Text> {
         self.nodes.keys().cloned().collect()
     }
 
-    /// The name of the node that the pod with this key is assigned to.
+    /// Returns the name of the node that the pod with this key is assigned to. `None` if the pod is not assigned.
     pub(super) fn node_of(&self, key: &ObjectKey) -> Option<&Text> {
         self.node_by_pod.get(key)
     }
 
-    /// Keys of all pods that are assigned to a node.
+    /// Returns the keys of all pods that are assigned to a node.
     pub(super) fn assigned_pods(&self) -> impl Iterator<Item = &ObjectKey> {
         self.node_by_pod.keys()
     }
 
-    /// The pod with this key, if it is assigned to a node.
+    /// Returns the pod with this key. `None` if it is not assigned to a node.
     pub(super) fn pod(&self, key: &ObjectKey) -> Option<&Arc<Pod>> {
         let node = self.node_by_pod.get(key)?;
         let here = self.nodes.get(node).and_then(|it| it.pods.get(key));
         here.or_else(|| self.on_unknown_nodes.get(node)?.get(key))
     }
 
-    /// Pods with required pod anti-affinity, with the labels of their nodes.
+    /// Returns the pods that have required pod anti-affinity, each with the labels of its node.
     pub(super) fn with_pod_anti_affinity(&self) -> impl Iterator<Item = (&Labels, &Arc<Pod>)> {
         self.with_node_labels(&self.with_pod_anti_affinity)
     }
 
-    /// Pods with required pod affinity, or with preferred affinity or anti-affinity, with the labels of their nodes.
+    /// Returns the pods that have required pod affinity, or preferred pod affinity or anti-affinity. Each has the
+    /// labels of its node.
     pub(super) fn with_pod_affinity(&self) -> impl Iterator<Item = (&Labels, &Arc<Pod>)> {
         self.with_node_labels(&self.with_pod_affinity)
     }
@@ -117,7 +121,7 @@ impl NodeInfos {
         }
     }
 
-    /// Removes a pod from its node. Returns the name of that node.
+    /// Removes a pod from its node. Returns the name of that node, or `None` if the pod was not assigned.
     pub(super) fn unassign(&mut self, key: &ObjectKey) -> Option<Text> {
         let node = self.node_by_pod.remove(key)?;
         self.with_pod_anti_affinity.remove(key);
@@ -170,13 +174,13 @@ impl NodeInfo {
         &self.node.fact.name
     }
 
-    /// Sum of the requests of all pods on the node for a resource.
+    /// Returns the sum of the requests of all pods on the node for a resource.
     pub(super) fn requested(&self, resource: &str) -> i64 {
         self.requested.get(resource).copied().unwrap_or(0)
     }
 
-    /// Sums of the requests of all pods on the node for cpu and memory. For a pod without such a request, the default
-    /// is added. Upstream: `NonZeroRequested`.
+    /// Returns the sums of the cpu and memory requests of all pods on the node, in the order of [`DEFAULT_REQUESTS`]. A
+    /// missing request counts as the default. Upstream: `NonZeroRequested`.
     pub(super) fn nonzero_requested(&self) -> [i64; 2] {
         self.nonzero_requested
     }
@@ -209,7 +213,8 @@ impl NodeInfo {
     }
 }
 
-/// A pod's requests for cpu and memory, with the default for a missing request.
+/// Returns a pod's cpu and memory requests, in the order of [`DEFAULT_REQUESTS`]. A missing request counts as the
+/// default.
 pub(super) fn nonzero_requests(pod: &Pod) -> [i64; 2] {
     DEFAULT_REQUESTS.map(|(name, default)| pod.requirements.request(name).unwrap_or(default))
 }

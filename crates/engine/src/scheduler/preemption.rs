@@ -39,7 +39,7 @@ pub(super) enum Preemption {
 }
 
 /// Chooses a node and its victims for a pod that fits on no node. `unfit` are the nodes that were checked, each with
-/// the reason.
+/// the reason why the pod does not fit on it.
 ///
 /// Rule: if a pod fits on no node, pods of lower priority are deleted from one node. The node is chosen so that as few
 /// PodDisruptionBudgets as possible are violated, and victims are as low in priority and as few as possible. No further
@@ -102,12 +102,13 @@ fn has_terminating_victims(all: &Scheduler, pod: &Pod, unfit: &[(&NodeInfo, Unfi
     !is_lost && info.pods.values().filter(|it| it.priority < pod.priority).any(|it| leaves(&it))
 }
 
-/// The cost of preemption on a node, compared in this order: violated budgets, highest priority, sum of priorities,
-/// number of victims, and start time of the oldest victim of the highest priority. Upstream:
-/// `pickOneNodeForPreemption`.
+/// The cost of preemption on a node. Costs are compared in this order: number of victims whose deletion violates a
+/// PodDisruptionBudget, highest priority of a victim, sum of the priorities, number of victims, and start time of the
+/// oldest victim of the highest priority. Upstream: `pickOneNodeForPreemption`.
 type PreemptionCost = (usize, i32, i64, usize, Reverse<Time>);
 
-/// The cost of deleting these victims. `violations` is for how many of them a budget is violated.
+/// Returns the cost of deleting these victims. `violations` is the number of victims whose deletion violates a
+/// PodDisruptionBudget.
 fn preemption_cost(violations: usize, victims: &[Arc<Pod>]) -> PreemptionCost {
     let highest = victims.iter().map(|it| it.priority).max().unwrap_or(i32::MIN);
     let sum = victims.iter().map(|it| i64::from(it.priority) + i64::from(i32::MAX) + 1).sum();
@@ -115,13 +116,13 @@ fn preemption_cost(violations: usize, victims: &[Arc<Pod>]) -> PreemptionCost {
     (violations, highest, sum, victims.len(), Reverse(oldest.unwrap_or_default()))
 }
 
-/// Start time of a pod. A pod that has not started counts as started after all others.
+/// Returns the start time of a pod. A pod that has not started counts as started after all others.
 fn start_time(pod: &Pod) -> Time {
     pod.started.unwrap_or(Time::from_micros(i64::MAX))
 }
 
-/// Chooses the victims on one node. Returns for how many victims a PodDisruptionBudget is violated, and the victims,
-/// highest priority first.
+/// Chooses the victims on one node. Returns the number of victims whose deletion violates a PodDisruptionBudget, and
+/// the victims, highest priority first.
 ///
 /// The error is the reason why preemption does not help, or `None` if the node has no pod of lower priority. Upstream:
 /// `SelectVictimsOnNode`.

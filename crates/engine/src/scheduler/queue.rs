@@ -22,7 +22,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// Maximum time that a pod stays parked before it is tried again. Upstream: `podMaxInUnschedulablePodsDuration`.
 const PARKED_DURATION_MAX: Duration = Duration::from_secs(300);
 
-/// The pending pods, by the time or the change that makes the scheduler try them next.
+/// The pending pods. Active pods are tried next. Parked pods are unschedulable and wait for a time, or for a change
+/// that may help them.
 #[derive(Debug, Default)]
 pub(super) struct SchedulingQueue {
     /// All pods of the queue: active and parked.
@@ -53,7 +54,7 @@ struct PendingPod {
     pod: Arc<Pod>,
     /// The node that is nominated for the pod after a preemption.
     nominated_node: Option<Text>,
-    /// Number of failed scheduling attempts in a row.
+    /// Number of consecutive failed scheduling attempts.
     attempts: u32,
     state: QueueState,
 }
@@ -78,26 +79,27 @@ pub(super) enum QueueingHint<'a> {
 }
 
 impl SchedulingQueue {
+    /// Returns the number of pods in the queue, active and parked.
     pub(super) fn len(&self) -> usize {
         self.pending.len()
     }
 
-    /// Keys of all pods of the queue.
+    /// Returns the keys of all pods in the queue, active and parked.
     pub(super) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.pending.keys()
     }
 
-    /// The pod with this key, if it is in the queue.
+    /// Returns the pod with this key. `None` if it is not in the queue.
     pub(super) fn pod(&self, key: &ObjectKey) -> Option<&Arc<Pod>> {
         self.pending.get(key).map(|it| &it.pod)
     }
 
-    /// The node that is nominated for the pod.
+    /// Returns the name of the node that is nominated for the pod. `None` if no node is nominated.
     pub(super) fn nominated_node(&self, key: &ObjectKey) -> Option<&Text> {
         self.pending.get(key)?.nominated_node.as_ref()
     }
 
-    /// The pods that are nominated for a node.
+    /// Returns the pods for which this node is nominated.
     pub(super) fn nominated(&self, node: &Text) -> impl Iterator<Item = &Arc<Pod>> {
         let keys = self.nominated.get(node).into_iter().flatten();
         keys.filter_map(|key| self.pending.get(key)).map(|it| &it.pod)
@@ -135,7 +137,7 @@ impl SchedulingQueue {
         }
     }
 
-    /// Removes a pod. Returns the node that was nominated for the pod.
+    /// Removes a pod from the queue. Returns the node that was nominated for the pod, or `None` if there was none.
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Text> {
         self.unpark(key);
         let pending = self.pending.remove(key)?;
@@ -146,7 +148,8 @@ impl SchedulingQueue {
         pending.nominated_node
     }
 
-    /// The key of the next pod to schedule. The pod stays in the queue until it is parked or removed.
+    /// Returns the key of the next pod to schedule. `None` if no pod is to be tried now. The pod stays in the queue
+    /// until it is parked or removed.
     ///
     /// Rule: pods are scheduled by priority, then by age. An unschedulable pod is tried again when a change may help
     /// it. If no pod is active, it is tried at once, else after a backoff of one to ten seconds. Without such a change
@@ -176,7 +179,7 @@ impl SchedulingQueue {
         !self.active.is_empty() || !self.activated.is_empty()
     }
 
-    /// Time at which the next parked pod becomes active even without a change.
+    /// Returns the time at which the next parked pod becomes active even without a change. `None` if no pod is parked.
     pub(super) fn wake_at(&self) -> Option<Time> {
         self.due.first().map(|(at, _)| *at)
     }
@@ -184,8 +187,8 @@ impl SchedulingQueue {
     /// Parks an unschedulable pod until a change may help it. `depends_on_other_pods` is whether the pod is
     /// unschedulable because of pods on other nodes.
     ///
-    /// The other activated pods then wait until their backoff ends. Otherwise each deleted pod could cause thousands of
-    /// scheduling attempts.
+    /// All activated pods then wait until their backoff ends, because otherwise each deleted pod could cause thousands
+    /// of scheduling attempts.
     pub(super) fn park(&mut self, key: &ObjectKey, depends_on_other_pods: bool, now: Time) {
         self.activated.clear();
         let Some(pending) = self.pending.get(key) else { return };
@@ -202,13 +205,13 @@ impl SchedulingQueue {
         self.park_until(key, now, now + PARKED_DURATION_MAX, names);
     }
 
-    /// Number of failed scheduling attempts of the pod in a row.
+    /// Returns the number of consecutive failed scheduling attempts of the pod.
     pub(super) fn attempts(&self, key: &ObjectKey) -> u32 {
         self.pending.get(key).map_or(0, |it| it.attempts)
     }
 
-    /// Adds a pod whose binding failed, and parks it until its backoff ends. `attempts` is the number of its failed
-    /// attempts before.
+    /// Adds a pod whose binding failed, and parks it until its backoff ends. `attempts` is the number of its
+    /// consecutive failed scheduling attempts before.
     pub(super) fn requeue(&mut self, pod: Arc<Pod>, attempts: u32, now: Time) {
         let key = pod.key.clone();
         self.put(pod);
@@ -264,8 +267,8 @@ impl SchedulingQueue {
         }
     }
 
-    /// Returns the parked pods that a change may help and that are not activated yet. The flag of a pod is whether its
-    /// fit on the changed node must be checked first.
+    /// Returns the parked pods that a change may help and that are not activated yet. Each has a flag: whether to check
+    /// first that the pod fits on the changed node.
     pub(super) fn activation_candidates(&self, hint: QueueingHint<'_>) -> Vec<(Arc<Pod>, bool)> {
         let by_node = match hint {
             QueueingHint::Node(node) => {
@@ -301,7 +304,8 @@ impl SchedulingQueue {
         self.activated.insert(queue_order(&pending.pod));
     }
 
-    /// Sets or clears the nominated node of a pod. Returns the previously nominated node if it differs.
+    /// Sets the nominated node of a pod, or clears it if `node` is `None`. Returns the previously nominated node, or
+    /// `None` if there was none or it stays the same.
     pub(super) fn nominate(&mut self, key: &ObjectKey, node: Option<Text>) -> Option<Text> {
         let pending = self.pending.get_mut(key)?;
         let before = core::mem::replace(&mut pending.nominated_node, node.clone());
@@ -325,12 +329,12 @@ impl SchedulingQueue {
     }
 }
 
-/// The position of a pod in the queue.
+/// Returns the sort key of a pod in the queue.
 fn queue_order(pod: &Pod) -> QueueOrder {
     (Reverse(pod.priority), pod.created, pod.key.clone())
 }
 
-/// Backoff after this number of failed attempts.
+/// Returns the backoff after this number of consecutive failed attempts.
 fn backoff_duration(attempts: u32) -> Duration {
     BACKOFF_MIN.saturating_mul(1 << attempts.saturating_sub(1).min(4)).min(BACKOFF_MAX)
 }

@@ -15,7 +15,7 @@ use crate::hash_ordered_map;
 /// The maximum score that a plugin gives a node. Upstream: `MaxNodeScore`.
 const SCORE_MAX: i64 = 100;
 
-/// The name of the node with the highest score. `None` if `fitting` is empty.
+/// Returns the name of the node with the highest score. `None` if `fitting` is empty.
 ///
 /// Rule: the score of a node is a weighted sum. The weights are 3 for taints, 2 for node affinity, pod affinity and
 /// topology spread, and 1 for least allocated and balanced allocation. A hash of pod and node decides between equal
@@ -41,8 +41,8 @@ pub(super) fn best_node(all: &Scheduler, pod: &Pod, fitting: &[&NodeInfo]) -> Op
     scored.max().map(|(_, _, name)| name.clone())
 }
 
-/// Scores nodes by untolerated `PreferNoSchedule` taints. Nodes with fewer such taints score higher. Empty if all nodes
-/// score the same.
+/// Returns a score for each node by its untolerated `PreferNoSchedule` taints: nodes with fewer such taints score
+/// higher. Returns an empty list if no node has such a taint.
 fn score_taints(pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     let unwanted = |info: &&NodeInfo| {
         let taints = info.node.fact.taints.iter().filter(|it| it.effect == TaintEffect::PreferNoSchedule);
@@ -55,7 +55,8 @@ fn score_taints(pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     }
 }
 
-/// Scores nodes by the weights of the preferred node affinity terms that they match. Empty if all nodes score the same.
+/// Returns a score for each node by the weights of the preferred node affinity terms that it matches. Returns an empty
+/// list if no node matches any term.
 fn score_node_affinity(pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     if pod.requirements.preferred_node_affinity.is_empty() {
         return Vec::new();
@@ -75,8 +76,8 @@ fn score_node_affinity(pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     }
 }
 
-/// Scores nodes by the preferred pod affinity and anti-affinity of the pod and of the existing pods. Empty if there are
-/// none.
+/// Returns a score for each node by the preferred pod affinity and anti-affinity of the pod and of the existing pods.
+/// Returns an empty list if no term matches.
 fn score_pod_affinity(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     let mut sums: BTreeMap<Text, BTreeMap<Text, i64>> = BTreeMap::new();
     let mut add = |labels: &Labels, weight: i64, term: &PodAffinityTerm| {
@@ -118,8 +119,9 @@ fn score_pod_affinity(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i6
     normalize_scores(nodes.iter().map(sum_at).collect())
 }
 
-/// Scores nodes by the topology spread constraints with `ScheduleAnyway`. Nodes with fewer matching pods in their
-/// domain score higher. Empty if the pod has no such constraint. Upstream: `PodTopologySpread.Score`.
+/// Returns a score for each node by the topology spread constraints with `ScheduleAnyway`: nodes with fewer matching
+/// pods in their domain score higher. Returns an empty list if the pod has no such constraint. Upstream:
+/// `PodTopologySpread.Score`.
 fn score_spread(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     let spreads: Vec<&TopologySpreadConstraint> =
         pod.requirements.spread_constraints.iter().filter(|it| !it.do_not_schedule).collect();
@@ -151,8 +153,8 @@ fn score_spread(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
 /// Scale of the fixed-point numbers in [`score_spread`], which have two decimals.
 const HUNDREDTHS_PER_UNIT: i64 = 100;
 
-/// Weight of a topology spread constraint with this number of domains: approximately ln(domains + 2), in hundredths.
-/// Upstream: `topologyNormalizingWeight`.
+/// Returns the weight of a topology spread constraint with this number of domains: approximately ln(domains + 2), in
+/// hundredths. Upstream: `topologyNormalizingWeight`.
 fn topology_weight(domains: usize) -> i64 {
     let number = domains.saturating_add(2);
     let whole = number.ilog2();
@@ -170,20 +172,20 @@ fn normalize_scores(mut scores: Vec<i64>) -> Vec<i64> {
     scores
 }
 
-/// Scores a node by free cpu and memory. Nodes with more free resources score higher. Upstream: `LeastAllocated`.
+/// Returns the score of a node by its free cpu and memory: nodes with more free resources score higher. Upstream:
+/// `LeastAllocated`.
 fn score_least_allocated(pod: &Pod, info: &NodeInfo) -> i64 {
     allocated_percent(pod, info).iter().map(|share| SCORE_MAX - share).sum::<i64>() / 2
 }
 
-/// Scores a node by how close the allocated percentages of cpu and memory are. The closer they are, the higher the
-/// score.
+/// Returns the score of a node by how close its allocated percentages of cpu and memory are: the closer, the higher.
 /// Upstream: `NodeResourcesBalancedAllocation`.
 fn score_balanced_allocation(pod: &Pod, info: &NodeInfo) -> i64 {
     let [cpu, memory] = allocated_percent(pod, info);
     SCORE_MAX - (cpu - memory).abs() / 2
 }
 
-/// Percentages of the node's cpu and memory that would be requested if the pod ran on the node.
+/// Returns the percentages of the node's cpu and memory that would be requested if the pod ran on the node.
 fn allocated_percent(pod: &Pod, info: &NodeInfo) -> [i64; 2] {
     let (nonzero_requested, nonzero_requests) = (info.nonzero_requested(), nonzero_requests(pod));
     [0, 1].map(|at| {
@@ -195,7 +197,7 @@ fn allocated_percent(pod: &Pod, info: &NodeInfo) -> [i64; 2] {
     })
 }
 
-/// Converts a count. A count that is too large becomes `i64::MAX`.
+/// Converts a count to `i64`. A count that is too large becomes `i64::MAX`.
 fn to_i64(it: usize) -> i64 {
     i64::try_from(it).unwrap_or(i64::MAX)
 }

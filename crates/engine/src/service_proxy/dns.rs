@@ -57,7 +57,7 @@ pub enum Answer {
 pub enum Record {
     /// An A or AAAA record.
     Address(IpAddr),
-    /// An SRV record, with the addresses of its target.
+    /// An SRV record. `addresses` are the addresses of its target.
     Srv {
         /// Port number.
         number: u16,
@@ -136,14 +136,14 @@ struct Resolver<'a> {
 }
 
 impl<'a> Resolver<'a> {
-    /// Whether a namespace has a Service.
+    /// Whether the namespace exists for DNS: it has at least one Service.
     fn has_namespace(&self, namespace: &str) -> bool {
         let first = ObjectKey::new(namespace, "");
         let next = self.state.services.range(first..).next();
         next.is_some_and(|(key, _)| *key.namespace == *namespace)
     }
 
-    /// The Service with this namespace and name, with its key.
+    /// Returns the Service with this namespace and name, with its key. `None` if it does not exist.
     fn find_service(&self, namespace: &str, name: &str) -> Option<(ObjectKey, &'a Service)> {
         let key = ObjectKey::new(namespace, name);
         let service = self.state.services.get(&key)?;
@@ -204,7 +204,8 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// The SRV records of the ports of a Service that `wanted` selects by name and protocol.
+    /// Returns the SRV records of those ports of a Service for which `wanted`, called with name and protocol of the
+    /// port, is true.
     fn srv_records(
         &self,
         key: &ObjectKey,
@@ -231,25 +232,25 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// The SRV record of a port of an endpoint.
+    /// Returns the SRV record of a port of an endpoint.
     fn srv_record(&self, key: &ObjectKey, endpoint: &Endpoint, number: u16) -> Record {
         let target = format!("{}.{}", endpoint_hostname(endpoint), self.service_name(key));
         Record::Srv { number, target, addresses: [endpoint.address].into() }
     }
 
-    /// The ready endpoints of a Service, each with its EndpointSlice.
+    /// Returns the ready endpoints of a Service, each with its EndpointSlice.
     fn ready_endpoints(&self, key: &ObjectKey) -> impl Iterator<Item = (&'a Slice, &'a Endpoint)> + use<'a> {
         let slices = self.state.slices.get(key).into_iter().flat_map(|it| it.values());
         slices.flat_map(|slice| slice.endpoints.iter().filter(|it| it.ready).map(move |it| (slice, it)))
     }
 
-    /// The DNS name of a Service.
+    /// Returns the DNS name of a Service.
     fn service_name(&self, key: &ObjectKey) -> String {
         format!("{}.{}.svc.{}", key.name, key.namespace, self.domain)
     }
 }
 
-/// Answers a query for the name of an address (`in-addr.arpa`).
+/// Answers a reverse query, which asks for the name of an address (`in-addr.arpa`).
 ///
 /// Rule: a cluster IP resolves to the name of its Service, and the address of an endpoint to the name of the endpoint
 /// within its Service. Queries for other pod addresses are not forwarded.
@@ -279,7 +280,7 @@ fn resolve_reverse(state: &ProxyState, domain: &str, address: Ipv4Addr, query_ty
     }
 }
 
-/// The hostname of an endpoint or, without one, its address with dashes instead of dots or colons.
+/// Returns the hostname of an endpoint. If it has none, returns its address with dashes instead of dots or colons.
 fn endpoint_hostname(endpoint: &Endpoint) -> String {
     match (&endpoint.hostname, endpoint.address) {
         (Some(hostname), _) => hostname.to_string(),
@@ -288,13 +289,13 @@ fn endpoint_hostname(endpoint: &Endpoint) -> String {
     }
 }
 
-/// Parses an IP address with dashes instead of dots or colons.
+/// Parses an IP address with dashes instead of dots or colons. `None` if it is not an address.
 fn parse_dashed_address(host: &str) -> Option<IpAddr> {
     let v4 = host.replace('-', ".").parse::<Ipv4Addr>().map(IpAddr::V4);
     v4.ok().or_else(|| host.replace('-', ":").parse::<Ipv6Addr>().map(IpAddr::V6).ok())
 }
 
-/// The A or AAAA records for those addresses that have the queried type.
+/// Returns the A or AAAA records for those addresses that have the queried type.
 fn address_records(addresses: impl IntoIterator<Item = IpAddr>, query_type: QueryType) -> Vec<Record> {
     let wanted = addresses.into_iter().filter(|it| match query_type {
         QueryType::A => it.is_ipv4(),

@@ -8,7 +8,7 @@ use core::net::IpAddr;
 
 use super::{ProxyState, ServiceType};
 
-/// The environment variables for Services of a container in this namespace, by name.
+/// Returns the environment variables, by name, that describe Services to a container in this namespace.
 ///
 /// Rule: every container has variables for the Service `kubernetes`, and for the Services of its namespace unless
 /// `enableServiceLinks` is false. Upstream: `getServiceEnvVarMap`, `envvars.FromServices`.
@@ -57,7 +57,7 @@ pub fn service_env_vars(
     variables
 }
 
-/// The name of a Service or port as part of a variable name: in upper case, with `_` instead of `-`.
+/// Converts the name of a Service or port to a part of a variable name: in upper case, with `_` instead of `-`.
 fn variable_name(name: &str) -> String {
     name.replace('-', "_").to_uppercase()
 }

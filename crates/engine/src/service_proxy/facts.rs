@@ -124,12 +124,12 @@ pub struct Node {
 pub struct Range {
     /// The network address.
     first: u32,
-    /// Length of the prefix.
+    /// Number of bits of the prefix.
     bits: u8,
 }
 
 impl Protocol {
-    /// Parses the `protocol` of a port. An absent protocol is TCP.
+    /// Parses the `protocol` of a port. An absent protocol is TCP. `None` if the protocol is unknown.
     fn read(text: Option<&str>) -> Option<Self> {
         match text {
             None | Some("" | "TCP") => Some(Self::Tcp),
@@ -139,6 +139,7 @@ impl Protocol {
         }
     }
 
+    /// Returns the name of the protocol in lower case, as `nft` and DNS use it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -156,7 +157,7 @@ impl Range {
         (range.first == u32::from(first.parse::<Ipv4Addr>().ok()?)).then_some(range)
     }
 
-    /// The CIDR with a prefix of `bits` bits that contains the address. `None` for more than 32 bits.
+    /// Returns the CIDR with a prefix of `bits` bits that contains the address. `None` for more than 32 bits.
     pub fn around(address: Ipv4Addr, bits: u8) -> Option<Self> {
         let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
         (bits <= 32).then(|| Self { first: u32::from(address) & mask, bits })
@@ -173,13 +174,14 @@ impl Range {
         wide.contains(Ipv4Addr::from(narrow.first))
     }
 
-    /// The first host address of the CIDR, which is the address of the node's bridge. `None` for a prefix of 31 or 32
-    /// bits.
+    /// Returns the first host address of the CIDR, which is the address of the node's bridge. `None` for a prefix of 31
+    /// or 32 bits.
     pub fn gateway(self) -> Option<Ipv4Addr> {
         (self.bits <= 30).then(|| Ipv4Addr::from(self.first + 1))
     }
 }
 
+/// Formats the CIDR as `ADDRESS/BITS`.
 impl core::fmt::Display for Range {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{}/{}", Ipv4Addr::from(self.first), self.bits)

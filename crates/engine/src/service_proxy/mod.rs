@@ -7,18 +7,19 @@
 //!                           -> env_vars::service_env_vars -> environment variables of containers
 //! ```
 
-/// DNS answers for the cluster domain.
+/// Resolves DNS names in the cluster domain.
 mod dns;
-/// Environment variables of containers for Services.
+/// Computes the environment variables of containers for Services.
 mod env_vars;
+/// Decodes Services, EndpointSlices and nodes.
 mod facts;
-/// The `nft` script that creates or changes the table.
+/// Writes the `nft` script that creates or changes the table.
 mod nft_script;
-/// The nftables table as a value.
+/// Builds the nftables table as a value.
 mod nft_table;
-/// Addresses that Services may not claim.
+/// Determines the addresses that Services may not claim.
 mod reserved_addresses;
-/// Routes to the pods of other nodes.
+/// Computes the routes to the pods of other nodes.
 mod routes;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -91,7 +92,7 @@ impl ProxyState {
         self.nodes.remove(name).is_some()
     }
 
-    /// The node with this name.
+    /// Returns the node with this name. `None` if there is no such node.
     pub fn node(&self, name: &str) -> Option<&Node> {
         self.nodes.get(name)
     }
@@ -117,7 +118,7 @@ impl ProxyState {
         self.nodes.len() != before
     }
 
-    /// The EndpointSlices of a Service.
+    /// Returns the EndpointSlices of a Service.
     fn slices_of(&self, service: &ObjectKey) -> impl Iterator<Item = &Slice> {
         self.slices.get(service).into_iter().flat_map(BTreeMap::values)
     }

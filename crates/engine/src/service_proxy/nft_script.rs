@@ -14,7 +14,7 @@ const TABLE_NAME: &str = "ip muster";
 const ELEMENTS_PER_LINE_MAX: usize = 256;
 
 impl NftTable {
-    /// The script that replaces the whole table in one transaction.
+    /// Returns the `nft` script that replaces the whole table in one transaction.
     pub fn replacement(&self) -> String {
         let mut out = String::new();
         let _ = writeln!(out, "add table {TABLE_NAME}\ndelete table {TABLE_NAME}\nadd table {TABLE_NAME}");
@@ -22,8 +22,8 @@ impl NftTable {
         out
     }
 
-    /// The script that changes the table from `before` to this table in one transaction. Unchanged sets stay, so that
-    /// clients keep their session affinity. Empty if nothing changes.
+    /// Returns the `nft` script that changes the table from `before` to this table in one transaction. It is empty if
+    /// nothing changes. Unchanged sets stay, so that clients keep their session affinity.
     pub fn difference(&self, before: &Self) -> String {
         let mut out = String::new();
         self.write_changes(before, &mut out);
@@ -93,7 +93,7 @@ impl NftTable {
     }
 }
 
-/// The word `map` or `set` for `nft` commands about the set.
+/// Returns the word for the set in `nft` commands: `map` or `set`.
 fn object_type(set: &NftSet) -> &'static str {
     if set.is_map { "map" } else { "set" }
 }

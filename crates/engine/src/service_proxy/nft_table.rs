@@ -37,7 +37,7 @@ pub struct ThisNode {
     pub bridge_netfilter_disabled: bool,
     /// Addresses and ports of the API server.
     pub server: Vec<(Ipv4Addr, u16)>,
-    /// CIDRs in which the `externalIPs` of Services must be.
+    /// CIDRs that the operator allows for the `externalIPs` of Services.
     pub external_ips: Vec<Range>,
 }
 
@@ -126,8 +126,8 @@ pub fn build_table(state: &ProxyState, me: &ThisNode, routes: &Routes) -> NftTab
     builder.table
 }
 
-/// The endpoints that get traffic with the traffic policy `Cluster`. `me` and `zone` are the name and zone of this
-/// node.
+/// Returns the endpoints that get traffic with the traffic policy `Cluster`. `me` and `zone` are the name and zone of
+/// this node.
 ///
 /// Rule: traffic goes to ready endpoints with a hint for this node, else to ready endpoints with a hint for this node's
 /// zone, else to all ready endpoints. If no endpoint is ready, traffic goes to endpoints that are serving and
@@ -150,7 +150,7 @@ fn cluster_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str, zone: Option<&str>)
     ready
 }
 
-/// The endpoints that get traffic with the traffic policy `Local`. `me` is the name of this node.
+/// Returns the endpoints that get traffic with the traffic policy `Local`. `me` is the name of this node.
 ///
 /// Rule: with the traffic policy `Local`, only endpoints on this node get traffic. If there is no such endpoint,
 /// traffic is dropped, so that the health check of a load balancer fails. Upstream: `CategorizeEndpoints`.
@@ -382,7 +382,8 @@ impl TableBuilder<'_> {
         self.table.chains.insert(chain.into(), NftChain { hook: "", rules });
     }
 
-    /// Adds the chains that the kernel calls. `own` is the pod CIDR of this node.
+    /// Adds the base chains, which the kernel calls at its hooks, and the chain `balance`, to which they jump. `own` is
+    /// the pod CIDR of this node.
     ///
     /// Rule: traffic of pods to destinations outside the pod network is masqueraded, and so is traffic whose replies
     /// would otherwise bypass the node.
@@ -462,7 +463,7 @@ impl TableBuilder<'_> {
     }
 }
 
-/// The endpoints of a Service's port, without duplicates.
+/// Returns the endpoints of a Service's port, without duplicates.
 fn port_endpoints<'a>(state: &'a ProxyState, key: &ObjectKey, port: &Port) -> Vec<PortEndpoint<'a>> {
     let mut seen = BTreeSet::new();
     let mut candidates = Vec::new();
@@ -479,7 +480,7 @@ fn port_endpoints<'a>(state: &'a ProxyState, key: &ObjectKey, port: &Port) -> Ve
     candidates
 }
 
-/// The address if it is an IPv4 address, else `None`. The service proxy supports only IPv4.
+/// Returns the address if it is an IPv4 address. `None` for an IPv6 address, which the service proxy does not support.
 pub(super) fn ipv4_of(address: &IpAddr) -> Option<Ipv4Addr> {
     match address {
         IpAddr::V4(it) => Some(*it),
@@ -487,8 +488,8 @@ pub(super) fn ipv4_of(address: &IpAddr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Whether namespace and name consist of characters of DNS labels. Other names are refused, because names become part
-/// of the `nft` script.
+/// Whether namespace and name consist of characters of DNS labels. A Service with another name gets no rules, because
+/// names become part of the `nft` script.
 fn is_safe_name(key: &ObjectKey) -> bool {
     let is_safe_name = |it: &str| {
         !it.is_empty()

@@ -8,7 +8,8 @@ use super::facts::{Range, Service, ServiceType};
 use super::nft_table::{ThisNode, ipv4_of};
 use super::{ProxyState, Routes};
 
-/// The addresses of the API server, of nodes, of pods and of Services, which other Services may not claim.
+/// Addresses that Services may not claim, because they belong to the API server, to nodes, to pods or to other
+/// Services.
 pub(super) struct ReservedAddresses<'a> {
     /// Addresses of the API server and of this node, as this node knows them without the API server.
     own: BTreeSet<Ipv4Addr>,
@@ -45,7 +46,7 @@ impl<'a> ReservedAddresses<'a> {
         }
     }
 
-    /// The external IPs and load balancer IPs of a Service that get rules.
+    /// Returns the external IPs and load balancer IPs of a Service that get rules.
     ///
     /// Rule: an external address of a Service gets rules only if it is not the address of the API server, of a node or
     /// of a pod, and not a cluster IP. An address of `externalIPs` must also be in a CIDR that the operator allowed.
@@ -63,7 +64,7 @@ impl<'a> ReservedAddresses<'a> {
         all.into_iter().filter(is_free).collect()
     }
 
-    /// The cluster IPs among `addresses` that get rules.
+    /// Returns the cluster IPs among `addresses` that get rules.
     ///
     /// Rule: a cluster IP gets rules unless it is the address of the API server, of this node or of a pod on this node.
     /// Addresses of other Node objects do not count. Each node writes its own Node object, and could otherwise disable

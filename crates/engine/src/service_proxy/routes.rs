@@ -9,7 +9,7 @@ use super::facts::Range;
 /// Routes to the pods of other nodes: for each pod CIDR, the address of the node that has it.
 pub type Routes = BTreeMap<Range, Ipv4Addr>;
 
-/// The routes of the node with the name `me`. `network` is the CIDR of the network that the node is on.
+/// Returns the routes of the node with the name `me`. `network` is the CIDR of the network that the node is on.
 ///
 /// Rule: the pod CIDR of another node gets a route to that node if both nodes are on one network. Otherwise the network
 /// routes the CIDR. If the CIDRs of two nodes overlap, only the CIDR of the first node by name gets a route. A CIDR

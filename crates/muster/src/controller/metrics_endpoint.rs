@@ -31,6 +31,7 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 pub(crate) struct MetricsEndpoint(TcpListener);
 
 impl MetricsEndpoint {
+    /// Opens the listener at this address.
     pub(crate) async fn bind(at: SocketAddr) -> anyhow::Result<Self> {
         let listening = TcpListener::bind(at).await;
         Ok(Self(
@@ -86,7 +87,7 @@ impl MetricsEndpoint {
     }
 }
 
-/// The response to a query at `/debug/explain`.
+/// Builds the response to a query at `/debug/explain`.
 fn explain_response(known: Result<String, QueryError>) -> Response<Full<Bytes>> {
     match known {
         Ok(json) => text_response(StatusCode::OK, "application/json", json),
@@ -99,7 +100,7 @@ fn explain_response(known: Result<String, QueryError>) -> Response<Full<Bytes>> 
     }
 }
 
-/// The response to a request for `/metrics`, `/healthz` or `/readyz`. `accept` is the `Accept` header.
+/// Builds the response to a request for `/metrics`, `/healthz` or `/readyz`. `accept` is the `Accept` header.
 fn health_or_metrics_response(
     monitor: &Monitor,
     method: &Method,

@@ -200,7 +200,7 @@ fn write_queued_lines(messages: &Receiver<QueueMessage>, out: &mut impl Write, d
     }
 }
 
-/// Lines that could not be written since the last successful write.
+/// Lines that could not be written to standard error since the last successful write.
 struct UnwrittenLines<'a> {
     /// The first line that could not be written, which usually names the cause.
     first: Option<Vec<u8>>,
@@ -209,6 +209,7 @@ struct UnwrittenLines<'a> {
 }
 
 impl UnwrittenLines<'_> {
+    /// Whether no line is unwritten or dropped.
     fn is_empty(&self) -> bool {
         self.first.is_none() && self.dropped.load(Ordering::Relaxed) == 0
     }

@@ -33,6 +33,7 @@ pub(super) enum PrintDecision {
 /// Recently printed messages by call site.
 #[derive(Debug, Default)]
 pub(super) struct RecentMessages {
+    /// The recently printed messages of each call site.
     sites: HashMap<Identifier, CallSiteMessages>,
 }
 

@@ -20,6 +20,8 @@ pub(crate) const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 /// Name of the built-in signer of the client certificates with which users authenticate to the API server.
 pub(crate) const CLIENT_CERTIFICATE_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
+/// Checks whether the user may create, approve or sign a CertificateSigningRequest.
+///
 /// Rule: approving a CertificateSigningRequest requires the verb `approve` on its signer, and setting its certificate
 /// requires the verb `sign`. A request for a client certificate in the group `system:masters` is refused. A bootstrap
 /// token can request only a certificate of the node that it may join.
@@ -95,8 +97,8 @@ pub(crate) fn set_condition_times(now: Timestamp, new: &mut Value, old: &Value) 
     }
 }
 
-/// Whether the user may use the verb on the signer. RBAC rules may name the signer, or all signers of its domain as
-/// `domain/*`.
+/// Whether the user may approve (verb `approve`) or sign (verb `sign`) requests for the signer. RBAC rules may name the
+/// signer, or all signers of its domain as `domain/*`.
 fn is_allowed_on_signer(access: &AccessControl, user: &User, verb: &str, signer: &str) -> bool {
     let domain = signer.split('/').next().unwrap_or_default();
     [signer.to_owned(), format!("{domain}/*")].into_iter().any(|name| {

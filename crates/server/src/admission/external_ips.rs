@@ -15,11 +15,12 @@ use crate::unstructured::list_at;
 #[derive(Debug, Default)]
 pub(crate) struct AllowedExternalIps(RwLock<Vec<ExternalIpRange>>);
 
-/// An IP address range: its first address, and its prefix length in bits.
+/// A range of IP addresses that Services may use as external IPs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ExternalIpRange {
+    /// First address of the range.
     first: IpAddr,
-    /// Prefix length.
+    /// Prefix length in bits.
     bits: u8,
 }
 
@@ -50,6 +51,7 @@ impl ExternalIpRange {
         (range.bits <= width && network_bits(number, width, range.bits) == number).then_some(range)
     }
 
+    /// Whether the address is in the range. An address of the other IP family is not.
     fn contains(self, address: IpAddr) -> bool {
         let ((first, width), (number, address_width)) = (address_bits(self.first), address_bits(address));
         width == address_width && network_bits(number, width, self.bits) == first
@@ -64,12 +66,15 @@ fn address_bits(address: IpAddr) -> (u128, u8) {
     }
 }
 
-/// Clears the host bits of an address of `width` bits, which are all bits after the first `bits` bits.
+/// Returns an address with its host bits cleared. The address has `width` bits, of which the first `bits` are the
+/// network prefix.
 fn network_bits(number: u128, width: u8, bits: u8) -> u128 {
     let rest = u32::from(width - bits);
     number.checked_shr(rest).unwrap_or(0).checked_shl(rest).unwrap_or(0)
 }
 
+/// Checks the external IPs that a write adds to a Service.
+///
 /// Rule: a Service may add only external IPs in the ranges of `--allow-external-ips`. A Service keeps the external IPs
 /// that it already has, so that its other fields can be updated. Nodes do not program an external IP until it is
 /// allowed.

@@ -89,7 +89,7 @@ fn apply_defaults(range: &Value, pod: &mut Value) {
     }
 }
 
-/// Returns error messages for the constraints of a LimitRange that the pod violates.
+/// Returns one error message for each constraint of a LimitRange that the pod violates.
 fn limit_range_violations(range: &Value, pod: &Value) -> Vec<String> {
     let mut errors = Vec::new();
     for limit in list_at(&range["spec"], "limits") {

@@ -3,24 +3,43 @@
 //!
 //! Each module is one plugin, except `resources`, which sums up the resources of a pod.
 
+/// Converts AppArmor annotations of pods to fields.
 mod app_armor;
+/// Authorizes the creation, approval and signing of CertificateSigningRequests.
 pub(crate) mod certificate_approval;
+/// Sets the requester fields of a CertificateSigningRequest.
 mod certificate_requester;
+/// Restricts the external IPs of Services.
 mod external_ips;
+/// Applies the defaults and constraints of LimitRanges to pods.
 mod limit_ranger;
+/// Refuses new objects in missing or terminating namespaces.
 mod namespace_lifecycle;
+/// Refuses node addresses that belong to Services or to pods of another node.
 mod node_address;
+/// Limits the writes of a node to its Node object, its Lease and its pods.
 pub(crate) mod node_restriction;
+/// Adds the not-ready taint to new Nodes.
 mod node_taint;
+/// Allocates pod CIDRs to Nodes.
 mod pod_cidr;
+/// Checks pods against the Pod Security level of their namespace.
 mod pod_security;
+/// Sets the priority of a pod from its PriorityClass.
 mod priority;
+/// Refuses RBAC writes that would grant permissions which the user does not hold.
 pub(crate) mod rbac_escalation;
+/// Enforces ResourceQuotas.
 mod resource_quota;
+/// Sums up the resources of a pod. Not a plugin.
 mod resources;
+/// Applies the overhead and scheduling constraints of a RuntimeClass to pods.
 mod runtime_class;
+/// Sets the service account of a pod and mounts its token.
 mod service_account;
+/// Allocates the cluster IPs and node ports of Services.
 mod service_address;
+/// Adds the default tolerations for not-ready and unreachable nodes to pods.
 mod toleration_seconds;
 
 use std::sync::Arc;
@@ -67,10 +86,11 @@ pub(crate) struct AdmissionChain {
     metrics: Arc<ServerMetrics>,
     /// Allocates cluster IPs and node ports.
     service_addresses: service_address::ServiceAllocator,
+    /// Allocates pod CIDRs to Nodes.
     pub(crate) pod_cidrs: PodCidrAllocator,
     /// Quota charges whose writes are not committed yet.
     pub(crate) quota_charges: QuotaCharges,
-    /// External IPs that Services may use.
+    /// The ranges of external IPs that Services may use.
     pub(crate) external_ips: external_ips::AllowedExternalIps,
     pub(crate) pod_security: pod_security::PodSecuritySettings,
 }
@@ -179,8 +199,8 @@ impl AdmissionChain {
         resource_quota::charge_quotas(self, quotas, context, attributes, object).await
     }
 
-    /// Checks a write that could escalate privileges. Such a write is one to an RBAC object, a
-    /// CertificateSigningRequest or the revocation list, or one by a node. `new` is null for a delete.
+    /// Refuses a write that would escalate the user's privileges. Checks writes to RBAC objects,
+    /// CertificateSigningRequests and the revocation list, and all writes by nodes. `new` is null for a delete.
     pub(crate) fn check_privilege_escalation(
         &self,
         user: &User,
@@ -230,6 +250,7 @@ fn set_server_timestamps(now: Timestamp, attributes: AdmissionAttributes<'_>, ne
 }
 
 impl AdmissionAttributes<'_> {
+    /// Whether the write creates the object.
     fn is_create(&self) -> bool {
         matches!(self.operation, AdmissionOperation::Create)
     }
@@ -239,7 +260,8 @@ impl AdmissionAttributes<'_> {
         self.target.namespace.as_deref().unwrap_or_default()
     }
 
-    /// Returns a 403 error: `pods "p" is forbidden: …`. If the object has no name, the message has its `generateName`.
+    /// Returns a 403 error: `pods "p" is forbidden: …`. If the object has no name, the message contains its
+    /// `generateName`.
     fn forbidden(&self, object: &Value, why: &str) -> ApiError {
         let names =
             [&self.target.name, str_at(object, "metadata.name"), str_at(object, "metadata.generateName")];

@@ -11,6 +11,8 @@ use crate::unstructured::{self, str_at};
 /// Namespaces that cannot be deleted. Upstream: `immortalNamespaces`.
 const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
 
+/// Refuses a create in a missing or terminating namespace, and the deletion of a namespace in `IMMORTAL_NAMESPACES`.
+///
 /// Rule: no object can be created in a namespace that does not exist or is terminating. The namespaces `default`,
 /// `kube-public` and `kube-system` cannot be deleted.
 pub(super) fn admit(

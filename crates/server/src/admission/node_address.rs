@@ -12,6 +12,8 @@ use crate::error::ApiError;
 use crate::request::RequestContext;
 use crate::unstructured::{list_at, str_at};
 
+/// Checks the addresses that a node adds to its Node.
+///
 /// Rule: a node may not add to `status.addresses` of its Node an address in the Service range or in the pod CIDR of
 /// another Node. Nor may it add a second address in the cluster's pod range, because each address in that range blocks
 /// the allocation of one pod CIDR. Other users may add such addresses. Addresses that are already stored are not
@@ -54,7 +56,7 @@ pub(super) fn validate(
     Ok(())
 }
 
-/// Parses an IPv4 address, also in IPv4-mapped IPv6 notation (`::ffff:10.96.0.1`).
+/// Parses an IPv4 address, also in IPv4-mapped IPv6 notation (`::ffff:10.96.0.1`). Returns `None` for any other text.
 fn canonical_ipv4(text: &str) -> Option<Ipv4Addr> {
     match text.trim().parse::<IpAddr>().ok()?.to_canonical() {
         IpAddr::V4(it) => Some(it),

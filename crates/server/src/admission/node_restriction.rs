@@ -11,10 +11,10 @@ use crate::request::{RequestTarget, User};
 use crate::unstructured::{self, is_set, list_at, str_at};
 use muster_api::well_known::{ANNOTATION_CONFIG_MIRROR, KUBELET_LABELS, NAMESPACE_NODE_LEASE};
 
-/// Domains in which a node may set any label on its Node. Subdomains are included.
+/// Domains of label keys. A node may set any label with a key in these domains or their subdomains on its Node.
 const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/// A write to be checked for whether a node may perform it, with the new and the stored object.
+/// A write that [`check_node_write`] checks. `new` is the object as written, and `old` is the stored object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum NodeWrite<'a> {
     Create { new: &'a Value },
@@ -22,6 +22,8 @@ pub(crate) enum NodeWrite<'a> {
     Delete,
 }
 
+/// Checks a write against the restrictions of nodes.
+///
 /// Rule: a node may write its Node (but no taints, and only some labels), its Lease, and the status of pods bound to
 /// it. It may delete and evict those pods, create mirror pods on itself, and create tokens for those pods. Writes by
 /// other users are not checked.
@@ -61,7 +63,7 @@ pub(crate) fn check_node_write(
     checked.map_err(|why| ApiError::forbidden(target.kind, name, &why))
 }
 
-/// Checks a node's write to a pod or to a subresource of a pod.
+/// Checks a node's write to a pod or to a subresource of a pod. The error is the reason for the refusal.
 fn check_pod_write(
     access: &AccessControl,
     node: &str,
@@ -167,7 +169,8 @@ fn check_mirror_pod(access: &AccessControl, node: &str, pod: &Value) -> Result<(
     Ok(())
 }
 
-/// Checks a write of the node `node` to the Node `name`, which must be its own Node object.
+/// Checks a write of the node `node` to the Node `name`. The two names must be equal. The error is the reason for the
+/// refusal.
 fn check_node_object_write(node: &str, name: &str, write: NodeWrite<'_>) -> Result<(), String> {
     if name != node {
         return Err(format!("node {node:?} is not allowed to modify node {name:?}"));

@@ -34,7 +34,8 @@ pub(crate) struct PodCidrAllocator(Mutex<PodCidrAllocations>);
 struct PodCidrAllocations {
     /// Cluster range from which pod CIDRs are allocated. `None` if the cluster allocates no pod CIDRs.
     cluster_range: Option<Ipv4Block>,
-    /// Number of pod CIDRs at the start of the cluster range that are not allocated, because nodes choose them.
+    /// Number of pod CIDRs at the start of the cluster range that are never allocated automatically, because nodes
+    /// choose them.
     reserved: u32,
     /// Revision of the store up to which `allocated` includes all changes of Nodes. `None` before the first sync.
     synced_revision: Option<Revision>,
@@ -75,7 +76,7 @@ impl PodCidrAllocator {
             .is_some_and(|it| it.overlaps(Ipv4Block { first: address.into(), prefix_length: 32 }))
     }
 
-    /// Returns the name of a node other than `name` whose pod CIDR contains the address.
+    /// Returns the name of a node other than `name` whose pod CIDR contains the address, or `None` if there is none.
     pub(super) fn pod_cidr_owner(
         &self,
         admission: &AdmissionChain,
@@ -91,6 +92,8 @@ impl PodCidrAllocator {
     }
 }
 
+/// Allocates the pod CIDR of a Node, or checks the pod CIDR that a node chooses.
+///
 /// Rule: a node that creates its Node without a pod CIDR gets the lowest free one. A pod CIDR that the node chooses
 /// must be in the cluster range and must not overlap the pod CIDR or address of another node, because all other nodes
 /// route it to this node. Other users may set any pod CIDR.
@@ -159,13 +162,13 @@ fn pod_cidrs(node: &Value) -> impl Iterator<Item = &str> {
 }
 
 impl PodCidrAllocations {
-    /// Finds a node other than `name` whose pod CIDR or address overlaps `block`.
+    /// Returns the name of a node other than `name` whose pod CIDR or address overlaps `block`.
     fn overlapping_node(&self, block: Ipv4Block, name: &str) -> Option<&str> {
         self.overlapping_node_where(block, name, |_| true)
     }
 
-    /// Finds a node other than `name` whose pod CIDR or address overlaps `block`. Ignores pod CIDRs and addresses for
-    /// which `counts` returns false.
+    /// Returns the name of a node other than `name` whose pod CIDR or address overlaps `block`. Ignores pod CIDRs and
+    /// addresses for which `counts` returns false.
     fn overlapping_node_where(
         &self,
         block: Ipv4Block,
@@ -179,8 +182,8 @@ impl PodCidrAllocations {
         others.find(|(_, it)| counts(*it) && it.overlaps(block)).map(|(holder, _)| holder.as_str())
     }
 
-    /// Finds the lowest free pod CIDR in the cluster range `all`. Returns the pending pod CIDR of the node `name` if it
-    /// has one.
+    /// Returns the pending pod CIDR of the node `name`, or else the lowest free pod CIDR in the cluster range `all`.
+    /// Returns `None` if no pod CIDR is free.
     fn find_free_cidr(&self, all: Ipv4Block, name: &str) -> Option<Ipv4Block> {
         // A retried create gets the same CIDR.
         if let Some((block, _)) = self.pending.get(name) {
@@ -247,7 +250,7 @@ impl Ipv4Block {
         u32::MAX.checked_shl(32 - u32::from(self.prefix_length)).unwrap_or(0)
     }
 
-    /// Whether the ranges have an address in common.
+    /// Whether the two ranges have an address in common.
     fn overlaps(self, other: Self) -> bool {
         let mask = self.network_mask() & other.network_mask();
         self.first & mask == other.first & mask

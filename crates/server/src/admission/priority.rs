@@ -66,7 +66,7 @@ pub(super) fn mutate(
     Ok(())
 }
 
-/// Refuses a PriorityClass with `globalDefault` if another one is the global default already.
+/// Refuses a PriorityClass with `globalDefault` if another PriorityClass has `globalDefault` already.
 pub(super) fn validate(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
@@ -87,8 +87,8 @@ pub(super) fn validate(
     }
 }
 
-/// Returns the PriorityClass with `globalDefault`. If concurrent writes created several, returns the one with the
-/// lowest value.
+/// Returns the PriorityClass with `globalDefault`, or `None` if there is none. If concurrent writes created several,
+/// returns the one with the lowest value.
 fn default_priority_class(admission: &AdmissionChain) -> Option<Value> {
     let (classes, _) = admission.storage.list(priority_class_kind(), None, &ObjectSelector::default());
     let classes =
@@ -105,6 +105,7 @@ fn priority_class_fields(class: &Value) -> (String, i64, Option<String>) {
     )
 }
 
+/// Returns the kind PriorityClass.
 fn priority_class_kind() -> &'static Kind {
     Kind::builtin("scheduling.k8s.io", "v1", "priorityclasses")
 }

@@ -10,6 +10,8 @@ use crate::kinds::Kind;
 use crate::request::{MASTERS_GROUP, RequestAttributes, RequestTarget, ResourceAttributes, User};
 use crate::unstructured::list_at;
 
+/// Checks whether the user may write a role or a binding.
+///
 /// Rule: writing a role requires all permissions in it, or the verb `escalate` on it. Writing a binding requires all
 /// permissions of its role, or the verb `bind` on that role. Writing a ClusterRole with an aggregation rule requires
 /// all permissions.
@@ -81,7 +83,7 @@ fn is_only_mutating_gc_fields(new: &Value, old: &Value) -> bool {
     bare(new) == bare(old)
 }
 
-/// Fails with upstream's message unless the user holds all permissions of `rules` in the namespace.
+/// Checks that the user holds all permissions of `rules` in the namespace. Otherwise returns upstream's error message.
 fn check_permissions_held(
     access: &AccessControl,
     user: &User,

@@ -26,7 +26,8 @@ use crate::unstructured::{self, is_set, list_at, str_at};
 use muster_api::quantity::Quantity;
 use muster_api::resources::{ResourceQuantities, add_quantities, is_huge_pages, quantities_from_json};
 
-/// The quota charges whose writes are not committed yet, in all namespaces.
+/// The charges of writes that are not committed yet, in all namespaces. A charge is the usage that a write has added to
+/// `status.used` of quotas before its commit.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct QuotaCharges(Arc<SharedCharges>);
 
@@ -38,7 +39,7 @@ struct SharedCharges {
     failure_notify: Notify,
 }
 
-/// Number of charges in flight, and the namespaces with failed charges.
+/// The state of [`SharedCharges`]: the number of charges in flight, and the namespaces with failed charges.
 #[derive(Debug, Default)]
 struct QuotaChargeState {
     /// Number of charges whose write is not committed yet, by namespace.
@@ -67,17 +68,18 @@ impl QuotaCharges {
         std::mem::take(&mut self.lock().failed_namespaces)
     }
 
-    /// Registers a charge in the namespace.
+    /// Registers the charge of a write in the namespace. The charge is in flight until the returned value is dropped.
     fn begin_charge(&self, namespace: &str) -> QuotaCharge {
         *self.lock().in_flight.entry(namespace.to_owned()).or_default() += 1;
         QuotaCharge { charges: self.clone(), namespace: namespace.to_owned(), is_committed: false }
     }
 
-    /// Whether no charged write in the namespace is in flight.
+    /// Whether all charged writes in the namespace have been committed or have failed.
     fn has_no_charges(&self, namespace: &str) -> bool {
         !self.lock().in_flight.contains_key(namespace)
     }
 
+    /// Locks the shared state.
     fn lock(&self) -> MutexGuard<'_, QuotaChargeState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -234,8 +236,8 @@ fn usage_after_write(
     Ok(Some(after))
 }
 
-/// Refuses a pod with a container that does not set a cpu or memory request or limit that the quota limits.
-/// `restricted` are the quota resources that apply to pods.
+/// Refuses a pod if one of its containers leaves out a cpu or memory request or limit for which the quota has a
+/// maximum. `restricted` lists the resources of the quota that apply to pods.
 fn check_compute_resources_set(
     attributes: AdmissionAttributes<'_>,
     pod: &Value,
@@ -271,7 +273,8 @@ fn check_compute_resources_set(
     Err(attributes.forbidden(pod, &format!("failed quota: {quota}: must specify {}", missing.join("; "))))
 }
 
-/// Whether the write can change the usage of a quota.
+/// Whether the write can change the usage of a quota. Creates can, and so can updates of Services and updates that set
+/// or remove `activeDeadlineSeconds` of a pod.
 fn can_change_usage(kind: &Kind, operation: AdmissionOperation<'_>, object: &Value) -> bool {
     match operation {
         AdmissionOperation::Create => true,
@@ -410,8 +413,8 @@ fn has_active_deadline(pod: &Value) -> bool {
     pod["spec"]["activeDeadlineSeconds"].as_i64().is_some_and(|it| 0 <= it)
 }
 
-/// Whether the pod does not count towards quota usage, because it succeeded or failed, or because its deletion
-/// timestamp has passed.
+/// Whether quota usage excludes the pod, because the pod succeeded or failed, or because its deletion timestamp has
+/// passed.
 fn is_excluded_from_usage(pod: &Value, now: Timestamp) -> bool {
     let is_past =
         |it: &Value| it.as_str().and_then(|it| it.parse().ok()).is_some_and(|it: Timestamp| it < now);
@@ -492,14 +495,17 @@ fn list_quotas(admission: &AdmissionChain, namespace: &str) -> Vec<Value> {
     quotas.iter().map(|it| unstructured::parse_stored(it)).collect()
 }
 
+/// Returns the kind ResourceQuota.
 fn resource_quota_kind() -> &'static Kind {
     Kind::builtin("", "v1", "resourcequotas")
 }
 
+/// Whether the kind is Pod.
 fn is_pod_kind(kind: &Kind) -> bool {
     kind.group.is_empty() && kind.plural == "pods"
 }
 
+/// Whether the kind is Service.
 fn is_service_kind(kind: &Kind) -> bool {
     kind.group.is_empty() && kind.plural == "services"
 }

@@ -7,8 +7,8 @@ use serde_json::Value;
 use crate::unstructured::str_at;
 use crate::validation::resources::{qos_class, sum_of_containers};
 
-/// Returns the sum of a pod's resources without overhead. `which` is `requests` or `limits`. Upstream: `PodRequests`,
-/// `PodLimits`.
+/// Returns the total requests or limits of a pod, without its overhead. `which` is `requests` or `limits`. Upstream:
+/// `PodRequests`, `PodLimits`.
 pub(super) fn pod_resources(pod: &Value, which: &str) -> ResourceQuantities {
     let spec = &pod["spec"];
     let mut total = sum_of_containers(spec, which);

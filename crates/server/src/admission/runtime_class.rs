@@ -77,7 +77,8 @@ pub(super) fn validate(
     }
 }
 
-/// Returns the RuntimeClass of a new pod, or `None` if the pod names no RuntimeClass.
+/// Returns the RuntimeClass of a new pod, or `None` if the pod names no RuntimeClass or is not new. Returns an error if
+/// the RuntimeClass does not exist.
 fn runtime_class_of(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
@@ -93,8 +94,8 @@ fn runtime_class_of(
     }
 }
 
-/// Adds the entries of `more` to a node selector. If a key has different values in both, returns the key, the value in
-/// `more`, and the value in the selector.
+/// Adds the entries of `more` to a node selector. If a key has different values in both, returns the key, its value in
+/// `more`, and its value in the selector. Otherwise returns `None`.
 fn merge_node_selector<'a>(
     selector: &mut Map<String, Value>,
     more: &'a Value,

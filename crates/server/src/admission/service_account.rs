@@ -61,7 +61,8 @@ pub(super) async fn mutate(
     check_mountable_secrets(attributes, &account, pod)
 }
 
-/// Finds a service account. Waits for the account `default`, because it is created after its namespace.
+/// Finds a service account. Waits for the account `default`, because it is created after its namespace. Returns `None`
+/// if the account does not exist.
 async fn find_account(admission: &AdmissionChain, namespace: &str, name: &str) -> Option<Value> {
     let kind = Kind::builtin("", "v1", "serviceaccounts");
     let find =
@@ -184,8 +185,8 @@ fn check_mountable_secrets(
     Ok(())
 }
 
-/// Returns the names of the Secrets that a pod references, each after a description of the reference for error
-/// messages.
+/// Returns the Secrets that the volumes and environment variables of a pod reference. Each item is a description of the
+/// reference for error messages, and the name of the Secret.
 fn referenced_secrets(spec: &Value) -> Vec<(String, &str)> {
     let mut all = Vec::new();
     for volume in list_at(spec, "volumes").iter().filter(|it| it["secret"].is_object()) {

@@ -131,7 +131,7 @@ fn drop_type_dependent_fields(service: &mut Value, old: &Value) {
         ports
     };
     let lose_ports =
-        has_node_ports(old) && !has_node_ports(service) && node_ports(old) == node_ports(service);
+        needs_node_ports(old) && !needs_node_ports(service) && node_ports(old) == node_ports(service);
     let spec = map_at_mut(service, "spec");
     for field in obsolete {
         spec.remove(field);
@@ -145,8 +145,8 @@ fn drop_type_dependent_fields(service: &mut Value, old: &Value) {
     }
 }
 
-/// Whether the type of the Service requires node ports.
-fn has_node_ports(service: &Value) -> bool {
+/// Whether every port of the Service needs a node port.
+fn needs_node_ports(service: &Value) -> bool {
     match str_at(service, "spec.type") {
         "NodePort" => true,
         "LoadBalancer" => service["spec"]["allocateLoadBalancerNodePorts"] != false,
@@ -160,7 +160,7 @@ fn is_externally_accessible(service: &Value) -> bool {
     matches!(str_at(spec, "type"), "NodePort" | "LoadBalancer") || is_set(&spec["externalIPs"])
 }
 
-/// Allocates the cluster IP and node ports of the Service that one request creates or updates.
+/// Allocator for one request, which creates or updates a Service.
 struct RequestAllocator<'a> {
     allocations: &'a mut ServiceAllocations,
     /// Storage key of the Service.
@@ -168,6 +168,7 @@ struct RequestAllocator<'a> {
     now: Timestamp,
     /// Whether allocations are recorded, which they are not in a dry run.
     is_persistent: bool,
+    /// The write that creates or updates the Service.
     attributes: AdmissionAttributes<'a>,
 }
 
@@ -236,7 +237,7 @@ impl RequestAllocator<'_> {
         Ok(())
     }
 
-    /// Allocates a free cluster IP.
+    /// Allocates a free cluster IP. Returns a 422 error if the range is full.
     fn allocate_free_address(&mut self, service: &Value) -> Result<Ipv4Addr, ApiError> {
         // The search continues where the last one ended, so that a released address is not reused immediately.
         let dynamic = SERVICE_RANGE_SIZE - 1 - STATIC_ADDRESS_COUNT;
@@ -283,10 +284,10 @@ impl RequestAllocator<'_> {
         Ok(requested.to_owned())
     }
 
-    /// Sets the node ports of the Service, and allocates the ones that it requests. `old` is the stored Service, or
-    /// null for a create.
+    /// Allocates the node ports that the Service requests, and sets those that it needs and does not set. `old` is the
+    /// stored Service, or null for a create.
     fn allocate_node_ports(&mut self, service: &mut Value, old: &Value) -> Result<(), ApiError> {
-        let needs_node_ports = has_node_ports(service);
+        let needs_node_ports = needs_node_ports(service);
         let old_ports = list_at(&old["spec"], "ports");
         let mut ports = list_at(&service["spec"], "ports").to_vec();
         let mut chosen = HashSet::new();
@@ -310,7 +311,7 @@ impl RequestAllocator<'_> {
         Ok(())
     }
 
-    /// Allocates a free node port to the port `spec.ports[at]` of the Service.
+    /// Allocates a free node port to `spec.ports[at]` of the Service. Returns a 422 error if the range is full.
     fn allocate_free_node_port(&mut self, service: &Value, at: usize) -> Result<i64, ApiError> {
         let Some(port) = NODE_PORT_RANGE.into_iter().find(|it| {
             !self.allocations.is_allocated_to_other(AllocatedResource::NodePort(*it), &self.key)

@@ -20,7 +20,7 @@ const TOKEN_SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
 /// token.
 pub(crate) const NODE_EXTRA_KEY: &str = "muster.bootstrap/node";
 
-/// Returns the user of a valid bootstrap token.
+/// Returns the user of a bootstrap token, or `None` if the token is not valid.
 ///
 /// Rule: a bootstrap token is valid while its Secret exists, is enabled for authentication and has not expired. Its
 /// user is in the group `system:bootstrappers` and in the groups listed in the Secret, which must begin with
@@ -67,7 +67,8 @@ impl BootstrapTokenSecret {
         is_valid.then_some(stored)
     }
 
-    /// Returns the base64-decoded value of a field of the Secret's `data`.
+    /// Returns the base64-decoded value of a field of the Secret's `data`, or `None` if it is not base64-encoded UTF-8.
+    /// The value of a missing field is empty.
     fn decoded_field(&self, name: &str) -> Option<String> {
         let bytes = BASE64.decode(str_at(&self.0["data"], name)).ok()?;
         String::from_utf8(bytes).ok()
@@ -93,7 +94,7 @@ fn split_token(token: &str) -> Option<(&str, &str)> {
     (is_word(id, 6) && is_word(secret, 16)).then_some((id, secret))
 }
 
-/// Compares two byte strings in constant time, to prevent timing attacks.
+/// Whether two byte strings are equal. Compares them in constant time, to prevent timing attacks.
 fn constant_time_eq(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

@@ -16,16 +16,23 @@ pub(crate) const BOOTSTRAPPERS_GROUP: &str = "system:bootstrappers";
 
 /// API group of Role, ClusterRole and their bindings.
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+/// API group of CertificateSigningRequest.
 const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
+/// API group of TokenReview and SelfSubjectReview.
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
+/// API group of the access reviews, such as SubjectAccessReview.
 const AUTHORIZATION_GROUP: &str = "authorization.k8s.io";
+/// API group of Lease.
 const COORDINATION_GROUP: &str = "coordination.k8s.io";
 /// Stands for the core API group in the arguments of [`resource_rule`]. The real name of the group is empty.
 const CORE_GROUP: &str = "core";
 /// The two API groups that serve events, separated by a space.
 const EVENT_GROUPS: &str = "core events.k8s.io";
+/// API group of PodDisruptionBudget.
 const POLICY_GROUP: &str = "policy";
+/// API group of NodeMetrics and PodMetrics.
 const METRICS_GROUP: &str = "metrics.k8s.io";
+/// API group of EndpointSlice.
 const DISCOVERY_GROUP: &str = "discovery.k8s.io";
 /// The two API groups that serve DaemonSets, separated by a space.
 const DAEMONSET_GROUPS: &str = "apps extensions";
@@ -310,8 +317,8 @@ pub(crate) fn default_cluster_role_bindings() -> Vec<Value> {
     ]
 }
 
-/// Returns the rules of the garbage collector. They cover every deletable kind, because any object can be a dependent.
-/// The kinds are listed one by one, because a rule on all resources would include `pods/exec`.
+/// Returns the RBAC rules of the garbage collector. They cover every deletable kind, because any object can be a
+/// dependent. The kinds are listed one by one, because a rule on all resources would include `pods/exec`.
 fn garbage_collector_rules() -> Value {
     let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for kind in KINDS.iter().filter(|it| it.verbs.contains(&"delete")) {
@@ -362,8 +369,8 @@ fn role_with_rules(name: &str, rules: Value) -> Value {
     json!({"metadata": default_metadata(name), "rules": rules})
 }
 
-/// Builds a ClusterRole without rules that aggregates the rules of all ClusterRoles labelled for it. It is itself
-/// aggregated to the ClusterRole `to`, if given.
+/// Builds a ClusterRole without rules that aggregates the rules of all ClusterRoles with the label of
+/// [`aggregate_label`] for `name`. If `to` is given, the ClusterRole `to` in turn aggregates the rules of this one.
 fn aggregated_role(name: &str, to: Option<&str>) -> Value {
     let mut role = json!({
         "metadata": default_metadata(name),
@@ -376,19 +383,19 @@ fn aggregated_role(name: &str, to: Option<&str>) -> Value {
     role
 }
 
-/// Builds the ClusterRole `system:aggregate-to-…`, which has rules that the ClusterRole `to` aggregates.
+/// Builds the ClusterRole `system:aggregate-to-TO`, whose rules the ClusterRole `to` aggregates.
 fn role_aggregated_to<const N: usize>(to: &str, rules: [Value; N]) -> Value {
     let mut role = cluster_role(&format!("system:aggregate-to-{to}"), rules);
     role["metadata"]["labels"][aggregate_label(to)] = json!("true");
     role
 }
 
-/// Returns the label of ClusterRoles whose rules the ClusterRole `to` aggregates.
+/// Returns the key of the label that marks the ClusterRoles whose rules the ClusterRole `to` aggregates.
 fn aggregate_label(to: &str) -> String {
     format!("rbac.authorization.k8s.io/aggregate-to-{to}")
 }
 
-/// Builds a default ClusterRoleBinding of the subjects to the ClusterRole `role`.
+/// Builds a default ClusterRoleBinding that grants the ClusterRole `role` to the subjects.
 fn cluster_role_binding(name: &str, role: &str, subjects: Vec<Value>) -> Value {
     let mut binding = json!({
         "metadata": default_metadata(name),
@@ -409,14 +416,14 @@ fn default_metadata(name: &str) -> Value {
     })
 }
 
-/// Builds a rule on resources from space-separated lists. `core` in `groups` stands for the core API group.
+/// Builds an RBAC rule on resources from space-separated lists. `core` in `groups` stands for the core API group.
 fn resource_rule(verbs: &str, groups: &str, resources: &str) -> Value {
     let groups: Vec<_> =
         sorted_words(groups).into_iter().map(|it| if it == CORE_GROUP { "" } else { it }).collect();
     json!({"apiGroups": groups, "resources": sorted_words(resources), "verbs": sorted_words(verbs)})
 }
 
-/// Builds a rule on non-resource URLs from space-separated lists.
+/// Builds an RBAC rule on non-resource URLs from space-separated lists.
 fn url_rule(verbs: &str, urls: &str) -> Value {
     json!({"nonResourceURLs": sorted_words(urls), "verbs": sorted_words(verbs)})
 }

@@ -11,7 +11,8 @@ use crate::request::{
     parse_service_account, service_account_groups,
 };
 
-/// API group of `userextras` and `uids`, the resources on which the permission to impersonate is granted.
+/// API group of the resources `userextras` and `uids`. RBAC grants the permission to impersonate extra values and UIDs
+/// on these resources.
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 
 /// Returns the user that the `Impersonate-…` headers name, or `None` if the request has no such headers.
@@ -49,7 +50,8 @@ pub(crate) fn impersonated_user(
     Ok(Some(target))
 }
 
-/// Fails unless `user` may impersonate `other`. The default groups of a service account need no separate permission.
+/// Returns a 403 error unless `user` may impersonate `other`. The default groups of a service account need no separate
+/// permission.
 fn check_impersonation(access: &AccessControl, user: &User, other: &User) -> Result<(), ApiError> {
     let require = |resource: ResourceAttributes| {
         let attributes = RequestAttributes::resource("impersonate", resource);

@@ -9,17 +9,29 @@
 //! answers TokenReviews and access reviews. `node_addresses` is an index of the addresses of Nodes, against which
 //! signing requests are checked.
 
+/// Authenticates bootstrap tokens, with which new nodes join.
 pub(crate) mod bootstrap_token;
+/// The ClusterRoles and ClusterRoleBindings that every cluster has.
 pub(crate) mod default_roles;
+/// Resolves and authorizes the `Impersonate-…` headers.
 mod impersonation;
+/// Index of the IP addresses of Nodes.
 pub(crate) mod node_addresses;
+/// Restricts the permissions of a node to objects related to it.
 pub(crate) mod node_authorizer;
+/// RBAC policy rules, and the requests that they allow.
 pub(crate) mod policy_rule;
+/// Authorizes long-running requests again at intervals.
 mod reauthorization;
+/// Answers TokenReviews and access reviews.
 pub(crate) mod reviews;
+/// The list of revoked credentials.
 pub(crate) mod revocation;
+/// The RBAC roles and bindings in the store.
 pub(crate) mod roles;
+/// Signs and verifies service account tokens.
 mod service_account_token;
+/// Issues service account tokens.
 pub(crate) mod token_request;
 
 use std::fmt;
@@ -67,7 +79,7 @@ pub(crate) struct AccessControl {
     roles: RwLock<(Option<Revision>, RbacRoles)>,
     /// Signs and verifies service account tokens.
     pub(crate) tokens: TokenSigner,
-    /// Cache of the ConfigMap with revoked credentials.
+    /// The revocation list, parsed from the ConfigMap `muster-revoked-credentials`.
     revocations: RevocationListCache,
     /// Index of the addresses of all Nodes.
     node_addresses: NodeAddresses,
@@ -102,8 +114,8 @@ pub(crate) fn require_authorized(
     authorize(access, user, attributes).map_err(|why| forbidden_error(user, attributes, &why))
 }
 
-/// Authorizes an anonymous request. Only requests for non-resource paths can be allowed, whatever RBAC grants on
-/// resources. All other requests get a 401 error, so that the client authenticates.
+/// Authorizes an anonymous request. Returns the grant that allows the request, or a 401 error, so that the client
+/// authenticates. Requests for resources are never allowed, whatever RBAC grants.
 pub(crate) fn require_authorized_anonymous(
     access: &AccessControl,
     user: &User,
@@ -160,10 +172,12 @@ fn authenticate_token(
     bootstrap_token::bootstrap_token_user(access, token, now).ok_or_else(|| "invalid bearer token".to_owned())
 }
 
+/// Authorizes a request. Returns the grant that allows the request, or an error message.
+///
 /// Rule: members of `system:masters` may do anything. Nodes have the permissions of the node authorizer. All users,
 /// including nodes, have the permissions of their RBAC roles.
 ///
-/// The error has details for the message of the 403 response, and is empty if there are none.
+/// The error message is added to the message of the 403 response. It may be empty.
 pub(crate) fn authorize(
     access: &AccessControl,
     user: &User,
@@ -220,6 +234,7 @@ impl AccessControl {
 
 /// Returns the four RBAC kinds, and whether each contains roles or bindings.
 fn rbac_kinds() -> impl Iterator<Item = (&'static Kind, RbacObjectType)> {
+    /// The four RBAC kinds, looked up on first use.
     static RBAC_KINDS: LazyLock<Vec<(&Kind, RbacObjectType)>> = LazyLock::new(|| {
         let kind = |plural| Kind::builtin(RBAC_GROUP, "v1", plural);
         RBAC_RESOURCES.iter().map(|(plural, object)| (kind(plural), *object)).collect()

@@ -22,7 +22,9 @@ pub(crate) struct NodeAddresses(Mutex<NodeAddressIndex>);
 struct NodeAddressIndex {
     /// Revision of the store up to which changes of Nodes are applied. `None` before the first sync.
     synced_revision: Option<Revision>,
+    /// IP addresses of each Node, by Node name.
     addresses_by_node: BTreeMap<String, BTreeSet<IpAddr>>,
+    /// Names of the Nodes that have an IP address, by IP address.
     nodes_by_address: BTreeMap<IpAddr, BTreeSet<String>>,
 }
 

@@ -13,7 +13,7 @@ use crate::request::{AccessTarget, RequestAttributes, ResourceAttributes};
 use crate::selector::ObjectSelector;
 use crate::unstructured::{self, list_at, str_at};
 
-/// Namespace of the heartbeat Leases of nodes.
+/// Namespace of the Leases that nodes renew as heartbeats.
 const LEASE_NAMESPACE: &str = NAMESPACE_NODE_LEASE;
 
 /// Namespace whose UID identifies the cluster. A node compares this UID with the UID of the cluster that it joined.
@@ -23,12 +23,14 @@ const IDENTITY_NAMESPACE: &str = "kube-system";
 static NODE_RULES: LazyLock<Vec<PolicyRule>> =
     LazyLock::new(|| PolicyRule::parse_list(&default_roles::node_rules()));
 
+/// Checks whether the node authorizer allows a request of a node.
+///
 /// Rule: a node may read its Node, its pods, and the Secrets, ConfigMaps and service accounts that its pods use. It may
 /// write its Node and Lease, and read the namespace `kube-system`. NodeRestriction admission checks which Nodes and
 /// pods a write touches.
 /// Upstream: the node authorizer.
 ///
-/// The error is the reason of the refusal. An RBAC binding may still allow the request.
+/// The error is the reason for the refusal, and may be empty. An RBAC binding may still allow the request.
 pub(crate) fn authorize_node(
     access: &AccessControl,
     node: &str,
@@ -88,8 +90,8 @@ pub(crate) fn authorize_node(
     }
 }
 
-/// Allows reading one Secret, ConfigMap or service account that a pod on the node uses. Denies all other verbs, and
-/// requests without the name of an object.
+/// Checks that a request reads one Secret, ConfigMap or service account that a pod on the node uses. Otherwise returns
+/// the reason for the refusal.
 fn authorize_read_of_pod_reference(
     access: &AccessControl,
     node: &str,
@@ -111,7 +113,8 @@ fn authorize_read_of_pod_reference(
     authorize_pod_or_reference(access, node, on)
 }
 
-/// Allows any access to a pod on the node, or to an object that a pod on the node uses. The caller checks the verb.
+/// Checks that the target of a request is a pod on the node, or an object that a pod on the node uses. Otherwise
+/// returns the reason for the refusal. The caller checks the verb.
 fn authorize_pod_or_reference(
     access: &AccessControl,
     node: &str,

@@ -21,6 +21,7 @@ impl PolicyRule {
         rules.as_array().into_iter().flatten().map(Self::parse).collect()
     }
 
+    /// Parses one item of `rules` of a Role or ClusterRole.
     fn parse(rule: &Value) -> Self {
         let texts = |name| list_at(rule, name).iter().filter_map(Value::as_str).map(str::to_owned).collect();
         Self {
@@ -47,6 +48,8 @@ impl PolicyRule {
         rule
     }
 
+    /// Whether the rule allows a request.
+    ///
     /// Rule: a policy rule allows a request if it matches the verb, API group, resource and name of the request. `*`
     /// matches everything, `*/status` the subresource `status` of all resources, and a path that ends with `*` all
     /// paths with that prefix.

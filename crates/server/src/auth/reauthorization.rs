@@ -33,7 +33,8 @@ pub(crate) struct Reauthorization {
 }
 
 impl Reauthorization {
-    /// Keeps the credentials of a request that performs `action`. `every` is the interval between reauthorizations.
+    /// Creates the reauthorization of a request that performs `action`, with the credentials in `headers`. `every` is
+    /// the interval between reauthorizations.
     pub(crate) fn new(
         peer: Option<&User>,
         client: Option<&Arc<Client>>,
@@ -64,9 +65,9 @@ impl Reauthorization {
     }
 
     /// Returns the time of the first reauthorization of a stream. It is earlier than one interval and differs between
-    /// streams, so that streams that began together are not checked together.
+    /// streams, so that streams that began at the same time are not checked at the same time.
     pub(crate) fn first_check(&self, began: Instant) -> Instant {
-        /// Number of streams so far, which determines the first check of each.
+        /// Number of streams that were started so far. It spreads the first checks of streams over time.
         static STREAM_COUNT: AtomicU32 = AtomicU32::new(0);
         // The golden ratio spreads consecutive numbers evenly.
         let fraction = STREAM_COUNT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9) >> 16;
@@ -78,7 +79,8 @@ impl Reauthorization {
         last + self.interval
     }
 
-    /// Authenticates and authorizes the request again. Fails if it must end.
+    /// Authenticates and authorizes the request again. Returns an error if the request is no longer allowed and must
+    /// end.
     pub(crate) fn check_access(&self, access: &AccessControl, now: Timestamp) -> Result<(), ApiError> {
         reauthorize(access, self, now)
     }
@@ -97,6 +99,8 @@ impl Reauthorization {
     }
 }
 
+/// Checks whether a long-running request is still allowed.
+///
 /// Rule: a long-running request is authenticated and authorized again in the same way as at its start. It ends when
 /// either check fails.
 fn reauthorize(access: &AccessControl, it: &Reauthorization, now: Timestamp) -> Result<(), ApiError> {

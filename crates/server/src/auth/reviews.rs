@@ -21,7 +21,7 @@ pub(crate) fn review_self(context: &RequestContext, mut review: Value) -> Value 
     review
 }
 
-/// Answers a TokenReview: authenticates the bearer token in `spec.token`.
+/// Answers a TokenReview: authenticates the bearer token in `spec.token`. Returns the review with its status set.
 pub(crate) fn review_token(
     access: &AccessControl,
     context: &RequestContext,
@@ -175,8 +175,8 @@ fn with_access_decision(access: &AccessControl, user: &User, mut review: Value) 
     review
 }
 
-/// Returns the validation errors for the spec of an access review, which must have either `resourceAttributes` or
-/// `nonResourceAttributes`.
+/// Returns the validation errors for the spec of an access review. The spec must have exactly one of
+/// `resourceAttributes` and `nonResourceAttributes`.
 fn validate_spec(spec: &Value) -> Vec<FieldError> {
     // An empty object counts as given.
     match (spec["resourceAttributes"].is_object(), spec["nonResourceAttributes"].is_object()) {
@@ -194,8 +194,8 @@ fn validate_spec(spec: &Value) -> Vec<FieldError> {
     }
 }
 
-/// Fails with 422 if `causes` is not empty, or if the review has metadata other than `managedFields` and, for a
-/// namespaced review, `namespace`.
+/// Returns a 422 error if `causes` is not empty or if the review has forbidden metadata. A review may have only
+/// `managedFields` and, if it is namespaced, `namespace` in its metadata.
 fn fail_if_invalid(
     target: &RequestTarget,
     review: &Value,

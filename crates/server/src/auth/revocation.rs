@@ -30,14 +30,14 @@ pub(super) const REVOKED_CREDENTIALS_NAME: &str = "muster-revoked-credentials";
 /// SHA-256 of the user name follows the prefix, because a ConfigMap key cannot contain all characters of a user name.
 const SUBJECT_KEY_PREFIX: &str = "subject.";
 
-/// Maximum time between setting `issuedUntil` in an entry of the revocation list and the commit of the entry. It is
-/// added to `issuedUntil`, so that certificates issued or requested in that time are revoked too.
+/// Upper bound for the time that passes between setting `issuedUntil` in a revocation list entry and the commit of the
+/// entry. It is added to `issuedUntil`, so that certificates issued or requested in that time are revoked too.
 const REVOCATION_COMMIT_DURATION_MAX: SignedDuration = SignedDuration::from_secs(5);
 
 /// Upper bound for the number of leap days in the ten years for which a CA certificate is valid.
 const LEAP_DAYS_IN_CA_LIFETIME_MAX: i64 = 4;
 
-/// The revocation list as parsed after its last change, behind a lock.
+/// Cache of the parsed revocation list, behind a lock. The list is parsed again after it has changed.
 #[derive(Debug, Default)]
 pub(crate) struct RevocationListCache(RwLock<Arc<RevocationList>>);
 
@@ -93,6 +93,8 @@ pub(super) fn is_revoked(access: &AccessControl, key: &str) -> bool {
     current_revocation_list(access).keys.contains(key)
 }
 
+/// Whether the certificate of a user is revoked.
+///
 /// Rule: a certificate is revoked if the revocation list has an entry for its serial number. It is also revoked by an
 /// entry for its user if it was issued up to the entry's `issuedUntil` and is not the certificate that the entry keeps
 /// valid.
@@ -168,6 +170,9 @@ fn is_revocation_list(target: &RequestTarget, new: &Value) -> bool {
         && name == REVOKED_CREDENTIALS_NAME
 }
 
+/// Sets the times in the revocation list entries that revoke the certificates of a user. Does nothing for other
+/// objects.
+///
 /// Rule: the server sets `issuedUntil`, up to which the certificates of a user are revoked, from the same clock that it
 /// uses for `notBefore` of certificates. It also sets `notAfter`, after which the entry can be removed because no
 /// certificate is valid for longer than a CA certificate.
@@ -190,6 +195,8 @@ pub(crate) fn set_revocation_times(now: Timestamp, target: &RequestTarget, new: 
     }
 }
 
+/// Checks a write to the ConfigMaps of issued and revoked credentials. Allows writes to other objects.
+///
 /// Rule: only members of `system:masters` may write the ConfigMaps of issued and revoked credentials, whatever RBAC
 /// grants. An entry that revokes the certificates of a user must name that user.
 ///

@@ -13,7 +13,7 @@ use crate::unstructured::{list_at, str_at};
 /// Objects by namespace and name. The namespace of cluster-scoped objects is empty.
 type ByNamespaceAndName<T> = HashMap<String, HashMap<String, T>>;
 
-/// The RBAC authorizer: the rules of all roles, and all bindings indexed by subject.
+/// The RBAC authorizer. Holds the rules of all roles, and all bindings indexed by subject.
 #[derive(Debug, Default)]
 pub(crate) struct RbacRoles {
     /// Rules of each Role and ClusterRole.
@@ -24,11 +24,13 @@ pub(crate) struct RbacRoles {
     bindings_by_subject: HashMap<String, NamespaceBindings>,
 }
 
-/// The bindings of one namespace by user and by group. Each binding has the index of the matching subject in
-/// `RbacBinding::subjects`.
+/// The bindings of one namespace, indexed by the users and groups that they name. Each binding has the index of the
+/// matching subject in `RbacBinding::subjects`.
 #[derive(Debug, Default)]
 struct NamespaceBindings {
+    /// Bindings by user name. A service account is listed under its user name, `system:serviceaccount:NAMESPACE:NAME`.
     users: BTreeMap<String, Vec<(Arc<RbacBinding>, usize)>>,
+    /// Bindings by group name.
     groups: BTreeMap<String, Vec<(Arc<RbacBinding>, usize)>>,
 }
 
@@ -44,6 +46,7 @@ pub(crate) struct RbacBinding {
 /// The Role or ClusterRole that a binding grants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RoleRef {
+    /// `Role` or `ClusterRole`.
     pub(crate) kind: String,
     pub(crate) name: String,
 }
@@ -51,7 +54,9 @@ pub(crate) struct RoleRef {
 /// A subject of a binding: a user, group or service account.
 #[derive(Debug)]
 struct RbacSubject {
+    /// `User`, `Group` or `ServiceAccount`.
     kind: String,
+    /// Namespace of a service account. If it is empty, the namespace of the binding applies.
     namespace: String,
     name: String,
 }
@@ -60,7 +65,7 @@ struct RbacSubject {
 #[derive(Debug, Clone)]
 pub(crate) struct RoleGrant {
     binding: Arc<RbacBinding>,
-    /// Index in `RbacBinding::subjects`.
+    /// Index of the subject in `RbacBinding::subjects`.
     subject: usize,
 }
 
@@ -98,11 +103,13 @@ impl RbacRoles {
         }
     }
 
+    /// Returns the binding and subject that allow a request, or an error message.
+    ///
     /// Rule: a request is allowed only if a binding gives the user or one of the user's groups a role with a rule that
     /// matches the request. A RoleBinding grants permissions in its namespace only.
     /// Upstream: `RBACAuthorizer`.
     ///
-    /// The error lists the user's bindings that refer to missing roles. It is empty if there are none.
+    /// The error message lists the missing roles that the user's bindings refer to. It is empty if there are none.
     pub(crate) fn authorize(&self, user: &User, attributes: &RequestAttributes) -> Result<RoleGrant, String> {
         let mut dangling = Vec::new();
         for (binding, subject) in self.user_bindings(user, attributes.namespace()) {
@@ -123,8 +130,8 @@ impl RbacRoles {
         }
     }
 
-    /// Returns all rules that bindings grant to the user in the namespace, and an error for each binding that refers to
-    /// a missing role.
+    /// Returns all rules that bindings grant to the user in the namespace, and an error message for each of the user's
+    /// bindings that refers to a missing role.
     pub(crate) fn user_rules(&self, user: &User, namespace: &str) -> (Vec<PolicyRule>, Vec<String>) {
         let (mut rules, mut missing) = (Vec::new(), Vec::new());
         for (binding, _) in self.user_bindings(user, namespace) {
@@ -210,6 +217,7 @@ impl NamespaceBindings {
 }
 
 impl RbacBinding {
+    /// Parses a RoleBinding or ClusterRoleBinding.
     fn parse(namespace: &str, name: &str, object: &Value) -> Self {
         let subjects = list_at(object, "subjects").iter().map(|it| RbacSubject {
             kind: str_at(it, "kind").to_owned(),
@@ -226,6 +234,7 @@ impl RbacBinding {
 }
 
 impl RoleRef {
+    /// Parses `roleRef` of a binding.
     pub(crate) fn parse(role: &Value) -> Self {
         Self { kind: str_at(role, "kind").to_owned(), name: str_at(role, "name").to_owned() }
     }

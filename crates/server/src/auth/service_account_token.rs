@@ -44,6 +44,7 @@ pub(crate) struct TokenSigner {
     key: EcdsaKeyPair,
     /// ID of the key pair, which is `kid` in the header of each token: the SHA-256 of the public key.
     key_id: String,
+    /// Source of the random numbers that signing needs.
     random: SystemRandom,
     /// Claims of verified tokens, by the SHA-256 of the token, so that the cache does not contain tokens.
     verified_cache: Mutex<HashMap<[u8; 32], Arc<TokenClaims>>>,
@@ -64,8 +65,11 @@ impl fmt::Debug for TokenSigner {
 /// The claims of a service account token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TokenClaims {
+    /// The claim `aud`: the recipients that may accept the token.
     pub(crate) audiences: Vec<String>,
+    /// The claim `iat`: the time of issue, in seconds since the Unix epoch.
     pub(crate) issued_at_s: i64,
+    /// The claim `exp`: the time of expiration, in seconds since the Unix epoch.
     pub(crate) expires_at_s: i64,
     /// The claim `jti`: a UUID that identifies the token in the revocation list and the audit log.
     pub(crate) id: String,
@@ -73,9 +77,11 @@ pub(crate) struct TokenClaims {
     pub(crate) namespace: String,
     /// The service account that the token authenticates.
     pub(crate) account: BoundObjectRef,
+    /// The pod that the token is bound to, if any.
     pub(crate) pod: Option<BoundObjectRef>,
     /// The node that the token is bound to. If the token is bound to a pod, the node of that pod.
     pub(crate) node: Option<BoundObjectRef>,
+    /// The Secret that the token is bound to, if any.
     pub(crate) secret: Option<BoundObjectRef>,
 }
 
@@ -112,6 +118,8 @@ impl TokenSigner {
         let _ = self.lifetime_s_max.set(i64::try_from(lifetime.as_secs()).unwrap_or(i64::MAX));
     }
 
+    /// Returns the lifetime of a token for which `requested_s` seconds are requested.
+    ///
     /// Rule: a token has the requested lifetime, but at most the configured maximum. Without a configured maximum, a
     /// token that is not bound to a pod, Secret or node lives at most one day.
     /// Upstream: `--service-account-max-token-expiration`, without the default.
@@ -123,7 +131,7 @@ impl TokenSigner {
         }
     }
 
-    /// Signs claims as a JWT with ES256.
+    /// Returns the token with these claims: a JWT signed with ES256.
     pub(crate) fn sign(&self, claims: &TokenClaims) -> Result<String, ring::error::Unspecified> {
         let header = json!({"alg": "ES256", "kid": self.key_id});
         let [header, claims] = [header, claims.to_json()].map(|it| BASE64URL.encode(it.to_string()));
@@ -133,6 +141,7 @@ impl TokenSigner {
     }
 
     /// Verifies the signature of a token and returns its claims, from the cache if the token was verified before.
+    /// Returns `None` if the token is too long, malformed or not signed by this server.
     /// [`TokenClaims::authenticated_user`] checks whether the claims are still valid.
     pub(crate) fn verified_claims(&self, token: &str) -> Option<Arc<TokenClaims>> {
         if TOKEN_BYTES_MAX < token.len() {
@@ -153,7 +162,8 @@ impl TokenSigner {
         Some(claims)
     }
 
-    /// Verifies the signature of a token and parses its claims, without the cache.
+    /// Verifies the signature of a token and parses its claims, without the cache. Returns `None` if the token is
+    /// malformed or not signed by this server.
     fn verify_uncached(&self, token: &str) -> Option<TokenClaims> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
@@ -279,8 +289,9 @@ impl TokenClaims {
         })
     }
 
-    /// Parses verified claims. Returns `None` if this server never signs the issuer or subject in them, because then
-    /// another program has signed the token with the key.
+    /// Parses the claims of a token with a valid signature. Returns `None` if a required claim is missing, or if the
+    /// issuer or subject is not one that this server sets, because then another program has signed the token with the
+    /// key.
     fn parse(claims: &Value) -> Option<Self> {
         let kubernetes = &claims["kubernetes.io"];
         let reference = |name: &str| {
@@ -314,7 +325,7 @@ impl BoundObjectRef {
     }
 }
 
-/// Fails unless the object that `reference` names exists with the same UID. An object that is being deleted counts as
+/// Checks that the object that `reference` names exists with the same UID. An object that is being deleted counts as
 /// existing until `CLOCK_SKEW` after its deletion timestamp.
 fn check_exists(
     access: &AccessControl,

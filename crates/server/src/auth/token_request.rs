@@ -13,6 +13,7 @@ use crate::validation::FieldError;
 
 /// API group of TokenRequest.
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
+/// Kind name of TokenRequest in `kind` and in error messages.
 const TOKEN_REQUEST_KIND: &str = "TokenRequest";
 
 /// Lifetime of a token whose TokenRequest has no `spec.expirationSeconds`: one hour.
@@ -22,12 +23,12 @@ const LIFETIME_S_MIN: i64 = 10 * 60;
 /// Maximum of `spec.expirationSeconds` in a TokenRequest: 2^32 seconds.
 const LIFETIME_S_MAX: i64 = 1 << 32;
 
+/// Issues a service account token for a TokenRequest. Returns the TokenRequest with its status set.
+///
 /// Rule: a token is issued for the service account, audiences and lifetime of a TokenRequest. It is bound to the pod,
 /// Secret or node in `spec.boundObjectRef`, which must exist. A token can be bound to a pod only if the pod runs with
 /// the same service account.
 /// Upstream: `TokenREST.Create`.
-///
-/// Returns the TokenRequest with its status.
 pub(crate) fn create_token(
     access: &AccessControl,
     context: &RequestContext,
@@ -99,8 +100,8 @@ pub(crate) fn create_token(
     Ok(request)
 }
 
-/// Binds the claims to `bound`, the `spec.boundObjectRef` of a TokenRequest. Claims that are bound to a pod also name
-/// the node of the pod.
+/// Binds the claims to the object that `bound`, the `spec.boundObjectRef` of a TokenRequest, names. Claims that are
+/// bound to a pod also name the node of the pod. Returns an error if the object cannot be bound or does not exist.
 fn bind_claims(
     access: &AccessControl,
     namespace: &str,

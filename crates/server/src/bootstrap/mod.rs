@@ -27,6 +27,7 @@ use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, str_at};
 
+/// Reconciles the Secrets with service account tokens.
 mod token_secrets;
 
 /// Namespaces that every cluster has.
@@ -42,7 +43,7 @@ const CA_CONFIG_MAP: &str = "kube-root-ca.crt";
 /// namespace, so it is not done for each change.
 const QUOTA_BATCH_DELAY: Duration = Duration::from_millis(50);
 
-/// Addresses and CA certificate of the server, for the bootstrap objects.
+/// Addresses and CA certificate of the server, which some bootstrap objects contain.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerIdentity {
     /// Address that the server listens on.
@@ -55,6 +56,7 @@ pub(crate) struct ServerIdentity {
 
 #[cfg(test)]
 impl ServerIdentity {
+    /// Returns the identity of a test server.
     pub(crate) fn for_test() -> Self {
         Self {
             listen_address: SocketAddr::from(([10, 0, 0, 1], 6443)),
@@ -64,6 +66,8 @@ impl ServerIdentity {
     }
 }
 
+/// Creates the missing bootstrap objects.
+///
 /// Rule: the bootstrap objects are created if they are missing. If none is missing, nothing is written.
 pub(crate) async fn ensure_bootstrap_objects(
     registry: &Registry,
@@ -91,7 +95,7 @@ pub(crate) async fn ensure_bootstrap_objects(
     Ok(())
 }
 
-/// Creates the Services `kubernetes` and `kube-dns` if they are missing.
+/// Creates the Services `kubernetes` and `kube-dns` if they are missing. Logs a warning if this fails.
 async fn ensure_cluster_services(bootstrap: &Bootstrap<'_>) {
     for object in kubernetes_service(bootstrap.server) {
         if let Err(error) = bootstrap.ensure_object(object).await {
@@ -194,7 +198,7 @@ pub(crate) async fn run(registry: Arc<Registry>, server: ServerIdentity, stop: C
     }
 }
 
-/// Creates bootstrap objects and resets the fields of them that the server owns.
+/// Creates bootstrap objects, and resets their server-owned fields.
 struct Bootstrap<'a> {
     registry: &'a Registry,
     server: &'a ServerIdentity,
@@ -230,7 +234,7 @@ impl Bootstrap<'_> {
         .map(drop)
     }
 
-    /// Ensures that the Service `kube-dns` exists.
+    /// Creates the Service `kube-dns` if it is missing. Logs a warning if this fails.
     async fn ensure_dns(&self) {
         // Another Service may already have the cluster IP; it keeps it.
         if let Err(error) = self.ensure_object(dns_service()).await {

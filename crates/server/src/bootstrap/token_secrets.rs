@@ -27,7 +27,7 @@ const TOKEN_LIFETIME_S: i64 = 1 << 32;
 /// Namespace and name of a Secret.
 pub(super) type SecretName = (String, String);
 
-/// Whether the Secret is for a service account token.
+/// Whether the Secret is a token Secret, which has the type `kubernetes.io/service-account-token`.
 pub(super) fn is_token_secret(secret: &Value) -> bool {
     secret["type"] == TOKEN_SECRET_TYPE
 }
@@ -104,14 +104,14 @@ fn referenced_account(registry: &Registry, namespace: &str, secret: &Value) -> O
     is_same.then(|| BoundObjectRef { name: annotation(ACCOUNT_NAME_ANNOTATION).to_owned(), uid })
 }
 
-/// Returns which data of a token Secret is missing or outdated: the CA certificate, the namespace and the token, in
-/// this order.
+/// Returns three flags: whether the CA certificate, the namespace and the token in a token Secret are missing or
+/// outdated.
 fn missing_data(secret: &Value, server: &ServerIdentity) -> [bool; 3] {
     let has = |key: &str| is_set(&secret["data"][key]) && secret["data"][key] != "";
     [secret["data"]["ca.crt"] != BASE64.encode(&server.ca_pem).as_str(), !has("namespace"), !has("token")]
 }
 
-/// Returns the token Secret with the missing data and the annotations of its service account.
+/// Returns a copy of a token Secret with the missing data added and the annotations of its service account set.
 fn with_token_data(
     registry: &Registry,
     server: &ServerIdentity,

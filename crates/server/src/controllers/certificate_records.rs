@@ -16,8 +16,8 @@ use crate::request::{RequestContext, RequestTarget};
 use crate::subresource::Subresource;
 use crate::unstructured::{self, map_at_mut, str_at};
 
-/// Maximum number of certificate records in one ConfigMap. Each new record rewrites its ConfigMap: 500 records of 200
-/// bytes are 100 kB.
+/// Maximum number of certificate records in one ConfigMap. Each new record rewrites its ConfigMap, which has at most
+/// 100 kB with records of 200 bytes.
 const RECORDS_PER_CONFIG_MAP_MAX: usize = 500;
 
 /// Maximum number of ConfigMaps with certificate records. 5,000 nodes with two valid certificates each need 20
@@ -40,6 +40,8 @@ pub(crate) async fn run(registry: Arc<Registry>, pki: Arc<Pki>, stop: Cancellati
     }
 }
 
+/// Writes the records of issued client certificates to the ConfigMaps.
+///
 /// Rule: each issued client certificate is recorded with its serial number, subject and expiration. The record is
 /// removed after the certificate has expired.
 pub(crate) async fn record_issued(
@@ -92,7 +94,7 @@ pub(crate) async fn record_issued(
     Ok(())
 }
 
-/// Whether the certificate of a record has not expired.
+/// Whether the certificate of a record is still valid at `now`. A record that cannot be parsed counts as expired.
 fn is_unexpired(record: &Value, now: Timestamp) -> bool {
     let record: Option<Value> = record.as_str().and_then(|it| serde_json::from_str(it).ok());
     let not_after: Option<Timestamp> = record.and_then(|it| str_at(&it, "notAfter").parse().ok());

@@ -34,18 +34,18 @@ const KUBELET_SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 /// Group of all nodes.
 const NODES_GROUP: &str = "system:nodes";
 
-/// Default of the maximum lifetime of certificates, which is also the lifetime of a certificate whose request sets no
-/// `expirationSeconds`.
+/// Default of `lifetime_max`, the maximum lifetime of certificates. A certificate whose request sets no
+/// `expirationSeconds` gets the maximum lifetime.
 pub(crate) const DEFAULT_LIFETIME: SignedDuration = SignedDuration::from_hours(365 * 24);
 
 /// Minimum lifetime of a certificate whose request sets `expirationSeconds`.
 const LIFETIME_MIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// Time by which `notBefore` of a certificate is backdated, because clocks differ. A certificate is never backdated by
-/// more than its lifetime, because a client that renews after a fraction of the validity would renew immediately.
+/// more than its lifetime. Otherwise a client that renews after a fraction of the validity would renew immediately.
 const BACKDATE_DURATION: SignedDuration = SignedDuration::from_mins(5);
-/// Lifetime below which backdating does not shorten a certificate: the certificate is valid for its lifetime from the
-/// time of issue. For longer lifetimes, the lifetime includes the backdated time.
+/// Lifetime below which a certificate is valid for its full lifetime after the time of issue. From this lifetime on,
+/// the time by which `notBefore` is backdated counts as part of the lifetime.
 const SHORT_LIFETIME: SignedDuration = SignedDuration::from_hours(8);
 
 /// Age at which an approved or denied CertificateSigningRequest is deleted.
@@ -101,8 +101,9 @@ pub(crate) async fn run(
     }
 }
 
-/// Takes the next step for a CertificateSigningRequest: deletes, approves, denies or signs it. Each write has the
-/// `resourceVersion` or UID as precondition, so that a request that was changed or replaced meanwhile is not affected.
+/// Reconciles a CertificateSigningRequest: deletes it if it is old, approves or denies it if it is undecided, and signs
+/// it if it is approved. Each write has the `resourceVersion` or UID as precondition, so that a request that was
+/// changed or replaced meanwhile is not affected.
 pub(crate) async fn reconcile(
     registry: &Registry,
     pki: &Pki,
@@ -168,8 +169,8 @@ pub(crate) async fn reconcile(
     sign_approved(registry, pki, lifetime_max, object, now).await
 }
 
-/// Signs an approved CertificateSigningRequest, or adds the condition `Failed` with the reason. Only this version of
-/// the request is updated.
+/// Signs an approved CertificateSigningRequest. If it cannot be signed, adds the condition `Failed` with the reason.
+/// Does nothing if the stored request is no longer this version.
 ///
 /// Rule: a request is signed once, and a client certificate is recorded only if it was written to its request. A watch
 /// may deliver an approval again after the request was signed, so a version that is no longer stored is skipped.
@@ -228,8 +229,8 @@ async fn sign_approved(
     }
 }
 
-/// Returns the reason not to sign a request because the certificates of its subject are revoked, or `None` if it may be
-/// signed.
+/// Checks whether a request must not be signed because the certificates of its subject are revoked. Returns the error
+/// message, or `None` if the request may be signed.
 ///
 /// Rule: a request created before the certificates of its subject were revoked is not signed, because the revoked node
 /// may have created the request and may still watch it.
@@ -258,7 +259,9 @@ fn with_condition(old: &Value, condition: &Value) -> Value {
 
 /// An automatic decision on a CertificateSigningRequest, with the message of its condition.
 enum ApprovalDecision {
+    /// Approve the request, with this message.
     Approve(&'static str),
+    /// Deny the request, with this message.
     Deny(String),
 }
 
@@ -315,7 +318,8 @@ fn auto_decide_node_client(
     })
 }
 
-/// Returns the first address of the Node. Returns `None` unless the Node exists, is Ready and is not being deleted.
+/// Returns the first address of a Ready Node. Returns `None` if the Node does not exist, is not Ready or is being
+/// deleted.
 fn ready_node_address(registry: &Registry, name: &str) -> Option<String> {
     let nodes = Kind::builtin("", "v1", "nodes");
     let node = unstructured::parse_stored(&registry.storage.find(nodes, None, name)?);
@@ -329,8 +333,8 @@ fn ready_node_address(registry: &Registry, name: &str) -> Option<String> {
     Some(at.next().unwrap_or("an unknown address").to_owned())
 }
 
-/// Returns the message of the approval of a request for a node's serving certificate. Returns `None` if an
-/// administrator must decide.
+/// Decides whether to approve a request for a node's serving certificate. Returns the message of the approval, or
+/// `None` if an administrator must decide.
 ///
 /// Rule: the request is approved automatically if a node requests it for its name, and for addresses that its Node has
 /// and no other Node has. Upstream: not approved automatically.
@@ -354,8 +358,8 @@ fn auto_approve_node_serving(
     is_own.then_some("Auto approving kubelet serving certificate: it names only the node and its addresses.")
 }
 
-/// Signs the certificate, or returns the reason why its signer refuses it. Returns `None` if the request is for a
-/// signer that this server does not have.
+/// Returns the signed certificate in PEM, or the reason why the signer refuses the request. Returns `None` if this
+/// server does not have the signer that the request names.
 fn sign_certificate(
     pki: &Pki,
     lifetime_max: SignedDuration,
@@ -389,7 +393,8 @@ fn certificate_validity(
     (from, if lifetime < SHORT_LIFETIME { now + lifetime } else { from + lifetime })
 }
 
-/// Checks a request to the signer `kubernetes.io/kube-apiserver-client`, which signs client certificates of users.
+/// Checks a request to the signer `kubernetes.io/kube-apiserver-client`, which signs client certificates of users. The
+/// error is the reason for the refusal.
 fn check_client_request(request: &CertificateRequest, object: &Value) -> Result<(), String> {
     // Checked again, because an older server may have stored the request.
     if requests_masters_group(request) {
@@ -407,7 +412,7 @@ fn check_client_request(request: &CertificateRequest, object: &Value) -> Result<
 }
 
 /// Checks a request to the signer `kubernetes.io/kube-apiserver-client-kubelet`, which signs client certificates of
-/// nodes.
+/// nodes. The error is the reason for the refusal.
 fn check_node_client_request(request: &CertificateRequest, object: &Value) -> Result<(), String> {
     let refuse = |why: &str| Err(why.to_owned());
     if request.organizations != [NODES_GROUP] {
@@ -431,7 +436,8 @@ fn check_node_client_request(request: &CertificateRequest, object: &Value) -> Re
     check_usages(object, "client auth")
 }
 
-/// Checks a request to the signer `kubernetes.io/kubelet-serving`, which signs serving certificates of nodes.
+/// Checks a request to the signer `kubernetes.io/kubelet-serving`, which signs serving certificates of nodes. The error
+/// is the reason for the refusal.
 fn check_node_serving_request(request: &CertificateRequest, object: &Value) -> Result<(), String> {
     let refuse = |why: &str| Err(why.to_owned());
     if request.organizations != [NODES_GROUP] {
@@ -479,6 +485,7 @@ fn parse_usage(text: &str) -> Option<KeyUsage> {
     }
 }
 
+/// Returns the kind CertificateSigningRequest.
 fn signing_request_kind() -> &'static Kind {
     Kind::builtin(CERTIFICATES_GROUP, "v1", "certificatesigningrequests")
 }

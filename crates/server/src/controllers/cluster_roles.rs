@@ -21,6 +21,8 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, str_at};
 use crate::validation::selector_matches;
 
+/// Reconciles the default roles and bindings, and aggregates ClusterRoles.
+///
 /// Rule: missing default roles and bindings are created at start. Missing rules and subjects are added to existing
 /// ones, unless the annotation `rbac.authorization.kubernetes.io/autoupdate` is `false`. Additional rules and subjects
 /// are kept.
@@ -35,7 +37,7 @@ pub(crate) async fn ensure_default_roles(registry: &Registry, now: Timestamp) ->
     aggregate_roles(registry, now).await
 }
 
-/// Creates a default role or binding, or adds missing rules and subjects to the stored role or binding.
+/// Creates a default role or binding if it is missing. Otherwise adds missing rules and subjects to the stored one.
 async fn ensure_default_object(
     registry: &Registry,
     plural: &str,
@@ -58,7 +60,8 @@ async fn ensure_default_object(
     registry.create(&context, target.kind, None, default).await.map(drop)
 }
 
-/// Returns the stored role or binding with the missing parts of the default added, or `None` if nothing is missing.
+/// Returns the stored role or binding with the missing parts of the default added. Returns `None` if nothing is missing
+/// or if `AUTO_UPDATE_ANNOTATION` of the stored object is `false`.
 fn with_missing_defaults(stored: &Value, default: &Value) -> Option<Value> {
     if stored["metadata"]["annotations"][AUTO_UPDATE_ANNOTATION] == "false" {
         return None;
@@ -126,7 +129,7 @@ async fn aggregate_roles(registry: &Registry, now: Timestamp) -> Result<(), ApiE
     }
 }
 
-/// Returns the rules of all ClusterRoles that the aggregation rule of `role` selects.
+/// Returns the rules of all ClusterRoles in `all` that the aggregation rule of `role` selects, without duplicates.
 fn aggregated_rules(role: &Value, all: &[Value]) -> Vec<Value> {
     let selectors = list_at(&role["aggregationRule"], "clusterRoleSelectors");
     let mut rules: Vec<Value> = Vec::new();

@@ -62,7 +62,7 @@ pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
     }
 }
 
-/// Returns the names of all terminating namespaces, and the revision of the list.
+/// Returns the names of all terminating namespaces, and the revision of the store at which they were listed.
 fn list_terminating(registry: &Registry) -> (BTreeSet<String>, Revision) {
     let (namespaces, revision) =
         registry.storage.list(Kind::namespace_kind(), None, &ObjectSelector::default());
@@ -142,17 +142,17 @@ async fn delete_all_content(registry: &Registry, namespace: &str) -> Result<(), 
     }
 }
 
-/// Numbers of the objects and finalizers that remain in a terminating namespace.
+/// Counts the objects and finalizers that remain in a terminating namespace, for the conditions of the namespace.
 #[derive(Default)]
 struct RemainingContent {
     /// Number of remaining objects by resource and API group, such as `daemonsets.apps` or `pods.`.
     objects: BTreeMap<String, usize>,
-    /// Number of remaining objects that have each finalizer.
+    /// Number of remaining objects by finalizer. An object counts once for each of its finalizers.
     finalizers: BTreeMap<String, usize>,
 }
 
 impl RemainingContent {
-    /// Whether no object remains.
+    /// Whether all objects of the namespace are gone.
     fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
@@ -201,8 +201,8 @@ impl RemainingContent {
         }
     }
 
-    /// Returns the five conditions of upstream's namespace controller. Three of them never change here, because the
-    /// server knows all kinds and retries failed deletions.
+    /// Returns the five conditions that upstream's namespace controller sets on a terminating namespace. The first
+    /// three report failures that do not occur here, because the server knows all kinds and retries failed deletions.
     fn namespace_conditions(&self) -> [Value; 5] {
         let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message});
         let format_counts = |counts: &BTreeMap<String, usize>, verb: &str| {

@@ -13,12 +13,14 @@ use crate::types::{self, Shape, Type};
 pub(crate) struct RandomChoices<'a>(&'a [u8]);
 
 impl RandomChoices<'_> {
+    /// Returns a number below `bound`.
     fn index_below(&mut self, bound: usize) -> usize {
         let Some((first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         usize::from(*first) % bound
     }
 
+    /// Returns one of the items.
     fn pick_one<T: Clone>(&mut self, of: &[T]) -> T {
         of[self.index_below(of.len())].clone()
     }
@@ -34,6 +36,7 @@ pub(crate) fn objects_with_errors() -> impl Strategy<Value = (GroupVersionKind<'
     arbitrary_objects(true)
 }
 
+/// Generates a random kind and an object of it. If `may_be_wrong` is set, any value may have the wrong type.
 fn arbitrary_objects(may_be_wrong: bool) -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
     // Types without `kind` cannot be decoded as objects of their own.
     let kinds: Vec<_> =
@@ -69,6 +72,7 @@ pub(crate) fn mutated_bytes(bytes: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// Returns an object of the type `of`, made from the choices.
 fn arbitrary_object(of: &'static Type, choices: &mut RandomChoices<'_>, may_be_wrong: bool) -> Value {
     let mut object = Map::new();
     for _ in 0..choices.index_below(6) {
@@ -91,6 +95,7 @@ fn arbitrary_object(of: &'static Type, choices: &mut RandomChoices<'_>, may_be_w
     Value::Object(object)
 }
 
+/// Returns a value of the type that `shape` describes, made from the choices.
 fn arbitrary_value(shape: Shape, choices: &mut RandomChoices<'_>, may_be_wrong: bool) -> Value {
     if may_be_wrong && choices.index_below(12) == 11 {
         return choices.pick_one(&[

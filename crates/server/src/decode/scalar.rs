@@ -7,18 +7,21 @@ use serde_json::Value;
 
 use muster_api::quantity::canonical_text;
 
-/// Returns the canonical form of a quantity: `1000m` becomes `1`, and `0.5` becomes `500m`.
+/// Returns the canonical form of a quantity: `1000m` becomes `1`, and `0.5` becomes `500m`. Returns an error message if
+/// the text is not a quantity.
 pub(super) fn canonical_quantity(text: &str) -> Result<Value, String> {
     canonical_text(text.trim()).map(|it| it.into()).map_err(|why| why.to_string())
 }
 
-/// Returns the canonical form of a `metav1.Time`: whole seconds in UTC.
+/// Returns the canonical form of a `metav1.Time`: whole seconds in UTC, or null for Go's zero time. Returns Go's error
+/// message if the text is not a time.
 pub(super) fn canonical_time(text: &str) -> Result<Value, String> {
     let at = parse_rfc3339(text, "2006-01-02T15:04:05Z07:00")?;
     Ok(null_if_zero_time(at, at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
 }
 
-/// Returns the canonical form of a `metav1.MicroTime`: UTC, with six fractional digits of a second.
+/// Returns the canonical form of a `metav1.MicroTime`: UTC with six fractional digits of a second, or null for Go's
+/// zero time. Returns Go's error message if the text is not such a time.
 pub(super) fn canonical_micro_time(text: &str) -> Result<Value, String> {
     /// Go's layout of a `metav1.MicroTime`.
     const MICRO_TIME_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
@@ -68,7 +71,8 @@ fn parse_rfc3339(text: &str, layout: &str) -> Result<Timestamp, String> {
     text.parse().map_err(|_| format!("parsing time {text:?}: day out of range"))
 }
 
-/// Returns the canonical form of base64: with padding, without line breaks.
+/// Returns the canonical form of base64: with padding, without line breaks. Returns Go's error message if the text is
+/// not base64.
 pub(super) fn canonical_base64(text: &str) -> Result<Value, String> {
     let joined;
     let plain = if text.contains(['\r', '\n']) {

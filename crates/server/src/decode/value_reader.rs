@@ -32,7 +32,7 @@ const ITEM_BYTES: usize = 64;
 /// Error message for a body whose values exceed `DECODED_BYTES_MAX`.
 pub(super) const TOO_MANY_VALUES_MESSAGE: &str = "the body has too many values";
 
-/// Errors in the content of a decoded value, which are all errors except those of the JSON or YAML syntax.
+/// Errors in the content of a decoded value: all errors other than those in the JSON or YAML syntax.
 #[derive(Debug, Default)]
 pub(super) struct ContentErrors {
     /// Strict decoding errors, for unknown and duplicate fields: `unknown field "spec.x"`.
@@ -43,8 +43,8 @@ pub(super) struct ContentErrors {
     pub(super) is_type_meta_error: bool,
 }
 
-/// Decodes an object of the type `of`. Returns errors in its content separately from the result, whose `Err` is a
-/// syntax error or repeats the type error.
+/// Decodes an object of the type `of`. Returns the object and the errors in its content. The result is `Err` after a
+/// syntax error or a type error.
 pub(super) fn read_typed<'de, D: Deserializer<'de>>(
     from: D,
     of: &'static Type,
@@ -58,14 +58,14 @@ pub(super) fn read_typed<'de, D: Deserializer<'de>>(
     (read, reader.errors)
 }
 
-/// Decodes a value of any type, and records its duplicate fields as strict decoding errors.
+/// Decodes a value of any type. Returns the value, and its duplicate fields as strict decoding errors.
 pub(super) fn read_untyped<'de, D: Deserializer<'de>>(from: D) -> (Result<Value, D::Error>, ContentErrors) {
     let mut reader = ValueReader::default();
     let read = UntypedSeed { reader: &mut reader, reports_duplicates: true }.deserialize(from);
     (read, reader.errors)
 }
 
-/// Estimates the memory of a value in the same way as the memory of a request body.
+/// Returns the estimated memory of a value in bytes, calculated in the same way as for a request body.
 pub(crate) fn estimated_bytes(value: &Value) -> usize {
     match value {
         Value::Array(items) => items.iter().map(|it| ITEM_BYTES + estimated_bytes(it)).sum(),
@@ -92,6 +92,7 @@ struct ValueReader {
 
 /// One step of the path to the current value.
 enum PathStep {
+    /// A field of an object with a known type.
     Field(&'static Field),
     /// A key of a map.
     Key(String),
@@ -100,7 +101,8 @@ enum PathStep {
 }
 
 impl ValueReader {
-    /// Adds to the estimated memory of the values read so far. Fails if it exceeds `DECODED_BYTES_MAX`.
+    /// Adds `bytes` to the estimated memory of the values read so far. Returns an error if the sum exceeds
+    /// `DECODED_BYTES_MAX`.
     ///
     /// Rule: the values of one body take a bounded amount of memory, whether the body is typed or untyped, a patch or
     /// an object.
@@ -173,7 +175,7 @@ impl ValueReader {
     }
 }
 
-/// Deserializes one value whose type is given by `shape`.
+/// Serde seed that deserializes one value of the type that `shape` describes.
 struct TypedSeed<'a> {
     reader: &'a mut ValueReader,
     shape: Shape,
@@ -392,7 +394,8 @@ impl SeenFields {
     }
 }
 
-/// Deserializes a field name into its index in `Type::fields`, or into the name if the type has no such field.
+/// Serde seed that deserializes a field name into its index in `Type::fields`. If the type has no such field, returns
+/// the name as `Err`.
 struct FieldNameSeed(&'static Type);
 
 impl<'de> DeserializeSeed<'de> for FieldNameSeed {
@@ -415,7 +418,7 @@ impl Visitor<'_> for FieldNameSeed {
     }
 }
 
-/// Deserializes a value of any type.
+/// Serde seed that deserializes a value of any type.
 struct UntypedSeed<'a> {
     reader: &'a mut ValueReader,
     /// Whether to record duplicate fields as strict decoding errors.
@@ -504,7 +507,7 @@ impl<'de> Visitor<'de> for UntypedSeed<'_> {
     }
 }
 
-/// Whether a decoded value of the field is part of the object.
+/// Whether the decoded object contains the field, given the field's value.
 ///
 /// Rule: an object has the fields that Go would serialize. Unset fields, and empty fields with `omitempty`, are left
 /// out.
@@ -551,7 +554,7 @@ fn go_type_name(shape: Shape, named: Option<&str>) -> String {
     }
 }
 
-/// Returns the name of the Go struct of a type without its package.
+/// Returns the name of the Go struct that corresponds to a type, without its package.
 fn go_struct_name(of: &'static Type) -> &'static str {
     of.name.rsplit('.').next().unwrap_or_default()
 }

@@ -5,10 +5,6 @@ use serde_json::{Value, json};
 
 use super::{pod::set_pod_spec_defaults, set_if_absent, set_if_zero, with_object, with_object_or_new};
 
-/// Annotation of a DaemonSet that holds the field `templateGeneration` of `extensions/v1beta1`. Upstream:
-/// `DeprecatedTemplateGeneration`.
-pub(crate) const TEMPLATE_GENERATION_ANNOTATION: &str = ANNOTATION_TEMPLATE_GENERATION;
-
 /// Sets the defaults of a DaemonSet. Upstream: `SetDefaults_DaemonSet`.
 pub(crate) fn set_daemonset_defaults(set: &mut Value) {
     with_object_or_new(set, "spec", |spec| {
@@ -18,7 +14,7 @@ pub(crate) fn set_daemonset_defaults(set: &mut Value) {
     });
     // The server increments it, but the client owns it in managed fields: upstream's objects have it from the start.
     with_object_or_new(set, "metadata", |meta| {
-        with_object_or_new(meta, "annotations", |it| set_if_zero(it, TEMPLATE_GENERATION_ANNOTATION, "0"))
+        with_object_or_new(meta, "annotations", |it| set_if_zero(it, ANNOTATION_TEMPLATE_GENERATION, "0"))
     });
 }
 

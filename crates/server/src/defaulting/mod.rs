@@ -3,17 +3,24 @@
 //!
 //! Upstream: `pkg/apis/*/v1/defaults.go`.
 
+/// Defaults of containers, probes and lifecycle hooks.
 mod container;
+/// Defaults of DaemonSets.
 mod daemonset;
+/// Parses image references to derive the default pull policy.
 mod image;
+/// Defaults of the kinds that have no module.
 mod other_kinds;
+/// Defaults of pods and pod templates.
 mod pod;
+/// Defaults of Services and Endpoints.
 mod service;
+/// Defaults of the volumes of a pod.
 mod volume;
 
 use serde_json::{Value, json};
 
-pub(crate) use self::daemonset::{TEMPLATE_GENERATION_ANNOTATION, set_daemonset_defaults};
+pub(crate) use self::daemonset::set_daemonset_defaults;
 pub(crate) use self::other_kinds::{
     set_endpoint_slice_defaults, set_lease_defaults, set_limit_range_defaults, set_namespace_defaults,
     set_node_defaults, set_priority_class_defaults, set_resource_quota_defaults, set_role_binding_defaults,
@@ -27,7 +34,7 @@ use muster_api::quantity::Quantity;
 /// The defaulting function of kinds without defaults, which does nothing.
 pub(crate) fn no_defaults(_: &mut Value) {}
 
-/// Sets a field that is absent, empty or zero. Use it for fields that are not pointers in Go.
+/// Sets the field `name` if it is absent, empty or zero. Use it for fields that are not pointers in Go.
 fn set_if_zero(object: &mut Value, name: &str, value: impl Into<Value>) {
     let current = &object[name];
     if !is_set(current) || current.as_i64() == Some(0) {
@@ -35,7 +42,7 @@ fn set_if_zero(object: &mut Value, name: &str, value: impl Into<Value>) {
     }
 }
 
-/// Sets a field that is absent or null. Use it for fields that are pointers in Go.
+/// Sets the field `name` if it is absent or null. Use it for fields that are pointers in Go.
 fn set_if_absent(object: &mut Value, name: &str, value: impl Into<Value>) {
     if object[name].is_null() {
         object[name] = value.into();
@@ -47,7 +54,7 @@ fn remove_field(object: &mut Value, name: &str) {
     drop(object.as_object_mut().and_then(|it| it.remove(name)));
 }
 
-/// Calls `change` with the object at a dotted path, if it exists.
+/// Calls `change` with the object at a dotted path, such as `status.loadBalancer`, if it exists.
 fn with_object(object: &mut Value, path: &str, change: impl FnOnce(&mut Value)) {
     let found = path.split('.').try_fold(object, |at, name| at.get_mut(name));
     found.filter(|it| it.is_object()).map(change);

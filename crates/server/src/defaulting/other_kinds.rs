@@ -9,7 +9,7 @@ use super::{
 };
 use crate::unstructured::{is_set, map_at_mut, str_at};
 
-/// API group of the roles, users and groups in a binding.
+/// API group of the roles, users and groups that a RoleBinding or ClusterRoleBinding refers to.
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Sets the label `kubernetes.io/metadata.name`, by which selectors match namespaces.
@@ -20,12 +20,12 @@ pub(crate) fn set_namespace_defaults(namespace: &mut Value) {
     }
 }
 
-/// Replaces an empty list `rules` of a Role or ClusterRole by null.
+/// Replaces an empty list in `rules` of a Role or ClusterRole with null, as upstream does.
 pub(crate) fn set_role_defaults(role: &mut Value) {
     empty_to_null(role, "rules");
 }
 
-/// Replaces an empty list in the field `name` by null, which upstream stores.
+/// Replaces an empty list in the field `name` with null, because upstream stores null.
 fn empty_to_null(object: &mut Value, name: &str) {
     if object[name].as_array().is_some_and(Vec::is_empty) {
         object[name] = Value::Null;
@@ -41,7 +41,7 @@ pub(crate) fn set_lease_defaults(lease: &mut Value) {
     });
 }
 
-/// Reduces each reference to a Secret in a service account to the name of the Secret.
+/// Removes all fields except `name` from the references in `secrets` of a service account.
 pub(crate) fn set_service_account_defaults(account: &mut Value) {
     for_each_object(account, "secrets", |it| {
         let name = it["name"].clone();
@@ -49,7 +49,7 @@ pub(crate) fn set_service_account_defaults(account: &mut Value) {
     });
 }
 
-/// Syncs `podCIDR` of a Node with `podCIDRs`, and sets a missing `allocatable` from `capacity`.
+/// Makes `podCIDR` and `podCIDRs` of a Node agree, and sets a missing `allocatable` from `capacity`.
 pub(crate) fn set_node_defaults(node: &mut Value) {
     with_object(node, "spec", |spec| {
         // `configSource` is deprecated, has no effect and is not stored.

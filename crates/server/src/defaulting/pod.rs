@@ -82,8 +82,8 @@ pub(super) fn set_pod_spec_defaults(spec: &mut Value) {
     });
 }
 
-/// Sets missing pod-level requests from the containers' requests or from the pod-level limits. Sets missing pod-level
-/// limits of huge pages from the containers' limits. Upstream: `defaultPodRequests`.
+/// Sets missing pod-level requests (`spec.resources.requests`) from the containers' requests or from the pod-level
+/// limits. Sets missing pod-level limits of huge pages from the containers' limits. Upstream: `defaultPodRequests`.
 fn set_pod_level_resource_defaults(spec: &mut Value) {
     let resources = &spec["resources"];
     if !is_set(&resources["limits"]) && !is_set(&resources["requests"]) {

@@ -3,6 +3,7 @@
 //! Clients up to version 1.26 request the groups one by one. Later clients use aggregated discovery, in version `v2` or
 //! `v2beta1`.
 
+/// Documents that are built once and served with an ETag.
 mod document;
 
 use std::sync::LazyLock;
@@ -59,10 +60,12 @@ pub(crate) fn root_paths() -> Value {
 
 /// Returns the discovery document of the core group (`/api`). `accept` is the Accept header of the request.
 pub(crate) fn core_discovery(accept: &str) -> &'static StaticDocument {
+    /// The document for clients without aggregated discovery.
     static UNAGGREGATED_DOCUMENT: LazyLock<StaticDocument> = LazyLock::new(|| {
         let versions = json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []});
         StaticDocument::new(JSON_MEDIA_TYPE, versions.to_string())
     });
+    /// The documents in version `v2` and `v2beta1`.
     static AGGREGATED_DOCUMENTS: LazyLock<[StaticDocument; 2]> =
         LazyLock::new(|| aggregated_discovery(&[""]));
     negotiate_document(accept, &UNAGGREGATED_DOCUMENT, &AGGREGATED_DOCUMENTS)
@@ -71,11 +74,13 @@ pub(crate) fn core_discovery(accept: &str) -> &'static StaticDocument {
 /// Returns the discovery document of all groups except the core group (`/apis`). `accept` is the Accept header of the
 /// request.
 pub(crate) fn groups_discovery(accept: &str) -> &'static StaticDocument {
+    /// The document for clients without aggregated discovery.
     static UNAGGREGATED_DOCUMENT: LazyLock<StaticDocument> = LazyLock::new(|| {
         let groups: Vec<_> = non_core_groups().into_iter().filter_map(api_group).collect();
         let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups});
         StaticDocument::new(JSON_MEDIA_TYPE, list.to_string())
     });
+    /// The documents in version `v2` and `v2beta1`.
     static AGGREGATED_DOCUMENTS: LazyLock<[StaticDocument; 2]> =
         LazyLock::new(|| aggregated_discovery(&non_core_groups()));
     negotiate_document(accept, &UNAGGREGATED_DOCUMENT, &AGGREGATED_DOCUMENTS)
@@ -140,8 +145,8 @@ pub(crate) fn api_resource_list(group: &str, version: &str) -> Option<Value> {
     })
 }
 
-/// Returns the document for the first media type in `accept` that the server supports. `aggregated` has the documents
-/// in version `v2` and `v2beta1`.
+/// Returns the document for the first media type in `accept` that the server supports, or `unaggregated` if there is
+/// none. `aggregated` has the documents in version `v2` and `v2beta1`.
 fn negotiate_document(
     accept: &str,
     unaggregated: &'static StaticDocument,
@@ -227,7 +232,8 @@ fn resource_discovery(kind: &Kind) -> Value {
     resource
 }
 
-/// A subresource as discovery describes it. `group`, `version` and `kind` are those of its request and response bodies.
+/// The description of a subresource in discovery documents. `group`, `version` and `kind` are those of its request and
+/// response bodies.
 struct DiscoveredSubresource {
     name: &'static str,
     group: &'static str,
@@ -250,8 +256,8 @@ fn subresources_of(kind: &Kind) -> Vec<DiscoveredSubresource> {
     parts
 }
 
-/// Returns the groups except the core group, in the order of the table of kinds. If two groups serve a resource,
-/// clients use the first group.
+/// Returns the names of all API groups except the core group, in the order of the table of kinds. If two groups serve a
+/// resource, clients use the first group.
 fn non_core_groups() -> Vec<&'static str> {
     let mut groups: Vec<_> = group_versions().into_iter().map(|(group, _)| group).collect();
     groups.dedup();

@@ -1,13 +1,18 @@
 //! Flow control: fairness between clients, modelled on Kubernetes' API Priority and Fairness.
 //!
-//! A request is classified by its user and its attributes ([`classify`]). Exempt requests are executed immediately. All
-//! others take a seat of their priority level until the response is made, or wait for one in the queue of their flow
-//! (`queue`). The other resources that a user holds (unfinished bodies, unsent responses, watches) are limited in
-//! `usage`. `request_body` reads the request body, and `response` sends the response.
+//! A seat is the permission to execute one request. A request is classified by its user and its attributes
+//! ([`classify`]). Exempt requests are executed immediately. All others take a seat of their priority level until the
+//! response is made, or wait for one in the queue of their flow (`queue`). The other resources that a user holds
+//! (unfinished bodies, unsent responses, watches) are limited in `usage`. `request_body` reads the request body, and
+//! `response` sends the response.
 
+/// Chooses the waiting request that gets the next free seat.
 mod queue;
+/// Reads request bodies within limits.
 pub(crate) mod request_body;
+/// Sends response bodies, and charges unsent bytes to the user.
 pub(crate) mod response;
+/// Limits the resources other than seats that a user holds.
 mod usage;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,10 +30,10 @@ use crate::connections::Client;
 use crate::metrics::ServerMetrics;
 use crate::request::{AccessTarget, MASTERS_GROUP, RequestAttributes, User, parse_service_account};
 
-/// Error of reading a request body or of sending a response body.
+/// Error that occurs while a request body is read or a response body is sent.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Maximum number of requests that wait for a seat in all flows together.
+/// Maximum total number of requests that wait for a seat, over all flows.
 const QUEUED_REQUESTS_MAX: usize = 4_000;
 
 /// Maximum number of requests that wait in one flow of the priority level `workload`, which is the flow of one user.
@@ -38,10 +43,10 @@ const SYSTEM_FLOW_QUEUE_MAX: usize = 4_000;
 /// Maximum number of requests that wait in the flow of the priority level `anonymous`, which all anonymous users share.
 const ANONYMOUS_FLOW_QUEUE_MAX: usize = 50;
 
-/// Maximum number of flows of reads that the metrics show. The same maximum applies to flows of writes.
+/// Maximum number of flows that the metrics show, for reads and for writes each.
 const FLOWS_IN_METRICS_MAX: usize = 20;
 
-/// Maximum number of seats that a node may use for its heartbeats, or a leader for its Lease. They are enough for one
+/// Maximum number of seats that a node may use for its heartbeats, or a leader for its Lease. It is enough for one
 /// request at a time and its retry.
 const HEARTBEAT_SEATS: usize = 4;
 
@@ -50,12 +55,13 @@ const HEARTBEAT_SEATS: usize = 4;
 pub(crate) enum FlowClass<'a> {
     /// The request is executed immediately.
     Exempt,
-    /// The request needs a seat of the priority level, and may have to wait for it in the queue of `flow`.
+    /// The request needs a seat of the priority level `level`, and may have to wait for it in the queue of `flow`,
+    /// which is the name of the user.
     Queued { level: PriorityLevel, flow: &'a str, seat_limit: FlowSeatLimit },
 }
 
 impl FlowClass<'_> {
-    /// Returns the priority level as a metric label.
+    /// Returns the name of the priority level for metrics, or `exempt`.
     pub(crate) fn level_name(self) -> &'static str {
         match self {
             Self::Exempt => "exempt",
@@ -67,19 +73,19 @@ impl FlowClass<'_> {
 /// Maximum number of seats that a flow may use at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlowSeatLimit {
-    /// As many seats as the priority level may use.
+    /// All seats that the priority level may use.
     Level,
-    /// A quarter of all seats.
+    /// A quarter of all seats of the pool.
     Quarter,
-    /// As many seats as a heartbeat needs: [`HEARTBEAT_SEATS`].
+    /// The seats that a heartbeat needs: [`HEARTBEAT_SEATS`].
     Heartbeat,
 }
 
 /// Returns how flow control treats a request of `user` for `action`.
 ///
-/// Rule: `system:masters` and health checks are exempt. The priority level `system` has the components of Muster, the
-/// heartbeats of nodes (their Lease and Node) and the Leases of leaders in `kube-system`. The level `workload` has the
-/// other authenticated users, with one flow for each user. The level `anonymous` has all other requests.
+/// Rule: `system:masters` and health checks are exempt. The `system` priority level is for the components of Muster,
+/// the heartbeats of nodes (their Lease and Node) and the Leases of leaders in `kube-system`. The `workload` level is
+/// for the other authenticated users, with one flow for each user. The `anonymous` level is for all other requests.
 /// Upstream: the suggested FlowSchemas `exempt`, `probes`, `system-node-high`, `system-leader-election`,
 /// `global-default`, `catch-all`.
 pub(crate) fn classify<'a>(user: &'a User, action: &RequestAttributes, is_health: bool) -> FlowClass<'a> {
@@ -99,7 +105,7 @@ pub(crate) fn classify<'a>(user: &'a User, action: &RequestAttributes, is_health
     queued(PriorityLevel::Workload, FlowSeatLimit::Quarter)
 }
 
-/// Whether the request is of a node for its Lease or its Node object.
+/// Whether the request is a heartbeat: a request by a node for its Lease or its Node object.
 fn is_heartbeat(user: &User, action: &RequestAttributes) -> bool {
     let (Some(node), AccessTarget::Resource(on)) = (user.node_name(), &action.target) else { return false };
     if on.name != node && !on.name.is_empty() {
@@ -128,7 +134,7 @@ fn is_leader_lease(user: &User, action: &RequestAttributes) -> bool {
             || parse_service_account(&user.name).is_some_and(|(namespace, _)| namespace == "kube-system"))
 }
 
-/// The seats of the server: one pool for reads and one for writes.
+/// Limits how many requests are executed at a time. Has one pool of seats for reads and one for writes.
 #[derive(Debug)]
 pub(crate) struct FlowControl {
     reads: SeatPool,
@@ -149,7 +155,7 @@ struct SeatPool {
 }
 
 impl SeatPool {
-    /// Divides the seats between the priority levels.
+    /// Creates a pool with this number of seats, divided between the priority levels.
     fn new(seats: usize) -> Self {
         let quarter = (seats / 4).max(1);
         let of_anonymous = seats / 40;
@@ -177,11 +183,12 @@ impl SeatPool {
         }
     }
 
+    /// Locks the queue of waiting requests.
     fn lock_queue(&self) -> MutexGuard<'_, FairQueue<oneshot::Sender<Seat>>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the seat limit of a flow as a number.
+    /// Returns the maximum number of seats that a flow with this limit may use.
     fn seats_max(&self, seat_limit: FlowSeatLimit) -> usize {
         match seat_limit {
             FlowSeatLimit::Level => usize::MAX,
@@ -201,8 +208,8 @@ pub(crate) struct Seat {
     flow: Option<FlowId>,
 }
 
-/// Removes a waiting request from its queue on drop. It is dropped when the request gets a seat, when the wait times
-/// out, or when the client disconnects.
+/// Guard of a waiting request. When it is dropped, the request is removed from its queue, if it is still there. This
+/// happens when the request gets a seat, when the wait times out, or when the client disconnects.
 struct WaitGuard<'a> {
     seats: &'a SeatPool,
     flow: FlowId,
@@ -212,9 +219,13 @@ struct WaitGuard<'a> {
 /// The values of one priority level that the metrics show, for reads or for writes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LevelMetrics {
+    /// Name of the priority level, or `exempt`.
     pub(crate) level: &'static str,
+    /// Whether the values are those of reads.
     pub(crate) is_read: bool,
+    /// Number of seats in use.
     pub(crate) seats: usize,
+    /// Number of requests that wait for a seat.
     pub(crate) waiting: usize,
 }
 
@@ -251,8 +262,8 @@ impl FlowControl {
         if is_read { &self.reads } else { &self.writes }
     }
 
-    /// Waits for a seat. Returns the seat, and how long the request waited if it was queued. Counts a request that gets
-    /// no seat.
+    /// Waits for a seat for a request. Returns the seat, and how long the request waited if it was queued. If the
+    /// request gets no seat, counts the rejection and returns its reason.
     pub(crate) async fn acquire_seat(
         self: &Arc<Self>,
         class: FlowClass<'_>,
@@ -271,8 +282,8 @@ impl FlowControl {
         granted
     }
 
-    /// Waits for a seat of a request that is not exempt. Returns the seat, and how long the request waited if it was
-    /// queued.
+    /// Waits for a seat for a request that is not exempt. Returns the seat, and how long the request waited if it was
+    /// queued. Returns the reason if the request gets no seat.
     async fn wait_for_seat(
         self: &Arc<Self>,
         is_read: bool,
@@ -303,7 +314,7 @@ impl FlowControl {
         }
     }
 
-    /// Returns the metrics of all priority levels, and of exempt requests as the level `exempt`.
+    /// Returns the metrics of all priority levels. Exempt requests are reported as the level `exempt`.
     pub(crate) fn level_metrics(&self) -> Vec<LevelMetrics> {
         let mut all = Vec::new();
         for is_read in [true, false] {
@@ -321,7 +332,7 @@ impl FlowControl {
         all
     }
 
-    /// Calls `show` with the flows of the highest `rank`, at most `max` of them. Flows with the rank zero are left out.
+    /// Calls `show` with at most `max` flows, those with the highest `rank` first. Skips flows with the rank zero.
     pub(crate) fn for_top_flows<R: Ord + Default>(
         &self,
         is_read: bool,

@@ -6,21 +6,22 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A group of flows that share a reserve of seats.
+/// A priority level: a group of flows for which a number of seats is reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum PriorityLevel {
     /// Requests of the components of Muster, heartbeats of nodes, and Leases for leader election.
     System,
-    /// Authenticated users.
+    /// All other requests of authenticated users.
     Workload,
     /// All requests without authentication.
     Anonymous,
 }
 
 impl PriorityLevel {
-    /// All levels, in the order in which they get a free seat.
+    /// All priority levels, in the order in which they are considered for a free seat.
     pub(crate) const ALL: [Self; 3] = [Self::System, Self::Workload, Self::Anonymous];
 
+    /// Returns the name of the level in metrics.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::System => "system",
@@ -52,7 +53,7 @@ pub(crate) struct QueuedRequestId(u64);
 /// Why a request got no seat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum RejectReason {
-    /// The queue of the flow was full, or all queues together were.
+    /// The queue of the flow was full, or the total number of waiting requests was at its maximum.
     QueueFull,
     /// No seat became free within the queue timeout.
     TimeOut,
@@ -71,9 +72,11 @@ impl RejectReason {
 /// A request that [`FairQueue::enqueue`] has queued.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EnqueuedRequest<T> {
+    /// The flow in whose queue the request waits.
     pub(crate) flow: FlowId,
     pub(crate) request_id: QueuedRequestId,
-    /// The request that was evicted because all queues together were full. It was the last one of the longest queue.
+    /// The request that was evicted because the total number of waiting requests was at its maximum. It was the last
+    /// one of the longest queue.
     pub(crate) evicted: Option<T>,
 }
 
@@ -82,9 +85,11 @@ pub(crate) struct EnqueuedRequest<T> {
 pub(crate) struct FairQueue<T> {
     /// Total number of seats.
     seats: usize,
+    /// Number of seats in use by all levels.
     seats_in_use: usize,
     /// State of each level, indexed by [`PriorityLevel`].
     levels: [LevelState; 3],
+    /// All flows. A [`FlowId`] is an index in this list.
     flows: Vec<FlowState<T>>,
     /// Indices in `flows` that can be reused.
     free_slots: Vec<usize>,
@@ -93,8 +98,9 @@ pub(crate) struct FairQueue<T> {
     idle_flows: usize,
     /// Number of waiting requests of all flows.
     waiting: usize,
-    /// Maximum of `waiting`.
+    /// Maximum number of waiting requests of all flows.
     waiting_max: usize,
+    /// Sequence number of the next request to be queued.
     next_request_id: u64,
 }
 
@@ -102,7 +108,9 @@ pub(crate) struct FairQueue<T> {
 #[derive(Debug)]
 struct LevelState {
     limits: PriorityLevelLimits,
+    /// Number of seats in use by the flows of the level.
     seats_in_use: usize,
+    /// Number of waiting requests of the level.
     waiting: usize,
     /// Indices of the level's flows in `FairQueue::flows`, by the name of the flow.
     by_name: HashMap<Box<str>, usize>,
@@ -132,15 +140,20 @@ struct FlowState<T> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FlowMetrics<'a> {
     pub(crate) level: PriorityLevel,
+    /// Name of the flow, which is the name of its user.
     pub(crate) name: &'a str,
+    /// Number of seats in use.
     pub(crate) seats: usize,
+    /// Number of requests that wait for a seat.
     pub(crate) waiting: usize,
+    /// Number of requests that were queued since the flow was created.
     pub(crate) queued: u64,
+    /// Number of requests that got no seat since the flow was created.
     pub(crate) rejected: u64,
 }
 
-/// Maximum number of idle flows that are kept. It is enough for the users of a large cluster, at some 150 bytes for
-/// each flow.
+/// Maximum number of idle flows that are kept. It is enough for the users of a large cluster. Each flow needs about 150
+/// bytes.
 const IDLE_FLOWS_MAX: usize = 8_192;
 
 impl<T> FairQueue<T> {
@@ -187,10 +200,11 @@ impl<T> FairQueue<T> {
         Some(flow_id)
     }
 
-    /// Adds a request to the queue of the flow `name`. Returns the request as an error if the queue is full.
+    /// Adds a request to the queue of the flow `name`. If the queue is full, returns the reason and the request as an
+    /// error.
     ///
-    /// Rule: a request waits in the bounded queue of its flow. When all queues together are full, the last request of
-    /// the longest queue is evicted, so that one flow cannot keep others out.
+    /// Rule: a request waits in the bounded queue of its flow. When the total number of waiting requests is at its
+    /// maximum, the last request of the longest queue is evicted, so that one flow cannot keep others out.
     pub(crate) fn enqueue(
         &mut self,
         level: PriorityLevel,
@@ -309,8 +323,8 @@ impl<T> FairQueue<T> {
         })
     }
 
-    /// Whether the level may take another seat. It may if it is below its reserve, or if it is below its maximum and
-    /// the remaining seats cover the reserves of the other levels.
+    /// Whether a request of the level may get a seat now. A level below its reserve may. A level between its reserve
+    /// and its maximum may if more seats are free than the other levels have reserved and not used.
     fn has_free_seat(&self, level: PriorityLevel) -> bool {
         let own = &self.levels[level as usize];
         if own.limits.max <= own.seats_in_use {
@@ -339,7 +353,7 @@ impl<T> FairQueue<T> {
         self.insert_ready_flow(flow_id);
     }
 
-    /// Returns the flow of this level and name. Adds it if it does not exist.
+    /// Returns the flow of this level and name. Adds the flow with the seat limit `seats_max` if it does not exist.
     fn find_or_add_flow(&mut self, level: PriorityLevel, name: &str, seats_max: usize) -> FlowId {
         if let Some(&at) = self.levels[level as usize].by_name.get(name) {
             return FlowId(at);

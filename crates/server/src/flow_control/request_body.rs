@@ -20,11 +20,11 @@ use crate::request::{TrustLevel, User};
 /// larger.
 pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
 
-/// Minimum average rate at which a request body must arrive after the initial timeout.
+/// Minimum average rate at which a request body must arrive after `BodySender::initial_timeout`.
 const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
 
-/// Maximum size of a request body that is not charged to its user. The limits on the number of requests already bound
-/// the memory of such bodies.
+/// Size in bytes up to which a request body is not charged to its user, because the limits on the number of requests
+/// already bound the memory of such bodies.
 const UNCHARGED_BYTES_MAX: usize = 64 << 10;
 
 /// A request body that has arrived completely. Its usage is charged to its user until it is dropped.
@@ -40,14 +40,17 @@ pub(crate) struct RequestBody {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BodySender<'a> {
     pub(crate) user: &'a User,
+    /// The client that sends the body, if known.
     pub(crate) client: Option<&'a Client>,
+    /// Tracks the usage that is charged to users.
     pub(crate) usage: &'a std::sync::Arc<UsageTracker>,
     /// Time within which the first bytes of the body must arrive.
     pub(crate) initial_timeout: Duration,
 }
 
 impl BodySender<'_> {
-    /// Acquires a permit for one unfinished body. Fails with 429 if there is none.
+    /// Acquires a permit for one unfinished body, which is a body that has not arrived completely. Returns a 429 error
+    /// if none is free.
     ///
     /// Rule: the number of unfinished bodies is limited for each user and for each connection.
     fn acquire_body_permit(&self) -> Result<impl Sized + use<>, ApiError> {
@@ -64,7 +67,8 @@ impl BodySender<'_> {
         Ok(Some((of_user, of_connection)))
     }
 
-    /// Charges the bytes of a large body. Fails with 429 if they exceed a limit.
+    /// Charges the bytes of a large body to the user and the connection. Returns a 429 error if they exceed a limit,
+    /// and `None` if the user is not limited.
     ///
     /// Rule: the total size of large bodies is limited for each user and for each connection.
     fn charge_body_bytes(

@@ -24,15 +24,15 @@ use crate::request::TrustLevel;
 /// for each stream.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
-/// Maximum size of a data frame that is sent without splitting it into chunks.
+/// Size in bytes up to which a data frame of a response is sent without splitting it into chunks.
 const UNCHUNKED_BYTES_MAX: usize = 4 << 10;
 
 /// Size of the last chunk of a data frame that is split into chunks. It is sent only when the client has received
 /// everything before it.
 const LAST_CHUNK_BYTES: usize = 1 << 10;
 
-/// Minimum average rate at which a client must read a response after the initial timeout. The streams of watches and
-/// logs have no minimum rate.
+/// Minimum average rate at which a client must read a response after `SendRateCheck::initial_timeout`. The streams of
+/// watches and logs have no minimum rate.
 const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
 
 /// Time within which a client must read a small response. Any client that reads at all needs far less.
@@ -48,18 +48,18 @@ tokio::task_local! {
 struct StreamState {
     /// Whether the response has begun to be sent.
     is_sending: AtomicBool,
-    /// Whether the response has nothing to send at present, for example a watch without events.
+    /// Whether the response currently has nothing to send, for example a watch without events.
     is_idle: AtomicBool,
     /// Whether the response is small, so that its client has less time to read it.
     is_small: AtomicBool,
-    /// Number of times that HTTP/2 asked for the next frame of the response.
+    /// Number of times that the HTTP/2 connection polled for the next frame of the response.
     frames: AtomicU32,
 }
 
-/// What is charged for a response until it is sent.
+/// The usage and permits that a response holds until it is sent.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCharges {
-    /// Usage that is charged to the user.
+    /// Usage that is charged to the user for unsent bytes.
     pub(crate) charge: Option<UsageLease>,
     /// Whether the response fits into the initial flow control window of any client.
     pub(crate) is_small: bool,
@@ -103,8 +103,11 @@ pub(crate) struct SendingBody<B> {
 /// State of the check that a client reads a response at `MIN_BYTES_PER_SECOND`.
 #[derive(Debug)]
 struct SendRateCheck {
+    /// Time at which the response began.
     began: Instant,
+    /// Time within which the client must read the first bytes.
     initial_timeout: Duration,
+    /// Number of bytes that were passed to the connection so far.
     sent_bytes: u64,
 }
 
@@ -130,7 +133,7 @@ impl<B> SendingBody<B> {
         Self { body, rest: Bytes::new(), charges, stream, is_chunked, send_rate: send_rate_check }
     }
 
-    /// Splits the next chunk off `rest`.
+    /// Removes the next chunk from `rest` and returns it.
     fn next_chunk(&mut self) -> Bytes {
         let length = match self.rest.len() {
             length @ 0..=LAST_CHUNK_BYTES => length,
@@ -139,7 +142,7 @@ impl<B> SendingBody<B> {
         self.rest.split_to(length)
     }
 
-    /// Records whether the response has nothing to send at present.
+    /// Records in `StreamState::is_idle` whether the response currently has nothing to send.
     fn set_idle(&self, is_idle: bool) {
         if let Some(stream) = &self.stream {
             stream.is_idle.store(is_idle, Ordering::Relaxed);
@@ -271,7 +274,7 @@ struct StreamStallTimer {
 }
 
 impl StreamStallTimer {
-    /// Returns `Ready` if the stream must be ended.
+    /// Returns `Ready` if the stream must be ended, because its client has not read for the timeout.
     fn poll(&mut self, state: &StreamState, context: &mut Context<'_>) -> Poll<()> {
         if !state.is_sending.load(Ordering::Relaxed) || state.is_idle.load(Ordering::Relaxed) {
             self.deadline = None;

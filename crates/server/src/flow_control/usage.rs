@@ -33,9 +33,9 @@ pub(crate) struct UsageLimit {
     pub(crate) per_user_max: usize,
     /// Limit for one node.
     pub(crate) per_node_max: usize,
-    /// Limit for all users together. Nodes and the components of Muster may use `reserve` in addition.
+    /// Limit for the total usage of all users. Nodes and trusted users may use `reserve` in addition.
     pub(crate) total_max: usize,
-    /// Amount above `total_max` that only nodes and the components of Muster may use.
+    /// Amount above `total_max` that only nodes and trusted users may use.
     pub(crate) reserve: usize,
 }
 
@@ -44,19 +44,20 @@ pub(crate) struct UsageLimit {
 pub(crate) struct UsageTracker {
     /// Limits, indexed by [`UsageKind`].
     limits: [UsageLimit; USAGE_KIND_COUNT],
+    /// The current usage.
     table: Mutex<UsageTable>,
 }
 
-/// Current usage of each user and of all users together.
+/// Current usage of each user, and the total usage of all users.
 #[derive(Debug, Default)]
 struct UsageTable {
     /// Usage by user, indexed by [`UsageKind`]. Users without any usage are removed.
     by_user: HashMap<Arc<str>, [usize; USAGE_KIND_COUNT]>,
-    /// Usage of all users together, indexed by [`UsageKind`].
+    /// Total usage of all users, indexed by [`UsageKind`].
     all: [usize; USAGE_KIND_COUNT],
 }
 
-/// An amount of usage that is charged to a user until it is dropped.
+/// An amount of usage that is charged to a user until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct UsageLease {
     usage: Arc<UsageTracker>,
@@ -73,8 +74,8 @@ impl UsageTracker {
 
     /// Charges an amount of usage to a user. Returns `None` if that would exceed a limit.
     ///
-    /// Rule: each user stays within the limit of its trust level. All ordinary users together leave the reserve to
-    /// nodes and the components of Muster.
+    /// Rule: each user stays within the limit of its trust level. Ordinary users cannot use `UsageLimit::reserve`,
+    /// which is kept for nodes and trusted users.
     pub(crate) fn acquire(
         self: &Arc<Self>,
         user: &str,
@@ -108,7 +109,7 @@ impl UsageTracker {
         Some(UsageLease { usage: self.clone(), user, kind: what, amount })
     }
 
-    /// Total usage of all users.
+    /// Returns the total usage of all users.
     #[cfg(test)]
     pub(crate) fn total_usage(&self, what: UsageKind) -> usize {
         self.table.lock().unwrap_or_else(PoisonError::into_inner).all[what as usize]

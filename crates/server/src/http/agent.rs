@@ -37,8 +37,8 @@ use crate::validation::FieldError;
 /// Maximum number of bytes that are read from an agent's error response.
 pub(super) const AGENT_ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// Headers of a protocol upgrade. For `log`, `exec`, `attach` and `portforward`, no other header of the client is sent
-/// to the agent, in particular no credentials.
+/// Headers of a protocol upgrade. Requests for `log`, `exec`, `attach` and `portforward` are sent to the agent with no
+/// other header of the client, so that the agent gets no credentials.
 const UPGRADE_HEADERS: [&str; 8] = [
     "connection",
     "upgrade",
@@ -61,7 +61,7 @@ pub(super) struct ClientUpgrade {
 }
 
 impl ClientUpgrade {
-    /// Returns the upgrade that a request asks for, or `None` if the request has no upgrade headers.
+    /// Returns the upgrade that a request asks for, or `None` if the request asks for none.
     pub(super) fn from_request<B>(request: &mut Request<B>) -> Option<Self> {
         let names_upgrade = |it: &str| it.to_ascii_lowercase().contains("upgrade");
         if !request.headers().contains_key(UPGRADE)
@@ -106,7 +106,8 @@ struct AgentRequest {
 }
 
 impl Api {
-    /// Sends a request for the subresource `what` of a pod to the agent of the pod's node, and relays the response.
+    /// Sends a request for the subresource `what` of a pod to the agent of the node that runs the pod, and returns its
+    /// response.
     pub(super) async fn serve_from_agent(
         &self,
         target: &RequestTarget,
@@ -175,7 +176,8 @@ impl Api {
         }
     }
 
-    /// Returns the agent client and the address of the node's agent. Fails if the node has no agent.
+    /// Returns the agent client and the address of the agent of `node`. Fails if the node has no agent. `target` and
+    /// `stored` are the requested object, for the error message.
     pub(super) fn agent_of_node(
         &self,
         target: &RequestTarget,
@@ -188,7 +190,8 @@ impl Api {
         }
     }
 
-    /// Acquires a permit for one agent stream. It counts against the limit of the charged user until it is dropped.
+    /// Acquires a permit for one agent stream. The stream counts against the limit of the charged user until the permit
+    /// is dropped. Fails if the limit is reached.
     pub(super) fn acquire_agent_stream(&self, api_request: &ApiRequest) -> Result<ConnectionGuard, ApiError> {
         let Some(guard) = self.limits.acquire_agent_stream(api_request.charged_user()) else {
             self.registry.metrics.count_refused_request("agent_stream");
@@ -206,10 +209,11 @@ impl Api {
         AgentAddress::from_node(&unstructured::parse_stored(&self.registry.storage.get(&target).ok()?))
     }
 
+    /// Checks that the user may `create` the subresource `what`. Returns the attributes of this `create`, for later
+    /// reauthorization.
+    ///
     /// Rule: `exec`, `attach` and `portforward` require permission to `create` the subresource, also if the request is
     /// a GET. Upstream: `AuthorizePodWebsocketUpgradeCreatePermission`.
-    ///
-    /// Returns the attributes of the `create`, for later reauthorization.
     pub(super) fn authorize_create(
         &self,
         target: &RequestTarget,
@@ -229,9 +233,9 @@ impl Api {
         Ok(create)
     }
 
-    /// Starts a task that copies data between the client's and the agent's connection. The task ends when a connection
-    /// ends, the client is no longer authorized, or the server stops. Returns the response that upgrades the client's
-    /// connection.
+    /// Returns the response that upgrades the client's connection, and starts a task that copies data between the
+    /// connections of the client and the agent. The task ends when a connection ends, the client is no longer
+    /// authorized, or the server stops.
     pub(super) fn splice_connections(
         &self,
         upgrade: &ClientUpgrade,
@@ -291,7 +295,7 @@ impl Api {
     }
 }
 
-/// Waits until a reauthorization fails. Without reauthorization, waits forever.
+/// Waits until the client is no longer authorized. Without `reauthorization`, waits forever.
 async fn wait_until_denied(reauthorization: Option<Reauthorization>, access: Arc<AccessControl>) {
     match reauthorization {
         Some(it) => it.wait_until_denied(access).await,
@@ -407,7 +411,7 @@ fn stream_path(pod: &Value, what: &str, api_request: &ApiRequest) -> Result<Stri
     Ok(agent_path(at, pod, container.as_deref(), &options.finish()))
 }
 
-/// Formats the path and query of a request to the agent. `what` is the first segment of the path, such as
+/// Returns the path and query of a request to the agent. `what` is the first segment of the path, such as
 /// `containerLogs`. The names of stored objects are validated and need no escaping.
 fn agent_path(what: &str, pod: &Value, container: Option<&str>, query: &str) -> String {
     let (namespace, name) = (str_at(pod, "metadata.namespace"), str_at(pod, "metadata.name"));
@@ -416,8 +420,9 @@ fn agent_path(what: &str, pod: &Value, container: Option<&str>, query: &str) -> 
     format!("/{what}/{namespace}/{name}{container}{query}")
 }
 
-/// Returns the container that the request names (`named`). If it names none, returns the only container of the pod.
-/// Fails if the pod has no such container, or several to choose from. Upstream: `validateContainer`.
+/// Returns the name of the container that a request is for. This is `named`, the container that the request names, or
+/// the only container of the pod if `named` is empty. Fails if the pod has no such container, or if it has several and
+/// `named` is empty. Upstream: `validateContainer`.
 fn container_name(pod: &Value, named: &str) -> Result<String, ApiError> {
     let spec = &pod["spec"];
     let name = str_at(pod, "metadata.name");

@@ -18,19 +18,21 @@ use crate::registry::DeleteOptions;
 use crate::request::{RequestContext, User};
 use crate::types::GroupVersionKind;
 
-/// An authorized request with its whole body.
+/// An authorized request with its whole body, as the handlers receive it.
 pub(super) struct ApiRequest {
     pub(super) context: RequestContext,
     pub(super) uri: Uri,
     pub(super) query: RequestQuery,
     pub(super) method: Method,
-    /// The protocol upgrade that the client requests.
+    /// The protocol upgrade that the client requests. `None` if it requests none.
     pub(super) upgrade: Option<ClientUpgrade>,
+    /// The header `Accept`. Empty if the request has none.
     pub(super) accept: String,
+    /// The header `If-None-Match`. Empty if the request has none.
     pub(super) if_none_match: String,
     /// The `Content-Type` of the request without its parameters. Empty if the request has none.
     pub(super) media_type: String,
-    /// The IP address of the client.
+    /// The IP address of the client, if known.
     pub(super) source_ip: Option<IpAddr>,
     /// All headers of the request if an agent serves it. Empty for all other requests.
     pub(super) headers: HeaderMap,
@@ -53,22 +55,23 @@ impl ApiRequest {
         Representation::from_accept(&self.accept, self.query.get("includeObject"))
     }
 
-    /// Returns `view` and the encoding of a list response, which is YAML if the client prefers it.
+    /// Returns `view`, and the encoding of a list response: YAML if the client prefers it, otherwise JSON.
     pub(super) fn list_format(&self, view: Representation) -> (Representation, Encoding) {
         (view, if prefers_yaml(&self.accept) { Encoding::Yaml } else { Encoding::Json })
     }
 
-    /// Returns a response with a discovery or OpenAPI document, or 304 if the client already has it.
+    /// Returns a response with a discovery or OpenAPI document, or a 304 response if the client already has the
+    /// document.
     pub(super) fn document_response(&self, document: &StaticDocument) -> ApiResponse {
         reply::document_response(document, &self.if_none_match)
     }
 
-    /// Decodes the body as an object of the expected kind.
+    /// Decodes the body as an object of the kind `expected`. Fails if the body has another kind.
     pub(super) fn decode_body(&self, expected: GroupVersionKind<'_>) -> Result<Value, ApiError> {
         decode::decode_object(&self.context, expected, &self.media_type, &self.body)
     }
 
-    /// Returns the delete options, and the context of the delete with its dry run.
+    /// Returns the delete options, and the context of the delete, in which `dry_run` is set if a dry run is requested.
     ///
     /// The options are in the body or, if there is no body, in the query. The body may lack `kind` and `apiVersion`,
     /// because kubectl omits them. A dry run can be requested in the body and in the query.

@@ -7,18 +7,31 @@
 //! `watch_stream` and `web_socket` send watches. `agent`, `proxy` and `resource_metrics` get the response from node
 //! agents. `subresources` has the create requests whose object is not stored.
 
+/// Pod subresources that a node agent serves, such as `log` and `exec`.
 mod agent;
+/// A request that has passed the filters.
 mod api_request;
+/// Authentication, authorization, limits, metrics and audit of every request.
 mod filters;
+/// Handlers of API requests, one module for each verb.
 mod handlers;
+/// Content negotiation: chooses the representation and encoding of a response.
 mod negotiation;
+/// The subresource `proxy`, which forwards requests to pods, Services and nodes.
 mod proxy;
+/// Parses the query parameters of a request.
 mod query;
+/// Builds HTTP responses.
 mod reply;
+/// CPU and memory usage of nodes and pods (`metrics.k8s.io`).
 mod resource_metrics;
+/// Parses the path of a request.
 mod route;
+/// Create requests whose object is not stored.
 mod subresources;
+/// Streams the events of a watch.
 mod watch_stream;
+/// Sends the events of a watch over a WebSocket.
 mod web_socket;
 
 use std::sync::Arc;
@@ -33,7 +46,7 @@ use crate::debug_explain::ExplainProvider;
 use crate::limits::ServerLimits;
 use crate::registry::Registry;
 
-/// A response whose body counts against the limits of its user until it is sent.
+/// A response with a body that counts against the limits of the user until it is sent.
 pub(crate) type OutgoingResponse =
     hyper::Response<crate::flow_control::response::SendingBody<reply::ApiResponseBody>>;
 
@@ -41,11 +54,13 @@ pub(crate) type OutgoingResponse =
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
     pub(crate) registry: Arc<Registry>,
+    /// The limits of connections and requests, and the current usage.
     pub(crate) limits: Arc<ServerLimits>,
+    /// The audit log. `None` if requests are not logged.
     pub(crate) audit: Option<Arc<AuditLog>>,
-    /// Answers `/debug/explain`. Without it, the path is not found.
+    /// Answers `/debug/explain`. If it is `None`, the response to this path is 404.
     pub(crate) explain_provider: Option<ExplainProvider>,
-    /// Client of the node agents. `None` if there are no agents. Then requests that an agent serves (log, exec, attach,
+    /// Client for requests to the node agents. If it is `None`, requests that an agent serves (log, exec, attach,
     /// port-forward, proxy) fail.
     pub(crate) agents: Option<Arc<AgentClient>>,
     /// Cancelled when the server stops, which ends watches and agent streams.
@@ -65,6 +80,7 @@ impl Api {
     }
 }
 
+/// Sends generated requests and HTTP/2 frames to a server.
 #[cfg(test)]
 mod fuzz;
 #[cfg(test)]

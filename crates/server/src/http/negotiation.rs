@@ -14,8 +14,8 @@ use crate::kinds::Kind;
 use crate::storage::ListMeta;
 use crate::unstructured;
 
-/// Size of the chunks in which a list is encoded, so that the whole encoded list is never in memory. Each chunk is
-/// sent with one system call.
+/// Number of bytes after which a chunk of an encoded list is sent. A list is encoded in chunks, so that the whole
+/// encoded list is never in memory.
 const LIST_CHUNK_BYTES: usize = 64 << 10;
 
 /// Encoding of a response body.
@@ -58,12 +58,12 @@ pub(crate) fn to_yaml(value: &Value) -> String {
     serde_saphyr::to_string_with_options(value, yaml_options()).unwrap_or_default()
 }
 
-/// Options with which upstream's YAML output is reproduced.
+/// Returns the serializer options that reproduce upstream's YAML output.
 fn yaml_options() -> serde_saphyr::SerializerOptions {
     serde_saphyr::ser_options! { prefer_block_scalars: false }
 }
 
-/// The part of an object that a response contains, as requested in the Accept header.
+/// What a response contains of each object, as requested in the Accept header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Representation {
     /// The whole object.
@@ -77,7 +77,8 @@ pub(crate) enum Representation {
 /// API versions in which the server serves `Table`. They differ only in `apiVersion`.
 const TABLE_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// Which part of the object each row of a table contains besides its cells. Upstream: `IncludeObjectPolicy`.
+/// What each row of a table contains of its object besides the cells: the query parameter `includeObject`. Upstream:
+/// `IncludeObjectPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IncludeObject {
     Nothing,
@@ -86,8 +87,9 @@ pub(crate) enum IncludeObject {
 }
 
 impl Representation {
-    /// Returns the supported representation that the Accept header prefers. `include_object` is the query parameter
-    /// `includeObject`. Protobuf is ignored, because clients that prefer it accept JSON too.
+    /// Returns the supported representation that the Accept header prefers, or an error if it accepts none.
+    /// `include_object` is the query parameter `includeObject`. Protobuf is ignored, because clients that prefer it
+    /// accept JSON too.
     pub(crate) fn from_accept(accept: &str, include_object: &str) -> Result<Self, ApiError> {
         let in_row = match include_object {
             "None" => Ok(IncludeObject::Nothing),
@@ -138,13 +140,13 @@ impl Representation {
         if self == Self::Whole { Ok(()) } else { Err(ApiError::representation_not_acceptable()) }
     }
 
-    /// Encodes one object as a JSON response body.
+    /// Encodes one stored object as a JSON response body.
     pub(crate) fn encode_object(self, kind: &Kind, stored: &Bytes, now: Timestamp) -> Bytes {
         self.encode_event_object(kind, stored, now, true)
     }
 
     /// Encodes the object of a watch event as JSON. A table contains its column definitions only if `with_columns` is
-    /// set, which is the case in the first event of a watch.
+    /// set, which the caller does for the first event of a watch.
     pub(crate) fn encode_event_object(
         self,
         kind: &Kind,
@@ -170,7 +172,7 @@ impl Representation {
         }
     }
 
-    /// Encodes a list as YAML, one object at a time.
+    /// Encodes a list as YAML. Returns an iterator that encodes one object at a time.
     pub(crate) fn encode_list_as_yaml(
         self,
         kind: &'static Kind,
@@ -195,7 +197,8 @@ impl Representation {
         std::iter::once(Bytes::from(head)).chain(objects.into_iter().map(item))
     }
 
-    /// Encodes a list as JSON in chunks. The objects are stored as JSON and are not serialized again.
+    /// Encodes a list as JSON. Returns an iterator over its chunks. The objects are stored as JSON and are not
+    /// serialized again.
     pub(crate) fn encode_list(
         self,
         kind: &'static Kind,
@@ -223,8 +226,8 @@ impl Representation {
         })
     }
 
-    /// Returns the JSON of a list or table up to its first item or row. A table has column definitions only if
-    /// `with_columns` is set.
+    /// Returns the JSON of a list or table up to its first item or row. `meta` is its `metadata`. A table has column
+    /// definitions only if `with_columns` is set.
     fn list_head(self, kind: &Kind, meta: &Value, with_columns: bool) -> Vec<u8> {
         let head = match self {
             Self::Whole => format!(
@@ -310,12 +313,12 @@ fn list_metadata(meta: &ListMeta) -> Value {
     metadata
 }
 
-/// Returns the JSON text with `apiVersion` and `kind` with which every object of a kind begins.
+/// Returns the JSON text with which every served object of a kind begins. It contains `apiVersion` and `kind`.
 fn type_meta_prefix(kind: &Kind) -> String {
     format!(r#"{{"apiVersion":"{}","kind":"{}","#, kind.api_version(), kind.kind)
 }
 
-/// Appends a stored object as a `PartialObjectMetadata` of the given API version. Copies `metadata` from the stored
+/// Appends a stored object as a `PartialObjectMetadata` of the API version `version`. Copies `metadata` from the stored
 /// JSON without parsing the rest of the object.
 fn write_metadata(text: &mut Vec<u8>, stored: &[u8], version: &str) {
     let object: BTreeMap<String, &RawValue> =

@@ -28,8 +28,8 @@ use crate::{agents, headers};
 /// polling.
 const PROXY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// Response header that an agent sets on responses of the backend, to distinguish them from responses of the agent
-/// itself.
+/// Response header that an agent sets on a response of the backend (the pod or node port), to distinguish it from a
+/// response of the agent itself.
 const BACKEND_RESPONSE_HEADER: HeaderName = HeaderName::from_static("muster-reached");
 
 /// Path prefixes of the agent endpoints that forward requests to pods and to ports of the node.
@@ -48,7 +48,7 @@ const HOP_BY_HOP_HEADERS: [&str; 9] = [
     "upgrade",
 ];
 
-/// The last part of a proxy URL before `/proxy`: `[scheme:]name[:port]`.
+/// The name in a proxy URL, which is the path segment before `proxy`: `[scheme:]name[:port]`.
 #[derive(Debug, PartialEq, Eq)]
 struct ProxyName<'a> {
     scheme: &'a str,
@@ -57,7 +57,8 @@ struct ProxyName<'a> {
 }
 
 impl<'a> ProxyName<'a> {
-    /// Parses the name in a proxy URL. Upstream: `SplitSchemeNamePort`.
+    /// Parses the name in a proxy URL. The default scheme is `http`. Returns `None` if the name is malformed. Upstream:
+    /// `SplitSchemeNamePort`.
     fn parse(text: &'a str) -> Option<Self> {
         let parts: Vec<&str> = text.split(':').collect();
         let (scheme, name, port) = match parts[..] {
@@ -88,7 +89,7 @@ struct ProxyRoute {
 }
 
 impl Api {
-    /// Forwards a request for the subresource `proxy` through an agent, and relays the response.
+    /// Forwards a request for the subresource `proxy` through a node agent, and returns the response of the backend.
     pub(super) async fn proxy(
         &self,
         target: &RequestTarget,
@@ -241,7 +242,8 @@ impl Api {
         found.ok_or_else(no_endpoints)
     }
 
-    /// Returns the pod that the `targetRef` of an endpoint refers to.
+    /// Returns the pod to which the `targetRef` of an endpoint refers. Returns `None` if it does not refer to an
+    /// existing pod in the namespace of the Service.
     ///
     /// Rule: a request to a Service goes to a pod in the namespace of the Service, whatever its endpoints contain, so
     /// that a user who writes endpoints cannot redirect requests.
@@ -266,8 +268,8 @@ fn route_to_pod(by: RequestTarget, stored: Value, scheme: &str, port: u16) -> Pr
     ProxyRoute { node: str_at(&stored, "spec.nodeName").to_owned(), target: by, stored, agent_path: at }
 }
 
-/// Returns the port of the pod that the URL specifies by number or name. If the URL has no port, returns the first port
-/// of the pod, or the default port of the scheme if the pod has no ports.
+/// Returns the port of the pod that the URL specifies by number or name, or `None` if the pod has no such port. If the
+/// URL has no port, returns the first port of the pod, or the default port of the scheme if the pod has no ports.
 fn pod_port(pod: &Value, proxy_name: &ProxyName<'_>) -> Option<u16> {
     let containers = list_at(&pod["spec"], "containers").iter();
     let mut ports = containers.flat_map(|it| list_at(it, "ports"));
@@ -284,8 +286,8 @@ fn pod_port(pod: &Value, proxy_name: &ProxyName<'_>) -> Option<u16> {
     }
 }
 
-/// Splits the path of a proxy URL into the part up to `proxy`, which is segment number `segments`, and the path on the
-/// backend.
+/// Splits the path of a proxy URL after the segment `proxy`, and returns the path up to this segment and the path on
+/// the backend. `segments` is the number of segments up to and including `proxy`.
 fn split_proxy_path(uri: &Uri, segments: usize) -> (&str, &str) {
     let path = uri.path();
     let (mut at, mut seen) = (0, 0);
@@ -309,8 +311,8 @@ fn request_host(api_request: &ApiRequest) -> String {
 }
 
 /// Returns the headers to forward to the backend. These are the headers of the request without credentials,
-/// impersonation and hop-by-hop headers, and the `X-Forwarded-…` headers. `prefix` and `path` are the two parts of the
-/// proxy URL.
+/// impersonation headers and hop-by-hop headers, plus the `X-Forwarded-…` headers. `prefix` and `path` are the two
+/// parts of the proxy URL.
 fn forwarded_headers(api_request: &ApiRequest, prefix: &str, path: &str) -> HeaderMap {
     let mut headers = without_hop_by_hop_headers(&api_request.headers);
     for name in [AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST] {
@@ -358,8 +360,8 @@ fn without_hop_by_hop_headers(headers: &HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Rewrites the `Location` header of a response so that a redirect to the same host goes through the proxy again.
-/// `prefix` is the proxy URL up to `proxy`. Upstream: `rewriteURL`.
+/// Returns the `Location` header of a response, rewritten so that a redirect to the same host goes through the proxy
+/// again. `prefix` is the proxy URL up to `proxy`. Upstream: `rewriteURL`.
 fn rewrite_location(location: &str, prefix: &str, host: &str) -> String {
     let rest = ["http://", "https://", "//"].iter().find_map(|it| location.strip_prefix(it));
     let path = match rest {

@@ -21,11 +21,13 @@ use crate::validation::FieldError;
 #[derive(Debug)]
 pub(super) struct RequestQuery(Vec<(String, String)>);
 
-/// The options of a write request in its query parameters.
+/// Options of a write request that its query parameters specify.
 pub(super) struct WriteOptions {
+    /// Whether the parameter `dryRun` requests a dry run.
     pub(super) dry_run: bool,
+    /// How unknown and duplicate fields in the request body are handled.
     pub(super) field_validation: FieldValidation,
-    /// Validation errors for the options.
+    /// Validation errors for the query parameters. Empty if all are valid.
     pub(super) causes: Vec<FieldError>,
 }
 
@@ -66,7 +68,8 @@ impl RequestQuery {
         self.first_value(name).map(parse_bool_parameter)
     }
 
-    /// Parses a parameter as a number. Returns `None` if the parameter is absent or empty.
+    /// Parses a parameter as a number. Returns `None` if the parameter is absent or empty, and an error if it is not a
+    /// number.
     pub(super) fn parse_number<T: FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
         match self.get(name) {
             "" => Ok(None),
@@ -79,7 +82,8 @@ impl RequestQuery {
         }
     }
 
-    /// Returns the request timeout from the parameter `timeout`, or `None` if the parameter is absent or zero.
+    /// Parses the parameter `timeout`, the requested timeout of the request. Returns `None` if the parameter is absent
+    /// or zero.
     pub(super) fn timeout(&self) -> Result<Option<Duration>, ApiError> {
         let text = self.get("timeout");
         if text.is_empty() {
@@ -90,7 +94,7 @@ impl RequestQuery {
         Ok(Some(parsed).filter(|it| !it.is_zero()))
     }
 
-    /// Parses `labelSelector` and `fieldSelector`.
+    /// Parses the parameters `labelSelector` and `fieldSelector` into a selector for objects of `kind`.
     pub(super) fn selector(&self, kind: &Kind) -> Result<ObjectSelector, ApiError> {
         ObjectSelector::parse(kind, self.get("labelSelector"), self.get("fieldSelector"))
     }
@@ -128,7 +132,8 @@ impl RequestQuery {
         WriteOptions { dry_run: !dry_run.is_empty(), field_validation, causes }
     }
 
-    /// Determines where a watch starts from `resourceVersion`, `resourceVersionMatch` and `sendInitialEvents`.
+    /// Returns where a watch starts, from the parameters `resourceVersion`, `resourceVersionMatch` and
+    /// `sendInitialEvents`. Fails if their combination is invalid.
     pub(super) fn watch_start(&self) -> Result<watch_stream::WatchStart, ApiError> {
         let from_anywhere = matches!(self.get("resourceVersion"), "" | "0");
         let matching = self.get("resourceVersionMatch");
@@ -225,7 +230,7 @@ impl RequestQuery {
         Ok(ListOptions { selector: self.selector(kind)?, limit, from })
     }
 
-    /// Returns the `resourceVersion`, or 0 if it is not set.
+    /// Returns the parameter `resourceVersion` as a revision, or 0 if it is not set.
     pub(super) fn resource_version(&self) -> Result<Revision, ApiError> {
         let text = self.get("resourceVersion");
         if text.is_empty() {
@@ -244,7 +249,7 @@ const MATCH_NOT_OLDER_THAN: &str = "NotOlderThan";
 /// Value of `resourceVersionMatch`: the result is the state at `resourceVersion`.
 const MATCH_EXACT: &str = "Exact";
 
-/// Returns the validation error for `dryRun` if one of its values is not `All`.
+/// Returns a validation error if one of the values of `dryRun` is not `All`, and `None` if all are valid.
 fn dry_run_error(values: &[&str]) -> Option<FieldError> {
     let is_unknown = values.iter().any(|it| *it != "All");
     is_unknown.then(|| {
@@ -253,7 +258,7 @@ fn dry_run_error(values: &[&str]) -> Option<FieldError> {
     })
 }
 
-/// Parses a Go duration such as `1h2m3.5s`. A negative duration becomes zero.
+/// Parses a Go duration such as `1h2m3.5s`. A negative duration becomes zero. The error is a message like that of Go.
 fn go_duration(text: &str) -> Result<Duration, String> {
     let unsigned = text.trim_start_matches(['+', '-']);
     let invalid = || format!("invalid duration {text:?}");
@@ -290,8 +295,8 @@ fn quote_values(values: &[&str]) -> String {
     values.iter().map(|it| format!("{it:?}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Parses the delete options from the body, or from the query if there is no body. Also returns whether the body
-/// requests a dry run.
+/// Parses the delete options from the body, or from the query if there is no body. The second return value is whether
+/// the body requests a dry run.
 pub(super) fn delete_options(
     query: &RequestQuery,
     body: Option<&Value>,

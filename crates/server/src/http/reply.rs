@@ -22,10 +22,10 @@ use crate::request::RequestContext;
 use crate::storage::ListPage;
 use crate::unstructured;
 
-/// Media type of responses in plain text.
+/// `Content-Type` of responses in plain text.
 pub(super) const TEXT_PLAIN: &str = "text/plain; charset=utf-8";
 
-/// The response of a handler.
+/// The HTTP response that a handler returns.
 pub(crate) type ApiResponse = hyper::Response<ApiResponseBody>;
 /// A response body that is either whole in memory (`Left`) or streamed (`Right`).
 pub(crate) type ApiResponseBody =
@@ -80,14 +80,15 @@ pub(super) fn list_response(
     response_with_body(StatusCode::OK, JSON_MEDIA_TYPE, Either::Right(StreamBody::new(frames.boxed())))
 }
 
-/// Converts a finished response to YAML if the Accept header prefers it. Removes the body of a response to HEAD. A list
-/// is already in YAML, because [`list_response`] encodes it.
+/// Returns a finished response in the form that the client requests: as YAML if the Accept header prefers it, and
+/// without a body for a HEAD request. A list is already in YAML, because [`list_response`] encodes it.
 pub(super) fn negotiate_response(response: ApiResponse, accept: &str, is_head: bool) -> ApiResponse {
     let response = if negotiation::prefers_yaml(accept) { convert_to_yaml(response) } else { response };
     if is_head { without_body(response) } else { response }
 }
 
-/// Converts a response with an API object to YAML. Other JSON documents, such as `/version`, are not converted.
+/// Returns the response with its API object converted to YAML. Other JSON documents, such as `/version`, are not
+/// converted.
 fn convert_to_yaml(response: ApiResponse) -> ApiResponse {
     let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|it| it == JSON_MEDIA_TYPE);
     let (mut parts, body) = response.into_parts();
@@ -108,8 +109,8 @@ fn convert_to_yaml(response: ApiResponse) -> ApiResponse {
     ApiResponse::from_parts(parts, Either::Left(Full::new(body)))
 }
 
-/// Removes the body of a response to HEAD. hyper omits the body over HTTP/1.1, but would send it over HTTP/2, which is
-/// a protocol error.
+/// Returns the response to a HEAD request without its body. hyper omits the body over HTTP/1.1, but would send it over
+/// HTTP/2, which is a protocol error.
 fn without_body(response: ApiResponse) -> ApiResponse {
     let (mut parts, body) = response.into_parts();
     if let Some(length) = body.size_hint().exact() {
@@ -118,7 +119,7 @@ fn without_body(response: ApiResponse) -> ApiResponse {
     ApiResponse::from_parts(parts, Either::Left(Full::default()))
 }
 
-/// Returns a `Status` that reports success, with details about the object.
+/// Returns a `Status` that reports success. `details` is its field `details`, which describes the object.
 pub(super) fn success_status(details: Value) -> Value {
     let details = omit_empty(details);
     json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success", "details": details})
@@ -133,8 +134,8 @@ pub(super) fn error_response(refusal: &ApiError) -> ApiResponse {
     response
 }
 
-/// Returns the 404 response for a path without a route: a `Status` (as an error) if the path is in a served API group,
-/// otherwise plain text.
+/// Returns the 404 response for a path without a route. It is a `Status` (returned as `Err`) if the path is in a served
+/// API group, and plain text otherwise.
 pub(super) fn no_route_response(path: &str) -> Result<ApiResponse, ApiError> {
     let mut segments = path.split('/').filter(|it| !it.is_empty());
     let is_served = match (segments.next(), segments.next()) {
@@ -154,15 +155,18 @@ pub(super) fn not_found_page() -> ApiResponse {
     text_response(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
+/// Returns a response with a JSON value as its body.
 pub(super) fn json_response(code: StatusCode, value: &Value) -> ApiResponse {
     full_response(code, JSON_MEDIA_TYPE, unstructured::to_bytes(value))
 }
 
+/// Returns a response in plain text.
 pub(super) fn text_response(code: StatusCode, text: &'static str) -> ApiResponse {
     full_response(code, TEXT_PLAIN, Bytes::from_static(text.as_bytes()))
 }
 
-/// Returns a response with a static document, or 304 if the client already has the document (`If-None-Match`).
+/// Returns a response with a static document, or a 304 response if the client already has the document
+/// (`If-None-Match`).
 pub(super) fn document_response(document: &StaticDocument, if_none_match: &str) -> ApiResponse {
     let etag = format!("\"{}\"", document.hash);
     let has_it = if_none_match.split(',').any(|it| it.trim() == etag);
@@ -202,15 +206,15 @@ pub(super) fn reset_response() -> ApiResponse {
     response_with_body(StatusCode::TOO_MANY_REQUESTS, TEXT_PLAIN, Either::Right(body))
 }
 
-/// Maximum number of characters of all warnings of a response together, because clients reject headers that are too
-/// long. Above it, each warning is truncated to `TRUNCATED_WARNING_CHARS_MAX`, and warnings that still do not fit are
-/// dropped. Upstream: `truncateAtTotalRunes`.
+/// Maximum total number of characters of the warnings of a response, because clients reject headers that are too long.
+/// If it is exceeded, each warning is truncated to `TRUNCATED_WARNING_CHARS_MAX`, and warnings that still do not fit
+/// are dropped. Upstream: `truncateAtTotalRunes`.
 const TOTAL_WARNING_CHARS_MAX: usize = 4 * 1024;
-/// Number of characters to which each warning is truncated if all warnings of a response together are too long.
-/// Upstream: `truncateItemRunes`.
+/// Number of characters to which each warning is truncated if the warnings of a response exceed
+/// `TOTAL_WARNING_CHARS_MAX`. Upstream: `truncateItemRunes`.
 const TRUNCATED_WARNING_CHARS_MAX: usize = 256;
 
-/// Adds a header `Warning: 299 - "text"` for each warning. kubectl prints these warnings.
+/// Adds a header `Warning: 299 - "text"` to the response for each warning. kubectl prints these warnings.
 pub(super) fn add_warnings(response: &mut ApiResponse, warnings: Vec<String>) {
     let is_cut = TOTAL_WARNING_CHARS_MAX < warnings.iter().map(|it| it.chars().count()).sum();
     let mut chars = 0;

@@ -33,7 +33,8 @@ const NODE_SUMMARY_TIMEOUT: Duration = Duration::from_secs(5);
 const SUMMARY_BYTES_MAX: usize = 4 << 20;
 
 impl Api {
-    /// Returns the metrics of the nodes or pods that the selector matches.
+    /// Returns the `NodeMetrics` or `PodMetrics` of the nodes or pods that the selector matches. Nodes whose agent does
+    /// not respond are left out.
     pub(super) async fn resource_metrics(
         &self,
         kind: &'static Kind,
@@ -70,7 +71,8 @@ impl Api {
         Ok(ListPage { objects: objects.iter().map(unstructured::to_bytes).collect(), meta })
     }
 
-    /// Reads the stats summary of a node from its agent. Returns `None` if that fails.
+    /// Reads the stats summary of a node from its agent. Returns `None` if the agent cannot be reached or its response
+    /// is invalid.
     async fn stats_summary(&self, node: &str) -> Option<Value> {
         let place = self.agent_address(node)?;
         let request = Request::get("/stats/summary").body(Full::new(Bytes::new())).ok()?;
@@ -123,11 +125,11 @@ fn metrics_object(kind: &Kind, of: MeteredResource, object: &Value, summary: &Va
     Some(measured)
 }
 
-/// Value of the field `window` in the metrics: the agent's nominal sampling interval, over which CPU usage is measured.
+/// Value of the field `window` of the metrics: the agent's nominal sampling interval, over which CPU usage is measured.
 const SAMPLING_WINDOW: &str = "10s";
 
 /// Returns the usage of a node or container in the units of metrics-server: CPU in nanocores, memory in KiB. `of` is
-/// its part of the stats summary.
+/// the part of the stats summary about the node or container. Returns `None` if the summary lacks a value.
 fn usage_quantities(of: &Value) -> Option<Value> {
     let cpu = of["cpu"]["usageNanoCores"].as_u64()?;
     let memory = of["memory"]["workingSetBytes"].as_u64()?;

@@ -10,10 +10,11 @@ use crate::subresource::Subresource;
 /// The endpoint that the path of a request selects.
 #[derive(Debug)]
 pub(crate) enum Route {
-    /// `/`: the list of paths.
+    /// `/` or `/index.html`: the list of paths that the server serves.
     Root,
-    /// `/healthz`, `/livez` or `/readyz`, or one check below it.
+    /// `/healthz`, `/livez` or `/readyz`, or a single health check below one of them, such as `/livez/ping`.
     Health(health::HealthProbe),
+    /// `/metrics`: the metrics of the server.
     Metrics,
     /// `/metrics/slis`: the results of the health checks as metrics.
     HealthMetrics,
@@ -23,6 +24,7 @@ pub(crate) enum Route {
     TokenIssuer,
     /// `/openid/v1/jwks`: the public keys of the service account token issuer.
     TokenKeys,
+    /// `/version`: the version of the server.
     Version,
     /// `/api`: the versions of the core group.
     CoreVersions,
@@ -31,30 +33,18 @@ pub(crate) enum Route {
     /// `/apis/GROUP`: the versions of one API group.
     Group(String),
     /// `/api/VERSION` or `/apis/GROUP/VERSION`: the resources of one group and version.
-    Resources {
-        group: String,
-        version: String,
-    },
+    Resources { group: String, version: String },
+    /// `/openapi/v2`: the OpenAPI v2 document of all groups.
     OpenApiV2,
     /// `/openapi/v3`: the paths of the OpenAPI v3 documents.
     OpenApiV3Index,
     /// `/openapi/v3/api/VERSION` or `/openapi/v3/apis/GROUP/VERSION`: the OpenAPI v3 document of one group and version.
-    OpenApiV3 {
-        group: String,
-        version: String,
-    },
-    /// The objects of a kind, in one namespace or in all.
-    Collection {
-        kind: &'static Kind,
-        namespace: Option<String>,
-    },
+    OpenApiV3 { group: String, version: String },
+    /// The collection of all objects of a kind, in one namespace or, if `namespace` is `None`, in all namespaces.
+    Collection { kind: &'static Kind, namespace: Option<String> },
     /// The deprecated watch path of a collection or of one object, such as `/api/v1/watch/pods`. It is served because
     /// the Ruby client watches only through this path.
-    Watch {
-        kind: &'static Kind,
-        namespace: Option<String>,
-        name: Option<String>,
-    },
+    Watch { kind: &'static Kind, namespace: Option<String>, name: Option<String> },
     /// One object, or a subresource of it.
     Object(RequestTarget),
 }
@@ -114,12 +104,12 @@ impl Route {
     }
 }
 
-/// Whether one of the first `count` path segments is empty, as in `/api/v1//pods`. A trailing slash is allowed.
+/// Whether one of the first `count` segments of the path is empty, as in `/api/v1//pods`. A trailing slash is allowed.
 fn has_empty_segment(path: &str, count: usize) -> bool {
     path.strip_prefix('/').unwrap_or(path).split('/').take(count).any(str::is_empty)
 }
 
-/// Parses the path `rest` that follows the API group and version.
+/// Parses `rest`, the path segments after the API group and version. Returns `None` if no endpoint has this path.
 fn parse_resource_path(kinds: &KindRegistry, group: &str, version: &str, rest: &[&str]) -> Option<Route> {
     match rest {
         [] => Some(Route::Resources { group: group.to_owned(), version: version.to_owned() }),
@@ -144,8 +134,8 @@ fn parse_resource_path(kinds: &KindRegistry, group: &str, version: &str, rest: &
     }
 }
 
-/// Parses the path `rest` that follows the plural name of the kind: nothing, or the name of an object and a
-/// subresource.
+/// Parses `rest`, the path segments after the plural name of `kind`: nothing for a collection, or the name of an object
+/// and optionally a subresource. Returns `None` if no endpoint has this path.
 fn parse_object_path(kind: &'static Kind, namespace: Option<&str>, rest: &[&str]) -> Option<Route> {
     let namespace = namespace.map(str::to_owned);
     let object = |name: &str, subresource| {

@@ -32,7 +32,7 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// Maximum number of watch events that are encoded in one batch.
 const BATCH_EVENTS_MAX: usize = 100;
 
-/// Number of encoded bytes after which no further watch event is added to a batch. A watch whose client reads slowly
+/// Number of encoded bytes after which no more watch events are added to a batch. A watch whose client reads slowly
 /// holds at most this many bytes in memory, plus one event.
 const BATCH_BYTES_MAX: usize = 64 << 10;
 
@@ -40,19 +40,22 @@ const BATCH_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct WatchOptions {
     pub(crate) kind: &'static Kind,
+    /// Namespace of the watched objects. `None` for all namespaces.
     pub(crate) namespace: Option<String>,
     pub(crate) selector: ObjectSelector,
     /// Representation in which objects are sent.
     pub(crate) view: Representation,
+    /// From which state or revision the watch sends events.
     pub(crate) from: WatchStart,
     /// Whether the client requests bookmarks (`allowWatchBookmarks`).
     pub(crate) bookmarks: bool,
+    /// Time after which the watch ends.
     pub(crate) timeout: Duration,
-    /// Checks at intervals whether the client is still authorized to watch.
+    /// Checks at intervals whether the client is still authorized to watch. `None` if this is not checked.
     pub(crate) reauthorization: Option<Reauthorization>,
 }
 
-/// Where a watch starts, as chosen by `resourceVersion` and `sendInitialEvents`.
+/// Where a watch starts, as determined by `resourceVersion` and `sendInitialEvents`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WatchStart {
     /// The watch sends all existing objects as `ADDED` events, and then the changes. If `sends_initial_events_end` is
@@ -64,10 +67,11 @@ pub(crate) enum WatchStart {
     Now,
 }
 
-/// Returns the events of a watch. Each item has one or more frames, and each frame is one event as a line of JSON.
+/// Returns the events of a watch as a stream. Each item of the stream has one or more frames, and each frame is one
+/// event as a line of JSON.
 ///
-/// The stream ends at the timeout, when the server stops, or when the client is no longer authorized. It also ends with
-/// a 410 error when the history no longer contains the next changes. The client must then list again. Events are
+/// The stream ends at the timeout, when the server stops, or when the client is no longer authorized. It also ends,
+/// with a 410 error, when the history no longer contains the next changes. The client must then list again. Events are
 /// encoded when the client reads them, so that a slow client does not delay other clients.
 pub(crate) fn watch_frames(
     registry: Arc<Registry>,
@@ -81,7 +85,7 @@ pub(crate) fn watch_frames(
     )
 }
 
-/// The state of one watch.
+/// One open watch: its options, its timers and what it has sent.
 struct WatchStream {
     registry: Arc<Registry>,
     options: WatchOptions,
@@ -89,6 +93,7 @@ struct WatchStream {
     prefix: String,
     /// Wakes the watch when a watched object may have changed.
     subscription: Subscription,
+    /// Completes when the server stops.
     stop: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Time at which the watch ends.
     deadline: Instant,
@@ -101,6 +106,7 @@ struct WatchStream {
     reauthorize_at: Option<Instant>,
     /// Timer that fires at the deadline, at the next bookmark or at the next reauthorization, whichever is first.
     timer: Pin<Box<Sleep>>,
+    /// Whether the watch must send a bookmark as soon as no event is pending.
     is_bookmark_due: bool,
     /// Set when the server stops. The watch ends after the events that are already committed.
     is_stopping: bool,
@@ -109,7 +115,7 @@ struct WatchStream {
     progress: WatchProgress,
 }
 
-/// What a watch has sent so far.
+/// Up to which object or revision a watch has sent its events.
 enum WatchProgress {
     /// Nothing has been sent.
     Begin,
@@ -153,7 +159,7 @@ impl WatchStream {
         }
     }
 
-    /// Waits for the next events and returns their frames. Returns `None` when the watch has ended.
+    /// Waits for the next events and returns their frames. Returns `None` if the watch has ended.
     async fn next_frames(&mut self) -> Option<Bytes> {
         loop {
             // Checked before every batch: while events are pending, the timer below is never polled.
@@ -225,8 +231,8 @@ impl WatchStream {
         due.fold(self.deadline, Instant::min)
     }
 
-    /// Performs what is due at `now`: sets `is_bookmark_due`, and reauthorizes the watch. Returns `Some` if the watch
-    /// ends, with its last event if it has one.
+    /// Performs what is due at `now`: sets `is_bookmark_due`, and reauthorizes the client. Returns `None` if the watch
+    /// continues. Returns `Some` if the watch ends, with the last frame to send if there is one.
     fn handle_timers(&mut self, now: Instant) -> Option<Option<Bytes>> {
         if self.deadline <= now {
             return Some(None);
@@ -249,7 +255,7 @@ impl WatchStream {
         None
     }
 
-    /// Sets `progress` according to `WatchOptions::from`.
+    /// Sets the initial `progress` of the watch from `WatchOptions::from`.
     fn start_watch(&mut self) {
         self.progress = match self.options.from {
             WatchStart::After(revision) => WatchProgress::SentUpTo(revision),
@@ -261,7 +267,7 @@ impl WatchStream {
         };
     }
 
-    /// Returns the frames of the next batch of the initial state, and advances `progress`.
+    /// Returns the frames of the next objects of the initial state, up to the size of a batch, and advances `progress`.
     fn next_state_frames(&mut self) -> Bytes {
         let begun = std::mem::replace(&mut self.progress, WatchProgress::End);
         let WatchProgress::State { start, revision, sends_initial_events_end } = begun else {
@@ -288,8 +294,8 @@ impl WatchStream {
         frames.concat().into()
     }
 
-    /// Returns the frames of the events until the batch is full. If events remain, also returns the revision of the
-    /// last event that was handled.
+    /// Returns the frames of `events` up to the size of a batch. If events remain, also returns the revision of the
+    /// last event that was processed.
     fn event_frames(&self, events: &[Arc<CommitEvent>]) -> (Vec<Bytes>, Option<Revision>) {
         let now = Timestamp::now();
         let (mut frames, mut bytes, mut handled) = (Vec::new(), 0, None);
@@ -306,8 +312,9 @@ impl WatchStream {
         (frames, None)
     }
 
-    /// Returns the frame of one event. An object that begins to match the selector is `ADDED`. An object that stops
-    /// matching is `DELETED`. Returns `None` for an object that matched neither before nor after the commit.
+    /// Returns the frame of one event, or `None` if the object matched the selector neither before nor after the
+    /// commit. The event type is `ADDED` for an object that begins to match, and `DELETED` for an object that no longer
+    /// matches.
     fn event_frame(&self, event: &CommitEvent, now: Timestamp) -> Option<Bytes> {
         let chosen = |record: &StoredObject| self.options.selector.matches(record);
         match &event.change {
@@ -329,8 +336,8 @@ impl WatchStream {
         }
     }
 
-    /// Returns the frame of a commit event, which the first watch encodes and all other watches share. A table is
-    /// encoded for each watch, because it contains ages.
+    /// Returns the frame of a commit event. The first watch encodes the frame, and all other watches share it. A table
+    /// is encoded for each watch, because it contains ages.
     fn shared_frame(&self, event: &CommitEvent, event_type: &str, now: Timestamp) -> Bytes {
         let [whole, metadata] = &event.frames;
         let make = || self.object_frame(event_type, event.latest_value(), now);
@@ -343,7 +350,7 @@ impl WatchStream {
         }
     }
 
-    /// Encodes an object as the frame of an event of this type (`ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK`).
+    /// Returns the frame of an event with this type (`ADDED`, `MODIFIED`, `DELETED` or `BOOKMARK`) and object.
     fn object_frame(&self, event_type: &str, stored: &Bytes, now: Timestamp) -> Bytes {
         let WatchOptions { kind, view, .. } = &self.options;
         let with_columns = matches!(view, Representation::Table { .. })
@@ -351,16 +358,16 @@ impl WatchStream {
         encode_frame(event_type, &view.encode_event_object(kind, stored, now, with_columns))
     }
 
-    /// Returns the frame of a bookmark at `revision`. `is_end_of_state` adds the annotation
-    /// `k8s.io/initial-events-end`.
-    fn bookmark_frame(&self, revision: Revision, is_end_of_state: bool) -> Bytes {
+    /// Returns the frame of a bookmark at `revision`. If `is_initial_events_end` is set, the bookmark has the
+    /// annotation `k8s.io/initial-events-end`.
+    fn bookmark_frame(&self, revision: Revision, is_initial_events_end: bool) -> Bytes {
         let kind = self.options.kind;
         let mut object = json!({
             "apiVersion": kind.api_version(),
             "kind": kind.kind,
             "metadata": {"resourceVersion": revision.to_string(), "creationTimestamp": null},
         });
-        if is_end_of_state {
+        if is_initial_events_end {
             object["metadata"]["annotations"] = json!({(ANNOTATION_INITIAL_EVENTS_END): "true"});
         }
         self.object_frame("BOOKMARK", &unstructured::to_bytes(&object), Timestamp::now())
@@ -374,7 +381,7 @@ fn expired_frame(seen: Revision, compacted: &CompactedError) -> Bytes {
     encode_frame("ERROR", &unstructured::to_bytes(&ApiError::resource_expired(message).status()))
 }
 
-/// Encodes a watch event as a line of JSON.
+/// Encodes a watch event as a frame, which is one line of JSON. `object` is the JSON of its object.
 fn encode_frame(event_type: &str, object: &[u8]) -> Bytes {
     [br#"{"type":""#, event_type.as_bytes(), br#"","object":"#, object, b"}\n"].concat().into()
 }

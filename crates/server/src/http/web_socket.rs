@@ -28,9 +28,9 @@ use crate::headers;
 /// frame.
 const CLIENT_MESSAGE_BYTES_MAX: usize = 4 << 10;
 
-/// Upgrades the connection to a WebSocket. Sends each line of `events` (one watch event as JSON) as a text message
-/// until the events end or the client disconnects. The server confirms the first subprotocol that the client offers,
-/// which has no effect. Upstream: `WatchServer.HandleWS`.
+/// Returns the response that upgrades the connection to a WebSocket, and starts a task that sends each line of `events`
+/// (one watch event as JSON) as a text message until the events end or the client disconnects. The server confirms the
+/// first subprotocol that the client offers, which has no effect. Upstream: `WatchServer.HandleWS`.
 ///
 /// Rule: as over HTTP, unsent frames of more than `CHUNK_BYTES` are charged to the user, and the watch ends when the
 /// user's limit is exceeded.

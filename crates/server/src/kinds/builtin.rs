@@ -8,11 +8,12 @@ use crate::subresource::Subresource;
 use crate::validation::{names, warnings};
 use crate::{conversion, defaulting, table_printer, validation};
 
-/// All verbs of an ordinary resource.
+/// Verbs of a resource that supports all verbs. This is the default for a kind.
 const ALL_VERBS: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
-/// The default values of the fields of a row. Each row sets the fields in which its kind differs.
+/// Default values of the fields of [`Kind`]. Each entry of the kind table sets only the fields in which its kind
+/// differs.
 const DEFAULT_KIND: Kind = Kind {
     group: "",
     version: "v1",
@@ -51,7 +52,8 @@ const DEFAULT_KIND: Kind = Kind {
     row_condition: |_| None,
 };
 
-/// Defines a subresource that supports only `create`, with a body of another kind that is not stored.
+/// Returns the spec of a subresource that supports only `create`. `body` is the group, version and kind of the request
+/// body, which is not stored.
 const fn create_subresource(
     name: &'static str,
     subresource: Subresource,
@@ -70,7 +72,8 @@ const fn create_subresource(
     }
 }
 
-/// Defines a subresource of a pod, node or service that the server forwards to the agent of the node.
+/// Returns the spec of a subresource of a pod, node or Service whose requests the server forwards to a node agent.
+/// `body` is the group, version and kind of its options, or `None` if it has none.
 const fn agent_subresource(
     name: &'static str,
     body: Option<(&'static str, &'static str, &'static str)>,
@@ -88,7 +91,8 @@ const fn agent_subresource(
     }
 }
 
-/// Defines a subresource that updates some fields of the object itself.
+/// Returns the spec of a subresource through which clients update the fields `changes` of the object. The fields
+/// `reset_fields` keep their stored value.
 const fn field_subresource(
     name: &'static str,
     subresource: Subresource,
@@ -115,7 +119,7 @@ const PROXY_VERBS: &[&str] = &["create", "delete", "get", "patch", "update"];
 /// Verbs of a subresource that is read and updated like the object.
 const READ_WRITE_VERBS: &[&str] = &["get", "patch", "update"];
 
-/// The kind Event, which the groups core and `events.k8s.io` serve.
+/// The kind Event, which the core group and the group `events.k8s.io` serve.
 const EVENT_KIND: Kind = Kind {
     kind: "Event",
     allows_create_on_update: true,
@@ -163,11 +167,12 @@ const DAEMON_SET_KIND: Kind = Kind {
     ..DEFAULT_KIND
 };
 
-/// The default values of the review kinds: authentication and authorization queries, which are not stored.
+/// Default values of [`Kind`] for the review kinds, which are authentication and authorization queries and are not
+/// stored.
 const REVIEW_KIND: Kind =
     Kind { group: "authorization.k8s.io", namespaced: false, verbs: &["create"], ..DEFAULT_KIND };
 
-/// The default values of the RBAC kinds.
+/// Default values of [`Kind`] for the RBAC kinds.
 const RBAC_KIND: Kind =
     Kind { group: "rbac.authorization.k8s.io", name_rule: names::path_segment_name_errors, ..DEFAULT_KIND };
 
@@ -630,8 +635,8 @@ static READ_ONLY_KINDS: &[Kind] = &[
     },
 ];
 
-/// All kinds that clients can read or write, in the order in which discovery lists them. If two groups serve a
-/// resource, clients use the first.
+/// Returns all kinds that clients can read or write, in the order in which discovery lists them. If several groups
+/// serve the same resource, clients prefer the first group.
 pub(crate) fn served_kinds() -> impl Iterator<Item = &'static Kind> {
     KINDS.iter().chain(READ_ONLY_KINDS)
 }

@@ -17,7 +17,7 @@ pub(crate) struct KindRegistry {
 }
 
 impl KindRegistry {
-    /// A registry with the built-in kinds.
+    /// Returns a registry with the built-in kinds.
     pub(crate) fn builtin() -> Self {
         Self {
             writable: KINDS.iter().collect(),
@@ -26,17 +26,17 @@ impl KindRegistry {
         }
     }
 
-    /// Looks up a kind by its path in the API.
+    /// Returns the kind with this group, version and plural name, or `None` if it is not served.
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
         self.by_resource.get(&(group, version, plural)).copied()
     }
 
-    /// Kinds that clients can write.
+    /// Returns the kinds that clients can write.
     pub(crate) fn writable_kinds(&self) -> impl Iterator<Item = &'static Kind> {
         self.writable.iter().copied()
     }
 
-    /// All kinds that clients can read or write, in the order in which discovery lists them.
+    /// Returns all kinds that clients can read or write, in the order in which discovery lists them.
     pub(crate) fn served_kinds(&self) -> impl Iterator<Item = &'static Kind> {
         self.served.iter().copied()
     }

@@ -3,9 +3,9 @@
 //!
 //! `builtin` contains the rows, [`KindRegistry`] looks them up, and `strategy` sets server-owned fields.
 
-/// The kind table.
+/// The kind table, with one entry (row) for each built-in kind.
 mod builtin;
-/// Lookup of kinds by their API path.
+/// Looks up kinds by group, version and plural name.
 mod kind_registry;
 /// Restores the fields that an update may not change.
 mod reset_fields;
@@ -27,7 +27,7 @@ pub(crate) use self::kind_registry::KindRegistry;
 pub(crate) use self::strategy::generate_name_suffix;
 use crate::unstructured;
 
-/// One row of the kind table: a resource as the server serves it.
+/// A served kind: how the server names, validates, stores and prints its objects. It is one row of the kind table.
 #[derive(Debug)]
 pub(crate) struct Kind {
     /// API group of the kind. Empty for the core group.
@@ -40,7 +40,7 @@ pub(crate) struct Kind {
     pub(crate) plural: &'static str,
     /// Abbreviations for kubectl, such as `ds`.
     pub(crate) short_names: &'static [&'static str],
-    /// Categories of the kind, for example `all` for `kubectl get all`.
+    /// Categories of the kind in discovery, such as `all`, which `kubectl get all` lists.
     pub(crate) categories: &'static [&'static str],
     /// Whether objects of the kind are in a namespace.
     pub(crate) namespaced: bool,
@@ -57,18 +57,19 @@ pub(crate) struct Kind {
     pub(crate) status_update_reset_fields: &'static [FieldPath],
     /// Top-level fields whose changes increment `metadata.generation`. `None` if the kind has no generation.
     pub(crate) generation_fields: Option<&'static [&'static str]>,
-    /// Sets the server-owned fields that only this kind has. The arguments are the new object, the stored object
-    /// (`None` on create) and the written subresource. Upstream: `PrepareForCreate` and `PrepareForUpdate`.
+    /// Function that sets the server-owned fields that only this kind has. The arguments are the new object, the stored
+    /// object (`None` on create) and the written subresource. Upstream: `PrepareForCreate` and `PrepareForUpdate`.
     pub(crate) prepare: fn(&mut Value, Option<&Value>, Subresource),
     /// Whether a PUT of an object that does not exist creates the object. Upstream: `AllowCreateOnUpdate`.
     pub(crate) allows_create_on_update: bool,
     /// Whether a PUT must have a resourceVersion. Upstream: `AllowUnconditionalUpdate`, which is the opposite.
     pub(crate) requires_resource_version: bool,
-    /// Whether a deleted object stays for its grace period, in which the node stops the pod.
+    /// Whether a deleted object stays until its grace period ends. This is so for pods, which the node stops in this
+    /// time.
     pub(crate) deletes_gracefully: bool,
     /// Whether the kind has `spec.finalizers`, which delay the deletion of a Namespace until it contains no objects.
     pub(crate) has_spec_finalizers: bool,
-    /// Whether objects of the kind may be owners of other objects. If not, the propagation policy of a delete has no
+    /// Whether owner references may refer to objects of the kind. If not, the propagation policy of a delete has no
     /// effect.
     pub(crate) can_own_objects: bool,
     /// Whether a delete returns the deleted object instead of a `Status`. Upstream: `ReturnDeletedObject`.
@@ -88,23 +89,23 @@ pub(crate) struct Kind {
     pub(crate) read_only_error: Option<&'static str>,
     /// Time to live of an object after its last write, in seconds. `None` if objects of the kind do not expire.
     pub(crate) ttl_s: Option<u64>,
-    /// Returns the validation errors for the name of an object.
+    /// Function that returns the validation errors for the name of an object.
     pub(crate) name_rule: names::NameRule,
     /// Whether metadata is validated only if the rest of the object is valid. The names of finalizers are then not
-    /// checked. Upstream does both for some kinds.
+    /// checked. For some kinds upstream behaves like this.
     pub(crate) validates_metadata_last: bool,
     /// Deprecation warning that is sent with every response for the kind. `None` if the kind is not deprecated.
     pub(crate) deprecation_warning: Option<&'static str>,
-    /// Sets the default values of absent fields.
+    /// Function that sets the default values of absent fields.
     pub(crate) apply_defaults: fn(&mut Value),
-    /// Validates an object except for its metadata.
+    /// Function that validates an object except for its metadata.
     pub(crate) validate: fn(&ValidatedWrite, &mut FieldErrors),
-    /// Returns the warnings about a valid object.
+    /// Function that returns the warnings about a valid object.
     pub(crate) warnings: fn(&ValidatedWrite) -> Vec<String>,
     /// Table columns of the kind, for `kubectl get`.
     pub(crate) columns: &'static [Column],
-    /// Returns the condition of the table row of an object, for example for a completed pod. Upstream:
-    /// `TableRowCondition`.
+    /// Function that returns the condition of the table row of an object, such as `Completed` for a pod, or `None` if
+    /// the row has no condition. Upstream: `TableRowCondition`.
     pub(crate) row_condition: fn(&Value) -> Option<Value>,
 }
 
@@ -119,7 +120,7 @@ pub(crate) enum StatusPolicy {
     SubresourceAndCreate,
 }
 
-/// How the server serves a subresource of a kind other than `status`.
+/// How the server serves one subresource of a kind. The subresource `status` has no spec.
 #[derive(Debug)]
 pub(crate) struct SubresourceSpec {
     /// Name of the subresource in paths.
@@ -127,11 +128,12 @@ pub(crate) struct SubresourceSpec {
     pub(crate) subresource: Subresource,
     /// Group, version and kind of the request and response bodies. `None` if the body is the object itself.
     pub(crate) body: Option<(&'static str, &'static str, &'static str)>,
-    /// An older API version that the request body may have too.
+    /// An older API version that the server also accepts in the request body. `None` if there is no such version.
     pub(crate) older_body_version: Option<&'static str>,
     /// Verbs that the subresource supports.
     pub(crate) verbs: &'static [&'static str],
-    /// What a create through the subresource does. `None` if the subresource has no `create`, or if an agent serves it.
+    /// What a create through the subresource does. `None` if the subresource does not support `create`, or if an agent
+    /// serves it.
     pub(crate) create_action: Option<CreateAction>,
     /// The only fields of the object that an update through the subresource may change.
     pub(crate) mutable_fields: &'static [FieldPath],
@@ -142,7 +144,7 @@ pub(crate) struct SubresourceSpec {
 /// The path of a field: the field names from the root of the object to the field, such as `["spec", "nodeName"]`.
 pub(crate) type FieldPath = &'static [&'static str];
 
-/// What a create does for a kind or subresource whose request body is not stored. `http::subresources` runs the
+/// What a create does for a kind or subresource whose request body is not stored. `http::subresources` performs these
 /// actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CreateAction {
@@ -203,7 +205,7 @@ pub(crate) enum AdmissionPlugin {
     PodSecurity(PodSecuritySubject),
 }
 
-/// What the Pod Security plugin evaluates in an object.
+/// The part of an object that the Pod Security plugin evaluates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PodSecuritySubject {
     /// The Namespace itself, whose labels select the Pod Security levels.
@@ -228,7 +230,8 @@ impl Kind {
         served_kinds().find(|it| it.group == group && it.version == version && it.plural == plural)
     }
 
-    /// The kind in whose version the objects of this kind are stored. It is this kind itself if there is no conversion.
+    /// Returns the kind in whose version the objects of this kind are stored. This is the kind itself if it has no
+    /// conversion.
     pub(crate) fn storage_kind(&self) -> &Kind {
         self.conversion.map_or(self, |it| {
             let (group, version, plural) = it.storage_version;
@@ -236,7 +239,8 @@ impl Kind {
         })
     }
 
-    /// The kind that serves the same stored objects in the version `api_version`, if there is one.
+    /// Returns the kind that serves the same stored objects in the version `api_version`, or `None` if there is no such
+    /// kind.
     pub(crate) fn kind_in_version(&self, api_version: &str) -> Option<&'static Kind> {
         let stored = self.storage_kind().resource();
         served_kinds().find(|it| it.storage_kind().resource() == stored && it.api_version() == api_version)
@@ -260,7 +264,8 @@ impl Kind {
         object
     }
 
-    /// Like [`Kind::to_served_version`], for an object as JSON text. An object that needs no conversion is not parsed.
+    /// Like [`Kind::to_served_version`], but for an object as JSON text. If no conversion is needed, the text is
+    /// returned as it is.
     pub(crate) fn to_served_bytes(&self, stored: Bytes) -> Bytes {
         if self.conversion.is_none() {
             return stored;
@@ -279,33 +284,33 @@ impl Kind {
         object["kind"] = json!(self.kind);
     }
 
-    /// Whether the store contains objects of this kind in this version: the kind has no conversion and no create
-    /// action.
+    /// Whether the store contains objects in the version of this kind. This is so if the kind has no conversion and no
+    /// create action.
     pub(crate) fn is_stored(&self) -> bool {
         self.conversion.is_none() && self.create_action.is_none()
     }
 
-    /// The kind Namespace.
+    /// Returns the kind Namespace.
     pub(crate) fn namespace_kind() -> &'static Kind {
         Self::builtin("", "v1", "namespaces")
     }
 
-    /// Group, version and kind.
+    /// Returns the group, version and kind.
     pub(crate) fn gvk(&self) -> GroupVersionKind<'static> {
         GroupVersionKind { group: self.group, version: self.version, kind: self.kind }
     }
 
-    /// API version of the kind: `apps/v1`, or `v1` in the core group.
+    /// Returns the API version of the kind, such as `apps/v1`, or `v1` in the core group.
     pub(crate) fn api_version(&self) -> String {
         group_version(self.group, self.version)
     }
 
-    /// Resource name with its group, as in errors and in store keys: `daemonsets.apps`.
+    /// Returns the resource name with its group as in errors and in store keys, such as `daemonsets.apps`.
     pub(crate) fn resource(&self) -> String {
         qualified_resource(self.plural, self.group)
     }
 
-    /// Singular name of the resource, such as `daemonset`.
+    /// Returns the singular name of the resource, such as `daemonset`.
     pub(crate) fn singular(&self) -> String {
         self.kind.to_lowercase()
     }
@@ -315,7 +320,7 @@ impl Kind {
         self.status != StatusPolicy::NoSubresource
     }
 
-    /// Validates the metadata and the rest of an object before it is stored.
+    /// Validates the metadata and the rest of an object before it is stored. Returns the validation errors.
     pub(crate) fn validate(&self, write: &ValidatedWrite) -> Vec<FieldError> {
         let mut out = FieldErrors::default();
         if self.validates_metadata_last {
@@ -331,7 +336,7 @@ impl Kind {
         out.into_inner()
     }
 
-    /// Validates the metadata of a new or updated object.
+    /// Validates the metadata of a new or updated object, and adds the errors to `out`.
     fn validate_metadata(&self, write: &ValidatedWrite, out: &mut FieldErrors) {
         match write.old {
             None => metadata::validate_new_metadata(write.new, self.name_rule, self.namespaced, out),
@@ -339,8 +344,9 @@ impl Kind {
         }
     }
 
-    /// Fields that an update of this subresource resets to their stored value. Upstream: `GetResetFields`.
+    /// Returns the fields that an update of this subresource resets to their stored value. Upstream: `GetResetFields`.
     pub(crate) fn reset_fields(&self, subresource: Subresource) -> impl Iterator<Item = FieldPath> {
+        /// The field `status`, which an update of the whole object may not change if `status` is a subresource.
         const STATUS_FIELD: &[FieldPath] = &[&["status"]];
         let (first, rest): (&[FieldPath], &[FieldPath]) = match subresource {
             Subresource::Whole if self.has_status_subresource() => (STATUS_FIELD, self.update_reset_fields),
@@ -357,9 +363,10 @@ impl Kind {
         first.iter().chain(rest).copied()
     }
 
-    /// The only fields that an update of this subresource may change. `None` for an update of the whole object, which
-    /// may change all fields except [`Kind::reset_fields`].
+    /// Returns the only fields that an update of this subresource may change. Returns `None` for an update of the whole
+    /// object, which may change all fields except [`Kind::reset_fields`].
     pub(crate) fn mutable_fields(&self, subresource: Subresource) -> Option<&'static [FieldPath]> {
+        /// The fields that an update of `/status` may change.
         const METADATA_AND_STATUS: &[FieldPath] = &[&["metadata"], &["status"]];
         match subresource {
             Subresource::Whole => None,
@@ -373,7 +380,7 @@ impl Kind {
         }
     }
 
-    /// The verbs of the object itself, or of one of its subresources.
+    /// Returns the verbs that the object itself or one of its subresources supports.
     pub(crate) fn subresource_verbs(&self, subresource: Subresource) -> &'static [&'static str] {
         match subresource {
             Subresource::Whole => self.verbs,
@@ -382,7 +389,7 @@ impl Kind {
         }
     }
 
-    /// Name of the subresource in paths and in managed fields. Empty for the whole object.
+    /// Returns the name of the subresource in paths and in managed fields. Empty for the whole object.
     pub(crate) fn subresource_name(&self, subresource: Subresource) -> &'static str {
         match subresource {
             Subresource::Whole => "",
@@ -398,7 +405,7 @@ impl Kind {
         self.generation_fields.is_some_and(|fields| fields.iter().any(|it| new[it] != old[it]))
     }
 
-    /// Prefix of the store keys of all objects of the kind, or of those in one namespace.
+    /// Returns the prefix of the store keys of all objects of the kind, or of those in `namespace`.
     pub(crate) fn key_prefix(&self, namespace: Option<&str>) -> String {
         match namespace {
             Some(namespace) => format!("{}/{namespace}/", self.key_root()),
@@ -406,12 +413,12 @@ impl Kind {
         }
     }
 
-    /// Store key of an object.
+    /// Returns the store key of an object. `namespace` is `None` for a cluster-scoped object.
     pub(crate) fn key(&self, namespace: Option<&str>, name: &str) -> String {
         format!("{}/{}/{name}", self.key_root(), namespace.unwrap_or_default())
     }
 
-    /// First segment of the store keys of the kind: the resource name of its storage version.
+    /// Returns the first segment of the store keys of the kind, which is the resource name of its storage version.
     fn key_root(&self) -> String {
         self.conversion.map_or_else(
             || self.resource(),
@@ -420,7 +427,7 @@ impl Kind {
     }
 }
 
-/// The served groups and versions, in the order in which discovery lists them.
+/// Returns the served groups and versions, in the order in which discovery lists them.
 pub(crate) fn group_versions() -> Vec<(&'static str, &'static str)> {
     let mut all = Vec::new();
     for kind in served_kinds() {
@@ -431,7 +438,7 @@ pub(crate) fn group_versions() -> Vec<(&'static str, &'static str)> {
     all
 }
 
-/// API version in the form `group/version`, or `version` for the core group.
+/// Returns the API version in the form `group/version`, or `version` for the core group.
 pub(crate) fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }

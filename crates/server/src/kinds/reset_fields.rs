@@ -14,6 +14,9 @@ const IMMUTABLE_METADATA: [FieldPath; 4] = [
     &["metadata", "generation"],
 ];
 
+/// Resets the fields of `new` that an update of `subresource` may not change to their value in `old`, the stored
+/// object.
+///
 /// Rule: an update changes only the fields that its subresource may change. All other fields keep their stored value,
 /// whatever the request contains. See [`Kind::mutable_fields`] and [`Kind::reset_fields`].
 /// Upstream: `PrepareForUpdate` of each strategy, `ResetObjectMetaForStatus`.
@@ -32,7 +35,8 @@ pub(super) fn reset_fields(kind: &Kind, subresource: Subresource, new: &mut Valu
     }
 }
 
-/// Copies the field at `path` from `from` to `to`. If the field is absent in `from`, removes it in `to`.
+/// Copies the field at `path` from the object `from` to the object `to`. If `from` does not have the field, removes it
+/// from `to`.
 fn copy_field(path: &[&str], from: &Value, to: &mut Value) {
     let Some((name, parents)) = path.split_last() else { return };
     let (mut source, mut parent) = (Some(from), to);
@@ -60,7 +64,7 @@ fn copy_field(path: &[&str], from: &Value, to: &mut Value) {
     }
 }
 
-/// Replaces a value that is not an object with an empty object.
+/// Replaces `value` with an empty object, and returns the object.
 fn replace_with_object(value: &mut Value) -> &mut Map<String, Value> {
     *value = Value::Object(Map::new());
     value.as_object_mut().expect("the value is an object")

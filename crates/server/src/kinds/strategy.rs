@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Kind, StatusPolicy, reset_fields};
-use crate::defaulting::TEMPLATE_GENERATION_ANNOTATION;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, map_at_mut};
 use crate::validation::resources;
+use muster_api::well_known::ANNOTATION_TEMPLATE_GENERATION;
 
 impl Kind {
-    /// Sets the server-owned fields of a new object.
+    /// Sets the server-owned fields of a new object. `now` is its creation time.
     pub(crate) fn prepare_for_create(&self, object: &mut Value, now: Timestamp) {
         let meta = map_at_mut(object, "metadata");
         meta.insert("uid".into(), json!(Uuid::new_v4().to_string()));
@@ -33,7 +33,8 @@ impl Kind {
         (self.prepare)(object, None, Subresource::Whole);
     }
 
-    /// Sets the server-owned fields of an updated object, from the stored object and the written subresource.
+    /// Sets the server-owned fields of the updated object `new`. `old` is the stored object, and `subresource` is the
+    /// part that the update writes.
     pub(crate) fn prepare_for_update(&self, subresource: Subresource, new: &mut Value, old: &Value) {
         reset_fields::reset_fields(self, subresource, new, old);
         new["apiVersion"] = json!(self.storage_kind().api_version());
@@ -56,10 +57,11 @@ impl Kind {
     }
 }
 
-/// The function [`Kind::prepare`] of a kind that has no additional server-owned fields.
+/// [`Kind::prepare`] for a kind that has no server-owned fields of its own. Does nothing.
 pub(super) fn no_strategy(_: &mut Value, _: Option<&Value>, _: Subresource) {}
 
-/// Adds the finalizer `kubernetes` to a new Namespace. It is removed when the Namespace contains no objects.
+/// [`Kind::prepare`] for Namespaces. Adds the finalizer `kubernetes` to a new Namespace. It is removed when the
+/// Namespace contains no objects.
 pub(super) fn prepare_namespace(new: &mut Value, old: Option<&Value>, _: Subresource) {
     if old.is_some() {
         return;
@@ -71,8 +73,8 @@ pub(super) fn prepare_namespace(new: &mut Value, old: Option<&Value>, _: Subreso
     map_at_mut(new, "spec").insert("finalizers".into(), Value::Array(finalizers));
 }
 
-/// Sets the initial status of a new pod. On an update of the status, keeps the stored `qosClass` if the update has
-/// none.
+/// [`Kind::prepare`] for pods. Sets the initial status of a new pod. If an update of the status has no `qosClass`,
+/// keeps the stored one.
 pub(super) fn prepare_pod(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
     let Some(old) = old else { return set_initial_pod_status(new) };
     if subresource != Subresource::Status {
@@ -84,8 +86,8 @@ pub(super) fn prepare_pod(new: &mut Value, old: Option<&Value>, subresource: Sub
     }
 }
 
-/// Sets `qosClass` and, for a pod with scheduling gates, the condition `PodScheduled`. Also merges `matchLabelKeys`
-/// into the label selectors of the spec.
+/// Sets `qosClass` of a new pod and, if the pod has scheduling gates, the condition `PodScheduled`. Also merges
+/// `matchLabelKeys` into the label selectors of the spec.
 fn set_initial_pod_status(pod: &mut Value) {
     let class = resources::qos_class(&pod["spec"]).as_str();
     let since = pod["metadata"]["creationTimestamp"].clone();
@@ -106,12 +108,12 @@ fn set_initial_pod_status(pod: &mut Value) {
     resources::merge_match_label_keys(pod);
 }
 
-/// Maintains the template generation in the annotation [`TEMPLATE_GENERATION_ANNOTATION`], which is a field of
-/// `extensions/v1beta1`. Only a change of the template increments it, because controllers use it to distinguish old
-/// pods from new pods.
+/// [`Kind::prepare`] for DaemonSets. Sets the template generation in the annotation [`ANNOTATION_TEMPLATE_GENERATION`].
+/// In `extensions/v1beta1` it is a field. Only a change of the template increments it, because controllers use it to
+/// distinguish old pods from new pods.
 pub(super) fn prepare_daemon_set(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
     let of = |set: &Value| {
-        set["metadata"]["annotations"][TEMPLATE_GENERATION_ANNOTATION]
+        set["metadata"]["annotations"][ANNOTATION_TEMPLATE_GENERATION]
             .as_str()
             .and_then(|it| it.parse::<i64>().ok())
     };
@@ -125,7 +127,7 @@ pub(super) fn prepare_daemon_set(new: &mut Value, old: Option<&Value>, subresour
         Some(old) => of(old).unwrap_or(0),
     };
     let annotations = map_at_mut(&mut new["metadata"], "annotations");
-    annotations.insert(TEMPLATE_GENERATION_ANNOTATION.into(), generation.to_string().into());
+    annotations.insert(ANNOTATION_TEMPLATE_GENERATION.into(), generation.to_string().into());
 }
 
 /// Returns five random characters to append to `generateName`. Vowels are excluded, so that the characters form no

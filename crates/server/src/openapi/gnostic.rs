@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-/// Encodes a document: the message `Document`.
+/// Encodes an OpenAPI v2 document as the protobuf message `Document`.
 pub(super) fn encode_document(value: &Value) -> Vec<u8> {
     let mut out = ProtobufWriter::default();
     out.write_text(1, &value["swagger"]);
@@ -98,7 +98,8 @@ fn write_schema(out: &mut ProtobufWriter, value: &Value) {
     out.write_extensions(31, value);
 }
 
-/// Writes the fields of a protobuf message. Null and empty values are omitted. `number` is always the field number.
+/// Writes the fields of a protobuf message. Null and empty values are omitted. The parameter `number` of its methods is
+/// the field number.
 #[derive(Default)]
 struct ProtobufWriter(Vec<u8>);
 
@@ -132,14 +133,15 @@ impl ProtobufWriter {
         self.write_bytes(number, &inner.0);
     }
 
-    /// Writes a repeated message field.
+    /// Writes a repeated message field. `write` writes the fields of the message for one item of `list`.
     fn write_messages(&mut self, number: u32, list: &Value, write: fn(&mut Self, &Value)) {
         for value in list.as_array().into_iter().flatten() {
             self.write_message(number, |it| write(it, value));
         }
     }
 
-    /// Writes a map as a repeated message field: for each entry a message with the name and the value of the entry.
+    /// Writes a map as a repeated message field. Each message has the name and the value of one entry, and `write`
+    /// writes the fields of the value.
     fn write_map(&mut self, number: u32, map: &Value, write: fn(&mut Self, &Value)) {
         for (name, value) in map.as_object().into_iter().flatten() {
             self.write_message(number, |it| {
@@ -167,7 +169,7 @@ impl ProtobufWriter {
         self.0.extend_from_slice(bytes);
     }
 
-    /// Writes a number as a varint, without a field number.
+    /// Writes a number as a varint, without a field number before it.
     fn write_varint(&mut self, mut value: u64) {
         while 0x80 <= value {
             self.0.push(value as u8 | 0x80);

@@ -8,9 +8,9 @@
 mod enum_values;
 /// Encoding of the OpenAPI v2 document as protobuf.
 mod gnostic;
-/// Paths and operations of kinds.
+/// OpenAPI paths, and the operations on each of them.
 mod paths;
-/// Schemas of types.
+/// OpenAPI schemas of the types in the type table.
 mod schema;
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use crate::discovery::StaticDocument;
 use crate::kinds::{KINDS, Kind, group_versions};
 use schema::Schemas;
 
-/// The version of OpenAPI in which a document is built.
+/// The version of the OpenAPI specification in which a document is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OpenApiVersion {
     V2,
@@ -35,8 +35,10 @@ enum OpenApiVersion {
 pub(crate) fn v2_document(accept: &str) -> &'static StaticDocument {
     /// Media type of the protobuf encoding of the document.
     const PROTOBUF_MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    /// The OpenAPI v2 document as JSON.
     static JSON_DOCUMENT: LazyLock<StaticDocument> =
         LazyLock::new(|| StaticDocument::new(JSON_MEDIA_TYPE, v2_value().to_string()));
+    /// The OpenAPI v2 document as protobuf.
     static PROTOBUF_DOCUMENT: LazyLock<StaticDocument> =
         LazyLock::new(|| StaticDocument::new(PROTOBUF_MEDIA_TYPE, gnostic::encode_document(&v2_value())));
     // Clients write `@` instead of the first dot of the media type.
@@ -45,6 +47,7 @@ pub(crate) fn v2_document(accept: &str) -> &'static StaticDocument {
 
 /// Returns the document at `/openapi/v3`, which lists the paths of all OpenAPI v3 documents.
 pub(crate) fn v3_index_document() -> &'static StaticDocument {
+    /// The document at `/openapi/v3`.
     static INDEX_DOCUMENT: LazyLock<StaticDocument> = LazyLock::new(|| {
         let at = |(path, document): (&String, &StaticDocument)| {
             let url = format!("/openapi/v3/{path}?hash={}", document.hash);
@@ -56,7 +59,7 @@ pub(crate) fn v3_index_document() -> &'static StaticDocument {
     &INDEX_DOCUMENT
 }
 
-/// Returns the OpenAPI v3 document of a group and version, if they are served.
+/// Returns the OpenAPI v3 document of a group and version, or `None` if they are not served.
 pub(crate) fn v3_document(group: &str, version: &str) -> Option<&'static StaticDocument> {
     V3_DOCUMENTS.get(&api_root(group, version))
 }
@@ -81,7 +84,7 @@ static V3_DOCUMENTS: LazyLock<BTreeMap<String, StaticDocument>> = LazyLock::new(
     documents.flatten().collect()
 });
 
-/// Builds the OpenAPI v2 document.
+/// Builds the OpenAPI v2 document as a JSON value.
 fn v2_value() -> Value {
     let kinds: Vec<&Kind> = KINDS.iter().collect();
     json!({
@@ -92,12 +95,12 @@ fn v2_value() -> Value {
     })
 }
 
-/// The object `info` of a document.
+/// Returns the object `info` of an OpenAPI document.
 fn info_value() -> Value {
     json!({"title": "Kubernetes", "version": "unversioned"})
 }
 
-/// The schemas of the kinds, of their lists and of the types that these contain, by name.
+/// Returns the schemas of the kinds, of their lists and of all types to which these refer, by name.
 fn schemas_of_kinds(kinds: &[&Kind], version: OpenApiVersion) -> Map<String, Value> {
     let mut schemas = Schemas::new(version);
     for kind in kinds {
@@ -112,7 +115,7 @@ fn schemas_of_kinds(kinds: &[&Kind], version: OpenApiVersion) -> Map<String, Val
     schemas.into_schemas()
 }
 
-/// Path of a group and version: `api/v1` or `apis/apps/v1`.
+/// Returns the path of a group and version without leading slash, such as `api/v1` or `apis/apps/v1`.
 fn api_root(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }

@@ -10,7 +10,7 @@ use crate::types;
 const BODY_MEDIA_TYPES: &[&str] =
     &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
-/// Media types of patches, from which kubectl reads the patch types that the server supports.
+/// Media types of patches. kubectl reads from them which patch types the server supports.
 const PATCH_MEDIA_TYPES: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -18,7 +18,7 @@ const PATCH_MEDIA_TYPES: &[&str] = &[
     "application/apply-patch+yaml",
 ];
 
-/// Query parameters of lists and watches: name and type.
+/// Query parameters of lists and watches, as pairs of name and type.
 const LIST_PARAMETERS: &[(&str, &str)] = &[
     ("allowWatchBookmarks", "boolean"),
     ("continue", "string"),
@@ -32,16 +32,16 @@ const LIST_PARAMETERS: &[(&str, &str)] = &[
     ("watch", "boolean"),
 ];
 
-/// Query parameters of creates and updates: name and type. kubectl concludes from `fieldValidation` that the server
-/// validates fields, and from `dryRun` that the server supports dry runs.
+/// Query parameters of creates and updates, as pairs of name and type. From `fieldValidation`, kubectl concludes that
+/// the server validates fields, and from `dryRun`, that the server supports dry runs.
 const WRITE_PARAMETERS: &[(&str, &str)] =
     &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string")];
 
-/// Query parameters of patches: name and type.
+/// Query parameters of patches, as pairs of name and type.
 const PATCH_PARAMETERS: &[(&str, &str)] =
     &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string"), ("force", "boolean")];
 
-/// Query parameters of deletes: name and type.
+/// Query parameters of deletes, as pairs of name and type.
 const DELETE_PARAMETERS: &[(&str, &str)] = &[
     ("dryRun", "string"),
     ("gracePeriodSeconds", "integer"),
@@ -49,7 +49,7 @@ const DELETE_PARAMETERS: &[(&str, &str)] = &[
     ("propagationPolicy", "string"),
 ];
 
-/// The object `paths` of a document with these kinds.
+/// Returns the object `paths` of an OpenAPI document that describes these kinds.
 pub(super) fn openapi_paths(kinds: &[&Kind], version: OpenApiVersion) -> Map<String, Value> {
     let mut paths = PathsBuilder { version, paths: Map::new() };
     for kind in kinds {
@@ -58,10 +58,10 @@ pub(super) fn openapi_paths(kinds: &[&Kind], version: OpenApiVersion) -> Map<Str
     paths.paths
 }
 
-/// Builds the object `paths` of a document.
+/// Builds the object `paths` of an OpenAPI document.
 struct PathsBuilder {
     version: OpenApiVersion,
-    /// The path items by path.
+    /// The OpenAPI path items by path.
     paths: Map<String, Value>,
 }
 
@@ -74,7 +74,7 @@ struct OpenApiOperation<'a> {
     action: &'a str,
     /// Value of `operationId`, such as `listCoreV1NamespacedPod`.
     id: String,
-    /// Query parameters of the operation: name and type.
+    /// Query parameters of the operation, as pairs of name and type.
     parameters: &'a [(&'a str, &'a str)],
     /// Group, version and kind of the request body. `None` for a patch and for a request without a body.
     body: Option<(&'a str, &'a str, &'a str)>,
@@ -199,7 +199,7 @@ impl PathsBuilder {
     }
 }
 
-/// The JSON of an operation.
+/// Returns the JSON of an OpenAPI operation.
 fn operation_value(version: OpenApiVersion, it: &OpenApiOperation<'_>) -> Value {
     let mut parameters: Vec<_> =
         it.parameters.iter().map(|(name, of)| parameter_value(version, name, "query", of)).collect();
@@ -254,8 +254,8 @@ fn operation_value(version: OpenApiVersion, it: &OpenApiOperation<'_>) -> Value 
     with_parameters(value, parameters)
 }
 
-/// Adds `parameters` to the JSON of an operation or path item. An empty list is omitted, because clients that parse and
-/// serialize the document drop empty lists.
+/// Returns the JSON of an operation or path item with `parameters` added. An empty list is omitted, because clients
+/// that parse and serialize the document drop empty lists.
 fn with_parameters(mut value: Value, parameters: Vec<Value>) -> Value {
     if !parameters.is_empty() {
         value["parameters"] = parameters.into();
@@ -263,7 +263,7 @@ fn with_parameters(mut value: Value, parameters: Vec<Value>) -> Value {
     value
 }
 
-/// The JSON of a parameter. `place` is `path` or `query`, and `of` is the type of its value.
+/// Returns the JSON of an OpenAPI parameter. `place` is `path` or `query`, and `of` is the type of its value.
 fn parameter_value(version: OpenApiVersion, name: &str, place: &str, of: &str) -> Value {
     let mut value = json!({"name": name, "in": place});
     if place == "path" {
@@ -279,25 +279,25 @@ fn parameter_value(version: OpenApiVersion, name: &str, place: &str, of: &str) -
     value
 }
 
-/// Name of the schema of a kind, or `None` if the type table does not contain the kind.
+/// Returns the name of the schema of a kind, or `None` if the type table does not contain the kind.
 fn schema_name((group, version, kind): (&str, &str, &str)) -> Option<String> {
     types::find_type(group, version, kind).map(|it| it.name.to_owned())
 }
 
-/// Tag of the operations of a kind, for example `apps_v1`.
+/// Returns the tag of the operations of a kind, such as `apps_v1`.
 fn operation_tag(kind: &Kind) -> String {
     let group =
         if kind.group.is_empty() { "core" } else { kind.group.split(".k8s.io").next().unwrap_or_default() };
     format!("{}_{}", lower_camel_case(group), kind.version)
 }
 
-/// Converts dotted words to upper camel case: `rbac.authorization` becomes `RbacAuthorization`.
+/// Converts words separated by dots or hyphens to upper camel case: `rbac.authorization` becomes `RbacAuthorization`.
 fn upper_camel_case(words: &str) -> String {
     let word = |it: &str| it.get(..1).map(|first| first.to_uppercase() + &it[1..]).unwrap_or_default();
     words.split(['.', '-']).map(word).collect()
 }
 
-/// Converts dotted words to lower camel case: `rbac.authorization` becomes `rbacAuthorization`.
+/// Converts words separated by dots or hyphens to lower camel case: `rbac.authorization` becomes `rbacAuthorization`.
 fn lower_camel_case(words: &str) -> String {
     let camel = upper_camel_case(words);
     camel.get(..1).map(|first| first.to_lowercase() + &camel[1..]).unwrap_or_default()

@@ -9,11 +9,11 @@ use super::enum_values::enum_values;
 use crate::kinds::{Kind, group_versions};
 use crate::types::{self, Field, ListKeys, MapType, PatchStrategy, Presence, Shape, Type};
 
-/// Collects the schemas of types, together with the schemas of the types that they refer to.
+/// Collects the schemas of an OpenAPI document: those of the added types, and of all types to which they refer.
 #[derive(Debug)]
 pub(super) struct Schemas {
     version: OpenApiVersion,
-    /// Schemas of types by the name of the type. The value is null while the schema is built.
+    /// Schemas of types by the name of the type. The value is null while a schema is being built.
     schemas: BTreeMap<&'static str, Value>,
     /// Schemas of the lists of kinds, such as `…PodList`, by name.
     list_schemas: BTreeMap<String, Value>,
@@ -24,13 +24,13 @@ impl Schemas {
         Self { version, schemas: BTreeMap::new(), list_schemas: BTreeMap::new() }
     }
 
-    /// All collected schemas by name.
+    /// Returns all collected schemas by name.
     pub(super) fn into_schemas(self) -> Map<String, Value> {
         let found = self.schemas.into_iter().map(|(name, schema)| (name.to_owned(), schema));
         found.chain(self.list_schemas).collect()
     }
 
-    /// Adds the schema of the type of a kind, if the type table contains it.
+    /// Adds the schema of the type of this group, version and kind, if the type table contains it.
     pub(super) fn add_kind_type(&mut self, group: &str, version: &str, kind: &str) {
         if let Some(of) = types::find_type(group, version, kind) {
             self.add_type(of);
@@ -91,7 +91,7 @@ impl Schemas {
         self.schemas.insert(of.name, schema);
     }
 
-    /// The schema of a field, with its description, default and `x-kubernetes-…` extensions.
+    /// Returns the schema of a field, with its description, default and `x-kubernetes-…` extensions.
     fn field_schema(&mut self, field: &'static Field) -> Value {
         let mut schema = self.schema_of_shape(field.shape);
         let mut description = field.description.to_owned();
@@ -146,8 +146,8 @@ impl Schemas {
         schema
     }
 
-    /// The schema of a value of this [`Shape`], without description and default. Adds the schemas of the types to which
-    /// it refers.
+    /// Returns the schema of a value of the type `shape`, without description and default. Adds the schemas of the
+    /// types to which it refers.
     fn schema_of_shape(&mut self, shape: Shape) -> Value {
         match shape {
             Shape::Bool => json!({"type": "boolean"}),
@@ -172,7 +172,7 @@ impl Schemas {
         }
     }
 
-    /// The schema of the items of a list or the values of a map.
+    /// Returns the schema of the items of a list or of the values of a map. `shape` is their type.
     fn item_schema(&mut self, shape: Shape) -> Value {
         let mut schema = self.schema_of_shape(shape);
         match (self.version, zero_default(shape)) {
@@ -206,7 +206,7 @@ impl Schemas {
         self.schema_reference(name)
     }
 
-    /// The reference to the schema with this name.
+    /// Returns a reference to the schema with this name.
     fn schema_reference(&self, name: &str) -> Value {
         match self.version {
             OpenApiVersion::V2 => json!({"$ref": format!("#/definitions/{name}")}),
@@ -216,7 +216,8 @@ impl Schemas {
     }
 }
 
-/// The default value that upstream's OpenAPI v3 documents have for a value of this shape: Go's zero value, or none.
+/// Returns the default that upstream's OpenAPI v3 documents contain for a value of the type `shape`. This is Go's zero
+/// value, or `None` for a type without default.
 fn zero_default(shape: Shape) -> Option<Value> {
     match shape {
         Shape::Bool => Some(false.into()),
@@ -227,7 +228,7 @@ fn zero_default(shape: Shape) -> Option<Value> {
     }
 }
 
-/// The value of `x-kubernetes-group-version-kind` for a type: all kinds of this type.
+/// Returns the value of `x-kubernetes-group-version-kind` for a type, which lists all kinds with this type.
 fn group_version_kinds(of: &'static Type) -> Vec<Value> {
     let named =
         |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});

@@ -5,15 +5,16 @@ use serde_json::{Map, Value};
 
 use crate::decode::{self, DECODED_BYTES_MAX};
 
-/// Maximum number of operations in one patch. Upstream: `maxJSONPatchOperations`.
+/// Maximum number of operations in one JSON patch. Upstream: `maxJSONPatchOperations`.
 pub(super) const OPERATIONS_MAX: usize = 10_000;
 
-/// Maximum total size of the values that the `copy` operations of a patch add, as JSON text. It is the maximum size of
-/// a request body. Upstream: `JSONPatchMaxCopyBytes`.
+/// Maximum total size, as JSON text, of the values that the `copy` operations of a patch add. It is equal to the
+/// maximum size of a request body. Upstream: `JSONPatchMaxCopyBytes`.
 const COPIED_BYTES_MAX: usize = 3 << 20;
 
-/// Maximum nesting depth that `move` and `copy` operations may create. Each operation can nest its value as deep as its
-/// path, and the functions that walk an object are recursive. No real object is nested a tenth as deep.
+/// Maximum nesting depth that the `move` and `copy` operations of a patch may create, because the functions that walk
+/// an object are recursive. Each operation can nest its value as deep as its path. No real object is nested a tenth as
+/// deep.
 const NESTING_DEPTH_MAX: usize = 1_000;
 
 /// The error for a patch that cannot be applied to the object. As upstream, the client gets no details.
@@ -26,25 +27,26 @@ pub(super) fn apply_operations(object: &mut Value, operations: &[Value]) -> Resu
     operations.iter().try_for_each(|it| apply_operation(object, it, &mut usage))
 }
 
-/// How much of its limits a patch has used so far.
+/// The resources that the operations of a patch have used so far, which are checked against limits.
 struct PatchUsage {
     /// Total size of the copied values as JSON text, limited by `COPIED_BYTES_MAX`.
     copied_json_bytes: usize,
     /// Estimated memory of the copied values once parsed, limited by `DECODED_BYTES_MAX`. It can be a hundred times
     /// their size as JSON text.
     copied_memory_bytes: usize,
-    /// Upper bound of the nesting depth of the patched object.
+    /// Upper bound of the nesting depth of the patched object, limited by `NESTING_DEPTH_MAX`.
     depth: usize,
 }
 
 impl PatchUsage {
-    /// Adds the depth of `path` to the used depth. Fails if the limit is exceeded.
+    /// Adds the number of segments of `path` to `depth`. Fails if `NESTING_DEPTH_MAX` is exceeded.
     fn charge_depth(&mut self, path: &str) -> Result<(), PatchDoesNotApply> {
         self.depth += path.split('/').count();
         if self.depth <= NESTING_DEPTH_MAX { Ok(()) } else { Err(PatchDoesNotApply) }
     }
 
-    /// Adds the size of a copied value to the used bytes. Fails if a limit is exceeded.
+    /// Adds the size of a copied value to the copied bytes. Fails if `COPIED_BYTES_MAX` or `DECODED_BYTES_MAX` is
+    /// exceeded.
     fn charge_copy(&mut self, value: &Value) -> Result<(), PatchDoesNotApply> {
         self.copied_json_bytes += value.to_string().len();
         self.copied_memory_bytes += decode::estimated_bytes(value);
@@ -54,7 +56,7 @@ impl PatchUsage {
     }
 }
 
-/// Applies one operation to the object.
+/// Applies one operation of a patch to the object, and adds what it uses to `usage`.
 fn apply_operation(
     object: &mut Value,
     operation: &Value,
@@ -123,8 +125,8 @@ fn apply_operation(
     }
 }
 
-/// Returns the object or list that contains the value at the JSON pointer `path`, and the last segment of the path.
-/// Text before the first slash is ignored.
+/// Returns the object or list that contains the value at the JSON pointer `path`, and the last segment of `path`. Fails
+/// if there is no such object or list. Text before the first slash is ignored.
 fn parent_of<'a>(object: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), PatchDoesNotApply> {
     let (_, path) = path.split_once('/').ok_or(PatchDoesNotApply)?;
     let (parents, key) = path.rsplit_once('/').map_or((None, path), |(parents, key)| (Some(parents), key));
@@ -142,7 +144,7 @@ fn parent_of<'a>(object: &'a mut Value, path: &str) -> Result<(&'a mut Value, St
     if at.is_object() || at.is_array() { Ok((at, unescape_segment(key))) } else { Err(PatchDoesNotApply) }
 }
 
-/// Replaces `~1` by a slash and `~0` by a tilde in a segment of a JSON pointer.
+/// Returns a segment of a JSON pointer with `~1` replaced by a slash and `~0` by a tilde.
 fn unescape_segment(part: &str) -> String {
     // In one pass, so that `~01` becomes `~1` and not a slash.
     let mut parts = part.split('~');
@@ -162,7 +164,8 @@ fn unescape_segment(part: &str) -> String {
     out
 }
 
-/// Parses an index into a list of `len` items. A negative index counts from the end.
+/// Parses an index into a list of `len` items. A negative index counts from the end. Does not check that the index is
+/// less than `len`.
 fn parse_index(key: &str, len: usize) -> Result<usize, PatchDoesNotApply> {
     let at: i64 = key.parse().map_err(|_| PatchDoesNotApply)?;
     let len = i64::try_from(len).map_err(|_| PatchDoesNotApply)?;
@@ -170,7 +173,8 @@ fn parse_index(key: &str, len: usize) -> Result<usize, PatchDoesNotApply> {
     at.and_then(|it| usize::try_from(it).ok()).ok_or(PatchDoesNotApply)
 }
 
-/// The value at `key` in an object or list. An absent field of an object is null.
+/// Returns the field or item `key` of an object or list. An absent field of an object is null. Fails if a list has no
+/// such item.
 fn get_value<'a>(parent: &'a Value, key: &str) -> Result<&'a Value, PatchDoesNotApply> {
     match parent {
         Value::Object(entries) => Ok(entries.get(key).unwrap_or(&Value::Null)),
@@ -179,7 +183,8 @@ fn get_value<'a>(parent: &'a Value, key: &str) -> Result<&'a Value, PatchDoesNot
     }
 }
 
-/// Sets a field of an object, or inserts an item into a list. The key `-` appends to the list.
+/// Sets the field `key` of an object, or inserts an item into a list at the index `key`. The key `-` appends to the
+/// list.
 fn add_value(parent: &mut Value, key: &str, value: Value) -> Result<(), PatchDoesNotApply> {
     match parent {
         Value::Object(entries) => drop(entries.insert(key.to_owned(), value)),
@@ -196,7 +201,7 @@ fn add_value(parent: &mut Value, key: &str, value: Value) -> Result<(), PatchDoe
     Ok(())
 }
 
-/// Removes and returns the field or item at `key`.
+/// Removes and returns the field or item `key` of an object or list. Fails if it does not exist.
 fn remove_value(parent: &mut Value, key: &str) -> Result<Value, PatchDoesNotApply> {
     match parent {
         Value::Object(entries) => entries.remove(key).ok_or(PatchDoesNotApply),

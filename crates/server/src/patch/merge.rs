@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// Applies the patch to `target`. A null value removes a field.
+/// Applies a JSON merge patch to the object `target`. A null value removes a field.
 pub(super) fn merge_patch(target: &mut Map<String, Value>, patch: Map<String, Value>) {
     for (name, value) in patch {
         if value.is_null() {
@@ -21,7 +21,7 @@ pub(super) fn merge_patch(target: &mut Map<String, Value>, patch: Map<String, Va
     }
 }
 
-/// Removes the null fields of all objects in a value. Null items of lists stay.
+/// Removes the fields that are null from all objects in a value. Null items of lists stay.
 pub(super) fn prune_nulls(value: &mut Value) {
     match value {
         Value::Object(entries) => {

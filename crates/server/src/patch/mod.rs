@@ -17,7 +17,7 @@ use crate::types::{self, GroupVersionKind, Shape};
 use crate::validation::FieldError;
 use crate::{decode, go_format};
 
-/// The type of a patch, which its content type determines.
+/// The type of a patch, which follows from the `Content-Type` of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PatchType {
     /// JSON patch (RFC 6902).
@@ -30,11 +30,12 @@ pub(crate) enum PatchType {
     Apply,
 }
 
-/// Strict decoding errors of a patch, for example for duplicate fields.
+/// Strict decoding errors of a patch, for example for duplicate fields. The query parameter `fieldValidation`
+/// determines what happens with them.
 type StrictErrors = Vec<String>;
 
 impl PatchType {
-    /// The patch type of a request with this content type.
+    /// Returns the patch type for a `Content-Type`. Fails if the server does not support it.
     pub(crate) fn from_content_type(content_type: &str) -> Result<Self, ApiError> {
         match content_type {
             "application/json-patch+json" => Ok(Self::Json),
@@ -60,8 +61,8 @@ impl PatchType {
         Err(ApiError::invalid_options("PatchOptions", &[cause]))
     }
 
-    /// Applies the patch in `body` to `object`, whose type is `of`. Returns the patched object and the strict decoding
-    /// errors of the patch. Server-side apply has its own function.
+    /// Applies the patch in `body` to `object`, which has the type `of`. Returns the patched object and the strict
+    /// decoding errors of the patch. Panics for server-side apply, which `Registry::apply` performs.
     pub(crate) fn apply(
         self,
         of: GroupVersionKind<'_>,
@@ -118,7 +119,7 @@ impl PatchType {
         Ok((object, complaints))
     }
 
-    /// The error for a patch that cannot be decoded.
+    /// Returns the error for a patch that cannot be decoded.
     fn decode_error(self, why: &str) -> ApiError {
         match self {
             Self::Strategic => ApiError::bad_request(why),

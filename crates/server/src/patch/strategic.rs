@@ -11,7 +11,7 @@ use crate::types::{Field, PatchStrategy, Shape};
 
 /// Field with the directive `replace`, `delete` or `merge` for the object that contains it.
 const PATCH_DIRECTIVE: &str = "$patch";
-/// Field that lists the fields of the object that may stay.
+/// Field that lists the fields that the object keeps. All other fields are removed from the object.
 const RETAIN_KEYS_DIRECTIVE: &str = "$retainKeys";
 /// Prefix of a field that lists the values to delete from a list of primitives: `$deleteFromPrimitiveList/finalizers`.
 const DELETE_FROM_LIST_DIRECTIVE: &str = "$deleteFromPrimitiveList";
@@ -28,7 +28,7 @@ pub(super) enum StrategicPatchError {
     Malformed(&'static str),
     /// A list to merge contains lists.
     ListOfLists,
-    /// An error that has no type upstream. The client gets this message with status 500.
+    /// An error for which upstream has no error type. The client gets this message with status 500.
     Other(String),
 }
 
@@ -52,7 +52,7 @@ impl From<StrategicPatchError> for ApiError {
     }
 }
 
-/// Merges `patch` into `original` and returns the result. `shape` is the type of the object.
+/// Merges `patch` into `original` and returns the merged object. `shape` is the type of the object.
 pub(super) fn merge_objects(
     mut original: JsonObject,
     mut patch: JsonObject,
@@ -110,7 +110,7 @@ pub(super) fn merge_objects(
     Ok(original)
 }
 
-/// The error for an unknown value of `$patch` in a patch object.
+/// Returns the error for a `$patch` field with an unknown value. `patch` is the object that contains the field.
 fn unknown_directive(directive: &Value, patch: &JsonObject) -> StrategicPatchError {
     let patch = go_format::format_value(&Value::Object(patch.clone()));
     let directive = match directive.as_str() {
@@ -189,7 +189,8 @@ fn merge_ordered_lists(
     Ok(())
 }
 
-/// Checks that the items of a list in the patch are in the order of its `$setElementOrder` list.
+/// Checks that the items of the list `patch` are in the order of its `$setElementOrder` list `order`. `key` is the
+/// merge key of the items, or `None` for a list of primitives.
 fn check_element_order(
     patch: &[Value],
     order: &[Value],
@@ -242,8 +243,8 @@ struct ListMergeStrategy {
     key: Option<&'static str>,
 }
 
-/// Merges the list `patch` into the list `old`. `of` is the type of the items. If `is_deletion` is set, `patch` is a
-/// `$deleteFromPrimitiveList` list, and its values are removed.
+/// Merges the list `patch` into the list `old` and returns the merged list. `of` is the type of the items. If
+/// `is_deletion` is set, `patch` is a `$deleteFromPrimitiveList` list, and its values are removed from `old`.
 fn merge_lists(
     old: Vec<Value>,
     patch: Vec<Value>,
@@ -353,8 +354,8 @@ fn live_order_after_merge(mut live: Vec<Value>, patch: &[Value], key: &str) -> V
     live
 }
 
-/// Sorts the items of a merged list. Items in the `$setElementOrder` list `order` get the order of that list. Each
-/// other item is inserted before the first of them that follows it in the live list `live`.
+/// Sorts the items of a merged list. Items that are in the `$setElementOrder` list `order` get the order of that list.
+/// Each other item is inserted before the first item of `order` that follows it in `live`, the list before the merge.
 fn sort_by_element_order(
     merged: Vec<Value>,
     order: &[Value],
@@ -403,7 +404,8 @@ fn sort_by_element_order(
     Ok(all)
 }
 
-/// The index of the item whose merge key has the value `name`.
+/// Returns the index of the item whose merge key `key` has the value `name`, or `None` if there is no such item. Fails
+/// if an item before it is not an object.
 fn find_item(items: &[Value], key: &str, name: &Value) -> Result<Option<usize>, StrategicPatchError> {
     for (at, item) in items.iter().enumerate() {
         if !item.is_object() {
@@ -416,7 +418,7 @@ fn find_item(items: &[Value], key: &str, name: &Value) -> Result<Option<usize>, 
     Ok(None)
 }
 
-/// The value of the merge key `key` in a list item.
+/// Returns the value of the merge key `key` of a list item. Fails if the item is not an object or has no such field.
 fn merge_key_value<'a>(item: &'a Value, key: &str) -> Result<&'a Value, StrategicPatchError> {
     let Value::Object(entries) = item else { return Err(type_error("map[string]interface {}", item)) };
     let missing = || {
@@ -428,7 +430,8 @@ fn merge_key_value<'a>(item: &'a Value, key: &str) -> Result<&'a Value, Strategi
     entries.get(key).ok_or_else(missing)
 }
 
-/// Whether the items of both lists are objects. Fails if the items have different types, or if they are lists.
+/// Whether the items of both lists are objects. Fails if both lists are empty, if the items have different types, or if
+/// the items are lists.
 fn are_objects(old: &[Value], patch: &[Value]) -> Result<bool, StrategicPatchError> {
     let mut kinds = old.iter().chain(patch).map(go_format::go_type_of);
     let Some(first) = kinds.next() else {
@@ -448,18 +451,19 @@ fn are_objects(old: &[Value], patch: &[Value]) -> Result<bool, StrategicPatchErr
     Ok(first == "map[string]interface {}")
 }
 
-/// The error for a value in the patch that has not the expected Go type.
+/// Returns the error for a value in the patch that does not have the expected Go type.
 fn type_error(expected: &str, got: &Value) -> StrategicPatchError {
     let got = if got.is_null() { "%!s(<nil>)" } else { go_format::go_type_of(got) };
     StrategicPatchError::Other(format!("expected a {expected}, but received a {got}"))
 }
 
-/// Returns the field to which a directive applies, such as `containers` for `$setElementOrder/containers`.
+/// Returns the name of the field to which a directive applies, such as `containers` for `$setElementOrder/containers`.
+/// Returns `None` if the directive is not `prefix` followed by a slash.
 fn directive_field<'a>(directive: &'a str, prefix: &str) -> Option<&'a str> {
     directive.split_once('/').filter(|(it, _)| *it == prefix).map(|(_, name)| name)
 }
 
-/// Returns the field `name` of an object of this shape.
+/// Returns the field `name` of the type `shape`. Fails if `shape` is not an object type or has no such field.
 fn find_field(shape: Shape, name: &str) -> Result<&'static Field, StrategicPatchError> {
     let Shape::Object(of) = shape else {
         let why = match go_kind(shape) {
@@ -482,7 +486,8 @@ fn find_field(shape: Shape, name: &str) -> Result<&'static Field, StrategicPatch
     })
 }
 
-/// Returns the shape of the items of the list field `name`, and how the list is merged.
+/// Returns the type of the items of the list field `name` of the type `shape`, and how the list is merged. Fails if the
+/// field is not a list.
 fn list_field(shape: Shape, name: &str) -> Result<(Shape, ListMergeStrategy), StrategicPatchError> {
     let field = find_field(shape, name)?;
     let Shape::List(of, _) = field.shape else {
@@ -499,7 +504,7 @@ fn list_field(shape: Shape, name: &str) -> Result<(Shape, ListMergeStrategy), St
     Ok((*of, strategy))
 }
 
-/// Returns upstream's error message if the merged value does not have the expected shape.
+/// Returns upstream's error message if the merged value does not have the type `shape`, or `None` if it does.
 ///
 /// After a strategic merge patch upstream converts values instead of decoding JSON, so these messages differ from those
 /// of the decoder.
@@ -538,7 +543,7 @@ pub(super) fn conversion_error(shape: Shape, value: &Value) -> Option<String> {
     }
 }
 
-/// Name of Go's `reflect.Kind` for a shape.
+/// Returns the name of the Go `reflect.Kind` of the type `shape`.
 fn go_kind(shape: Shape) -> &'static str {
     match shape {
         Shape::Bool => "bool",
@@ -551,7 +556,7 @@ fn go_kind(shape: Shape) -> &'static str {
     }
 }
 
-/// Name of the Go type for a shape.
+/// Returns the name of the Go type of `shape`, without its package.
 fn go_type_name(shape: Shape) -> &'static str {
     match shape {
         Shape::Object(it) => it.name.rsplit('.').next().unwrap_or_default(),
@@ -564,8 +569,8 @@ fn go_type_name(shape: Shape) -> &'static str {
     }
 }
 
-/// Removes all objects that contain `$patch` from a value that the patch adds, because nothing exists that they could
-/// change. Returns `None` if the value itself is such an object.
+/// Returns a value that the patch adds, without the objects in it that contain `$patch`, because nothing exists that
+/// they could change. Returns `None` if the value itself is such an object.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(entries) if entries.contains_key(PATCH_DIRECTIVE) => None,

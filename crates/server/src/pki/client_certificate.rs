@@ -7,36 +7,37 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::{ISSUE_TIME_OID, decode_issue_time};
 use crate::request::{AUTHENTICATED_GROUP, CREDENTIAL_ID_KEY, ClientCertificate, User};
 
-/// The client certificate of a connection, reduced to its user and the end of its validity.
+/// The client certificate of a connection: the user that it authenticates, and when it expires.
 #[derive(Debug)]
 pub(crate) struct PeerCertificate {
     user: User,
+    /// End of the validity of the certificate.
     not_after: Timestamp,
 }
 
 impl PeerCertificate {
-    /// Parses the client certificate of a connection.
+    /// Parses the client certificate of a connection. Returns `None` if it is malformed or names no user.
     pub(crate) fn from_der(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let until = Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()?;
         Some(Self { user: user_from_der(der)?, not_after: until })
     }
 
-    /// Creates a certificate for the user that never expires.
+    /// Returns a certificate of `user` that never expires, for tests.
     #[cfg(test)]
     pub(crate) fn for_user(user: User) -> Self {
         Self { user, not_after: Timestamp::MAX }
     }
 
-    /// The user of the certificate, or `None` if the certificate has expired, because a connection may outlive its
-    /// certificate.
+    /// Returns the user of the certificate, or `None` if the certificate has expired at `now`. This must be checked for
+    /// each request, because a connection may outlive its certificate.
     pub(crate) fn user(&self, now: Timestamp) -> Option<&User> {
         (now <= self.not_after).then_some(&self.user)
     }
 }
 
-/// The user of a client certificate that TLS has already verified. The common name is the user name, and each
-/// organization is a group.
+/// Returns the user of a client certificate that TLS has already verified. The common name is the user name, and each
+/// organization is a group. Returns `None` if the certificate has no user name.
 pub(crate) fn user_from_der(der: &[u8]) -> Option<User> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();
@@ -57,7 +58,7 @@ pub(crate) fn user_from_der(der: &[u8]) -> Option<User> {
     Some(user)
 }
 
-/// The issue time of a certificate.
+/// Returns the issue time of a certificate.
 ///
 /// Rule: a certificate without the issue time extension counts as issued at its `notBefore`, which is never later than
 /// its real issue time. Such a certificate was issued by an earlier version of the server, or was signed by other
@@ -70,7 +71,8 @@ fn issued_at(certificate: &X509Certificate<'_>) -> Option<Timestamp> {
     issue_time.or_else(|| Timestamp::from_second(certificate.validity().not_before.timestamp()).ok())
 }
 
-/// Formats a serial number as `muster cert revoke` expects it: lowercase hexadecimal digits without leading zeros.
+/// Returns a serial number in the format that `muster cert revoke` expects: lowercase hexadecimal digits without
+/// leading zeros.
 pub(crate) fn format_serial(bytes: &[u8]) -> String {
     let digits: String = bytes.iter().map(|it| format!("{it:02x}")).collect();
     match digits.trim_start_matches('0') {

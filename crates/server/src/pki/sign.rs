@@ -19,10 +19,13 @@ use crate::unstructured::str_at;
 /// Why a PKCS #10 request is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CertificateRequestError {
+    /// The request is not a PEM block `CERTIFICATE REQUEST`.
     #[error("PEM block type must be CERTIFICATE REQUEST")]
     Pem,
+    /// The content of the PEM block is not a valid PKCS #10 request. Contains the reason.
     #[error("the request is malformed: {0}")]
     Malformed(String),
+    /// The signature of the request does not match its public key.
     #[error("the request is not signed with its own key")]
     Signature,
 }
@@ -46,7 +49,7 @@ pub(crate) struct CertificateRequest {
     subject_der: Vec<u8>,
     /// The public key in DER. It is copied to the certificate.
     public_key_der: Vec<u8>,
-    /// The subject alternative names in DER. They are copied to the certificate.
+    /// The subject alternative names in DER, which are copied to the certificate. `None` if the request has none.
     subject_alt_names_der: Option<Vec<u8>>,
 }
 
@@ -125,7 +128,7 @@ impl CertificateRequest {
     }
 }
 
-/// Parses an IP address from four or sixteen bytes.
+/// Parses an IP address from its four (IPv4) or sixteen (IPv6) bytes.
 fn parse_ip(bytes: &[u8]) -> Result<IpAddr, CertificateRequestError> {
     let (v4, v6) = (<[u8; 4]>::try_from(bytes), <[u8; 16]>::try_from(bytes));
     let parsed = v4.map(IpAddr::from).or_else(|_| v6.map(IpAddr::from));
@@ -133,7 +136,8 @@ fn parse_ip(bytes: &[u8]) -> Result<IpAddr, CertificateRequestError> {
 }
 
 impl Pki {
-    /// Issues a certificate for a request, and returns it in PEM. `now` is the issue time. `not_before` may be earlier.
+    /// Issues a certificate for a request, and returns it in PEM. `now` is its issue time, and `not_before` may be
+    /// earlier.
     ///
     /// Rule: a separate CA signs the serving certificates of nodes, so that clients that trust the cluster CA never
     /// mistake a node for the API server, whatever names its certificate has.
@@ -194,7 +198,7 @@ impl Pki {
     }
 }
 
-/// Encodes a certificate in PEM.
+/// Encodes a DER certificate in PEM.
 fn to_pem(der: &[u8]) -> String {
     let base64 = BASE64.encode(der);
     let lines: Vec<_> =
@@ -209,8 +213,8 @@ fn random_serial() -> [u8; 16] {
     serial
 }
 
-/// Encodes the value of the key usage extension. Returns `None` if no usage in it is set, because an empty value is not
-/// allowed.
+/// Encodes the value of the key usage extension. Returns `None` if `usages` has no usage for this extension, because an
+/// empty value is not allowed.
 fn encode_key_usage(usages: &[KeyUsage]) -> Option<Vec<u8>> {
     let bit = |usage: KeyUsage, bit: u8| if usages.contains(&usage) { bit } else { 0 };
     let bits = bit(KeyUsage::DigitalSignature, 0x80) | bit(KeyUsage::KeyEncipherment, 0x20);
@@ -218,7 +222,7 @@ fn encode_key_usage(usages: &[KeyUsage]) -> Option<Vec<u8>> {
     (bits != 0).then(|| encode_tlv(0x03, &[unused, bits]))
 }
 
-/// Encodes the value of the extended key usage extension.
+/// Encodes the value of the extended key usage extension: the usages `ServerAuth` and `ClientAuth`.
 fn encode_extended_key_usage(usages: &[KeyUsage]) -> Vec<u8> {
     let purpose = |it: u8| encode_tlv(0x06, &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, it]);
     let purposes = usages.iter().filter_map(|it| match it {
@@ -229,17 +233,18 @@ fn encode_extended_key_usage(usages: &[KeyUsage]) -> Vec<u8> {
     encode_sequence(&purposes.collect::<Vec<_>>())
 }
 
-/// Object identifier of the certificate extension that contains the issue time: privateKeyUsagePeriod of RFC 3280.
+/// Object identifier of the certificate extension that contains the issue time. It is `privateKeyUsagePeriod` of RFC
+/// 3280.
 pub(crate) const ISSUE_TIME_OID: &[u64] = &[2, 5, 29, 16];
 
-/// Encodes the issue time as the start of a privateKeyUsagePeriod, because `notBefore` is backdated and cannot hold it.
-/// OpenSSL prints the extension, and TLS libraries ignore it.
+/// Encodes the issue time as the value of the extension [`ISSUE_TIME_OID`], because `notBefore` is backdated and cannot
+/// contain it. OpenSSL prints the extension, and TLS libraries ignore it.
 pub(super) fn encode_issue_time(at: Timestamp) -> Vec<u8> {
     let text = at.to_zoned(TimeZone::UTC).strftime("%Y%m%d%H%M%SZ").to_string();
     encode_sequence(&[encode_tlv(0x80, text.as_bytes())])
 }
 
-/// Decodes the value that [`encode_issue_time`] encodes.
+/// Decodes the value that [`encode_issue_time`] encodes. Returns `None` if the value has another format.
 pub(crate) fn decode_issue_time(value: &[u8]) -> Option<Timestamp> {
     let text = value.strip_prefix(&[0x30, 0x11, 0x80, 0x0f])?;
     let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
@@ -267,7 +272,7 @@ fn encode_time(at: Timestamp) -> Vec<u8> {
     }
 }
 
-/// Encodes an ASN.1 SEQUENCE.
+/// Encodes an ASN.1 SEQUENCE of the DER values `parts`.
 fn encode_sequence(parts: &[Vec<u8>]) -> Vec<u8> {
     encode_tlv(0x30, &parts.concat())
 }

@@ -40,8 +40,8 @@ impl Registry {
         self.admit_and_create(context, &mut target, object).await
     }
 
-    /// Runs admission and validation for a new object, and commits it. The caller has already applied defaults and set
-    /// managed fields.
+    /// Runs admission and validation for a new object, and commits it. Returns the stored object. The caller has
+    /// already applied defaults and set managed fields.
     pub(super) async fn admit_and_create(
         &self,
         context: &RequestContext,
@@ -106,15 +106,16 @@ impl Registry {
         Err(ApiError::name_generation_failed(kind, &target.name))
     }
 
-    /// Returns the store key of the namespace of the object, and the revision of the last change of this Namespace.
-    /// `None` for a cluster-scoped object and a missing Namespace.
+    /// Returns the store key of the Namespace that contains the object, and the revision of the last change of this
+    /// Namespace. Returns `None` for a cluster-scoped object, and if the Namespace does not exist.
     fn namespace_revision(&self, target: &RequestTarget) -> Option<(String, Revision)> {
         let key = Kind::namespace_kind().key(None, target.namespace.as_deref()?);
         let since = self.storage.read_store().get(&key)?.modified;
         Some((key, since))
     }
 
-    /// The error for a create of an object that exists. Its message also tells whether that object is being deleted.
+    /// Returns the error for a create of an object that already exists. The message also says if that object is being
+    /// deleted.
     fn already_exists_error(&self, target: &RequestTarget) -> ApiError {
         let is_terminating = self
             .storage
@@ -125,8 +126,8 @@ impl Registry {
     }
 }
 
-/// Removes the metadata that a client may not set in a new object. Fails if the namespace in the object is not that of
-/// the request.
+/// Sets `apiVersion`, `kind` and namespace of a new object, and removes the metadata that a client may not set. Fails
+/// if the object has a resourceVersion, or if its namespace is not that of the request.
 pub(super) fn normalize_new_metadata(
     kind: &Kind,
     namespace: Option<&str>,

@@ -14,39 +14,40 @@ use crate::request::{RequestContext, RequestTarget};
 use crate::storage::ObjectCommit;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 
-/// Finalizer with which the garbage collector deletes the dependents before the object.
+/// Finalizer of an object whose dependents the garbage collector deletes before the object.
 const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
-/// Finalizer with which the garbage collector removes the object from its dependents' owner references.
+/// Finalizer of an object whose dependents stay. The garbage collector removes their owner references to the object
+/// before the object is deleted.
 const ORPHAN_FINALIZER: &str = "orphan";
 
 /// Options of a delete. Upstream: `metav1.DeleteOptions`.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct DeleteOptions {
-    /// Requested grace period in seconds.
+    /// Requested grace period in seconds. `None` for the default of the object.
     pub(crate) grace_s: Option<i64>,
-    /// Requested propagation policy.
+    /// Requested propagation policy. `None` for the default of the object.
     pub(crate) propagation: Option<DeletePropagation>,
-    /// Precondition of the delete: the UID that the object must have.
+    /// Precondition of the delete: the UID that the object must have. `None` for any UID.
     pub(crate) uid: Option<String>,
-    /// Precondition of the delete: the resourceVersion that the object must have.
+    /// Precondition of the delete: the resourceVersion that the object must have. `None` for any resourceVersion.
     pub(crate) resource_version: Option<String>,
     /// Whether the client sent `orphanDependents: false`. If the object still exists after such a delete, the response
     /// code is 202 instead of 200.
     pub(crate) requests_cascade: bool,
 }
 
-/// The propagation policy: what happens to the dependents of the deleted object.
+/// The propagation policy: what happens to the dependents of a deleted object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeletePropagation {
     /// The garbage collector deletes the dependents after the object.
     Background,
     /// The object is deleted after its dependents.
     Foreground,
-    /// The dependents stay, without their owner reference.
+    /// The dependents stay, and their owner references to the object are removed.
     Orphan,
 }
 
-/// The outcome of a delete.
+/// The outcome of a delete: whether the object was removed or still exists.
 #[derive(Debug)]
 pub(crate) enum DeleteOutcome {
     /// The object no longer exists. `last` is its last state.
@@ -72,7 +73,8 @@ impl Registry {
         Err(ApiError::timeout())
     }
 
-    /// Performs all checks of a delete without writing.
+    /// Checks whether a delete would be allowed: the object exists, the preconditions hold and admission allows it.
+    /// Writes nothing.
     pub(crate) async fn check_delete(
         &self,
         context: &RequestContext,
@@ -86,7 +88,8 @@ impl Registry {
         self.admission.validate(self, context, attributes, &Value::Null).await.map(drop)
     }
 
-    /// Attempts a delete once. Returns `None` if a concurrent write has changed the object in the meantime.
+    /// Attempts a delete once. Returns `None` if a concurrent write has changed the object in the meantime, so that the
+    /// caller must try again.
     async fn try_delete(
         &self,
         context: &RequestContext,
@@ -166,10 +169,11 @@ impl Registry {
 enum DeleteEffect {
     /// The object is already being deleted, and this delete changes nothing.
     Unchanged,
-    /// The object stays until its grace period and finalizers are over.
+    /// The object is stored with a deletion timestamp, and stays until its grace period ends and its finalizers are
+    /// removed.
     Wait,
-    /// The object is deleted immediately. If `is_marked` is set, it has a new deletion timestamp or grace period, and
-    /// the object with it is stored before it is deleted.
+    /// The object is deleted immediately. If `is_marked` is set, the delete has changed its deletion timestamp or grace
+    /// period, and the changed object is stored before it is deleted.
     Delete { is_marked: bool },
 }
 
@@ -216,7 +220,7 @@ fn mark_for_deletion(
     }
 }
 
-/// The grace period of an object after a delete.
+/// How long the deletion of an object waits for its grace period.
 enum GracePeriod {
     /// The deletion does not wait. Either the kind has no grace period, or the object is already being deleted with a
     /// grace period of zero.
@@ -227,7 +231,7 @@ enum GracePeriod {
     Until { at: Timestamp, grace_s: i64 },
 }
 
-/// Computes the grace period of a pod. `requested_s` is the grace period that the delete requests.
+/// Returns the grace period of a pod that is deleted. `requested_s` is the grace period that the delete requests.
 fn grace_period(object: &Value, requested_s: Option<i64>, now: Timestamp) -> GracePeriod {
     // Clamped so that the deletion timestamp stays representable.
     let after = |at: Timestamp, s: i64| at + SignedDuration::from_secs(s.clamp(0, i32::MAX.into()));
@@ -257,13 +261,13 @@ fn grace_period(object: &Value, requested_s: Option<i64>, now: Timestamp) -> Gra
     }
 }
 
-/// `metadata.deletionTimestamp` of an object.
+/// Returns `metadata.deletionTimestamp` of an object, or `None` if the object is not being deleted.
 fn deletion_timestamp(object: &Value) -> Option<Timestamp> {
     str_at(object, "metadata.deletionTimestamp").parse().ok()
 }
 
-/// Sets the finalizer `foregroundDeletion` or `orphan`, as the propagation policy requires. Returns whether the object
-/// has any finalizer.
+/// Adds or removes the finalizers `foregroundDeletion` and `orphan` as the propagation policy requires. Returns whether
+/// the object then has any finalizer.
 fn set_finalizers(kind: &Kind, object: &mut Value, propagation: Option<DeletePropagation>) -> bool {
     let finalizers_before = list_at(&object["metadata"], "finalizers");
     let is_ours = |it: &&Value| **it == FOREGROUND_FINALIZER || **it == ORPHAN_FINALIZER;
@@ -289,7 +293,8 @@ fn set_finalizers(kind: &Kind, object: &mut Value, propagation: Option<DeletePro
     !list_at(&object["metadata"], "finalizers").is_empty()
 }
 
-/// Checks the UID and resourceVersion that the delete requires.
+/// Checks that the object has the UID and resourceVersion that the delete options require. Otherwise returns a conflict
+/// error.
 fn check_preconditions(
     target: &RequestTarget,
     options: &DeleteOptions,

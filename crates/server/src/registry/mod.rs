@@ -6,8 +6,11 @@
 //! (done by the caller) → defaulting → managed fields → mutating admission → server-owned fields → validation →
 //! validating admission → commit.
 
+/// Creates objects.
 mod create;
+/// Deletes objects.
 mod delete;
+/// Updates existing objects.
 mod update;
 
 use std::sync::Arc;
@@ -31,21 +34,24 @@ pub(crate) use self::delete::{DeleteOptions, DeleteOutcome, DeletePropagation};
 pub(crate) use self::update::WriteOutcome;
 
 /// Maximum number of attempts of a write that conflicts with concurrent writes. At each conflict another write has
-/// succeeded. A write with this many conflicts competes with more writes than the server can complete in time.
+/// succeeded, so a write that fails this often competes with more writes than the server can complete in time.
 const WRITE_ATTEMPTS_MAX: u32 = 64;
 
 /// Creates, updates and deletes objects of all kinds, with admission and validation.
 #[derive(Debug)]
 pub(crate) struct Registry {
+    /// The stored objects.
     pub(crate) storage: Arc<ObjectStorage>,
     /// Authentication and authorization.
     pub(crate) access: Arc<AccessControl>,
+    /// The admission plugins, which run for every write.
     pub(crate) admission: AdmissionChain,
     pub(crate) metrics: Arc<ServerMetrics>,
 }
 
 impl Registry {
-    /// Creates the registry. `open` opens the database on its storage backend.
+    /// Creates the registry. `open` opens the database, and `window` and `limits` bound its history and size.
+    /// `on_failure` is called when the store can no longer be written. `tokens` signs service account tokens.
     pub(crate) fn open(
         open: impl FnOnce(DbOptions) -> Result<Db, LogError>,
         window: HistoryWindow,
@@ -60,13 +66,14 @@ impl Registry {
         Ok(Self { storage, access, admission, metrics })
     }
 
+    /// Returns an in-memory registry for tests, with unlimited size and a history of at most `history_max` events.
     #[cfg(test)]
     pub(crate) fn new(history_max: usize) -> Self {
         let window = HistoryWindow { events_max: history_max, bytes_max: usize::MAX };
         Self::for_test(window, StoreLimits::UNLIMITED)
     }
 
-    /// An in-memory registry with its own token key.
+    /// Returns an in-memory registry for tests, with a generated token key.
     #[cfg(test)]
     pub(crate) fn for_test(window: HistoryWindow, limits: StoreLimits) -> Self {
         let open = |options| Db::open(muster_store::MemoryLog, options);
@@ -113,7 +120,8 @@ fn dedup_owner_references(context: &RequestContext, object: &mut Value) {
     }
 }
 
-/// Validates a new or updated object, and adds warnings about it to the response.
+/// Validates a new or updated object, and adds warnings about it to the response. `old` is the stored object, or `None`
+/// on create.
 fn validate_object(
     context: &RequestContext,
     target: &RequestTarget,

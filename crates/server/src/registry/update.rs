@@ -17,11 +17,11 @@ use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::FieldError;
 use crate::{auth, decode, server_side_apply};
 
-/// Upstream's message for an update with an old resourceVersion.
+/// Upstream's error message for an update whose resourceVersion is not that of the stored object.
 const OBJECT_MODIFIED_MESSAGE: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-/// The outcome of a write that may create the object. It contains the stored object.
+/// The outcome of a write that creates or updates an object, with the stored object.
 #[derive(Debug)]
 pub(crate) enum WriteOutcome {
     Created(Bytes),
@@ -55,8 +55,8 @@ impl Registry {
         self.create_or_update(context, target, target.kind.allows_create_on_update, change).await
     }
 
-    /// Replaces the stored object with the result of `change`. `change` gets the stored object, and is called again
-    /// after a concurrent write.
+    /// Replaces the stored object with the result of `change`, and returns the new stored object. `change` gets the
+    /// stored object, and is called again after a concurrent write.
     pub(crate) async fn update(
         &self,
         context: &RequestContext,
@@ -76,7 +76,7 @@ impl Registry {
     }
 
     /// Merges the configuration `applied` into the object (server-side apply). Creates the object if it does not exist.
-    /// `check` validates and may change the merged object.
+    /// `force` takes over fields that other managers own. `check` validates and may change the merged object.
     pub(crate) async fn apply(
         &self,
         context: &RequestContext,
@@ -103,7 +103,8 @@ impl Registry {
         self.create_or_update(context, target, true, change).await
     }
 
-    /// Binds a pod to the node in `binding`, for a scheduler. Fails if the pod is already bound or is being deleted.
+    /// Binds a pod to the node that `binding` names, for a scheduler. Fails if the pod is already bound or is being
+    /// deleted.
     pub(crate) async fn bind_pod(
         &self,
         context: &RequestContext,
@@ -192,7 +193,8 @@ impl Registry {
         Err(ApiError::timeout())
     }
 
-    /// Attempts an update once. Returns `None` if a concurrent write has changed the object in the meantime.
+    /// Attempts an update once, and returns the new stored object. Returns `None` if a concurrent write has changed the
+    /// object in the meantime, so that the caller must try again.
     async fn try_update(
         &self,
         context: &RequestContext,
@@ -226,8 +228,8 @@ impl Registry {
     }
 }
 
-/// Authorizes the create of an object by an update or apply, because permission to update does not imply permission to
-/// create.
+/// Checks that the user of an update or apply may also create the object, because permission to update does not imply
+/// permission to create.
 fn authorize_create(
     registry: &Registry,
     context: &RequestContext,
@@ -263,7 +265,8 @@ fn check_resource_version(target: &RequestTarget, new: &Value, old: &Value) -> R
     }
 }
 
-/// The error for an update of an object with another UID. The message is that of upstream's etcd storage.
+/// Returns the error for an update whose UID is not that of the stored object. The message is that of upstream's etcd
+/// storage.
 fn uid_mismatch_error(target: &RequestTarget, expected: &str, found: &str) -> ApiError {
     let (plural, name) = (target.kind.plural, &target.name);
     let namespace = target.namespace.as_ref().map_or_else(String::new, |it| format!("{it}/"));
@@ -275,7 +278,7 @@ fn uid_mismatch_error(target: &RequestTarget, expected: &str, found: &str) -> Ap
 
 /// Whether an update changes nothing except timestamps in managed fields.
 fn is_unchanged(new: &Value, old: &Value) -> bool {
-    /// Whether two objects are equal, with `same` as the comparison of the field `name`.
+    /// Whether two objects are equal, where `same` compares the field `name` of both.
     fn is_equal_except(new: &Value, old: &Value, name: &str, same: impl Fn(&Value, &Value) -> bool) -> bool {
         let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new == old };
         new.len() == old.len()
@@ -295,8 +298,8 @@ fn is_unchanged(new: &Value, old: &Value) -> bool {
     })
 }
 
-/// Whether an update completes the deletion of the object. This is so if the object is being deleted, and neither
-/// finalizers nor a grace period delay its deletion any more.
+/// Whether an update completes the deletion of the object, because the object is being deleted and neither finalizers
+/// nor a grace period delay its deletion any longer.
 fn should_delete_during_update(target: &RequestTarget, new: &Value, old: &Value) -> bool {
     is_set(&old["metadata"]["deletionTimestamp"])
         && list_at(&new["metadata"], "finalizers").is_empty()

@@ -10,19 +10,20 @@ use percent_encoding::percent_decode_str;
 /// Subresources of a Namespace. Any other path segment after `namespaces/NAME` is a resource in that namespace.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
-/// The verb of a request, and the resource or path that the request accesses.
+/// What authorization decides on: the verb of a request, and the resource or path that the request accesses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RequestAttributes {
+    /// The verb that is authorized. For a non-resource path, it is the HTTP method in lower case.
     pub(crate) verb: Cow<'static, str>,
     pub(crate) target: AccessTarget,
 }
 
-/// The resource or path that a request accesses.
+/// The resource or non-resource path that a request accesses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AccessTarget {
-    /// A resource.
+    /// An API resource, such as `pods`.
     Resource(ResourceAttributes),
-    /// A path that is not that of a resource, such as `/metrics`.
+    /// A non-resource path, such as `/metrics`.
     Path(String),
 }
 
@@ -31,17 +32,18 @@ pub(crate) enum AccessTarget {
 pub(crate) struct ResourceAttributes {
     pub(crate) group: String,
     pub(crate) version: String,
+    /// Plural name of the resource, such as `pods`.
     pub(crate) plural: String,
     pub(crate) subresource: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// The node name that the field selector of a list or watch requires for `spec.nodeName`. Empty if it requires
-    /// none.
+    /// The value that the field selector of a list or watch requires for `spec.nodeName`. Empty if it requires none.
     pub(crate) node_name: String,
 }
 
 impl RequestAttributes {
-    /// Parses the verb, and the resource or path of a request.
+    /// Parses the attributes of a request from its method, path and query. `query` returns the first value of a query
+    /// parameter.
     ///
     /// Rule: the verb follows from the method, from whether the path contains a name, and from the parameter `watch`. A
     /// list or watch with a field selector for a name is authorized for that name only. The route is parsed from the
@@ -103,12 +105,12 @@ impl RequestAttributes {
         Self { verb: verb.into(), target: AccessTarget::Resource(on) }
     }
 
-    /// The attributes of a request for a resource.
+    /// Returns the attributes of a request with this verb for a resource.
     pub(crate) fn resource(verb: &str, resource: ResourceAttributes) -> Self {
         Self { verb: verb.to_owned().into(), target: AccessTarget::Resource(resource) }
     }
 
-    /// The namespace of the resource. Empty for a cluster-scoped resource and for a path.
+    /// Returns the namespace of the resource. Empty for a cluster-scoped resource and for a non-resource path.
     pub(crate) fn namespace(&self) -> &str {
         match &self.target {
             AccessTarget::Resource(it) => &it.namespace,
@@ -141,7 +143,7 @@ impl fmt::Display for RequestAttributes {
 }
 
 impl ResourceAttributes {
-    /// The resource with its subresource: `pods`, or `pods/status`.
+    /// Returns the plural name of the resource with its subresource, such as `pods` or `pods/status`.
     pub(crate) fn resource_and_subresource(&self) -> String {
         if self.subresource.is_empty() {
             self.plural.clone()
@@ -151,7 +153,7 @@ impl ResourceAttributes {
     }
 }
 
-/// Returns the value that a field selector requires for a field, or "" if it requires none. A selector with escape
+/// Returns the value that a field selector requires for `field`, or "" if it requires none. A selector with escape
 /// sequences is ignored, so that the request needs permission for all names.
 fn required_field_value(selector: &str, field: &str) -> String {
     let value = |term: &str| {
@@ -173,8 +175,8 @@ pub(crate) fn parse_bool_parameter(value: &str) -> bool {
     value != "0" && !value.replace('\u{17f}', "s").eq_ignore_ascii_case("false")
 }
 
-/// The segments of a path that select a resource. Segments after `proxy` are omitted, because they are the path on the
-/// proxied server.
+/// Returns the non-empty segments of a path that select a resource. Segments after `proxy` are omitted, because they
+/// are the path on the proxied server.
 pub(crate) fn path_segments(path: &str) -> impl Iterator<Item = &str> {
     let all = || path.split('/').filter(|it| !it.is_empty());
     let until = if all().nth(2) == Some("namespaces") { 7 } else { 5 };

@@ -1,8 +1,11 @@
 //! The context in which a request is executed: user, target object and options. Upstream:
 //! `apiserver/pkg/endpoints/request`.
 
+/// Verb and resource of a request, on which authorization decides.
 mod attributes;
+/// The object or subresource that a request reads or writes.
 mod target;
+/// Users, and the names and groups that have a meaning for the server.
 mod user;
 
 use std::borrow::Cow;
@@ -21,12 +24,14 @@ pub(crate) use self::user::{
     service_account_groups, service_account_user_name,
 };
 
-/// Maximum length of the name of a field manager. A name that comes from a longer user agent is truncated.
+/// Maximum length of the name of a field manager. A longer name from the user agent is truncated.
 pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;
 
-/// User, verb, time and options of one request, and the warnings and audit annotations that it collects.
+/// The context of one request: its user, verb, time and options, and the warnings and audit annotations that it
+/// collects.
 #[derive(Debug)]
 pub(crate) struct RequestContext {
+    /// The user as which the request is authorized.
     pub(crate) user: User,
     /// The verb that is authorized: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`,
     /// `deletecollection`.
@@ -37,6 +42,7 @@ pub(crate) struct RequestContext {
     pub(crate) dry_run: bool,
     /// The query parameter `fieldManager`. Empty if the request has none.
     pub(crate) field_manager: String,
+    /// How unknown and duplicate fields in the request body are handled.
     pub(crate) field_validation: FieldValidation,
     /// The header `User-Agent`.
     pub(crate) user_agent: String,
@@ -49,15 +55,15 @@ pub(crate) struct RequestContext {
 /// Key and value of an annotation that admission adds to the audit event of a request.
 pub(crate) type AuditAnnotation = (&'static str, Cow<'static, str>);
 
-/// The query parameter `fieldValidation`: what happens if a request body contains unknown or duplicate fields.
+/// The query parameter `fieldValidation`: how unknown and duplicate fields in a request body are handled.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
-    /// The fields are ignored.
+    /// Unknown and duplicate fields are ignored.
     Ignore,
-    /// The response has a warning for each field.
+    /// The response has a warning for each unknown or duplicate field.
     #[default]
     Warn,
-    /// The request fails.
+    /// A request with unknown or duplicate fields fails.
     Strict,
 }
 
@@ -76,12 +82,12 @@ impl RequestContext {
         }
     }
 
-    /// The context of a write by the server itself.
+    /// Returns the context of a write by the server itself.
     pub(crate) fn for_server(verb: &'static str, now: Timestamp) -> Self {
         Self { user_agent: "muster".into(), ..Self::new(User::server(), verb, now) }
     }
 
-    /// The name of the field manager: the parameter `fieldManager`, or the user agent up to the first slash.
+    /// Returns the name of the field manager: the parameter `fieldManager`, or the user agent up to its first slash.
     pub(crate) fn field_manager_name(&self) -> Cow<'_, str> {
         if !self.field_manager.is_empty() {
             return Cow::Borrowed(&self.field_manager);
@@ -98,7 +104,7 @@ impl RequestContext {
         name
     }
 
-    /// Adds a `Warning` header with this text to the response, once.
+    /// Adds a `Warning` header with this text to the response. Does nothing if the response already has this warning.
     pub(crate) fn add_warning(&self, text: impl Into<String>) {
         let text = text.into();
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,8 +113,8 @@ impl RequestContext {
         }
     }
 
-    /// Sets an annotation of the audit event. The last value of a key is kept, because admission may run more than
-    /// once.
+    /// Sets an annotation of the audit event. A later value for the same key replaces the earlier value, because
+    /// admission may run more than once.
     pub(crate) fn annotate_audit(&self, key: &'static str, value: impl Into<Cow<'static, str>>) {
         let mut annotations = self.audit_annotations.lock().unwrap_or_else(PoisonError::into_inner);
         annotations.retain(|(other, _)| *other != key);

@@ -11,16 +11,17 @@ pub(crate) struct RequestTarget {
     /// Namespace of the object. `None` for a cluster-scoped object.
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
+    /// The subresource that the request reads or writes, or `Subresource::Whole` for the object itself.
     pub(crate) subresource: Subresource,
 }
 
 impl RequestTarget {
-    /// The key under which the object is stored.
+    /// Returns the store key of the object.
     pub(crate) fn key(&self) -> String {
         self.kind.key(self.namespace.as_deref(), &self.name)
     }
 
-    /// The error for a request whose object does not exist.
+    /// Returns the error for a request whose object does not exist.
     pub(crate) fn not_found_error(&self) -> ApiError {
         ApiError::not_found(self.kind, &self.name)
     }

@@ -17,11 +17,11 @@ pub(crate) const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 /// Name of the user of requests without credentials.
 pub(crate) const ANONYMOUS_USER: &str = "system:anonymous";
 
-/// The group that is authorized for everything, even without any role. With it an administrator who is locked out by
-/// wrong roles can repair them.
+/// The group whose members are authorized for everything, even without any role, so that an administrator can repair
+/// wrong roles.
 pub(crate) const MASTERS_GROUP: &str = "system:masters";
 
-/// Group of all nodes.
+/// Group of the users of all nodes.
 pub(crate) const NODES_GROUP: &str = "system:nodes";
 
 /// Prefix of the user names of nodes.
@@ -45,7 +45,7 @@ pub(crate) const SCHEDULER_USER: &str = "system:muster-scheduler";
 /// User name of the process that runs simulated nodes.
 pub(crate) const SIMULATED_NODES_USER: &str = "system:muster-simulated-nodes";
 
-/// The key in a user's `extra` that identifies the certificate or token of the request.
+/// Key in `extra` of a user. Its value identifies the certificate or token with which the user was authenticated.
 pub(crate) const CREDENTIAL_ID_KEY: &str = "authentication.kubernetes.io/credential-id";
 
 /// An authenticated or anonymous user. Upstream: `user.Info`.
@@ -55,16 +55,16 @@ pub(crate) struct User {
     /// UID of a service account. Empty for other users.
     pub(crate) uid: String,
     pub(crate) groups: Vec<String>,
-    /// Additional attributes of the user, such as [`CREDENTIAL_ID_KEY`].
+    /// Additional attributes of the user by key, such as [`CREDENTIAL_ID_KEY`].
     pub(crate) extra: BTreeMap<String, Vec<String>>,
-    /// The client certificate that authenticated the user, if any.
+    /// The client certificate that authenticated the user. `None` if the user was authenticated in another way.
     pub(crate) client_certificate: Option<ClientCertificate>,
 }
 
 /// The trust level of a user, which determines the usage limits that apply to the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TrustLevel {
-    /// Any other user.
+    /// A user that is neither a node nor trusted.
     Ordinary,
     /// A node. Its own limits are small, but it may use the reserved part of each total limit.
     Node,
@@ -73,7 +73,7 @@ pub(crate) enum TrustLevel {
     Trusted,
 }
 
-/// Serial number and issue time of a client certificate, by which it can be revoked.
+/// Serial number and issue time of a client certificate, which decide whether the certificate is revoked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientCertificate {
     /// Serial number of the certificate: lowercase hexadecimal digits without leading zeros.
@@ -89,17 +89,17 @@ impl User {
         Self { name: name.into(), groups, ..Self::default() }
     }
 
-    /// The user of a request without credentials, who may access only public endpoints.
+    /// Returns the user of a request without credentials, who may access only public endpoints.
     pub(crate) fn anonymous() -> Self {
         Self::new(ANONYMOUS_USER, [UNAUTHENTICATED_GROUP])
     }
 
-    /// The user as which the server itself writes objects.
+    /// Returns the user as which the server itself writes objects.
     pub(crate) fn server() -> Self {
         Self::new("system:apiserver", [MASTERS_GROUP, AUTHENTICATED_GROUP])
     }
 
-    /// The user of a service account.
+    /// Returns the user of a service account.
     pub(crate) fn service_account(namespace: &str, name: &str) -> Self {
         Self::new(service_account_user_name(namespace, name), service_account_groups(namespace))
     }
@@ -112,7 +112,7 @@ impl User {
         self.name == ANONYMOUS_USER
     }
 
-    /// The name of the node, if the user is a node.
+    /// Returns the name of the node if the user is a node, and `None` otherwise.
     ///
     /// Rule: a user is a node if it is in the group `system:nodes` and its name is `system:node:` followed by a valid
     /// Node name.
@@ -121,13 +121,13 @@ impl User {
         parse_node_name(&self.name).filter(|_| self.is_in_group(NODES_GROUP))
     }
 
-    /// Whether the user is in the group `system:nodes`, but its name is not that of a node. Such a user has no
-    /// permissions of a node and may not write.
+    /// Whether the user is in the group `system:nodes`, but its name is not that of a node. Such a user does not have
+    /// the permissions of a node and may not write.
     pub(crate) fn is_unknown_node(&self) -> bool {
         self.is_in_group(NODES_GROUP) && self.node_name().is_none()
     }
 
-    /// The trust level of the user, which determines its usage limits.
+    /// Returns the trust level of the user, which determines the usage limits that apply to the user.
     pub(crate) fn trust_level(&self) -> TrustLevel {
         if self.is_in_group(MASTERS_GROUP) || self.is_component() {
             TrustLevel::Trusted
@@ -143,7 +143,7 @@ impl User {
         self.name.starts_with("system:muster-")
     }
 
-    /// The user as the API type `UserInfo`, for reviews, CertificateSigningRequests and the audit log.
+    /// Returns the user as the API type `UserInfo`, for reviews, CertificateSigningRequests and the audit log.
     pub(crate) fn user_info(&self) -> Value {
         let mut info = json!({"username": self.name});
         if !self.uid.is_empty() {
@@ -159,17 +159,18 @@ impl User {
     }
 }
 
-/// Returns the node name in a user name: `NAME` in `system:node:NAME`, if it is a DNS subdomain.
+/// Returns the node name in a user name, which is `NAME` in `system:node:NAME`. Returns `None` if the user name has
+/// another form, or if `NAME` is not a DNS subdomain.
 pub(crate) fn parse_node_name(user_name: &str) -> Option<&str> {
     user_name.strip_prefix(NODE_USER_PREFIX).filter(|it| names::dns_subdomain_errors(it).is_empty())
 }
 
-/// The user name of a service account: `system:serviceaccount:NAMESPACE:NAME`.
+/// Returns the user name of a service account: `system:serviceaccount:NAMESPACE:NAME`.
 pub(crate) fn service_account_user_name(namespace: &str, name: &str) -> String {
     format!("{SERVICE_ACCOUNT_USER_PREFIX}{namespace}:{name}")
 }
 
-/// The groups of a service account besides `system:authenticated`.
+/// Returns the groups of the service accounts in a namespace, besides `system:authenticated`.
 pub(crate) fn service_account_groups(namespace: &str) -> Vec<String> {
     vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
 }

@@ -34,7 +34,7 @@ pub(super) fn parse_label_selector(text: &str) -> Result<Vec<LabelRequirement>, 
     }
 }
 
-/// Parses one requirement, such as `a in (b,c)`.
+/// Parses the next requirement of a label selector, such as `a in (b,c)`.
 fn parse_requirement(tokens: &mut SelectorLexer) -> Result<LabelRequirement, String> {
     let mut token = tokens.next();
     let is_negated = token == SelectorToken::Symbol("!");
@@ -91,13 +91,13 @@ fn parse_requirement(tokens: &mut SelectorLexer) -> Result<LabelRequirement, Str
     Ok(LabelRequirement { key: key.into(), operator })
 }
 
-/// Joins error messages as upstream does for a list of errors.
+/// Returns one error message for a list of errors, in upstream's format.
 fn join_errors(causes: &[FieldError]) -> String {
     let messages: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
     if let [one] = &messages[..] { one.clone() } else { format!("[{}]", messages.join(", ")) }
 }
 
-/// Parses the values of `in` or `notin`, such as `(a,b)`. An empty item is the empty value.
+/// Parses the list of values after `in` or `notin`, such as `(a,b)`. An empty item, as in `(a,)`, is the empty value.
 fn parse_value_set(tokens: &mut SelectorLexer) -> Result<Vec<String>, String> {
     let open = tokens.next();
     if open != SelectorToken::Symbol("(") {
@@ -148,7 +148,7 @@ fn parse_exact_value(tokens: &mut SelectorLexer) -> Result<String, String> {
     }
 }
 
-/// A token of a label selector.
+/// A lexical token of a label selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum SelectorToken {
     /// A key, a value, or a word such as `in`.
@@ -176,7 +176,7 @@ struct SelectorLexer {
 }
 
 impl SelectorLexer {
-    /// The next token, without consuming it.
+    /// Returns the next token without consuming it.
     fn peek(&self) -> SelectorToken {
         self.tokens.get(self.position).cloned().unwrap_or(SelectorToken::End)
     }
@@ -191,6 +191,7 @@ impl SelectorLexer {
 
 /// Splits a label selector into tokens.
 fn tokenize(text: &str) -> Vec<SelectorToken> {
+    /// Symbols of the syntax of label selectors. A longer symbol comes before its prefix.
     const SELECTOR_SYMBOLS: [&str; 9] = ["==", "!=", "=", "!", "(", ")", ",", ">", "<"];
     let mut tokens = Vec::new();
     let is_symbol = |it: char| matches!(it, '=' | '!' | '(' | ')' | ',' | '>' | '<');

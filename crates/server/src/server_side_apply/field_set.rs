@@ -31,8 +31,8 @@ impl<'a> FieldSet<'a> {
         self.nodes.is_empty()
     }
 
-    /// Appends a path element with the fields below it. The element must be greater than all elements of the first
-    /// level.
+    /// Appends a path element to the first level, with the fields below it. The element must be greater than all
+    /// elements of the first level. `is_member` says whether the field at the element is itself in the set.
     pub(super) fn push(&mut self, element: PathElement<'a>, is_member: bool, below: FieldSet<'a>) {
         if is_member || !below.is_empty() {
             debug_assert!(self.nodes.last().is_none_or(|it| it.element < element), "out of order");
@@ -57,18 +57,18 @@ impl<'a> FieldSet<'a> {
         self.find(element).is_some_and(|it| it.is_member)
     }
 
-    /// The fields below an element of the first level, or `None` if there are none.
+    /// Returns the fields below an element of the first level, or `None` if there are none.
     pub(super) fn children(&self, element: &PathElement<'_>) -> Option<&FieldSet<'a>> {
         self.find(element).map(|it| &it.children).filter(|it| !it.is_empty())
     }
 
-    /// The node of an element of the first level.
+    /// Returns the node of an element of the first level, or `None` if the set does not contain it.
     fn find(&self, element: &PathElement<'_>) -> Option<&FieldSetNode<'a>> {
         let at = self.nodes.binary_search_by(|it| it.element.cmp(element)).ok()?;
         Some(&self.nodes[at])
     }
 
-    /// The fields that are in either set.
+    /// Returns the fields that are in at least one of the two sets.
     pub(super) fn union(&self, other: &Self) -> Self {
         self.zip_with(other, |left, right| match (left, right) {
             (Some(left), Some(right)) => {
@@ -79,7 +79,7 @@ impl<'a> FieldSet<'a> {
         })
     }
 
-    /// The fields that are in both sets.
+    /// Returns the fields that are in both sets.
     pub(super) fn intersection(&self, other: &Self) -> Self {
         self.zip_with(other, |left, right| {
             let (left, right) = (left?, right?);
@@ -87,8 +87,8 @@ impl<'a> FieldSet<'a> {
         })
     }
 
-    /// The fields that are not in `other`. A field of this set stays even if `other` contains a field above or below
-    /// it.
+    /// Returns the fields that are not in `other`. A field of this set stays even if `other` contains a field above or
+    /// below it.
     pub(super) fn difference(&self, other: &Self) -> Self {
         self.zip_with(other, |left, right| match (left?, right) {
             (left, None) => Some((left.is_member, left.children.clone())),
@@ -98,7 +98,7 @@ impl<'a> FieldSet<'a> {
         })
     }
 
-    /// The fields that are not in `other` and not below a field in `other`.
+    /// Returns the fields that are neither in `other` nor below a field in `other`.
     pub(super) fn recursive_difference(&self, other: &Self) -> Self {
         self.zip_with(other, |left, right| match (left?, right) {
             (left, None) => Some((left.is_member, left.children.clone())),
@@ -109,8 +109,8 @@ impl<'a> FieldSet<'a> {
         })
     }
 
-    /// Combines two sets. For each element, `of` gets the nodes of both sets, and returns whether the element is a
-    /// member of the result and the fields below it.
+    /// Combines two sets. For each element of the first level, `of` gets the nodes of both sets. It returns whether the
+    /// element is a member of the result, and the fields below it, or `None` to drop the element.
     fn zip_with(
         &self,
         other: &Self,
@@ -134,8 +134,9 @@ impl<'a> FieldSet<'a> {
         }
     }
 
-    /// Adds every field that leads to a field of the set, if its type declares the field. Map entries and list items
-    /// are not added, because types do not declare them. Upstream: `EnsureNamedFieldsAreMembers`.
+    /// Returns the set with every parent of its fields that a type declares by name. Map entries and list items are not
+    /// added, because types do not declare them. `shape` is the type of the object, or `None` if it is unknown.
+    /// Upstream: `EnsureNamedFieldsAreMembers`.
     pub(super) fn ensure_named_fields(&self, shape: Option<Shape>) -> Self {
         let granularity = shape.map(Granularity::from_shape);
         let with_named = |it: &FieldSetNode<'a>| {
@@ -153,8 +154,8 @@ impl<'a> FieldSet<'a> {
         Self { nodes: self.nodes.iter().map(with_named).collect() }
     }
 
-    /// Replaces fields below a value that is owned as a whole by the value itself. Upstream:
-    /// `ReconcileFieldSetWithSchema`.
+    /// Replaces the fields below a value that is owned as a whole with the value itself. `shape` is the type of the
+    /// object. Upstream: `ReconcileFieldSetWithSchema`.
     pub(super) fn reconcile_with_schema(self, shape: Shape) -> Self {
         let granularity = Granularity::from_shape(shape);
         let fit = |it: FieldSetNode<'a>| match granularity.child_shape(&it.element) {
@@ -167,7 +168,7 @@ impl<'a> FieldSet<'a> {
         Self { nodes: self.nodes.into_iter().map(fit).collect() }
     }
 
-    /// Copies all borrowed text and values.
+    /// Returns the set with copies of all borrowed text and values.
     pub(super) fn into_owned(self) -> FieldSet<'static> {
         let own = |it: FieldSetNode<'_>| FieldSetNode {
             element: it.element.into_owned(),
@@ -177,8 +178,8 @@ impl<'a> FieldSet<'a> {
         FieldSet { nodes: self.nodes.into_iter().map(own).collect() }
     }
 
-    /// The paths of all fields in the set, in the format of conflict messages. At each level, the fields of the level
-    /// come before the fields below them.
+    /// Returns the paths of all fields in the set, in the format of conflict messages. At each level, the fields of the
+    /// level come before the fields below them.
     pub(super) fn member_paths(&self) -> Vec<String> {
         let mut all = Vec::new();
         self.collect_paths(&mut String::new(), &mut all);
@@ -210,7 +211,7 @@ impl<'a> FieldSet<'a> {
             .collect()
     }
 
-    /// Decodes a set from `fieldsV1`.
+    /// Decodes a set from `fieldsV1`. Fails if a name in it is invalid.
     pub(super) fn from_json(fields: &'a Value) -> Result<Self, InvalidPathElement> {
         let fields = match fields {
             Value::Null => return Ok(Self::default()),

@@ -58,13 +58,13 @@ pub(super) struct FieldConflict<'a> {
 }
 
 impl<'a> FieldManager<'a> {
-    /// The entry of a manager that writes by create, update or patch.
+    /// Returns the identity of the entry for a manager that writes by create, update or patch.
     pub(super) fn for_update(manager: &'a str, version: &'a str, subresource: &'a str) -> Self {
         let operation = ManagedOperation::Update { version: version.into() };
         Self { name: name_or_unknown(manager), operation, subresource: subresource.into() }
     }
 
-    /// The entry of a manager that writes by server-side apply.
+    /// Returns the identity of the entry for a manager that writes by server-side apply.
     pub(super) fn for_apply(manager: &'a str, subresource: &'a str) -> Self {
         Self {
             name: name_or_unknown(manager),
@@ -78,7 +78,7 @@ impl<'a> FieldManager<'a> {
         self.operation != ManagedOperation::Apply
     }
 
-    /// The identifier of the entry in upstream's format, by which entries are sorted.
+    /// Returns the identifier of the entry in upstream's JSON format, by which entries are sorted.
     pub(super) fn sort_key(&self) -> String {
         let mut id = String::from("{");
         let mut put = |name: &str, value: &str| {
@@ -102,7 +102,7 @@ impl<'a> FieldManager<'a> {
         id
     }
 
-    /// The manager in the format of conflict messages.
+    /// Returns the manager in the format of conflict messages, such as `"kubectl" using apps/v1`.
     pub(super) fn conflict_text(&self) -> String {
         let mut text = format!("{:?}", self.name);
         if !self.subresource.is_empty() {
@@ -115,7 +115,7 @@ impl<'a> FieldManager<'a> {
     }
 }
 
-/// The name of the manager, or `unknown` if it is empty.
+/// Returns the name of the manager, or `unknown` if it is empty.
 fn name_or_unknown(manager: &str) -> Cow<'_, str> {
     if manager.is_empty() { "unknown".into() } else { manager.into() }
 }
@@ -158,18 +158,18 @@ impl<'a> ManagedFields<'a> {
         self.0.iter().map(ManagedFieldsEntry::encode).collect()
     }
 
-    /// The entry of a manager.
+    /// Returns the entry of a manager, or `None` if the manager owns no fields.
     pub(super) fn get(&self, manager: &FieldManager<'_>) -> Option<&ManagedFieldsEntry<'a>> {
         self.0.iter().find(|it| it.field_manager == *manager)
     }
 
-    /// Removes and returns the entry of a manager.
+    /// Removes and returns the entry of a manager. Returns `None` if there is none.
     pub(super) fn remove(&mut self, manager: &FieldManager<'_>) -> Option<ManagedFieldsEntry<'a>> {
         let at = self.0.iter().position(|it| it.field_manager == *manager)?;
         Some(self.0.remove(at))
     }
 
-    /// The fields that any manager owns.
+    /// Returns the fields that at least one manager owns.
     pub(super) fn all_fields(&self) -> FieldSet<'a> {
         self.0.iter().fold(FieldSet::default(), |all, it| all.union(&it.fields))
     }

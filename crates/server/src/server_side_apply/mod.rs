@@ -32,10 +32,11 @@ use crate::subresource::Subresource;
 use crate::types::{self, Shape};
 use crate::unstructured::{self, map_at_mut, str_at};
 
-/// Maximum size of all annotations of an object in bytes. Upstream: `TotalAnnotationSizeLimitB`.
+/// Maximum total size of the keys and values of an object's annotations in bytes. Upstream:
+/// `TotalAnnotationSizeLimitB`.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
-/// Name of the manager that gets the fields which an object without managed fields has before its first apply.
+/// Name of the manager that becomes the owner of all fields of an object without managed fields at its first apply.
 const BEFORE_FIRST_APPLY_MANAGER: &str = "before-first-apply";
 
 /// Name of kubectl's field manager. A server-side apply by this manager takes over the fields that an earlier
@@ -117,7 +118,7 @@ pub(crate) fn apply_configuration(
     Ok(new)
 }
 
-/// A write for which managed fields are computed. Objects and field sets are compared in the API version of the write.
+/// Computes the managed fields after a write. Objects and field sets are compared in the API version of the write.
 /// Entries of `managedFields` in other versions keep their version.
 struct ManagedWrite<'a> {
     kind: &'static Kind,
@@ -136,7 +137,7 @@ struct ManagedWrite<'a> {
 }
 
 impl<'a> ManagedWrite<'a> {
-    /// Returns `None` if the type table does not contain the kind.
+    /// Creates the write of a request. Returns `None` if the type table does not contain the kind.
     fn new(context: &'a RequestContext, target: &'a RequestTarget) -> Option<Self> {
         let kind = target.kind;
         Some(Self {
@@ -174,8 +175,8 @@ impl<'a> ManagedWrite<'a> {
         entries
     }
 
-    /// Calls `change` for each entry whose version differs from that of the write, with the kind in the version of the
-    /// entry and the field set of the entry.
+    /// Calls `change` for each entry of `managedFields` whose version differs from that of the write. The arguments are
+    /// the kind in the version of the entry, and the field set of the entry.
     fn convert_entries(&self, entries: &mut Value, change: impl Fn(&Kind, &mut Value)) {
         for entry in entries.as_array_mut().into_iter().flatten() {
             let version = str_at(entry, "apiVersion");
@@ -187,7 +188,8 @@ impl<'a> ManagedWrite<'a> {
         }
     }
 
-    /// Computes the managed fields after an update. Upstream: `FieldManager.Update`.
+    /// Returns the value of `managedFields` after an update. It is null if the object has no managed fields. Upstream:
+    /// `FieldManager.Update`.
     fn update(&self, new: &Value, old: Option<&Value>) -> Result<Value, SchemaError> {
         let zero;
         let live = match old {
@@ -213,8 +215,8 @@ impl<'a> ManagedWrite<'a> {
         self.update_managed_fields(managed, live, new, &self.manager).map(|it| self.encode(it))
     }
 
-    /// Gives `manager` the fields that differ between `live` and `new`, and removes these fields from all other
-    /// managers.
+    /// Makes `manager` the owner of the fields that differ between `live` and `new`, and removes these fields from the
+    /// entries of all other managers.
     fn update_managed_fields<'b>(
         &'b self,
         managed: ManagedFields<'b>,
@@ -297,8 +299,8 @@ impl<'a> ManagedWrite<'a> {
         Ok((new, managed))
     }
 
-    /// Removes the fields that the manager no longer applies from `merged`. `last` are the fields that it owned after
-    /// its last apply.
+    /// Returns `merged` without the fields that the manager no longer applies. `last` are the fields that the manager
+    /// owned after its last apply.
     ///
     /// Rule: a field that a manager applied before and no longer applies is removed, unless another manager also owns
     /// it.
@@ -324,8 +326,8 @@ impl<'a> ManagedWrite<'a> {
         Ok(typed_value::remove_fields(shape, merged, &all.difference(&kept).intersection(&last)))
     }
 
-    /// The fields that a client-side apply set and that have not changed since. A server-side apply by kubectl may take
-    /// over these fields. `None` if there was no client-side apply in the version of this write.
+    /// Returns the fields that a client-side apply set and that have not changed since. A server-side apply by kubectl
+    /// may take over these fields. Returns `None` if there was no client-side apply in the version of this write.
     fn owned_by_client_side_apply(&self, live: &Value) -> Option<FieldSet<'static>> {
         let text = last_applied_configuration(live);
         if text.is_empty() {
@@ -356,7 +358,7 @@ impl<'a> ManagedWrite<'a> {
     }
 }
 
-/// Removes the fields in `allowed` from the conflicts. Drops conflicts that have no field left.
+/// Returns the conflicts without the fields in `allowed`. Conflicts that have no field left are dropped.
 fn without_allowed_fields<'a>(
     conflicts: &[FieldConflict<'a>],
     allowed: &FieldSet<'a>,
@@ -368,27 +370,28 @@ fn without_allowed_fields<'a>(
     conflicts.iter().map(remaining).filter(|it| !it.fields.is_empty()).collect()
 }
 
-/// The error for objects that cannot be compared.
+/// Returns the error for objects that cannot be compared.
 fn comparison_error(SchemaError(why): SchemaError) -> ApiError {
     ApiError::internal_without_reason(format!("failed to compare objects: {why}"))
 }
 
-/// [`UNOWNED_FIELDS`] as a field set.
+/// Returns [`UNOWNED_FIELDS`] as a field set.
 fn unowned_fields() -> FieldSet<'static> {
     let mut all = FieldSet::default();
     UNOWNED_FIELDS.iter().for_each(|it| all.insert(it));
     all
 }
 
-/// The fields that a write of the subresource resets to their stored value, as a field set. Upstream: `GetResetFields`
-/// of the strategy.
+/// Returns the fields that a write of the subresource resets to their stored value. Upstream: `GetResetFields` of the
+/// strategy.
 fn reset_fields(kind: &Kind, subresource: Subresource) -> FieldSet<'static> {
     let mut all = FieldSet::default();
     kind.reset_fields(subresource).for_each(|it| all.insert(it));
     all
 }
 
-/// Whether the client requests that the managed fields are cleared, with an empty list or a list with one empty entry.
+/// Whether `sent`, the `managedFields` in a request, tells the server to clear the managed fields: it is an empty list
+/// or a list with one empty entry.
 fn clears_managed_fields(sent: &Value) -> bool {
     match sent.as_array().map(Vec::as_slice) {
         Some([]) => true,
@@ -408,7 +411,7 @@ fn set_managed_fields(object: &mut Value, managed: Option<Value>) {
     }
 }
 
-/// The value of the annotation `kubectl.kubernetes.io/last-applied-configuration`.
+/// Returns the annotation `kubectl.kubernetes.io/last-applied-configuration`, or "" if the object does not have it.
 fn last_applied_configuration(object: &Value) -> &str {
     object["metadata"]["annotations"][ANNOTATION_LAST_APPLIED].as_str().unwrap_or_default()
 }
@@ -432,7 +435,7 @@ fn set_last_applied_configuration(object: &mut Value, applied: &Value) {
     }
 }
 
-/// The error for an apply with conflicts. Its causes list the manager and path of each conflicting field.
+/// Returns the error for an apply with conflicts. Its causes list the manager and path of each conflicting field.
 fn conflict_error(mut conflicts: Vec<FieldConflict<'_>>) -> ApiError {
     conflicts.sort_by_cached_key(|it| it.field_manager.sort_key());
     let all: Vec<_> = conflicts

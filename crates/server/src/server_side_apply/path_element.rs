@@ -24,13 +24,13 @@ pub(super) enum PathElement<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct ElementValue<'a>(pub(super) Cow<'a, Value>);
 
-/// The error for an invalid name in `fieldsV1`.
+/// Error for an invalid name in `fieldsV1`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InvalidPathElement;
 
 impl<'a> PathElement<'a> {
-    /// Parses a name in `fieldsV1`, such as `f:spec`. Returns `None` for an unknown type of element, which is ignored
-    /// as in upstream.
+    /// Parses a name in `fieldsV1`, such as `f:spec`. Returns `None` for an element of an unknown type, which is
+    /// ignored as in upstream.
     pub(super) fn parse(text: &'a str) -> Result<Option<Self>, InvalidPathElement> {
         let Some((kind, rest)) = text.split_at_checked(2) else { return Err(InvalidPathElement) };
         match kind {
@@ -47,7 +47,7 @@ impl<'a> PathElement<'a> {
         }
     }
 
-    /// Copies all borrowed text and values.
+    /// Returns the element with copies of all borrowed text and values.
     pub(super) fn into_owned(self) -> PathElement<'static> {
         let own = |it: ElementValue<'_>| ElementValue(Cow::Owned(it.0.into_owned()));
         match self {
@@ -181,7 +181,7 @@ pub(super) fn compare_values(left: &Value, right: &Value) -> Ordering {
     }
 }
 
-/// Compares maps by their entries in order, and then by length.
+/// Compares maps by their entries in order of name, and then by length.
 fn compare_maps(left: &Map<String, Value>, right: &Map<String, Value>) -> Ordering {
     let by_name_and_value = |(left, right): ((&String, &Value), (&String, &Value))| {
         left.0.cmp(right.0).then_with(|| compare_values(left.1, right.1))

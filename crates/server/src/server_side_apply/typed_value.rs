@@ -1,4 +1,5 @@
-//! Values with their type: computes their field sets, compares and merges them. Upstream: `typed.TypedValue`.
+//! Operations on values whose type is known: computes their field sets, compares and merges them. Upstream:
+//! `typed.TypedValue`.
 //!
 //! An absent value is not null. Null is merged and compared like any other value.
 
@@ -30,7 +31,7 @@ pub(super) enum Granularity {
 }
 
 impl Granularity {
-    /// How a value of this shape is owned.
+    /// Returns how a value of this shape is owned.
     pub(super) fn from_shape(shape: Shape) -> Self {
         match shape {
             Shape::Object(it) if it.atomic => Self::Atomic,
@@ -52,7 +53,8 @@ impl Granularity {
         matches!(self, Self::Fields(it) if it.field(name).is_some())
     }
 
-    /// The shape of the part of the value to which this path element leads.
+    /// Returns the shape of the part of the value to which this path element leads, or `None` if the type declares no
+    /// such part.
     pub(super) fn child_shape(self, element: &PathElement<'_>) -> Option<Shape> {
         match (self, element) {
             (Self::Fields(it), PathElement::Field(name)) => it.field(name).map(|it| it.shape),
@@ -62,7 +64,7 @@ impl Granularity {
     }
 }
 
-/// The error for a value that does not have the shape of its type. It contains the path of the value and the reason.
+/// Error for a value that does not have the shape of its type. It contains the path of the value and the reason.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SchemaError(pub(super) String);
 
@@ -92,7 +94,7 @@ pub(super) fn field_set(shape: Shape, value: &Value) -> Result<FieldSet<'_>, Sch
     Ok(all)
 }
 
-/// Whether a value of this shape is owned as a whole.
+/// Whether a field manager owns a value of this shape as a whole.
 fn is_leaf(shape: Shape) -> bool {
     matches!(Granularity::from_shape(shape), Granularity::Scalar | Granularity::Atomic)
 }
@@ -105,7 +107,7 @@ pub(super) struct Comparison<'a> {
     pub(super) added: FieldSet<'a>,
 }
 
-/// How a value itself has changed, without its parts. An unchanged value has no flag set.
+/// How a value itself has changed, without the changes of its parts. An unchanged value has no flag set.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct ValueChange {
     removed: bool,
@@ -113,13 +115,13 @@ struct ValueChange {
     added: bool,
 }
 
-/// The value is the same.
+/// [`ValueChange`] of a value that is the same.
 const VALUE_UNCHANGED: ValueChange = ValueChange { removed: false, modified: false, added: false };
-/// The value was removed.
+/// [`ValueChange`] of a value that was removed.
 const VALUE_REMOVED: ValueChange = ValueChange { removed: true, ..VALUE_UNCHANGED };
-/// The value was replaced by another value.
+/// [`ValueChange`] of a value that was replaced by another value.
 const VALUE_MODIFIED: ValueChange = ValueChange { modified: true, ..VALUE_UNCHANGED };
-/// The value was added.
+/// [`ValueChange`] of a value that was added.
 const VALUE_ADDED: ValueChange = ValueChange { added: true, ..VALUE_UNCHANGED };
 
 impl<'a> Comparison<'a> {
@@ -200,7 +202,7 @@ fn compare<'a>(
     Ok((all, value_change))
 }
 
-/// How a value that is owned as a whole has changed.
+/// Returns how a value that is owned as a whole has changed. `None` stands for an absent value.
 fn leaf_change(old: Option<&Value>, new: Option<&Value>) -> ValueChange {
     match (old, new) {
         (None, _) => VALUE_ADDED,
@@ -243,8 +245,8 @@ pub(super) fn is_equal(left: &Value, right: &Value) -> bool {
     left == right || compare_values(left, right).is_eq()
 }
 
-/// Merges `new` into `old`. Nothing of `old` is removed. Where both have a value that is owned as a whole, the result
-/// has the value of `new`.
+/// Merges `new` into `old` and returns the result, or `None` if it is empty or both are absent. Nothing of `old` is
+/// removed. Where both have a value that is owned as a whole, the result has the value of `new`.
 pub(super) fn merge_values(
     shape: Shape,
     old: Option<&Value>,
@@ -333,7 +335,7 @@ fn merge_items(of: Shape, keys: ListKeys, old: &[Value], new: &[Value]) -> Resul
     Ok(out)
 }
 
-/// Removes fields from a value. A map or list that has no entry left becomes null.
+/// Returns the value without `fields`. A map or list that has no entry left becomes null.
 pub(super) fn remove_fields(shape: Shape, value: Value, fields: &FieldSet<'_>) -> Value {
     match (Granularity::from_shape(shape), value) {
         (Granularity::Scalar, value) => value,
@@ -390,7 +392,7 @@ pub(super) fn check_schema(shape: Shape, value: &Value, may_repeat: bool) -> Res
 struct SchemaCheck {
     /// Whether lists may contain duplicate items.
     allows_duplicates: bool,
-    /// Path of the value that is checked now.
+    /// Path of the value that is being checked.
     path: String,
     errors: Vec<String>,
 }
@@ -547,24 +549,26 @@ fn list_item_path_element(of: Shape, keys: ListKeys, item: &Value) -> Result<Pat
 }
 
 impl Field {
-    /// The default value of the field, parsed from JSON.
+    /// Returns the default value of the field, parsed from JSON, or `None` if the field has no default.
     fn default_value(&self) -> Option<Value> {
         serde_json::from_str(self.default?).ok()
     }
 }
 
-/// The entries of an object or map. No entries if the value is absent or not an object.
+/// Returns the entries of an object or map, or no entries if the value is absent or not an object.
 fn object_entries(value: Option<&Value>) -> &Map<String, Value> {
+    /// The map that stands for a value without entries.
     static EMPTY_MAP: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
     value.and_then(Value::as_object).unwrap_or(&EMPTY_MAP)
 }
 
-/// The items of a list. No items if the value is absent or not a list.
+/// Returns the items of a list, or no items if the value is absent or not a list.
 fn array_items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Iterates over the entries of two maps, ordered by name, with the values of both maps for each name.
+/// Iterates over the names in either of two maps, in order. Returns the value of each map with the name, or `None` if
+/// the map does not contain it.
 fn zip_entries<'a>(
     left: &'a Map<String, Value>,
     right: &'a Map<String, Value>,

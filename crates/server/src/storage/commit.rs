@@ -17,20 +17,20 @@ use crate::subresource::Subresource;
 /// Maximum size of a stored object in bytes. Upstream: etcd accepts requests of 1.5 MiB, most of which is the object.
 pub(crate) const OBJECT_BYTES_MAX: usize = 14 * (1 << 20) / 10;
 
-/// Maximum length of a resourceVersion, which is a 64-bit number in decimal.
+/// Maximum length of a resourceVersion in bytes. It is a 64-bit number in decimal.
 const RESOURCE_VERSION_BYTES_MAX: usize = 20;
 
 /// Namespaces with objects of the cluster itself. Writes to these namespaces may use the reserved part of the store.
 const SYSTEM_NAMESPACES: [&str; 2] = ["kube-system", NAMESPACE_NODE_LEASE];
 
-/// A write of one object that is to be committed.
+/// A write of one object, as the argument of [`ObjectStorage::commit`].
 pub(crate) enum ObjectCommit<'a> {
     /// Creates the object. The second value is the store key of the Namespace of the object and the revision that the
     /// Namespace must still have.
     Create(&'a Value, Option<(String, Revision)>),
     /// Replaces the stored object.
     Update(&'a Value),
-    /// Replaces the stored object by one with a deletion timestamp. No size limit applies.
+    /// Replaces the stored object with one that has a deletion timestamp. No size limit applies.
     MarkDeleted(&'a Value),
     /// Removes the object.
     Delete,
@@ -90,7 +90,7 @@ impl ObjectStorage {
         }
     }
 
-    /// Serializes an object that is to be stored. Fails if it is too large.
+    /// Serializes an object for the store. Fails if it is too large.
     ///
     /// Rule: an object of more than 1.4 MiB is not stored. An object that was stored before this limit existed and is
     /// larger may shrink, keep its size or be deleted.
@@ -113,7 +113,7 @@ impl ObjectStorage {
         Ok(draft)
     }
 
-    /// The keys and sizes in bytes of stored objects that are larger than [`OBJECT_BYTES_MAX`].
+    /// Returns the keys and sizes in bytes of the stored objects that are larger than [`OBJECT_BYTES_MAX`].
     pub(crate) fn oversized_objects(&self) -> Vec<(String, usize)> {
         let store = self.read_store();
         let large = store.list("").filter(|it| OBJECT_BYTES_MAX < it.value.len());
@@ -121,7 +121,7 @@ impl ObjectStorage {
     }
 }
 
-/// The write class of a request, which determines whether it may use the reserved part of the store.
+/// Returns the write class of a request, which determines whether it may use the reserved part of the store.
 ///
 /// Rule: the reserved part of the store is for Nodes, for objects in `kube-system` and `kube-node-lease` (such as the
 /// Leases of nodes and leaders), for pod status that nodes report, and for `system:masters`.
@@ -163,7 +163,7 @@ fn serialize_draft(object: &Value) -> ObjectDraft {
     ObjectDraft { head, tail }
 }
 
-/// Appends a field of a JSON object, with its name and value.
+/// Appends a field of a JSON object to `text`, with its name and value.
 fn write_field(text: &mut Vec<u8>, (name, value): (&String, &Value)) {
     serde_json::to_writer(&mut *text, name).expect("a field name is written into memory");
     text.push(b':');

@@ -12,15 +12,15 @@ use tokio_util::sync::CancellationToken;
 /// Interval at which the server checks that the database file and the cluster marker were not removed or replaced.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Files that show that a data directory had a cluster, because they are created after the database.
+/// Files whose presence shows that a data directory had a cluster, because they are created after the database.
 const CLUSTER_FILES: [&str; 4] = ["ca.crt", "ca.key", "nodes-ca.key", "sa.key"];
 
-/// Path of the database in a data directory.
+/// Returns the path of the database in a data directory.
 pub(crate) fn database_path(data_dir: &Path) -> PathBuf {
     data_dir.join("muster.db")
 }
 
-/// Path of the cluster marker, which contains the UID of the cluster.
+/// Returns the path of the cluster marker, which contains the UID of the cluster.
 fn marker_path(data_dir: &Path) -> PathBuf {
     data_dir.join("cluster")
 }
@@ -30,14 +30,14 @@ fn marker_path(data_dir: &Path) -> PathBuf {
 pub struct StoreOptions {
     /// Whether to start a new cluster if the database of the existing cluster is lost or damaged.
     pub new_cluster: bool,
-    /// Maximum size of all objects together in bytes.
+    /// Maximum total size of all objects in bytes.
     pub bytes_max: usize,
     /// Encryption keys for Secrets. The first key encrypts. `None` if Secrets are not encrypted.
     pub keys: Option<EncryptionKeys>,
 }
 
-/// Default maximum size of all objects together in bytes. All objects are in memory. Upstream: etcd's
-/// `--quota-backend-bytes`.
+/// Default for the maximum total size of all objects in bytes. The size is limited because all objects are in memory.
+/// Upstream: etcd's `--quota-backend-bytes`.
 pub const STORE_BYTES_MAX: usize = 2 << 30;
 
 impl Default for StoreOptions {
@@ -47,13 +47,13 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// The size limits of the store and of each namespace.
+    /// Returns the size limits of the store and of each namespace.
     pub(crate) fn store_limits(&self) -> StoreLimits {
         StoreLimits::with_total(self.bytes_max)
     }
 }
 
-/// An error of the store, printed with advice for the administrator.
+/// An error of the store. Its message ends with advice for the administrator.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}{}", self.recovery_advice())]
 pub struct DataError {
@@ -67,7 +67,7 @@ impl From<LogError> for DataError {
 }
 
 impl DataError {
-    /// The end of the error message: what the administrator can do.
+    /// Returns the end of the error message, which tells the administrator what to do. It is empty for some errors.
     fn recovery_advice(&self) -> &'static str {
         match self.error {
             LogError::DiskFull => ": make room, and try again",
@@ -106,7 +106,7 @@ impl DataError {
     }
 }
 
-/// The options for opening the database of a data directory.
+/// Returns the options for opening the database of a data directory.
 fn data_directory(data_dir: &Path, new_cluster: bool) -> DataDirectory {
     let had_cluster = CLUSTER_FILES.iter().any(|it| data_dir.join(it).exists());
     DataDirectory { marker: marker_path(data_dir), had_cluster, new_cluster }
@@ -170,8 +170,8 @@ pub(crate) async fn watch_data_files(
     }
 }
 
-/// Copies the database of a data directory to the file `to`, even while a server uses it. Returns the revision of the
-/// copy.
+/// Copies the database of a data directory to the file `to`. A server may use the directory during the call. Returns
+/// the revision of the copy.
 pub fn backup(data_dir: &Path, to: &Path) -> Result<Revision, DataError> {
     Ok(muster_store::backup(&database_path(data_dir), to)?)
 }

@@ -16,24 +16,24 @@ use crate::request::{RequestContext, RequestTarget};
 use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
-/// Limits of the history from which a watch can resume. 5,000 nodes that renew their Leases every ten seconds cause 500
-/// small commits per second, so the window contains about two minutes of these commits. In a quiet cluster the window
-/// is not full, and `HISTORY_AGE_MAX` limits the history.
+/// Maximum number and size of the commits in the history, from which a watch can resume. 5,000 nodes that renew their
+/// Leases every ten seconds cause 500 small commits per second, so the history then contains the commits of about two
+/// minutes. In a cluster with few commits, `HISTORY_AGE_MAX` limits the history first.
 pub(crate) const HISTORY_WINDOW: HistoryWindow = HistoryWindow { events_max: 65_536, bytes_max: 64 << 20 };
 
-/// Maximum age of the commits in the history. Older commits are compacted even if the window is not full. A client that
-/// was disconnected for longer must list again.
+/// Maximum age of the commits in the history. Older commits are compacted even if the history is below the limits of
+/// `HISTORY_WINDOW`. A client that was disconnected for longer must list again.
 const HISTORY_AGE_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// Number of most recent commits that stay in the history even if they are older than `HISTORY_AGE_MAX`, so that in a
-/// quiet cluster a watch can resume after hours.
+/// cluster with few commits a watch can resume after hours.
 const HISTORY_COMMITS_MIN: usize = 1024;
 
 /// Time between two rounds of [`run_housekeeping`].
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Maximum number of expired objects that are deleted in one batch. An hour after a burst of Events all of these Events
-/// expire, and their deletion must not block other clients.
+/// Maximum number of expired objects that are deleted in one batch. The number is limited because many Events may
+/// expire at the same time, an hour after they were created, and their deletion must not block other clients.
 const EXPIRED_OBJECTS_BATCH_MAX: usize = 256;
 
 /// Compacts old history and deletes expired objects periodically, until `stop` is cancelled.
@@ -65,8 +65,8 @@ impl ObjectStorage {
         }
     }
 
-    /// Deletes one batch of expired objects (TTL) and returns how many. Returns 0 if a delete failed, so that the
-    /// caller waits for the next round.
+    /// Deletes one batch of objects whose TTL has expired, and returns their number. Returns 0 if a delete failed, so
+    /// that the caller waits for the next round.
     async fn delete_expired(&self, now: Timestamp) -> usize {
         let now_s = u64::try_from(now.as_second()).unwrap_or(0);
         let expired: Vec<_> =
@@ -87,7 +87,7 @@ impl ObjectStorage {
     }
 }
 
-/// The request target of a stored object, or `None` if its kind is not served.
+/// Returns the request target of a stored object, or `None` if its kind is not served.
 fn target_of_stored_object(kinds: &KindRegistry, record: &StoredObject) -> Option<RequestTarget> {
     let object = unstructured::parse_stored(&record.value);
     let resource = record.key.split('/').next()?;

@@ -19,7 +19,7 @@ pub(crate) struct ListOptions {
     pub(crate) selector: ObjectSelector,
     /// Maximum number of objects in a page. 0 means no limit.
     pub(crate) limit: usize,
-    /// The revision to list, and the start of the page.
+    /// The revision whose objects are listed, and the start of the page.
     pub(crate) from: ListStart,
 }
 
@@ -35,11 +35,11 @@ pub(crate) enum ListStart {
     Page(ContinueToken),
 }
 
-/// The decoded `continue` parameter: the start of the next page of a list. The client may have forged it.
+/// The decoded `continue` parameter, which says where the next page of a list starts. The client may have forged it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ContinueToken {
-    /// The revision of the first page, which the next pages have too. `None` if the next page contains the current
-    /// objects.
+    /// The revision of the first page, at which all further pages are read. `None` if the next page contains the
+    /// current objects.
     at: Option<Revision>,
     /// The first key of the page, without the key prefix of the list.
     start: String,
@@ -76,7 +76,7 @@ impl ObjectStorage {
         (records.iter().map(|it| it.value.clone()).collect(), revision)
     }
 
-    /// Like [`ObjectStorage::list`], but returns stored objects with their revisions and selector index.
+    /// Returns all matching objects of a kind, with their revisions and selector indexes, and the current revision.
     pub(crate) fn list_records(
         &self,
         kind: &Kind,
@@ -96,8 +96,8 @@ impl ObjectStorage {
         (all.filter(|it| selector.matches(it)).cloned().collect(), store.revision())
     }
 
-    /// Returns a page of the matching objects at `revision`, from the key `start` on, and the key at which the next
-    /// page starts.
+    /// Returns a page of the matching objects at `revision`, from the key `start` on. Also returns the key at which the
+    /// next page starts, or `None` if this is the last page.
     ///
     /// A page has at most `records_max` objects, and ends when it has `bytes_max` bytes. A slow reader holds only the
     /// objects of one page in memory. The history keeps the objects of later pages until it is compacted.
@@ -121,7 +121,7 @@ impl ObjectStorage {
         Ok((records, None))
     }
 
-    /// Returns the page of a list that `options` describe.
+    /// Returns the page of a list that `options` describe. Fails if the objects of its revision are no longer known.
     pub(crate) fn list_page(
         &self,
         kind: &Kind,
@@ -179,13 +179,14 @@ impl ObjectStorage {
     }
 }
 
-/// Key prefix of the objects in a list. Cluster-scoped objects have an empty namespace in their key.
+/// Returns the prefix of the store keys of the objects in a list. Cluster-scoped objects have an empty namespace in
+/// their key.
 fn list_prefix(kind: &Kind, namespace: Option<&str>) -> String {
     kind.key_prefix(namespace.or_else(|| (!kind.namespaced).then_some("")))
 }
 
-/// Returns the objects at `revision` from the key `start` on, ordered by key. Fails if the history does not reach back
-/// to `revision`.
+/// Returns the objects with this key prefix as they were at `revision`, from the key `start` on, ordered by key. Fails
+/// if the history does not reach back to `revision`.
 fn records_at_revision<'a>(
     store: &'a Store,
     prefix: &'a str,
@@ -220,9 +221,10 @@ impl ContinueToken {
         BASE64.encode(json!({"v": Self::CONTINUE_TOKEN_VERSION, "rv": at, "start": self.start}).to_string())
     }
 
-    /// Decodes the `continue` parameter. A forged token gives no access to objects outside the list, because `start`
-    /// can only shorten the list.
+    /// Decodes the `continue` parameter. Returns an error message if it is invalid. A forged token gives no access to
+    /// objects outside the list, because `start` can only shorten the list.
     pub(crate) fn parse(token: &str) -> Result<Self, String> {
+        /// Beginning of the error messages for an invalid token.
         const INVALID_TOKEN_MESSAGE: &str = "continue key is not valid";
         let json = BASE64.decode(token).map_err(|error| {
             let at = match error {

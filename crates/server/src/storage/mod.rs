@@ -34,14 +34,15 @@ pub(crate) use self::list::{ContinueToken, ListMeta, ListOptions, ListPage, List
 pub(crate) use self::watch_notifier::Subscription;
 use self::watch_notifier::WatchNotifier;
 
-/// Maximum number of commits that wait for the disk. It is far more than clients may have in flight.
+/// Maximum number of commits that wait for the disk. It is far higher than the number of requests that clients may have
+/// in flight.
 const COMMIT_QUEUE_MAX: usize = 4096;
 
 /// The objects of the cluster. Reads return only durable objects. A commit is durable when it returns.
 #[derive(Debug)]
 pub(crate) struct ObjectStorage {
     db: Db,
-    /// Maximum size of all objects together in bytes.
+    /// Maximum total size of all objects in bytes.
     bytes_max: usize,
     pub(crate) kinds: KindRegistry,
     /// Wakes watches after commits.
@@ -52,7 +53,7 @@ pub(crate) struct ObjectStorage {
 }
 
 impl ObjectStorage {
-    /// Creates the storage. `open` opens the database on its storage backend. `on_failure` is called when the store can
+    /// Creates the storage. `open` opens the database with the given options. `on_failure` is called when the store can
     /// no longer be written.
     pub(crate) fn open(
         open: impl FnOnce(DbOptions) -> Result<Db, LogError>,
@@ -104,12 +105,12 @@ impl ObjectStorage {
         Some(self.read_store().get(&kind.key(namespace, name))?.value.clone())
     }
 
-    /// Size of all objects, and its maximum, in bytes.
+    /// Returns the total size of all objects and the maximum of this size, both in bytes.
     pub(crate) fn used_bytes_and_capacity(&self) -> (usize, usize) {
         (self.read_store().usage().total_bytes(), self.bytes_max)
     }
 
-    /// The `count` largest namespaces with their sizes in bytes, largest first.
+    /// Returns the `count` largest namespaces with their sizes in bytes, largest first.
     pub(crate) fn largest_namespaces(&self, count: usize) -> Vec<(String, usize)> {
         let store = self.read_store();
         store
@@ -120,12 +121,12 @@ impl ObjectStorage {
             .collect()
     }
 
-    /// Revision of the last commit.
+    /// Returns the revision of the last commit.
     pub(crate) fn revision(&self) -> Revision {
         self.read_store().revision()
     }
 
-    /// Number of objects of the kind.
+    /// Returns the number of objects of the kind.
     pub(crate) fn count_objects(&self, kind: &Kind) -> usize {
         self.read_store().list(&kind.key_prefix(None)).count()
     }
@@ -135,12 +136,12 @@ impl ObjectStorage {
         self.notifier.last_revision.subscribe()
     }
 
-    /// Revision of the last commit to one kind.
+    /// Returns the revision of the last commit to an object of the kind.
     pub(crate) fn kind_revision(&self, kind: &Kind) -> Revision {
         *self.notifier.kind_sender(kind).borrow()
     }
 
-    /// Returns a channel whose value is always the revision of the last commit to one kind.
+    /// Returns a channel whose value is always the revision of the last commit to an object of the kind.
     pub(crate) fn watch_kind_revision(&self, kind: &Kind) -> watch::Receiver<Revision> {
         self.notifier.kind_sender(kind).subscribe()
     }
@@ -167,7 +168,8 @@ impl ObjectStorage {
         self.bounded_events_since(prefix, after, usize::MAX)
     }
 
-    /// Like [`ObjectStorage::events_since`], but returns at most `events_max` commits.
+    /// Returns at most `events_max` of the commits that [`ObjectStorage::events_since`] returns, oldest first, and the
+    /// revision up to which they are complete.
     pub(crate) fn bounded_events_since(
         &self,
         prefix: &str,

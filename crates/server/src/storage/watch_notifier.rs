@@ -13,15 +13,17 @@ use tokio::sync::watch;
 use crate::kinds::{Kind, KindRegistry};
 use crate::selector::ObjectSelector;
 
-/// The resource and the field by which its watches are sharded. Many clients watch pods, each with a field selector for
-/// one node. The pods of one node are a shard.
+/// The resource whose objects are divided into shards, and the field that defines the shard. The pods of one node are a
+/// shard. Many clients watch pods, each with a field selector for one node, and are woken only by commits to the pods
+/// of that shard.
 const SHARDED_FIELD: (&str, &str) = ("pods", "spec.nodeName");
 
-/// Maximum number of commits whose revisions a [`Topic`] keeps. A watch that is further behind reads all commits to its
-/// kind.
+/// Maximum number of commits whose revisions a [`Topic`] keeps. A watch that is behind by more commits reads all
+/// commits to its kind.
 const TOPIC_COMMITS_MAX: usize = 16;
 
-/// Wakes the watches of a kind, of one object or of a shard after a commit.
+/// Wakes watches after a commit. A watch waits for commits to a kind, to one object or to a shard (the pods of one
+/// node).
 #[derive(Debug)]
 pub(super) struct WatchNotifier {
     /// The revision of the last commit.
@@ -32,7 +34,7 @@ pub(super) struct WatchNotifier {
     topics: Mutex<Topics>,
 }
 
-/// All topics: single objects and shards that are watched.
+/// All topics. A topic is a single object or a shard (the pods of one node) with at least one watch.
 #[derive(Debug, Default)]
 struct Topics {
     /// Topics by name. The name is the store key of an object, or that of a shard, see [`shard_topic`].
@@ -41,7 +43,7 @@ struct Topics {
     notified: Revision,
 }
 
-/// One object or shard with at least one watch.
+/// One object, or one shard (the pods of one node), with at least one watch.
 #[derive(Debug)]
 struct Topic {
     /// Channel with the last commits to the object or shard.
@@ -53,9 +55,9 @@ struct Topic {
 /// The revisions of the last commits to a topic.
 #[derive(Debug)]
 struct TopicCommits {
-    /// `revisions` contains all commits after this revision.
+    /// `revisions` contains the revisions of all commits to the topic after this revision.
     since: Revision,
-    /// Revisions of the commits, in order.
+    /// Revisions of the last commits to the topic, in order.
     revisions: VecDeque<Revision>,
 }
 
@@ -88,12 +90,13 @@ impl WatchNotifier {
         self.last_revision.send_replace(revision);
     }
 
-    /// The channel with the revision of the last commit to a kind.
+    /// Returns the channel with the revision of the last commit to a kind.
     pub(super) fn kind_sender(&self, kind: &Kind) -> &watch::Sender<Revision> {
         self.kinds.get(&kind.storage_kind().resource()).unwrap_or(&self.last_revision)
     }
 
-    /// Subscribes a watch of this kind. `key` is the store key of the object, for a watch of one object.
+    /// Subscribes a watch of this kind. `key` is the store key of the object for a watch of one object, and otherwise
+    /// `None`.
     pub(super) fn subscribe(
         self: &Arc<Self>,
         kind: &Kind,
@@ -154,7 +157,8 @@ impl WatchNotifier {
 }
 
 impl Topics {
-    /// Notifies the topics of the object and its shards of a commit.
+    /// Notifies the topics of a commit: that of the changed object, and those of the shards to which the object
+    /// belonged before and after the commit.
     fn notify_commit(&self, event: &CommitEvent) {
         let notify = |name: &str| {
             if let Some(topic) = self.by_name.get(name) {
@@ -188,7 +192,7 @@ impl TopicCommits {
 }
 
 impl Subscription {
-    /// Makes [`Subscription::wait_for_commit`] ignore the commits so far.
+    /// Marks the commits so far as seen, so that [`Subscription::wait_for_commit`] waits for a later one.
     pub(crate) fn mark_unchanged(&mut self) {
         match &mut self.0 {
             SubscriptionSource::Kind(head) => head.mark_unchanged(),
@@ -204,8 +208,9 @@ impl Subscription {
         }
     }
 
-    /// Returns a revision up to which the watch can skip all commits, because none of them after `seen` concerns it.
-    /// `seen` is the revision up to which the watch has sent all changes.
+    /// Returns the revision up to which the watch can skip commits, because no commit after `seen` and up to this
+    /// revision concerns it. Returns `seen` if no commit can be skipped. `seen` is the revision up to which the watch
+    /// has sent all changes.
     pub(crate) fn skip_unrelated(&self, seen: Revision) -> Revision {
         let SubscriptionSource::Topic { notifier, commits, .. } = &self.0 else { return seen };
         // Read first: topics have been notified of every commit up to this revision.
@@ -234,13 +239,13 @@ impl Drop for Subscription {
     }
 }
 
-/// The resource of the changed object: the first segment of its store key.
+/// Returns the resource of the changed object, such as `daemonsets.apps`: the first segment of its store key.
 fn resource_of_event(event: &CommitEvent) -> &str {
     event.key.split('/').next().unwrap_or_default()
 }
 
-/// Name of the topic of a shard, such as `pods?n1`. It differs from all store keys, because no resource name contains a
-/// question mark.
+/// Returns the name of the topic of a shard, such as `pods?n1` for the pods of the node `n1`. It differs from all store
+/// keys, because no resource name contains a question mark.
 fn shard_topic(value: &str) -> String {
     format!("{}?{value}", SHARDED_FIELD.0)
 }

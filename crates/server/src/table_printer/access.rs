@@ -24,7 +24,7 @@ pub(crate) const SECRET_COLUMNS: &[Column] = &[
     AGE_COLUMN,
 ];
 
-/// The column with the role of a binding.
+/// The column with the role to which a binding refers.
 const ROLE_COLUMN: Column = text_column("Role", Field("roleRef"), |it, _| {
     json!(format!("{}/{}", str_at(it, "roleRef.kind"), str_at(it, "roleRef.name")))
 });
@@ -74,7 +74,7 @@ pub(crate) const CERTIFICATE_SIGNING_REQUEST_COLUMNS: &[Column] = &[
     text_column("Condition", Field("status.conditions"), |it, _| json!(csr_condition(it))),
 ];
 
-/// The names of the subjects of this kind in a binding.
+/// Returns the names of the subjects of this kind in a binding, joined with commas.
 fn subject_names(binding: &Value, kind: &str) -> String {
     let chosen = list_at(binding, "subjects").iter().filter(|it| it["kind"] == kind);
     let names: Vec<_> = chosen
@@ -86,7 +86,7 @@ fn subject_names(binding: &Value, kind: &str) -> String {
     names.join(", ")
 }
 
-/// The state of a CertificateSigningRequest, such as `Approved,Issued`.
+/// Returns the text of the column `Condition` of a CertificateSigningRequest, such as `Approved,Issued`.
 fn csr_condition(request: &Value) -> String {
     let has = |kind: &str| list_at(&request["status"], "conditions").iter().any(|it| it["type"] == kind);
     let mut text = if has("Denied") {

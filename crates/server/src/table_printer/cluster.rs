@@ -136,7 +136,7 @@ pub(crate) const RESOURCE_QUOTA_COLUMNS: &[Column] = &[
     AGE_COLUMN,
 ];
 
-/// The column `Status` of a Node, such as `Ready,SchedulingDisabled`.
+/// Returns the text of the column `Status` of a Node, such as `Ready,SchedulingDisabled`.
 fn node_status(node: &Value) -> String {
     let ready = list_at(&node["status"], "conditions").iter().rfind(|it| it["type"] == "Ready");
     let mut status = match ready.map(|it| &it["status"]) {
@@ -151,7 +151,8 @@ fn node_status(node: &Value) -> String {
     status
 }
 
-/// The roles of a Node, from its `node-role.kubernetes.io/…` labels.
+/// Returns the roles of a Node, joined with commas, from its labels `node-role.kubernetes.io/…` and
+/// `kubernetes.io/role`.
 fn node_roles(node: &Value) -> String {
     let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
     let mut roles: Vec<_> = labels
@@ -167,14 +168,14 @@ fn node_roles(node: &Value) -> String {
     non_empty_or(&roles.join(","), "<none>").to_owned()
 }
 
-/// The address of this type of a Node, such as `InternalIP`, or `<none>`.
+/// Returns the address of a Node that has the type `kind`, such as `InternalIP`, or `<none>`.
 fn node_address<'a>(node: &'a Value, kind: &str) -> &'a str {
     let address = list_at(&node["status"], "addresses").iter().find(|it| it["type"] == kind);
     address.map_or("<none>", |it| str_at(it, "address"))
 }
 
-/// Formats the used and hard amounts of a quota, such as `cpu: 1/2, pods: 3/10`. If `of_limits` is set, formats only
-/// the resources `limits.*`, otherwise all other resources.
+/// Formats the used and hard amounts of a quota, such as `cpu: 1/2, pods: 3/10`. Contains the resources `limits.*` if
+/// `of_limits` is `true`, and all other resources if it is `false`.
 fn quota_usage(quota: &Value, of_limits: bool) -> String {
     let status = &quota["status"];
     let hard = status["hard"].as_object().into_iter().flatten();
@@ -188,7 +189,7 @@ fn quota_usage(quota: &Value, of_limits: bool) -> String {
     usage.join(", ")
 }
 
-/// The value of the first of these fields that is set.
+/// Returns the value of the first of these fields that is set, or null.
 fn first_set_field<'a>(object: &'a Value, names: &[&str]) -> &'a Value {
     names.iter().map(|it| &object[it]).find(|it| is_set(it)).unwrap_or(&Value::Null)
 }

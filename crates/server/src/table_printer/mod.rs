@@ -45,7 +45,7 @@ pub(crate) struct Column {
     pub(crate) cell: fn(&Value, Timestamp) -> Value,
 }
 
-/// The description of a column, or where it comes from.
+/// The description of a column: a text, or a reference to the description of a field.
 #[derive(Debug, Clone, Copy)]
 enum ColumnDescription {
     /// This text.
@@ -57,7 +57,7 @@ enum ColumnDescription {
 use ColumnDescription::{Field, Literal};
 
 impl Column {
-    /// The description of the column for the kind `stored`, in the storage version.
+    /// Returns the description of the column. `stored` is the kind in its storage version.
     pub(crate) fn description(&self, stored: GroupVersionKind<'_>) -> &'static str {
         match self.description {
             Literal(text) => text,
@@ -65,7 +65,7 @@ impl Column {
         }
     }
 
-    /// The OpenAPI format of the column. kubectl recognizes the primary name column by the format `name`.
+    /// Returns the OpenAPI format of the column. kubectl recognizes the primary name column by the format `name`.
     pub(crate) fn column_format(&self) -> &'static str {
         if self.name == "Name" { "name" } else { "" }
     }
@@ -76,7 +76,8 @@ impl Column {
     }
 }
 
-/// The description of the field at a dotted path of a kind.
+/// Returns the description of the field at a dotted path of a kind, or `None` if the type table does not contain the
+/// field.
 fn field_description(kind: GroupVersionKind<'_>, path: &str) -> Option<&'static str> {
     let mut shape = Shape::Object(types::find_type(kind.group, kind.version, kind.kind)?);
     let mut description = None;
@@ -88,7 +89,7 @@ fn field_description(kind: GroupVersionKind<'_>, path: &str) -> Option<&'static 
     description
 }
 
-/// A column with strings. `doc` is its description.
+/// Creates a column with strings. `doc` is its description.
 const fn text_column(
     name: &'static str,
     doc: ColumnDescription,
@@ -97,7 +98,7 @@ const fn text_column(
     Column { name, cell_type: "string", wide: false, description: doc, cell }
 }
 
-/// A column with integers. `doc` is its description.
+/// Creates a column with integers. `doc` is its description.
 const fn integer_column(
     name: &'static str,
     doc: ColumnDescription,
@@ -106,7 +107,7 @@ const fn integer_column(
     Column { name, cell_type: "integer", wide: false, description: doc, cell }
 }
 
-/// A column with booleans. `doc` is its description.
+/// Creates a column with booleans. `doc` is its description.
 const fn boolean_column(
     name: &'static str,
     doc: ColumnDescription,
@@ -147,7 +148,7 @@ pub(crate) const RESOURCE_METRICS_COLUMNS: &[Column] = &[
     text_column("Window", Literal("Over which time it was measured"), |it, _| it["window"].clone()),
 ];
 
-/// Total usage of a resource in a NodeMetrics, or of all containers in a PodMetrics.
+/// Returns the usage of a resource by the node in a NodeMetrics, or by all containers in a PodMetrics.
 pub(crate) fn total_usage(object: &Value, resource: &str) -> Value {
     let own = str_at(object, &format!("usage.{resource}")).to_owned();
     if !own.is_empty() {
@@ -159,7 +160,7 @@ pub(crate) fn total_usage(object: &Value, resource: &str) -> Value {
     json!(format!("{sum}{suffix}"))
 }
 
-/// Formats the time between `since` and `now` as kubectl prints ages.
+/// Formats the time between `since` and `now` as kubectl prints ages. Returns `<unknown>` if `since` is not a time.
 fn format_age(since: &Value, now: Timestamp) -> String {
     since
         .as_str()
@@ -225,8 +226,9 @@ fn container_field_list(template: &Value, field: &str) -> String {
     containers.iter().map(|it| str_at(it, field)).collect::<Vec<_>>().join(",")
 }
 
-/// Formats the first three items and the number of further items.
+/// Joins the first three items with commas and appends the number of other items, such as `a,b,c + 2 more...`.
 fn format_first_three(mut all: Vec<String>) -> String {
+    /// Maximum number of items that are shown.
     const SHOWN_ITEMS_MAX: usize = 3;
     let more = all.len().saturating_sub(SHOWN_ITEMS_MAX);
     all.truncate(SHOWN_ITEMS_MAX);
@@ -234,17 +236,17 @@ fn format_first_three(mut all: Vec<String>) -> String {
     if more == 0 { shown } else { format!("{shown} + {more} more...") }
 }
 
-/// The value if it is an integer, otherwise 0.
+/// Returns the value if it is an integer, otherwise 0.
 fn integer_or_zero(value: &Value) -> Value {
     json!(value.as_i64().unwrap_or(0))
 }
 
-/// Number of entries of a map. 0 if it is absent.
+/// Returns the number of entries of a map, or 0 if it is absent.
 fn entry_count(map: &Value) -> usize {
     map.as_object().map_or(0, serde_json::Map::len)
 }
 
-/// The text, or `otherwise` if the text is empty.
+/// Returns the text, or `otherwise` if the text is empty.
 fn non_empty_or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
     if text.is_empty() { otherwise } else { text }
 }

@@ -54,7 +54,7 @@ pub(crate) const ENDPOINT_SLICE_COLUMNS: &[Column] = &[
     AGE_COLUMN,
 ];
 
-/// The external addresses or the external name of a Service.
+/// Returns the text of the column `External-IP` of a Service: its external addresses or its external name.
 fn external_ip(service: &Value) -> String {
     let external = list_at(&service["spec"], "externalIPs").iter().filter_map(Value::as_str);
     match str_at(service, "spec.type") {
@@ -84,7 +84,8 @@ fn format_service_port(port: &Value) -> String {
     }
 }
 
-/// Formats the addresses and ports of an Endpoints object.
+/// Returns the text of the column `Endpoints` of an Endpoints object: its first addresses and ports, such as
+/// `10.1.0.1:80`.
 fn format_endpoints(endpoints: &Value) -> String {
     let subsets = list_at(endpoints, "subsets");
     if subsets.is_empty() {

@@ -55,7 +55,8 @@ pub(crate) const POD_COLUMNS: &[Column] = &[
         .only_wide(),
 ];
 
-/// The row condition `Completed` of a completed pod, by which clients can hide such pods.
+/// Returns the row condition `Completed`, by which clients can hide completed pods, or `None` if the pod has not
+/// completed.
 pub(crate) fn completed_condition(pod: &Value) -> Option<Value> {
     let (reason, message) = match str_at(pod, "status.phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
@@ -184,7 +185,8 @@ impl PodSummary {
     }
 }
 
-/// The reason of a terminated container, or its signal or exit code.
+/// Returns the reason why a container terminated, or its signal or exit code if there is no reason. `ended` is
+/// `state.terminated` of its status.
 fn termination_reason(ended: &Value) -> String {
     match (str_at(ended, "reason"), ended["signal"].as_i64().unwrap_or(0)) {
         ("", 0) => format!("ExitCode:{}", ended["exitCode"].as_i64().unwrap_or(0)),
@@ -198,12 +200,12 @@ fn is_sidecar(init_container: &Value) -> bool {
     init_container["restartPolicy"] == "Always"
 }
 
-/// The conditions in the status of a pod.
+/// Returns the conditions in the status of a pod.
 fn pod_conditions(pod: &Value) -> impl Iterator<Item = &Value> {
     list_at(&pod["status"], "conditions").iter()
 }
 
-/// The column `Readiness Gates`: how many of the gates are true.
+/// Returns the text of the column `Readiness Gates`: how many of the gates are true, such as `1/2`.
 fn readiness_gates(pod: &Value) -> String {
     let gates = list_at(&pod["spec"], "readinessGates");
     if gates.is_empty() {

@@ -31,12 +31,13 @@ pub(crate) fn find_type(group: &str, version: &str, kind: &str) -> Option<&'stat
     Some(generated::KINDS[known].3)
 }
 
-/// Group, version, kind and type of every kind in the type table.
+/// Returns the group, version, kind and type of every kind in the type table.
 pub(crate) fn all_kinds() -> &'static [(&'static str, &'static str, &'static str, &'static Type)] {
     generated::KINDS
 }
 
-/// Returns the values of an enum of `muster.dev` by its name: `v1alpha1.OrderBy`.
+/// Returns the values of an enum of `muster.dev` by its name, such as `v1alpha1.OrderBy`. Returns `None` for other
+/// names.
 pub(crate) fn enum_values(name: &str) -> Option<&'static [&'static str]> {
     let known = generated::ENUM_VALUES.binary_search_by(|it| it.0.cmp(name)).ok()?;
     Some(generated::ENUM_VALUES[known].1)
@@ -159,8 +160,8 @@ pub(crate) enum PatchStrategy {
 }
 
 impl Shape {
-    /// Full name and description of a type that is not encoded as a JSON object with named fields, such as `Quantity`.
-    /// `None` for other shapes.
+    /// Returns the full name and description of a type that is not encoded as a JSON object with named fields, such as
+    /// `Quantity`. Returns `None` for other shapes.
     pub(crate) fn special_type_name_and_description(&self) -> Option<(&'static str, &'static str)> {
         let name = match self {
             Self::Quantity => "io.k8s.apimachinery.pkg.api.resource.Quantity",
@@ -174,7 +175,7 @@ impl Shape {
         generated::SPECIAL.iter().find(|it| it.0 == name).copied()
     }
 
-    /// The JSON that Go writes for an unset value that is always serialized.
+    /// Returns the JSON that Go writes for an unset value of this shape, if its field is always serialized.
     pub(crate) fn go_zero_value(self) -> Value {
         match self {
             Self::Bool => false.into(),
@@ -193,12 +194,12 @@ impl Shape {
 }
 
 impl Type {
-    /// Looks up a field by name.
+    /// Returns the field with this name, or `None` if the type does not declare it.
     pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
         Some(&self.fields[self.field_index(name)?])
     }
 
-    /// Index of a field in [`Type::fields`].
+    /// Returns the index in [`Type::fields`] of the field with this name, or `None` if the type does not declare it.
     pub(crate) fn field_index(&self, name: &str) -> Option<usize> {
         self.fields.binary_search_by(|it| it.name.cmp(name)).ok()
     }
@@ -208,7 +209,7 @@ impl Type {
         self.fields.iter().any(|it| !it.proto.is_empty())
     }
 
-    /// Adds the absent fields that Go serializes even if they are unset.
+    /// Adds to an object of this type the absent fields that Go serializes even if they are unset.
     pub(crate) fn add_always_serialized_fields(&self, object: &mut Map<String, Value>) {
         for field in self.fields {
             let value = match field.presence {

@@ -11,9 +11,9 @@ use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{names, resources};
 use muster_api::quantity::Quantity;
 
-/// Upstream's message for restart rules without a restart policy.
+/// Upstream's message for `restartPolicyRules` without `restartPolicy`.
 const RESTART_RULES_NEED_POLICY_MESSAGE: &str = "must specify restartPolicy when restart rules are used";
-/// Protocols of a container port.
+/// Supported protocols of a container port.
 const SUPPORTED_PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
 /// Checks the regular containers of a pod.
@@ -130,7 +130,7 @@ pub(super) fn check_pod_image(container: &Value, at: &ErrorPath, out: &mut Field
     }
 }
 
-/// Checks the image pull policy.
+/// Checks an image pull policy, which is required.
 pub(super) fn check_pull_policy(policy: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     match policy.as_str().unwrap_or_default() {
         "Always" | "IfNotPresent" | "Never" => {}
@@ -168,7 +168,7 @@ fn check_common_fields(it: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out:
     security::check_container_context(&it["securityContext"], spec, &at.field("securityContext"), out);
 }
 
-/// Checks the ports of a container.
+/// Checks the names, numbers and protocols of the ports of a container.
 fn check_ports(ports: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     let mut seen = Vec::new();
     for (index, port) in ports.iter().enumerate() {
@@ -238,7 +238,7 @@ fn check_env(env: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks the source of an environment variable, of which there must be exactly one.
+/// Checks `valueFrom` of an environment variable, which must contain exactly one source.
 fn check_value_from(env: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let from = &env["valueFrom"];
     let mut sources = 0;
@@ -281,7 +281,7 @@ fn check_value_from(env: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks the ConfigMaps and Secrets whose entries become environment variables.
+/// Checks `envFrom`: the ConfigMaps and Secrets whose entries become environment variables.
 fn check_env_from(sources: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in sources.iter().enumerate() {
         let parent = at;
@@ -411,7 +411,8 @@ fn check_volume_devices(container: &Value, spec: &ValidatedPodSpec, at: &ErrorPa
 /// A function that checks the name of a resource in requests or limits.
 type ResourceNameCheck = fn(&str, &ErrorPath, &mut FieldErrors);
 
-/// Checks the requests, limits and dynamic resource claims of a container or pod.
+/// Checks the requests, limits and dynamic resource claims of a container or pod. `check_name` checks the names of the
+/// resources.
 pub(super) fn check_resources(
     it: &Value,
     check_name: ResourceNameCheck,
@@ -461,7 +462,8 @@ pub(super) fn check_resources(
     check_container_claims(list_at(it, "claims"), spec, &at.field("claims"), out);
 }
 
-/// Checks that an amount of huge pages is a multiple of the page size. Returns whether the resource is huge pages.
+/// If the resource is huge pages, checks that the amount is a multiple of the page size. Returns whether the resource
+/// is huge pages.
 fn check_huge_pages(name: &str, amount: &Value, at: &ErrorPath, out: &mut FieldErrors) -> bool {
     let Some(size) = name.strip_prefix("hugepages-") else { return false };
     let size = Quantity::parse(size).map_or(0, |it| if it.is_whole() { it.units() } else { 0 });
@@ -505,7 +507,7 @@ fn check_container_claims(claims: &[Value], spec: &ValidatedPodSpec, at: &ErrorP
     }
 }
 
-/// Checks what happens to a container when its resources are resized.
+/// Checks `resizePolicy` of a container, which says for each resource whether a resize restarts the container.
 fn check_resize_policy(container: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let policies = list_at(container, "resizePolicy");
     for (index, it) in policies.iter().enumerate() {

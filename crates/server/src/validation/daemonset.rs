@@ -55,7 +55,7 @@ pub(crate) fn validate_daemonset(write: &ValidatedWrite, out: &mut FieldErrors) 
     check_not_negative(spec, &["revisionHistoryLimit"], &at, out);
 }
 
-/// Checks `spec.updateStrategy`.
+/// Checks `spec.updateStrategy` of a DaemonSet.
 fn check_update_strategy(strategy: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     match str_at(strategy, "type") {
         "OnDelete" => {}
@@ -103,9 +103,9 @@ fn check_rolling_update(rolling: &Value, at: &ErrorPath, out: &mut FieldErrors) 
     }
 }
 
-/// Checks an update of the status. Upstream: `ValidateDaemonSetStatusUpdate`.
+/// Checks an update of a DaemonSet's status. Upstream: `ValidateDaemonSetStatusUpdate`.
 fn check_status_update(new: &Value, old: &Value, out: &mut FieldErrors) {
-    /// Fields of the status that must not be negative.
+    /// Fields of a DaemonSet's status that must not be negative.
     const STATUS_COUNTS: &[&str] = &[
         "currentNumberScheduled",
         "numberMisscheduled",

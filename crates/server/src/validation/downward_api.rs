@@ -25,7 +25,7 @@ pub(super) const ENV_FIELDS: &[&str] = &[
 pub(super) const VOLUME_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
-/// Container resources that the downward API can expose, besides huge pages.
+/// Container resources that the downward API can expose, in addition to huge pages.
 const EXPOSED_RESOURCES: &[&str] = &[
     "limits.cpu",
     "limits.ephemeral-storage",
@@ -77,10 +77,10 @@ pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &ErrorPath
     }
 }
 
-/// Whether upstream knows the field path. Only then does upstream check whether the downward API may expose the field.
-/// Upstream: `ConvertDownwardAPIFieldLabel`.
+/// Whether upstream can convert the field path to the internal version of pods. Upstream refuses other paths before it
+/// checks whether the downward API may expose the field. Upstream: `ConvertDownwardAPIFieldLabel`.
 fn is_convertible(path: &str) -> bool {
-    /// Field paths that upstream knows, besides `ENV_FIELDS`.
+    /// Field paths that upstream can convert, in addition to [`ENV_FIELDS`].
     const OTHER_CONVERTIBLE_FIELDS: &[&str] = &[
         "metadata.annotations",
         "metadata.labels",

@@ -13,7 +13,7 @@ pub(crate) struct FieldError {
     pub(crate) reason: &'static str,
     /// Path of the field, such as `spec.containers[0].image`.
     pub(crate) field: String,
-    /// Message with the invalid value.
+    /// Message for the user, which contains the invalid value if there is one.
     pub(crate) message: String,
 }
 
@@ -195,12 +195,12 @@ impl From<usize> for InvalidValue<'_> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ErrorPath<'a> {
     parent: Option<&'a ErrorPath<'a>>,
-    step: FieldPathStep<'a>,
+    step: ErrorPathStep<'a>,
 }
 
-/// The last step of an [`ErrorPath`].
+/// The last step of an [`ErrorPath`]: a field, a list index or a map key.
 #[derive(Debug, Clone, Copy)]
-enum FieldPathStep<'a> {
+enum ErrorPathStep<'a> {
     Field(&'a str),
     Index(usize),
     Key(&'a str),
@@ -209,22 +209,22 @@ enum FieldPathStep<'a> {
 impl<'a> ErrorPath<'a> {
     /// The path of a top-level field. `name` is a field name or a dotted path.
     pub(crate) const fn new(name: &'a str) -> Self {
-        Self { parent: None, step: FieldPathStep::Field(name) }
+        Self { parent: None, step: ErrorPathStep::Field(name) }
     }
 
     /// Returns the path of a field below this path. `name` is a field name or a dotted path.
     pub(crate) const fn field(&'a self, name: &'a str) -> ErrorPath<'a> {
-        ErrorPath { parent: Some(self), step: FieldPathStep::Field(name) }
+        ErrorPath { parent: Some(self), step: ErrorPathStep::Field(name) }
     }
 
     /// Returns the path of a list item below this path, such as `[0]`.
     pub(crate) const fn index(&'a self, at: usize) -> ErrorPath<'a> {
-        ErrorPath { parent: Some(self), step: FieldPathStep::Index(at) }
+        ErrorPath { parent: Some(self), step: ErrorPathStep::Index(at) }
     }
 
     /// Returns the path of a map entry below this path, such as `[key]`.
     pub(crate) const fn key(&'a self, key: &'a str) -> ErrorPath<'a> {
-        ErrorPath { parent: Some(self), step: FieldPathStep::Key(key) }
+        ErrorPath { parent: Some(self), step: ErrorPathStep::Key(key) }
     }
 }
 
@@ -234,10 +234,10 @@ impl fmt::Display for ErrorPath<'_> {
             parent.fmt(f)?;
         }
         match self.step {
-            FieldPathStep::Field(name) if self.parent.is_none() => write!(f, "{name}"),
-            FieldPathStep::Field(name) => write!(f, ".{name}"),
-            FieldPathStep::Index(at) => write!(f, "[{at}]"),
-            FieldPathStep::Key(key) => write!(f, "[{key}]"),
+            ErrorPathStep::Field(name) if self.parent.is_none() => write!(f, "{name}"),
+            ErrorPathStep::Field(name) => write!(f, ".{name}"),
+            ErrorPathStep::Index(at) => write!(f, "[{at}]"),
+            ErrorPathStep::Key(key) => write!(f, "[{key}]"),
         }
     }
 }
@@ -260,11 +260,12 @@ impl FieldErrors {
         self.0.len()
     }
 
-    /// Removes the first `at` errors from the list.
-    pub(crate) fn drop_errors_before(&mut self, at: usize) {
-        self.0.drain(..at.min(self.0.len()));
+    /// Removes the first `count` errors from the list.
+    pub(crate) fn drop_errors_before(&mut self, count: usize) {
+        self.0.drain(..count.min(self.0.len()));
     }
 
+    /// Adds an error to the list.
     pub(crate) fn push(&mut self, cause: FieldError) {
         self.0.push(cause);
     }
@@ -289,7 +290,7 @@ impl FieldErrors {
         self.push(FieldError::not_found(at, value));
     }
 
-    /// Adds a `NotFound` error with a reason.
+    /// Adds the error for a reference to something that does not exist. `why` is the end of the message.
     pub(crate) fn not_found_because<'a>(
         &mut self,
         at: &ErrorPath,
@@ -304,7 +305,7 @@ impl FieldErrors {
         self.push(FieldError::duplicate(at, value));
     }
 
-    /// Adds a `Duplicate` error with a reason.
+    /// Adds the error for a value that must be unique and is not. `why` is the end of the message.
     pub(crate) fn duplicate_because<'a>(
         &mut self,
         at: &ErrorPath,

@@ -8,10 +8,11 @@ use super::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use super::{labels, names};
 use crate::unstructured::{is_set, list_at, str_at};
 
-/// Maximum size of all annotations of an object in bytes.
+/// Maximum total size of the keys and values of an object's annotations in bytes.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
-/// Checks the metadata of a new object. Upstream: `ValidateObjectMeta`.
+/// Checks the metadata of a new object. `name_rule` returns the errors of the object's name. Upstream:
+/// `ValidateObjectMeta`.
 pub(crate) fn validate_new_metadata(
     object: &Value,
     name_rule: names::NameRule,
@@ -80,7 +81,7 @@ pub(crate) fn validate_metadata_update(new: &Value, old: &Value, out: &mut Field
 /// Error message for a change of an immutable field.
 pub(crate) const IMMUTABLE_MESSAGE: &str = "field is immutable";
 
-/// Checks labels, annotations and owner references.
+/// Checks the labels, annotations and owner references in `metadata`.
 fn check_labels_annotations_owners(meta: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     labels::check_labels(&meta["labels"], &at.field("labels"), out);
     check_annotations(&meta["annotations"], &at.field("annotations"), out);

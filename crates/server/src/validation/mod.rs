@@ -23,7 +23,7 @@ pub(crate) mod metadata;
 mod network;
 /// Nodes.
 mod node;
-/// ConfigMaps, Secrets and further kinds without a module.
+/// ConfigMaps, Secrets and the other kinds without a module of their own.
 mod other_kinds;
 /// Pods and pod templates.
 mod pod;
@@ -45,7 +45,7 @@ mod scheduling;
 mod security;
 /// Volumes.
 pub(crate) mod volume;
-/// Warnings about valid objects.
+/// Warnings about valid objects with deprecated or suspicious fields.
 pub(crate) mod warnings;
 
 pub(crate) use muster_api::names;
@@ -72,7 +72,7 @@ pub(crate) use self::security::is_valid_app_armor_profile;
 use crate::subresource::Subresource;
 use crate::unstructured::{is_set, str_at};
 
-/// A write to validate.
+/// A create or update of an object, as the input of a validation function.
 pub(crate) struct ValidatedWrite<'a> {
     /// The object that would be stored.
     pub(crate) new: &'a Value,
@@ -89,10 +89,11 @@ impl ValidatedWrite<'_> {
     }
 }
 
-/// The validation function of kinds of which only `metadata` is validated.
+/// Checks nothing. It is the validation function of kinds of which only `metadata` is validated.
 pub(crate) fn no_validation(_: &ValidatedWrite, _: &mut FieldErrors) {}
 
-/// Whether a field is present and not null. An empty object counts as present, like a non-nil pointer in Go.
+/// Whether the field `name` of an object is present and not null. An empty object counts as present, like a non-nil
+/// pointer in Go.
 fn has_field(object: &Value, name: &str) -> bool {
     object.get(name).is_some_and(|it| !it.is_null())
 }
@@ -147,7 +148,7 @@ fn check_immutable(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErro
     }
 }
 
-/// Checks a value that is a non-negative number or a percentage.
+/// Checks that a value is a non-negative number or a percentage.
 fn check_int_or_percent(value: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     match value.as_str() {
         Some(text) => {
@@ -197,7 +198,7 @@ fn format_as_go_struct(object: &Value, fields: &[(&str, &str)]) -> InvalidValue<
     InvalidValue::Formatted(format!("{{{}}}", go_fields.join(",")))
 }
 
-/// The key-value pairs of a label map.
+/// Returns the key-value pairs of a label map.
 fn label_pairs(labels: &Value) -> impl Iterator<Item = (&String, &Value)> {
     labels.as_object().into_iter().flatten()
 }

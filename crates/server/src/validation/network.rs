@@ -9,7 +9,7 @@ use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use crate::validation::{address, labels, names};
 
-/// Protocols of a port of a Service or endpoint.
+/// Supported protocols of the ports of a Service, Endpoints object or EndpointSlice.
 const SUPPORTED_PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
 /// Validates a Service. Upstream: `ValidateService`.
@@ -75,7 +75,7 @@ pub(crate) fn validate_service(write: &ValidatedWrite, out: &mut FieldErrors) {
     check_traffic_policies(spec, &at, out);
 }
 
-/// Whether a Service has no cluster IP (`None`).
+/// Whether a Service is headless: its cluster IP is the string `None`.
 fn is_headless(spec: &Value) -> bool {
     spec["clusterIP"] == "None" || list_at(spec, "clusterIPs") == ["None"]
 }
@@ -112,7 +112,8 @@ fn check_service_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut Fiel
     }
 }
 
-/// Checks a port of a Service. `before` are the ports before it in the list.
+/// Checks a port of a Service. `before` are the ports before it in the list. `needs_name` is `true` if the Service has
+/// several ports, so that each must have a name.
 fn check_service_port(
     port: &Value,
     before: &[Value],
@@ -171,7 +172,7 @@ fn check_session_affinity(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks the cluster IPs and IP families of a Service.
+/// Checks the cluster IPs and IP families of a Service. `old` is the Service before an update, or `None` on create.
 fn check_cluster_ips(spec: &Value, old: Option<&Value>, at: &ErrorPath, out: &mut FieldErrors) {
     let (ip, ips) = (str_at(spec, "clusterIP"), list_at(spec, "clusterIPs"));
     let ips_at = at.field("clusterIPs");
@@ -223,7 +224,8 @@ fn check_cluster_ips(spec: &Value, old: Option<&Value>, at: &ErrorPath, out: &mu
     }
 }
 
-/// Checks that ports and node ports of a Service are unique by protocol. `kind` is the type of the Service.
+/// Checks that ports and node ports of a Service are unique by protocol, and that a Service of the type `ClusterIP` has
+/// no node ports. `kind` is the type of the Service.
 fn check_duplicate_ports(kind: &str, ports: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     let node_port = |it: &Value| it["nodePort"].as_i64().unwrap_or(0);
     for (index, port) in ports.iter().enumerate() {

@@ -36,7 +36,7 @@ pub(crate) fn validate_node(write: &ValidatedWrite, out: &mut FieldErrors) {
     }
 }
 
-/// Checks that an update of a Node does not change immutable fields.
+/// Checks that an update of a Node does not change immutable fields, and that its addresses are unique.
 fn check_node_update(new: &Value, old: &Value, out: &mut FieldErrors) {
     let addresses = list_at(&new["status"], "addresses");
     for (index, it) in addresses.iter().enumerate() {

@@ -62,6 +62,7 @@ pub(crate) fn validate_secret(write: &ValidatedWrite, out: &mut FieldErrors) {
     };
     match str_at(secret, "type") {
         "kubernetes.io/service-account-token" => {
+            /// Key of the annotation that names the ServiceAccount of a token Secret.
             const SERVICE_ACCOUNT_NAME_ANNOTATION: &str = "kubernetes.io/service-account.name";
             if !is_set(&secret["metadata"]["annotations"][SERVICE_ACCOUNT_NAME_ANNOTATION]) {
                 out.required(
@@ -107,7 +108,8 @@ fn check_docker_config(data: &Value, key: &str, at: &ErrorPath, out: &mut FieldE
     out.invalid(&at.key(key), "<secret contents redacted>", &why);
 }
 
-/// Checks that a ConfigMap or Secret with `immutable: true` stays immutable and that these fields do not change.
+/// Checks that a ConfigMap or Secret that was stored with `immutable: true` stays immutable, and that `fields` do not
+/// change.
 fn check_immutable_data(write: &ValidatedWrite, fields: &[&str], out: &mut FieldErrors) {
     /// Upstream's message for a change of immutable data.
     const IMMUTABLE_DATA_MESSAGE: &str = "field is immutable when `immutable` is set";
@@ -120,7 +122,7 @@ fn check_immutable_data(write: &ValidatedWrite, fields: &[&str], out: &mut Field
     }
 }
 
-/// Number of bytes that a base64 string encodes.
+/// Returns the number of bytes that a base64 string encodes.
 fn decoded_len(value: &Value) -> usize {
     let text = value.as_str().unwrap_or_default();
     let padding = text.bytes().rev().take_while(|it| *it == b'=').count();
@@ -157,7 +159,7 @@ pub(crate) fn validate_namespace(write: &ValidatedWrite, out: &mut FieldErrors) 
 
 /// Validates a PriorityClass.
 pub(crate) fn validate_priority_class(write: &ValidatedWrite, out: &mut FieldErrors) {
-    /// Maximum value of a PriorityClass that users create. Higher values are for the system.
+    /// Maximum `value` of a PriorityClass that users create. Higher values are reserved for the system.
     const USER_DEFINED_PRIORITY_MAX: i64 = 1_000_000_000;
     let class = write.new;
     let value = class["value"].as_i64().unwrap_or(0);

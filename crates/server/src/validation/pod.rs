@@ -96,22 +96,22 @@ pub(super) struct ValidatedPodSpec<'a> {
 }
 
 impl<'a> ValidatedPodSpec<'a> {
-    /// The valid volume with this name.
+    /// Returns the valid volume with this name, or `None` if the pod has no such volume.
     pub(super) fn find_volume(&self, name: &str) -> Option<&'a Value> {
         self.volumes.iter().find(|it| str_at(it, "name") == name).copied()
     }
 
-    /// `terminationGracePeriodSeconds` of the pod.
+    /// Returns `terminationGracePeriodSeconds` of the pod, or `None` if it is not set.
     pub(super) fn termination_grace_s(&self) -> Option<i64> {
         self.json["terminationGracePeriodSeconds"].as_i64()
     }
 
-    /// `os.name` of the pod.
+    /// Returns `os.name` of the pod, or `None` if it is not set.
     pub(super) fn os_name(&self) -> Option<&'a str> {
         self.json["os"]["name"].as_str()
     }
 
-    /// Whether the pod runs in the user namespace of the host.
+    /// Whether the pod runs in the user namespace of the host, which is the default of `hostUsers`.
     pub(super) fn uses_host_users(&self) -> bool {
         self.json["hostUsers"] != false
     }
@@ -287,7 +287,7 @@ fn check_pod_resources(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldE
     }
 }
 
-/// Checks that a resource may have requests and limits for the pod as a whole.
+/// Checks that `name` is a resource for which a pod as a whole may have requests and limits: CPU, memory or huge pages.
 fn check_pod_level_resource_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let before = out.len();
     resources::check_resource_name(name, at, out);
@@ -435,17 +435,19 @@ fn check_file_keys(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldError
     });
 }
 
-/// Deprecated annotation with the seccomp profile of a pod.
+/// Key of the deprecated annotation that sets the seccomp profile of a pod.
 const SECCOMP_POD_ANNOTATION: &str = "seccomp.security.alpha.kubernetes.io/pod";
-/// Prefix of the deprecated annotations with the seccomp profile of a container.
+/// Prefix of the keys of the deprecated annotations that set the seccomp profile of a container. The container's name
+/// follows.
 const SECCOMP_CONTAINER_ANNOTATION_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
-/// Prefix of the deprecated annotations with the AppArmor profile of a container.
+/// Prefix of the keys of the deprecated annotations that set the AppArmor profile of a container. The container's name
+/// follows.
 const APP_ARMOR_ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// Checks the annotations that the kubelet or controllers read: `kubernetes.io/config.mirror`,
 /// `controller.kubernetes.io/pod-deletion-cost`, and the deprecated annotations for seccomp and AppArmor profiles.
 fn check_pod_annotations(annotations: &Value, spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    /// Annotation with the cost of deleting a pod, a 32-bit integer.
+    /// Key of the annotation that sets the cost of deleting a pod, a 32-bit integer.
     const DELETION_COST_ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-cost";
     let Some(annotations) = annotations.as_object() else { return };
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
@@ -487,7 +489,7 @@ fn check_pod_annotations(annotations: &Value, spec: &Value, at: &ErrorPath, out:
     }
 }
 
-/// Checks seccomp and AppArmor profiles that are set by an annotation and by a field. Both must be the same profile.
+/// Checks that a seccomp or AppArmor profile that is set both by an annotation and by a field is the same in both.
 fn check_profile_annotations(meta: &Value, json: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let annotations = &meta["annotations"];
     if !annotations.is_object() {
@@ -536,7 +538,7 @@ fn check_profile_annotations(meta: &Value, json: &Value, at: &ErrorPath, out: &m
     });
 }
 
-/// Checks that the profile in a field is the one in the annotation.
+/// Checks that the profile in a field is the one in the annotation. `what` is `seccomp` or `apparmor`.
 fn check_profile_equals_annotation(
     what: &str,
     annotation: &str,
@@ -564,7 +566,7 @@ fn check_profile_equals_annotation(
     }
 }
 
-/// Checks that an update of a pod does not change the mirror pod annotation and the AppArmor annotations.
+/// Checks that an update of a pod does not add, change or remove the mirror pod annotation or an AppArmor annotation.
 pub(super) fn check_immutable_annotations(new: &Value, old: &Value, out: &mut FieldErrors) {
     let at = ErrorPath::new("metadata.annotations");
     let (new, old) = (&new["metadata"]["annotations"], &old["metadata"]["annotations"]);

@@ -26,7 +26,7 @@ pub(super) fn check_pod_update(new: &Value, old: &Value, subresource: Subresourc
     }
 }
 
-/// Checks which fields of the spec have changed.
+/// Checks that an update changes only fields of the pod spec that may change.
 fn check_spec_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     for name in ["containers", "initContainers"] {
         let (now, before) = (list_at(new, name), list_at(old, name));
@@ -82,13 +82,13 @@ fn check_spec_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldEr
     }
 }
 
-/// Upstream's message for a change of an immutable field of a pod spec.
+/// Upstream's message for an update that changes an immutable field of a pod spec.
 const IMMUTABLE_FIELDS_MESSAGE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
                           `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only \
                           additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be \
                           set to 1 if it was previously negative)";
 
-/// Sets a field of an object to its old value, or removes the field if `value` is `None`.
+/// Sets the field `name` of an object to its old value, or removes the field if `value` is `None`.
 fn restore_field(object: &mut Value, name: &str, value: Option<&Value>) {
     let Some(object) = object.as_object_mut() else { return };
     match value {
@@ -97,7 +97,7 @@ fn restore_field(object: &mut Value, name: &str, value: Option<&Value>) {
     }
 }
 
-/// Checks that tolerations are only added, and that only `tolerationSeconds` of existing ones changes.
+/// Checks that an update only adds tolerations or changes `tolerationSeconds` of existing ones.
 fn check_tolerations_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let without_seconds = |it: &Value| {
         let mut it = it.clone();
@@ -124,10 +124,12 @@ fn check_scheduling_gates_update(new: &Value, old: &Value, at: &ErrorPath, out: 
     }
 }
 
-/// Checks the node selector and node affinity of a pod with scheduling gates, to which an update may only add. Then
-/// sets these fields in `rest`, a copy of the new spec, to their old values.
+/// Checks that an update of a pod with scheduling gates only adds to its node selector and node affinity. Then sets
+/// these fields in `rest`, a copy of the new spec, to their old values.
 fn check_gated_pod_update(rest: &mut Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    /// Name of the field for required affinity.
     const REQUIRED_AFFINITY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    /// Name of the field for the terms of a required node affinity.
     const NODE_SELECTOR_TERMS: &str = "nodeSelectorTerms";
     if rest["nodeSelector"] != old["nodeSelector"] {
         let is_changed =
@@ -234,8 +236,8 @@ pub(super) fn check_status_update(new: &Value, old: &Value, out: &mut FieldError
     }
 }
 
-/// Checks that a terminated container that its restart policy does not restart stays terminated. Upstream:
-/// `ValidateContainerStateTransition`.
+/// Checks that a terminated container stays terminated, unless its restart policy restarts it. `name` is the status
+/// field that lists the containers, such as `containerStatuses`. Upstream: `ValidateContainerStateTransition`.
 fn check_terminated_containers(
     name: &str,
     new: &Value,
@@ -271,7 +273,8 @@ fn check_terminated_containers(
     }
 }
 
-/// Checks the list of IP addresses in the status field `name`. `single` is the field with the first of them.
+/// Checks the IP addresses in the status field `name`, which is `podIPs` or `hostIPs`. `single` is the field that
+/// repeats the first of them: `podIP` or `hostIP`.
 fn check_pod_ips(name: &str, single: &str, new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let ips: Vec<_> = list_at(new, name).iter().map(|it| str_at(it, "ip")).collect();
     if let Some(first) = ips.first()

@@ -62,7 +62,9 @@ fn check_limit_range_item(kind: &str, limit: &Value, at: &ErrorPath, out: &mut F
     }
 }
 
-/// Checks that the quantities of one resource in a LimitRange are in order: `min`, `defaultRequest`, `default`, `max`.
+/// Checks that the quantities of the resource `name` in an item of a LimitRange do not decrease in the order `min`,
+/// `defaultRequest`, `default`, `max`. Also checks `maxLimitRequestRatio`. `kind` is the type of the item, such as
+/// `Container`.
 fn check_quantity_order(kind: &str, name: &str, limit: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let quantity_of = |field: &'static str| {
         let amount = &limit[field][name];
@@ -154,8 +156,9 @@ fn check_quota_resources(hard: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks a scope of a ResourceQuota, and that it applies to the resources of the quota. `source` is the list of scopes
-/// or the scope selector that contains it.
+/// Checks that a ResourceQuota may have this scope, and that the scope applies to the resources of the quota. `source`
+/// is the list of scopes or the scope selector that contains the scope. `name_at` is the path for errors of the scope's
+/// name.
 fn check_scope(
     scope: &str,
     spec: &Value,
@@ -164,7 +167,7 @@ fn check_scope(
     source: &Value,
     out: &mut FieldErrors,
 ) {
-    /// All scopes of a ResourceQuota.
+    /// All scopes that a ResourceQuota may have.
     const QUOTA_SCOPES: &[&str] = &[
         "Terminating",
         "NotTerminating",
@@ -174,7 +177,7 @@ fn check_scope(
         "CrossNamespacePodAffinity",
         "VolumeAttributesClass",
     ];
-    /// Resources to which a quota with a pod scope may apply.
+    /// Resources that a quota with a scope for pods may limit.
     const COMPUTE_RESOURCES: &[&str] =
         &["pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
     if !QUOTA_SCOPES.contains(&scope) {
@@ -214,7 +217,7 @@ fn format_scopes(source: &Value) -> InvalidValue<'_> {
     InvalidValue::Formatted(format!("{{\"MatchExpressions\":[{}]}}", source.join(",")))
 }
 
-/// Checks that no two scopes exclude each other.
+/// Checks that no two scopes of a ResourceQuota exclude each other.
 fn check_conflicting_scopes(scopes: &[&str], spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     for (one, other) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
         if scopes.contains(&one) && scopes.contains(&other) {

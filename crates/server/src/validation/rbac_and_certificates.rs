@@ -38,7 +38,7 @@ pub(crate) fn validate_cluster_role(write: &ValidatedWrite, out: &mut FieldError
     }
 }
 
-/// Checks the rules of a Role or ClusterRole.
+/// Checks the rules of a Role (`is_namespaced`) or ClusterRole.
 fn check_policy_rules(role: &Value, is_namespaced: bool, out: &mut FieldErrors) {
     for (index, rule) in list_at(role, "rules").iter().enumerate() {
         let at = ErrorPath::new("rules");
@@ -76,7 +76,7 @@ pub(crate) fn validate_cluster_role_binding(write: &ValidatedWrite, out: &mut Fi
     check_role_binding(write, &["ClusterRole"], false, out);
 }
 
-/// Checks a RoleBinding or ClusterRoleBinding. `kinds` are the kinds of roles to which it may refer.
+/// Checks a RoleBinding (`is_namespaced`) or ClusterRoleBinding. `kinds` are the kinds of roles to which it may refer.
 fn check_role_binding(write: &ValidatedWrite, kinds: &[&str], is_namespaced: bool, out: &mut FieldErrors) {
     let (role, at) = (&write.new["roleRef"], ErrorPath::new("roleRef"));
     if str_at(role, "apiGroup") != RBAC_GROUP {
@@ -98,7 +98,7 @@ fn check_role_binding(write: &ValidatedWrite, kinds: &[&str], is_namespaced: boo
     }
 }
 
-/// Checks a user, group or service account of a binding.
+/// Checks a subject of a RoleBinding (`is_namespaced`) or ClusterRoleBinding: a user, group or service account.
 fn check_binding_subject(subject: &Value, is_namespaced: bool, at: &ErrorPath, out: &mut FieldErrors) {
     let (name, group) = (str_at(subject, "name"), str_at(subject, "apiGroup"));
     check_required(subject, &["name"], at, out);
@@ -152,8 +152,10 @@ pub(crate) fn validate_signing_request(write: &ValidatedWrite, out: &mut FieldEr
     }
 }
 
-/// Checks that `pem`, which is base64, contains a PKCS #10 request in PEM.
+/// Checks that the base64 text `pem` contains a PKCS #10 certificate request in PEM format. Returns upstream's message
+/// as the error.
 fn check_pkcs10(pem: &str) -> Result<(), &'static str> {
+    /// Upstream's message for data that is not a certificate request in PEM format.
     const NOT_A_REQUEST_MESSAGE: &str = "PEM block type must be CERTIFICATE REQUEST";
     let pem = BASE64.decode(pem).unwrap_or_default();
     let (_, block) = x509_parser::pem::parse_x509_pem(&pem).map_err(|_| NOT_A_REQUEST_MESSAGE)?;
@@ -192,7 +194,8 @@ pub(crate) const KEY_USAGES: &[&str] = &[
     "timestamping",
 ];
 
-/// Checks `spec.usages` of a CertificateSigningRequest.
+/// Checks `spec.usages` of a CertificateSigningRequest. `old` is the request before an update, or `None` on create.
+/// Values are checked only on create.
 fn check_key_usages(spec: &Value, old: Option<&Value>, at: &ErrorPath, out: &mut FieldErrors) {
     let usages = list_at(spec, "usages");
     if usages.is_empty() {

@@ -9,7 +9,7 @@ use muster_api::qos::{ComputeResources, CpuAndMemory, QosClass};
 use muster_api::quantity::Quantity;
 use muster_api::resources::{self, ResourceQuantities, is_huge_pages, quantities_from_json};
 
-/// Sum of the requests or limits of the containers of a pod. `part` is `requests` or `limits`.
+/// Returns the total requests or limits of the containers of a pod. `part` is `requests` or `limits`.
 pub(crate) fn sum_of_containers(spec: &Value, part: &str) -> ResourceQuantities {
     let amounts = |container: &Value| quantities_from_json(&container["resources"][part]);
     let init_containers = list_at(spec, "initContainers");
@@ -19,7 +19,7 @@ pub(crate) fn sum_of_containers(spec: &Value, part: &str) -> ResourceQuantities 
     )
 }
 
-/// The QoS class of a pod with this spec.
+/// Returns the QoS class of a pod with this spec.
 pub(crate) fn qos_class(spec: &Value) -> QosClass {
     let compute_resources = |resources: &Value| {
         let compute = |part: &str| CpuAndMemory {
@@ -40,7 +40,9 @@ pub(crate) fn qos_class(spec: &Value) -> QosClass {
 /// `matchLabelKeys` and `mismatchLabelKeys`. The value is that of the pod's label.
 /// Upstream: `applyMatchLabelKeysAndMismatchLabelKeys`.
 pub(crate) fn merge_match_label_keys(pod: &mut Value) {
+    /// Name of the field for required affinity.
     const REQUIRED_AFFINITY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    /// Name of the field for preferred affinity.
     const PREFERRED_AFFINITY: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let labels = pod["metadata"]["labels"].clone();
     let Some(spec) = pod.get_mut("spec") else { return };
@@ -60,7 +62,7 @@ pub(crate) fn merge_match_label_keys(pod: &mut Value) {
 }
 
 /// Adds an expression for each key in `matchLabelKeys` and `mismatchLabelKeys` to the label selector of one affinity
-/// term or spread constraint.
+/// term or spread constraint. `labels` are the labels of the pod.
 fn merge_label_keys(term: &mut Value, labels: &Value) {
     if !term["labelSelector"].is_object() {
         return;
@@ -77,7 +79,7 @@ fn merge_label_keys(term: &mut Value, labels: &Value) {
     }
 }
 
-/// Whether a resource name has no domain, or a domain of Kubernetes. Upstream: `IsNativeResource`.
+/// Whether a resource name has no domain, or a domain that ends with `kubernetes.io`. Upstream: `IsNativeResource`.
 pub(crate) fn is_native_resource(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
@@ -125,7 +127,7 @@ const COMPUTE_QUOTA_RESOURCES: &[&str] = &[
     "requests.storage",
 ];
 
-/// Whether a ResourceQuota can limit the resource under this name without a domain. Upstream:
+/// Whether this is the name of a built-in resource that a ResourceQuota can limit. Upstream:
 /// `IsStandardQuotaResourceName`.
 pub(crate) fn is_standard_quota_resource(name: &str) -> bool {
     COMPUTE_QUOTA_RESOURCES.contains(&name)
@@ -133,12 +135,12 @@ pub(crate) fn is_standard_quota_resource(name: &str) -> bool {
         || is_quota_huge_pages(name)
 }
 
-/// Whether the name is that of huge pages in a ResourceQuota.
+/// Whether a ResourceQuota limits huge pages under this name.
 fn is_quota_huge_pages(name: &str) -> bool {
     is_huge_pages(name) || name.starts_with("requests.hugepages-")
 }
 
-/// Checks that a resource name is a standard name or has a domain.
+/// Checks that a resource name is that of a built-in resource or has a domain.
 pub(crate) fn check_resource_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let errors = names::qualified_name_errors(name);
     if !errors.is_empty() {
@@ -161,7 +163,8 @@ pub(crate) fn check_container_resource_name(name: &str, at: &ErrorPath, out: &mu
     }
 }
 
-/// Checks that the quantity of a resource is not negative, and that it is an integer if the resource requires one.
+/// Checks that the quantity `amount` of the resource `name` is not negative, and that it is an integer if the resource
+/// requires one.
 pub(crate) fn check_quantity(name: &str, amount: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let quantity = Quantity::from_json(amount);
     if quantity.is_negative() {

@@ -7,7 +7,7 @@ use crate::unstructured::{list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{labels, names};
 
-/// Effects of taints and tolerations.
+/// Supported effects of taints and tolerations.
 const TAINT_EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// Checks the tolerations of a pod or RuntimeClass.
@@ -78,9 +78,11 @@ pub(super) fn check_taints(taints: &[Value], at: &ErrorPath, out: &mut FieldErro
     }
 }
 
-/// Checks the node affinity and pod affinity of a pod.
+/// Checks the node affinity, pod affinity and pod anti-affinity of a pod.
 pub(super) fn check_affinity(affinity: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    /// Name of the field for required affinity.
     const REQUIRED_AFFINITY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    /// Name of the field for preferred affinity.
     const PREFERRED_AFFINITY: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let (node, node_at) = (&affinity["nodeAffinity"], at.field("nodeAffinity"));
     if !node[REQUIRED_AFFINITY].is_null() {
@@ -106,7 +108,7 @@ pub(super) fn check_affinity(affinity: &Value, at: &ErrorPath, out: &mut FieldEr
     }
 }
 
-/// Checks the weight of a preferred affinity term.
+/// Checks that the weight of a preferred affinity term is between 1 and 100.
 fn check_weight(term: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let weight = term["weight"].as_i64().unwrap_or(0);
     if !(1..=100).contains(&weight) {
@@ -114,7 +116,7 @@ fn check_weight(term: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks a required node affinity.
+/// Checks a required node affinity, which is a node selector with at least one term.
 fn check_node_selector(selector: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let terms = list_at(selector, "nodeSelectorTerms");
     if terms.is_empty() {
@@ -125,8 +127,8 @@ fn check_node_selector(selector: &Value, at: &ErrorPath, out: &mut FieldErrors) 
     }
 }
 
-/// Checks a node selector term. Label values are checked only if `checks_values` is set, because upstream does not
-/// check those of preferred terms.
+/// Checks a node selector term. `checks_values` is `false` for a preferred term, because upstream does not check its
+/// label values.
 fn check_node_selector_term(term: &Value, checks_values: bool, at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in list_at(term, "matchExpressions").iter().enumerate() {
         let at = at.field("matchExpressions");
@@ -229,6 +231,7 @@ fn check_label_keys(it: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 
 /// Checks the topology spread constraints of a pod.
 pub(super) fn check_topology_spread(constraints: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
+    /// Supported values of `whenUnsatisfiable`.
     const UNSATISFIABLE_ACTIONS: &[&str] = &["DoNotSchedule", "ScheduleAnyway"];
     for (index, it) in constraints.iter().enumerate() {
         let at = at.index(index);

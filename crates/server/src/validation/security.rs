@@ -75,6 +75,7 @@ pub(super) fn check_os_fields(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut
     match str_at(os, "name") {
         "" => out.required(&at.field("os").field("name"), ""),
         "linux" => {
+            /// Upstream's message for Windows options in a Linux pod.
             const LINUX_POD_MESSAGE: &str = "windows options cannot be set for a linux pod";
             if has_field(&json["securityContext"], "windowsOptions") {
                 out.forbidden(&at.field("securityContext").field("windowsOptions"), LINUX_POD_MESSAGE);
@@ -199,7 +200,7 @@ pub(super) fn check_host_users(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mu
     });
 }
 
-/// Checks a Unix user or group ID.
+/// Checks that a Unix user or group ID is in the valid range.
 fn check_unix_id(id: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if let Some(id) = id.as_i64() {
         for why in names::unix_id_errors(id) {
@@ -210,6 +211,7 @@ fn check_unix_id(id: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 
 /// Checks a seccomp profile.
 fn check_seccomp(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    /// Supported types of a seccomp profile.
     const SECCOMP_PROFILE_TYPES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
     if profile.is_null() {
         return;
@@ -299,7 +301,7 @@ fn check_windows_options(options: &Value, at: &ErrorPath, out: &mut FieldErrors)
     }
 }
 
-/// Returns the errors of a Windows user name, which is `DOMAIN\user` or `user`.
+/// Returns the validation errors of a Windows user name, which is `DOMAIN\user` or `user`.
 fn windows_user_name_errors(name: &str) -> Vec<&'static str> {
     let (domain, user) = name.split_once('\\').map_or((None, name), |(domain, user)| (Some(domain), user));
     if name.is_empty() {

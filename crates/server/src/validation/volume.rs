@@ -148,7 +148,7 @@ fn check_empty_dir(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Types of a `hostPath` volume.
+/// Supported types of a `hostPath` volume. The empty string is the default type.
 pub(crate) const HOST_PATH_TYPES: &[&str] =
     &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
@@ -197,7 +197,7 @@ fn check_iscsi(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks an iSCSI name, which is in the format iqn, eui or naa.
+/// Checks an iSCSI name, which starts with `iqn`, `eui` or `naa`.
 fn check_iscsi_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let is_valid = match name.get(..3) {
         Some("iqn") => is_iqn(name),
@@ -267,7 +267,7 @@ fn check_downward_api(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks a file of the downward API in a volume.
+/// Checks one file of a `downwardAPI` volume or of a `downwardAPI` source in a projected volume.
 fn check_downward_api_file(file: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(file, &["path"], at, out);
     check_local_path(str_at(file, "path"), &at.field("path"), out);
@@ -343,11 +343,13 @@ fn check_azure_disk(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     super::check_choice(&source["kind"], &["Dedicated", "Managed", "Shared"], &at.field("kind"), out);
     let (kind, uri) = (str_at(source, "kind"), str_at(source, "diskURI"));
     if kind == "Managed" && !uri.starts_with("/subscriptions/") {
+        /// Upstream's format of the URI of a managed Azure disk, as the error shows it.
         const MANAGED_DISK_URI_FORMAT: &str =
             "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}";
         out.unsupported(&at.field("diskURI"), uri, &[MANAGED_DISK_URI_FORMAT]);
     }
     if has_field(source, "kind") && kind != "Managed" && !uri.starts_with("https://") {
+        /// Upstream's format of the URI of an Azure disk in a blob, as the error shows it.
         const BLOB_DISK_URI_FORMAT: &str =
             "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
         out.unsupported(&at.field("diskURI"), uri, &[BLOB_DISK_URI_FORMAT]);
@@ -429,7 +431,8 @@ fn check_service_account_token(token: &Value, at: &ErrorPath, volume_at: &ErrorP
     }
 }
 
-/// Checks that a file path occurs only once in a projected volume. `source` is the value in the error.
+/// Checks that a file path occurs only once in a projected volume. `seen` contains the paths of the files before it,
+/// and `source` is the value that the error shows.
 fn check_unique_path<'a>(
     seen: &mut Vec<&'a str>,
     path: &'a str,
@@ -492,6 +495,7 @@ fn check_ephemeral(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 
 /// Checks the spec of the PersistentVolumeClaim of an ephemeral volume.
 fn check_volume_claim(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    /// Supported access modes of a PersistentVolumeClaim.
     const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
     let modes = list_at(spec, "accessModes");
     if modes.is_empty() {
@@ -545,7 +549,7 @@ fn check_file_mode(mode: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks the partition of a disk volume.
+/// Checks the partition number of a disk volume.
 fn check_partition(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if let Some(partition) = source["partition"].as_i64().filter(|it| !(0..=255).contains(it)) {
         out.invalid(&at.field("partition"), partition, "must be between 1 and 255, inclusive");

@@ -18,12 +18,12 @@ use muster_api::well_known::{
     LABEL_FAILURE_DOMAIN_BETA_ZONE,
 };
 
-/// The warning function of kinds that cause no warnings.
+/// Returns no warnings. It is the warning function of kinds that cause none.
 pub(crate) fn no_warnings(_: &ValidatedWrite) -> Vec<String> {
     Vec::new()
 }
 
-/// Warnings about a new pod. Updates cause no warnings, because controllers update pods often.
+/// Returns the warnings about a new pod. Updates cause no warnings, because controllers update pods often.
 pub(crate) fn pod_warnings(write: &ValidatedWrite) -> Vec<String> {
     if write.old.is_some() {
         return Vec::new();
@@ -46,7 +46,7 @@ pub(crate) fn pod_warnings(write: &ValidatedWrite) -> Vec<String> {
     out
 }
 
-/// Warnings about a PodTemplate whose template is new or changed.
+/// Returns the warnings about a PodTemplate whose template is new or changed.
 pub(crate) fn pod_template_warnings(write: &ValidatedWrite) -> Vec<String> {
     let mut out = Vec::new();
     if write.old.is_none_or(|old| old["template"] != write.new["template"]) {
@@ -61,7 +61,7 @@ pub(crate) fn pod_template_warnings(write: &ValidatedWrite) -> Vec<String> {
     out
 }
 
-/// Warnings about a DaemonSet whose template is new or changed.
+/// Returns the warnings about a DaemonSet whose template is new or changed.
 pub(crate) fn daemonset_warnings(write: &ValidatedWrite) -> Vec<String> {
     let mut out = Vec::new();
     let is_new = |old: &Value| old["spec"]["template"] != write.new["spec"]["template"];
@@ -77,7 +77,7 @@ pub(crate) fn daemonset_warnings(write: &ValidatedWrite) -> Vec<String> {
     out
 }
 
-/// Warnings about a Service.
+/// Returns the warnings about fields of a Service that are deprecated or ignored.
 pub(crate) fn service_warnings(write: &ValidatedWrite) -> Vec<String> {
     let spec = &write.new["spec"];
     let mut out: Vec<String> = Vec::new();
@@ -108,14 +108,14 @@ pub(crate) fn service_warnings(write: &ValidatedWrite) -> Vec<String> {
     if write.subresource == Subresource::Whole { out } else { Vec::new() }
 }
 
-/// The warning about the deprecated field `spec.externalID` of a Node.
+/// Returns the warning about the deprecated field `spec.externalID`, if the Node sets it.
 pub(crate) fn node_warnings(write: &ValidatedWrite) -> Vec<String> {
     let is_used = write.subresource == Subresource::Whole && is_set(&write.new["spec"]["externalID"]);
     let why = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
     is_used.then(|| why.to_owned()).into_iter().collect()
 }
 
-/// Warnings about deprecated node labels in a RuntimeClass.
+/// Returns the warnings about deprecated node labels in the node selector of a RuntimeClass.
 pub(crate) fn runtime_class_warnings(write: &ValidatedWrite) -> Vec<String> {
     let selector = write.new["scheduling"]["nodeSelector"].as_object().into_iter().flatten();
     selector
@@ -125,7 +125,7 @@ pub(crate) fn runtime_class_warnings(write: &ValidatedWrite) -> Vec<String> {
         .collect()
 }
 
-/// Warnings about a TLS Secret without PEM data.
+/// Returns the warning about a TLS Secret whose certificate or key contains no PEM data.
 pub(crate) fn secret_warnings(write: &ValidatedWrite) -> Vec<String> {
     if write.new["type"] != "kubernetes.io/tls" {
         return Vec::new();
@@ -138,13 +138,14 @@ pub(crate) fn secret_warnings(write: &ValidatedWrite) -> Vec<String> {
     missing.map(|(_, what)| format!("tls: failed to find any PEM data in {what} input")).into_iter().collect()
 }
 
-/// The warning about the deprecated address type `FQDN` of an EndpointSlice.
+/// Returns the warning about the deprecated address type `FQDN`, if the EndpointSlice has it.
 pub(crate) fn endpoint_slice_warnings(write: &ValidatedWrite) -> Vec<String> {
     let why = "spec.addressType: FQDN endpoints are deprecated";
     (write.new["addressType"] == "FQDN").then(|| why.to_owned()).into_iter().collect()
 }
 
-/// Adds the warnings about a pod or a pod template. `at` is the path of its spec.
+/// Adds the warnings about a pod or a pod template. `at` is the path of its spec, and `annotations_at` that of its
+/// annotations.
 fn add_template_warnings(
     template: &Value,
     at: &ErrorPath,
@@ -194,7 +195,7 @@ fn for_each_container(spec: &Value, at: &ErrorPath, mut visit: impl FnMut(&Value
     }
 }
 
-/// The warning about a node label, if the label is deprecated.
+/// Returns the warning about a node label, or `None` if the label is not deprecated.
 fn deprecated_node_label_warning(label: &str) -> Option<&'static str> {
     Some(match label {
         LABEL_BETA_ARCH => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
@@ -435,7 +436,7 @@ fn add_path_overlap_warnings(volume: &Value, out: &mut Vec<String>) {
     out.extend(empty);
 }
 
-/// Adds warnings about duplicate host aliases and image pull secrets.
+/// Adds warnings about duplicate host aliases and about duplicate or unnamed image pull secrets.
 fn add_duplicate_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     for (name, field, what) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")] {
         let items = list_at(spec, name);

@@ -64,7 +64,7 @@ fn run_one_seed(seed: u64) -> ExitCode {
 }
 
 /// Parses the name of a fault, such as `Conflict` or `Relist`. `at` is the number of the write or watch event that gets
-/// the fault.
+/// the fault. Returns `None` if no fault has this name.
 fn parse_fault(fault: &str, at: u64) -> Option<InjectedFault> {
     let at = usize::try_from(at).ok()?;
     let write = RequestFault::ALL.into_iter().find(|it| format!("{it:?}") == fault).map(|it| (at, it));

@@ -27,7 +27,7 @@ pub struct ConvergenceCheck<'a> {
 }
 
 impl ConvergenceCheck<'_> {
-    /// The first difference between a set and its desired state. Returns `None` if the set has converged.
+    /// Returns the first difference between a set and its desired state, or `None` if the set has converged.
     pub fn first_set_difference(&self, set: &Set) -> Option<Violation> {
         let (view, clock) = (self.view, self.clock);
         let fail = |invariant, detail| Some(Violation { invariant, detail });
@@ -80,8 +80,8 @@ impl ConvergenceCheck<'_> {
         self.first_revision_difference(set)
     }
 
-    /// The first difference between a set's pods on one node and the desired state. Checks L1, and L3 or L4 if the
-    /// node's pod is out of date. `name` is the name of the node.
+    /// Returns the first difference between a set's pods on one node and the desired state, or `None` if there is none.
+    /// Checks L1, and L3 or L4 if the node's pod is out of date. `name` is the name of the node.
     fn first_node_difference(&self, set: &Set, name: &Text) -> Option<Violation> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });
@@ -172,8 +172,8 @@ impl ConvergenceCheck<'_> {
         oracle::rollout_budget(set, desired) <= charged.iter().filter(|it| is_never_ready(it)).count()
     }
 
-    /// The first difference of a set's revision history. Checks L7 (the history is within its limit) and W16 (the
-    /// current revision has the highest number).
+    /// Returns the first violation in a set's revision history, or `None` if there is none. Checks L7 (the history is
+    /// within its limit) and W16 (the current revision has the highest number).
     fn first_revision_difference(&self, set: &Set) -> Option<Violation> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });

@@ -12,8 +12,11 @@
 pub mod liveness;
 /// A second implementation of the DaemonSet rules, which the checks compare with the engine's.
 pub mod oracle;
+/// Checks of each new plan.
 mod plan_checks;
+/// Checks of the state after every step.
 mod state_checks;
+/// Checks of each write.
 mod write_checks;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,8 +60,8 @@ pub struct PlanBasis {
     /// The time by the replica's clock when the plan was made.
     pub clock: Time,
     pub plan: Arc<Plan>,
-    /// The result of the controller's last read of the set during the execution of the plan: the UID of the set, and
-    /// whether the set is being deleted. `None` if the controller has not read the set.
+    /// What the controller last read of the set while it executed the plan: the UID of the set, and whether the set is
+    /// being deleted. `None` if the controller has not read the set.
     pub rechecked: Option<(Text, bool)>,
 }
 
@@ -89,11 +92,13 @@ pub struct InvariantChecks {
     disrupted_nodes: BTreeMap<(Text, Text), Text>,
     /// Writes that the server has acknowledged, by index of the replica and UID of the set.
     acknowledged: BTreeMap<(usize, Text), AcknowledgedWrites>,
-    /// Deletes of the finished pods of a set on a node: time of the last delete, and number of deletes before it.
+    /// Number and time of the deletes of finished pods. The value is the time of the last delete, and the number of
+    /// deletes before it.
     failures: BTreeMap<FailedPodKey, (Time, u32)>,
     /// Progress of plans in execution, by index of the replica and key of the set.
     batches: BTreeMap<(usize, ObjectKey), ExecutionProgress>,
-    /// Time since which the Lease has been free while a replica could have acquired it.
+    /// Time since which the Lease has been free although a replica could have acquired it. `None` if the Lease is held
+    /// or no replica can acquire it.
     lease_free_since: Option<Time>,
     /// Whether a replica's clock was stepped. After a step, the Lease cannot prevent two leaders.
     clock_was_stepped: bool,
@@ -137,7 +142,7 @@ struct ExecutionProgress {
     failed: bool,
     /// Number of status writes that were sent.
     status_puts: usize,
-    /// Whether a status write failed with a conflict.
+    /// Whether a status write was refused because of a conflict.
     status_refused: bool,
 }
 
@@ -173,8 +178,8 @@ impl InvariantChecks {
         self.holder = Some(by);
     }
 
-    /// W12: a write reaches the server only while its sender holds the Lease, unless a clock was stepped. `leads` is
-    /// whether the replica that sent the write holds the Lease.
+    /// Checks W12: a write reaches the server only while its sender holds the Lease, unless a clock was stepped.
+    /// `leads` is whether the replica that sent the write holds the Lease.
     pub fn check_leader(&mut self, replica: usize, leads: bool, now: Time) {
         if leads {
             return;
@@ -193,7 +198,7 @@ impl InvariantChecks {
         self.holder.is_some_and(|(it, _)| it == replica)
     }
 
-    /// L10: an expired Lease is acquired within `LEASE_ACQUIRE_TIMEOUT`, if a replica is able to acquire it.
+    /// Checks L10: an expired Lease is acquired within `LEASE_ACQUIRE_TIMEOUT`, if a replica is able to acquire it.
     pub fn check_lease(&mut self, is_free: bool, is_acquirable: bool, now: Time) {
         if !is_free || !is_acquirable {
             self.lease_free_since = None;
@@ -309,7 +314,7 @@ impl InvariantChecks {
         }
     }
 
-    /// W14: after a failed write, the next reconcile of the set is delayed by at least [`RETRY_DELAY_MIN`].
+    /// Checks W14: after a failed write, the next reconcile of the set is delayed by at least [`RETRY_DELAY_MIN`].
     fn check_retry_delay(&mut self, decided: &PlanBasis) {
         let set = &decided.plan.set;
         let id = (decided.replica, decided.process_number, set.uid.clone());
@@ -368,7 +373,7 @@ impl InvariantChecks {
     }
 }
 
-/// The kind of the objects that a call writes or reads.
+/// Returns the kind of the objects that a call reads or writes.
 fn written_kind(call: &Call) -> Kind {
     use muster_engine::daemonset::plan::Claim;
     match call {
@@ -379,15 +384,17 @@ fn written_kind(call: &Call) -> Kind {
     }
 }
 
+/// Whether the API server rejected the request.
 fn is_rejected(outcome: &Response) -> bool {
     matches!(outcome, Response::Refused(_))
 }
 
+/// Whether the request was refused because the namespace is terminating.
 fn is_namespace_terminating(refusal: &CallError) -> bool {
     matches!(refusal, CallError::NamespaceTerminating)
 }
 
-/// Namespace and name of a set, for the text of a violation.
+/// Formats namespace and name of a set for the text of a violation.
 fn set_name_text(set: &Set) -> String {
     set.key.to_string()
 }

@@ -32,7 +32,7 @@ pub struct ClusterView {
 }
 
 impl ClusterView {
-    /// The current state of the server.
+    /// Returns the view of the server's current state.
     pub fn current(server: &SimServer) -> Self {
         Self {
             sets: server.sets.clone(),
@@ -42,7 +42,7 @@ impl ClusterView {
         }
     }
 
-    /// The state of the cluster at an earlier revision of each kind.
+    /// Returns the view of the cluster at an earlier revision of each kind.
     pub fn at_revisions(server: &SimServer, snapshot: &BTreeMap<Kind, u64>) -> Self {
         let mut view = Self::default();
         for (kind, revision) in snapshot {
@@ -59,31 +59,31 @@ impl ClusterView {
         view
     }
 
-    /// All pods that the set controls.
+    /// Returns all pods that the set controls.
     pub fn pods_of<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a Arc<Pod>> {
         self.pods
             .values()
             .filter(|it| it.owner.as_ref() == Some(&set.uid) && it.key.namespace == set.key.namespace)
     }
 
-    /// The pods of the set on a node, including unbound pods whose node affinity names the node.
+    /// Returns the pods of the set on a node, including unbound pods whose node affinity names the node.
     pub fn pods_on<'a>(&'a self, set: &'a Set, node: &'a str) -> impl Iterator<Item = &'a Arc<Pod>> {
         self.pods_of(set).filter(move |it| it.target.as_deref() == Some(node))
     }
 
-    /// The ControllerRevisions that the set controls.
+    /// Returns the ControllerRevisions that the set controls.
     pub fn revisions_of<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a Arc<Revision>> {
         self.revisions
             .values()
             .filter(|it| it.owner.as_ref() == Some(&set.uid) && it.key.namespace == set.key.namespace)
     }
 
-    /// The nodes on which the set should run a pod.
+    /// Returns the nodes on which the set should run a pod.
     pub fn eligible_nodes<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a Arc<Node>> {
         self.nodes.values().filter(|it| is_node_eligible(set, it))
     }
 
-    /// The hashes of all ControllerRevisions of the set that are equivalent to its current template.
+    /// Returns the hashes of all ControllerRevisions of the set that are equivalent to its current template.
     pub fn current_hashes(&self, set: &Set) -> BTreeSet<Text> {
         let same = self.revisions_of(set).filter(|it| is_equivalent_revision(set, it));
         same.filter_map(|it| it.hash().cloned()).collect()
@@ -94,19 +94,20 @@ impl ClusterView {
         self.has_template_hash(set, pod, &self.current_hashes(set))
     }
 
-    /// The creation time of the current revision.
+    /// Returns the creation time of the current revision, or `None` if the set has no revision with its current
+    /// template.
     pub fn current_revision_created(&self, set: &Set) -> Option<Time> {
         let same = self.revisions_of(set).filter(|it| is_equivalent_revision(set, it));
         same.max_by_key(|it| (!it.deleting, it.data == set.template.data, it.number, it.key.name.clone()))
             .map(|it| it.created)
     }
 
-    /// Number of nodes that use up the rollout budget, as described in docs/differences.md.
+    /// Counts the nodes that use up the rollout budget, as described in docs/differences.md.
     pub fn count_charged_nodes(&self, set: &Set, now: Time) -> usize {
         self.charged_nodes(set, now).len()
     }
 
-    /// Names of the nodes that use up the rollout budget, as described in docs/differences.md.
+    /// Returns the names of the nodes that use up the rollout budget, as described in docs/differences.md.
     pub fn charged_nodes<'a>(&'a self, set: &'a Set, now: Time) -> Vec<&'a str> {
         let hashes = self.current_hashes(set);
         let new = |it: &Pod| self.has_template_hash(set, it, &hashes);
@@ -173,7 +174,7 @@ impl ClusterView {
             .any(|it| it.deleting && real.iter().all(|taint| is_taint_tolerated(&it.tolerations, taint)))
     }
 
-    /// The counts that the status of the set should have.
+    /// Returns the counts that the status of the set should have.
     pub fn expected_counts(&self, set: &Set, now: Time) -> StatusCounts {
         let hashes = self.current_hashes(set);
         let mut counts = StatusCounts::default();
@@ -209,8 +210,8 @@ impl ClusterView {
     }
 }
 
-/// Number of nodes that may be without an available pod, or have two pods, during a rollout. `desired` is the number of
-/// eligible nodes, of which the budget may be a percentage.
+/// Returns the rollout budget: the number of nodes that may be without an available pod, or have two pods, during a
+/// rollout. `desired` is the number of eligible nodes, of which the budget may be a percentage.
 pub fn rollout_budget(set: &Set, desired: usize) -> usize {
     match set.rollout {
         UpdateStrategy::OnDelete => 0,
@@ -303,7 +304,7 @@ fn set_tolerates(set: &Set, taint: &Taint) -> bool {
     automatic || is_taint_tolerated(&set.template.tolerations, taint)
 }
 
-/// The `NoSchedule` taints of the node that pods of the set do not tolerate.
+/// Returns the `NoSchedule` taints of the node that pods of the set do not tolerate.
 fn untolerated_taints<'a>(set: &Set, node: &'a Node) -> Vec<&'a Taint> {
     node.taints.iter().filter(|it| it.effect == TaintEffect::NoSchedule && !set_tolerates(set, it)).collect()
 }

@@ -15,6 +15,7 @@ use super::{InvariantChecks, set_name_text};
 use crate::server::SimServer;
 
 impl InvariantChecks {
+    /// Checks three invariants on the writes that a replica waits for before it reconciles a set again.
     /// S8: a plan with writes is made only from caches that include all acknowledged writes of this replica.
     /// S7: the replica does not wait for its own writes if its caches are up to date.
     /// L5: a set that waits for its own writes has a timer.
@@ -72,7 +73,7 @@ impl InvariantChecks {
         }
     }
 
-    /// W13: a cached set equals the server's set at the same revision, because no rule modifies the cache.
+    /// Checks W13: a cached set equals the server's set at the same revision, because no rule modifies the cache.
     pub(super) fn check_cache<'a>(
         &mut self,
         server: &SimServer,
@@ -342,7 +343,7 @@ enum DeletionReason {
     NodeIneligible,
 }
 
-/// The reason for which a plan may delete the pod. Returns `None` if the pod must stay.
+/// Returns the reason for which a plan may delete the pod, or `None` if the pod must stay.
 fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Option<DeletionReason> {
     let target = pod.target.as_deref()?;
     if oracle::has_pod_finished(pod) {

@@ -34,7 +34,7 @@ impl InvariantChecks {
         }
     }
 
-    /// S1: a set has at most one pod on a node. With surge, it may have an old and a new pod, and at most two
+    /// Checks S1: a set has at most one pod on a node. With surge, it may have an old and a new pod, and at most two
     /// terminating pods of one revision.
     fn check_one_pod_per_node(
         &mut self,
@@ -66,7 +66,7 @@ impl InvariantChecks {
         }
     }
 
-    /// S2: an object has at most one controller owner, in the same namespace.
+    /// Checks S2: an object has at most one controller owner, in the same namespace.
     fn check_owners(&mut self, server: &SimServer, commit: &SimCommit) {
         let Some(object) = server.object(commit.kind, &commit.key) else { return };
         let owners = object["metadata"]["ownerReferences"].as_array();
@@ -81,8 +81,8 @@ impl InvariantChecks {
         }
     }
 
-    /// S4: a watch delivers each event once, in order and without gaps. `cursor` is the revision of the last delivered
-    /// event, and `revision` is the revision of the event that is delivered now.
+    /// Checks S4: a watch delivers each event once, in order and without gaps. `cursor` is the revision of the last
+    /// delivered event, and `revision` is the revision of the event that is delivered now.
     pub fn check_delivered_event(
         &mut self,
         server: &SimServer,
@@ -112,7 +112,7 @@ impl InvariantChecks {
         }
     }
 
-    /// S4 for the store: the revision of the store is the revision of the last commit in the simulator's log.
+    /// Checks S4 for the store: the revision of the store is the revision of the last commit in the simulator's log.
     pub fn check_store_revision(&mut self, server: &SimServer, _now: Time) {
         let counted = server.log.last().map_or(muster_store::Store::FIRST_REVISION, |it| it.revision);
         if server.store.revision() != counted {

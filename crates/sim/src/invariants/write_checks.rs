@@ -21,7 +21,8 @@ use super::oracle::{self, ClusterView};
 use super::{InvariantChecks, PlanBasis, is_namespace_terminating, is_rejected};
 use crate::server::{Actor, SimServer};
 
-/// The permissions of the ClusterRole of the DaemonSet controller: verb, kind and subresource.
+/// The permissions that the ClusterRole of the DaemonSet controller grants. Each entry has the verb, the kind and the
+/// subresource.
 const CONTROLLER_PERMISSIONS: &[(&str, Kind, Option<&str>)] = &[
     ("get", Kind::Sets, None),
     ("update", Kind::Sets, Some("status")),
@@ -137,7 +138,7 @@ impl InvariantChecks {
         }
     }
 
-    /// W10: a release removes only the set's own owner reference.
+    /// Checks W10: the release of a pod or revision removes only the set's own owner reference.
     fn check_release(&mut self, set: &Set, body: &Value) {
         let meta = &body["metadata"];
         let only = json!([{"$patch": "delete", "uid": set.uid.as_ref()}]);
@@ -151,7 +152,7 @@ impl InvariantChecks {
         }
     }
 
-    /// W17: the ClusterRole of the DaemonSet controller allows the request.
+    /// Checks W17: the ClusterRole of the DaemonSet controller allows the request.
     fn check_permission(&mut self, set: &Set, call: &Call) {
         let (verb, target) = (manifest::call_verb(call), manifest::call_target(set, call));
         let asked = (verb.as_str(), target.kind, target.subresource);
@@ -160,8 +161,8 @@ impl InvariantChecks {
         }
     }
 
-    /// W2: a set creates at most one pod on a node, even after crashes and with stale caches. Pods that a user or the
-    /// garbage collector changed after the plan was made are ignored.
+    /// Checks W2: a set creates at most one pod on a node, even after crashes and with stale caches. Pods that a user
+    /// or the garbage collector changed after the plan was made are ignored.
     fn check_at_most_one(
         &mut self,
         server: &SimServer,
@@ -202,8 +203,8 @@ impl InvariantChecks {
         }
     }
 
-    /// W5 on the server's state: the number of nodes that are without an available pod because a rollout deleted it is
-    /// within the budget.
+    /// Checks W5 on the server's state: the number of nodes that are without an available pod because a rollout deleted
+    /// it is within the budget.
     fn check_budget(&mut self, server: &SimServer, decided: &PlanBasis, set: &Set, pod: &Pod, now: Time) {
         let (clock, hash) = (decided.clock, &decided.plan.hash);
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid).cloned() else { return };
@@ -264,8 +265,8 @@ impl InvariantChecks {
         percent || resized
     }
 
-    /// W3: the request body of a new pod has the labels, owner, affinity, tolerations and spec that follow from the
-    /// template.
+    /// Checks W3: the request body of a new pod has the labels, owner, affinity, tolerations and spec that follow from
+    /// the template.
     fn check_new_pod(&mut self, set: &Set, node: &str, body: &Value) {
         let template: Value = serde_json::from_str(&set.template.raw).unwrap_or_default();
         let meta = &body["metadata"];
@@ -339,7 +340,7 @@ impl InvariantChecks {
         }
     }
 
-    /// S5: the revision hash label of a new pod is the hash of a revision that has the template of the pod.
+    /// Checks S5: the revision hash label of a new pod is the hash of a revision that has the template of the pod.
     fn check_new_pod_hash(&mut self, server: &SimServer, decided: &PlanBasis, set: &Set, body: &Value) {
         let hash = body["metadata"]["labels"][LABEL_CONTROLLER_REVISION_HASH].as_str().unwrap_or_default();
         let view = ClusterView::at_revisions(server, &decided.snapshot);
@@ -423,7 +424,7 @@ impl InvariantChecks {
         }
     }
 
-    /// W15: the collision count of a set increases only if another revision has the name of the new revision.
+    /// Checks W15: the collision count of a set increases only if another revision has the name of the new revision.
     fn check_collision(&mut self, server: &SimServer, decided: &PlanBasis, of: &Set) {
         let name = decided.plan.steps.iter().find_map(|it| match it {
             RevisionWrite::Create { name, .. } => Some(name.clone()),
@@ -448,7 +449,8 @@ impl InvariantChecks {
         }
     }
 
-    /// W14 (slow start): creates are sent in batches of 1, 2, 4 …, and no batch is sent after a batch with a failure.
+    /// Checks W14 (slow start): creates are sent in batches of 1, 2, 4 …, and no batch is sent after a batch with a
+    /// failure.
     fn check_slow_start(&mut self, decided: &PlanBasis, set: &Set) {
         let key = (decided.replica, set.key.clone());
         let Some(batches) = self.batches.get_mut(&key) else { return };
@@ -471,8 +473,8 @@ impl InvariantChecks {
         }
     }
 
-    /// W14 (failed-pod backoff): one process deletes successive finished pods on a node at intervals of at least 1 s, 2
-    /// s, 4 s ….
+    /// Checks W14 (failed-pod backoff): one process deletes successive finished pods on a node at intervals of at least
+    /// 1 s, 2 s, 4 s ….
     fn check_backoff(&mut self, server: &SimServer, decided: &PlanBasis, set: &Set, pod: &Pod) {
         let Some(node) = pod.target.clone() else { return };
         if server
@@ -500,7 +502,7 @@ impl InvariantChecks {
     }
 }
 
-/// Number of distinct update strategies that a set has had so far.
+/// Returns the number of distinct update strategies that a set has had so far.
 fn count_strategies(server: &SimServer, set: &Set) -> usize {
     let versions = server.facts_between(Kind::Sets, &set.key, 0, u64::MAX);
     let mut seen: Vec<UpdateStrategy> = Vec::new();

@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    /// Draws one of the nodes.
+    /// Draws one of the nodes. Returns `None` if the cluster has no nodes.
     fn random_node(&mut self) -> Option<Text> {
         let nodes: Vec<Text> = self.kubelets.keys().cloned().collect();
         self.rng.pick(&nodes).cloned()

@@ -49,8 +49,8 @@ impl World {
         }
     }
 
-    /// L5: a cluster that does not converge in time does not converge after a restart of the controllers either. If it
-    /// does, the old processes have lost a wake-up. Reports L5 in this case, and `violation` otherwise.
+    /// Checks L5: no wake-up was lost. If a cluster that did not converge in time converges after a restart of the
+    /// controllers, the old processes have lost a wake-up, and L5 is reported. Otherwise `violation` is reported.
     fn check_lost_wakeup(&mut self, violation: Violation) {
         for index in 0..self.replicas.len() {
             self.crash_replica(index);
@@ -90,7 +90,7 @@ impl World {
         })
     }
 
-    /// The first difference between the cluster and its desired state. Returns `None` if the cluster has converged.
+    /// Returns the first difference between the cluster and its desired state, or `None` if the cluster has converged.
     pub fn first_difference(&self) -> Option<Violation> {
         let view = ClusterView::current(&self.server);
         let fail = |invariant, detail| Some(Violation { invariant, detail });
@@ -178,7 +178,7 @@ impl World {
             || node.is_some_and(|it| it.shutting_down)
     }
 
-    /// L9: in a converged cluster, controllers write nothing, neither the running processes nor restarted ones.
+    /// Checks L9: in a converged cluster, no controller writes anything, whether or not it is restarted.
     pub fn check_stays_converged(&mut self) {
         if self.violation().is_some() {
             return;

@@ -5,7 +5,9 @@
 mod chaos;
 /// Steps of the built-in controllers.
 mod controller_steps;
+/// Runs the cluster until it has converged.
 mod convergence;
+/// Nodes and their kubelets.
 mod nodes;
 /// Replicas of the DaemonSet controller.
 pub mod replica;
@@ -81,6 +83,7 @@ pub struct World {
     pub kubelets: BTreeMap<Text, Kubelet>,
     /// Behaviour of the containers of each image.
     pub image_behaviours: BTreeMap<String, ImageBehaviour>,
+    /// Probabilities of random faults.
     pub fault_rates: FaultRates,
     /// The single fault of this run, in addition to the fault rates.
     pub injected_fault: InjectedFault,
@@ -95,7 +98,7 @@ pub struct World {
     /// Sequence number of the last scheduled step. It orders steps at the same time.
     sequence: u64,
     /// Number of commits that [`World::process_new_commits`] has processed.
-    seen_commits: usize,
+    processed_commits: usize,
     /// Number of writes of the DaemonSet controller so far. An [`InjectedFault`] selects a write by this number.
     pub writes: usize,
     /// Number of watch events that were delivered to replicas so far. An [`InjectedFault`] selects an event by this
@@ -118,7 +121,7 @@ pub struct World {
 }
 
 impl World {
-    /// An empty cluster with this number of replicas of the DaemonSet controller.
+    /// Returns an empty cluster with this number of replicas of the DaemonSet controller. Nothing is started.
     pub fn new(seed: u64, replicas: usize, fault_rates: FaultRates) -> Self {
         let start = Time::from_secs(scenario::EPOCH_S + 1000);
         let mut rng = Rng::new(seed);
@@ -139,7 +142,7 @@ impl World {
             events: BTreeMap::new(),
             tasks: BTreeMap::new(),
             sequence: 0,
-            seen_commits: 0,
+            processed_commits: 0,
             writes: 0,
             deliveries: 0,
             kubelet_sync_due: BTreeMap::new(),
@@ -180,7 +183,7 @@ impl World {
         self.tasks.insert((self.now + delay, self.sequence), task);
     }
 
-    /// A random network latency, at most the maximum of the fault rates.
+    /// Returns a random network latency, at most `FaultRates::lag_ms`.
     pub fn random_delay(&mut self) -> Duration {
         Duration::from_micros(self.rng.between(100, self.fault_rates.lag_ms.max(1) * 1000))
     }
@@ -228,8 +231,8 @@ impl World {
 
     /// Schedules the delivery of new commits to all watches, and checks the invariants on the new commits.
     pub fn process_new_commits(&mut self) {
-        while let Some(commit) = self.server.log.get(self.seen_commits).cloned() {
-            self.seen_commits += 1;
+        while let Some(commit) = self.server.log.get(self.processed_commits).cloned() {
+            self.processed_commits += 1;
             self.trace.record_commit(&commit);
             self.checks.on_commit(&self.server, &commit, self.now);
             for replica in 0..self.replicas.len() {
@@ -296,7 +299,7 @@ impl World {
         }
     }
 
-    /// The first violation of the run.
+    /// Returns the first violation of the run, or `None` if no invariant was violated.
     pub fn violation(&self) -> Option<&Violation> {
         self.checks.violation.as_ref()
     }
@@ -320,7 +323,7 @@ impl World {
             })
     }
 
-    /// The pods of each node as text for assertions, with one line per node.
+    /// Formats the pods of each node as text for assertions, with one line per node.
     pub fn pods_by_node(&self) -> String {
         let mut lines: BTreeMap<Text, Vec<String>> =
             self.server.nodes.keys().map(|it| (it.clone(), Vec::new())).collect();

@@ -24,7 +24,7 @@ impl World {
         self.schedule_kubelet_sync(node);
     }
 
-    /// All live nodes renew their Lease and set their Ready condition to True.
+    /// Makes all live nodes renew their Lease and set their Ready condition to True.
     pub fn send_heartbeats(&mut self) {
         self.schedule_after(HEARTBEAT_INTERVAL, SimTask::SendHeartbeats);
         let clock = self.now.to_rfc3339();
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// The image of the first container of a pod. Empty if the pod does not exist.
+    /// Returns the image of the first container of a pod, or an empty string if the pod does not exist.
     pub fn pod_image(&self, key: &ObjectKey) -> String {
         let object = self.server.object(Kind::Pods, key);
         object.and_then(|it| it["spec"]["containers"][0]["image"].as_str()).unwrap_or_default().to_owned()

@@ -31,12 +31,12 @@ const RETRY_PERIOD: Duration = Duration::from_secs(2);
 /// [`LEASE_DURATION`] and [`RENEW_DEADLINE`], so that no write of a former leader arrives after the Lease has expired.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The Lease for leader election.
+/// The Lease for leader election on the simulated API server.
 #[derive(Clone, Debug, Default)]
 pub struct LeaderLease {
     /// Index and process number of the replica that holds the Lease.
     pub holder: Option<(usize, u64)>,
-    /// Expiry of the Lease.
+    /// Time at which the Lease expires.
     pub until: Time,
 }
 
@@ -47,9 +47,9 @@ pub struct Replica {
     pub alive: bool,
     /// Number of process starts and crashes. Tasks of an earlier process are ignored.
     pub process_number: u64,
-    /// Clock skew in microseconds.
+    /// Current clock skew in microseconds, including clock steps.
     skew: i64,
-    /// Clock skew without clock steps. The clock returns to it when faults stop.
+    /// Clock skew in microseconds without clock steps. The clock returns to it when faults stop.
     usual_skew: i64,
     /// Whether the process is frozen: it executes nothing until it resumes.
     frozen: bool,
@@ -61,21 +61,21 @@ pub struct Replica {
     /// Time of the last Lease renewal, by the replica's own clock.
     renewed_at: Time,
     pub controller: DaemonSetController,
-    /// The revision up to which each watch has delivered events.
+    /// The revision up to which the watch of each kind has delivered events.
     cursors: BTreeMap<Kind, u64>,
-    /// Kinds for which a [`SimTask::DeliverEvent`] is scheduled.
-    delivering: BTreeSet<Kind>,
+    /// Kinds whose next event delivery ([`SimTask::DeliverEvent`]) is scheduled.
+    scheduled_deliveries: BTreeSet<Kind>,
     /// Time until which the watch of a kind is stalled.
-    stuck_until: BTreeMap<Kind, Time>,
-    /// The sets to reconcile.
+    stalled_until: BTreeMap<Kind, Time>,
+    /// Work queue: the keys of the sets to reconcile.
     queue: BTreeSet<ObjectKey>,
-    /// Whether a [`SimTask::Reconcile`] is scheduled.
-    working: bool,
-    /// The plans in execution, by set.
+    /// Whether the next reconcile ([`SimTask::Reconcile`]) is scheduled.
+    is_reconcile_scheduled: bool,
+    /// The plans in execution, by key of the set.
     executing: BTreeMap<ObjectKey, PlanBasis>,
     /// All requests of the process. A [`SimTask`] refers to a request by its index in this list.
     calls: Vec<RequestInFlight>,
-    /// Time at which a set is reconciled again, by set.
+    /// Time of the next scheduled reconcile of a set, by key of the set.
     timers: BTreeMap<ObjectKey, Time>,
 }
 
@@ -95,7 +95,7 @@ struct RequestInFlight {
 const WORKERS: usize = 16;
 
 impl Replica {
-    /// A replica that is not started yet. `skew_s` is the maximum clock skew in seconds.
+    /// Returns a replica that is not started yet. `skew_s` is the maximum clock skew in seconds.
     pub fn new(rng: &mut Rng, skew_s: u64) -> Self {
         let micros = i64::try_from(skew_s * 1_000_000).unwrap_or(0);
         let skew = i64::try_from(rng.below(2 * skew_s * 1_000_000 + 1)).unwrap_or(0) - micros;
@@ -111,23 +111,23 @@ impl Replica {
             renewed_at: Time::default(),
             controller: DaemonSetController::new(Settings::default(), WORKERS),
             cursors: BTreeMap::new(),
-            delivering: BTreeSet::new(),
-            stuck_until: BTreeMap::new(),
+            scheduled_deliveries: BTreeSet::new(),
+            stalled_until: BTreeMap::new(),
             queue: BTreeSet::new(),
-            working: false,
+            is_reconcile_scheduled: false,
             executing: BTreeMap::new(),
             calls: Vec::new(),
             timers: BTreeMap::new(),
         }
     }
 
-    /// The current time by the replica's own clock.
+    /// Returns the current time by the replica's own clock.
     pub fn local_time(&self, now: Time) -> Time {
         Time::from_micros(now.as_micros() + self.skew)
     }
 
-    /// Whether the replica has no set to reconcile and no plan in execution. A replica that does not lead never has
-    /// work.
+    /// Whether the replica has no set to reconcile and no plan in execution. It is always true for a replica that does
+    /// not lead.
     pub fn has_no_work(&self) -> bool {
         !self.is_leader || (self.queue.is_empty() && self.executing.is_empty() && !self.frozen)
     }
@@ -137,7 +137,7 @@ impl Replica {
         self.alive && !self.frozen && self.cut_off_until <= now
     }
 
-    /// The revision up to which each watch has delivered events.
+    /// Returns the revision up to which the watch of each kind has delivered events.
     fn watch_revisions(&self) -> BTreeMap<Kind, u64> {
         self.cursors.clone()
     }
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// Cuts a replica off from the network for this time.
+    /// Cuts a replica off from the network for the duration `span`.
     pub fn partition_replica(&mut self, index: usize, span: Duration) {
         self.replicas[index].cut_off_until = self.now + span;
     }
@@ -239,7 +239,7 @@ impl World {
         true
     }
 
-    /// A replica lists a kind at a revision, and watches from this revision.
+    /// Makes a replica list a kind at a revision, and watch from this revision.
     pub fn relist_kind(&mut self, index: usize, kind: Kind, revision: u64) {
         let items = self.server.list_at_revision(kind, revision);
         let replica = &mut self.replicas[index];
@@ -258,7 +258,7 @@ impl World {
     pub fn schedule_delivery(&mut self, index: usize, kind: Kind) {
         let replica = &mut self.replicas[index];
         let Some(cursor) = replica.cursors.get(&kind).copied() else { return };
-        if !replica.alive || replica.delivering.contains(&kind) {
+        if !replica.alive || replica.scheduled_deliveries.contains(&kind) {
             return;
         }
         if self
@@ -270,8 +270,8 @@ impl World {
             return;
         }
         let process_number = replica.process_number;
-        replica.delivering.insert(kind);
-        let stuck = replica.stuck_until.get(&kind).copied().unwrap_or_default().since(self.now);
+        replica.scheduled_deliveries.insert(kind);
+        let stuck = replica.stalled_until.get(&kind).copied().unwrap_or_default().since(self.now);
         let delay = self.random_delay() + stuck;
         self.schedule_after(delay, SimTask::DeliverEvent { replica: index, process_number, kind });
     }
@@ -309,10 +309,10 @@ impl World {
         }) {
             return;
         }
-        self.replicas[index].delivering.remove(&kind);
+        self.replicas[index].scheduled_deliveries.remove(&kind);
         if self.now < self.replicas[index].cut_off_until {
             let until = self.replicas[index].cut_off_until;
-            self.replicas[index].stuck_until.insert(kind, until);
+            self.replicas[index].stalled_until.insert(kind, until);
             return self.schedule_delivery(index, kind);
         }
         self.deliveries += 1;
@@ -329,7 +329,7 @@ impl World {
             }
             Some(WatchFault::Freeze) => {
                 let until = self.now + Duration::from_millis(self.rng.between(500, 15_000));
-                self.replicas[index].stuck_until.insert(kind, until);
+                self.replicas[index].stalled_until.insert(kind, until);
                 return self.schedule_delivery(index, kind);
             }
             _ => {}
@@ -350,18 +350,21 @@ impl World {
         self.wake_worker(index);
     }
 
-    /// The next commit of a kind that was not delivered to a replica, as an index in the commit log.
+    /// Returns the next commit of a kind that was not delivered to a replica, as an index in the commit log. Returns
+    /// `None` if all commits were delivered.
     fn next_event(&mut self, index: usize, kind: Kind) -> Option<usize> {
         let cursor = self.replicas[index].cursors.get(&kind).copied()?;
         self.next_event_after_revision(kind, cursor)
     }
 
-    /// The next commit of a kind after the commit with the index `at` in the commit log, also as an index.
+    /// Returns the next commit of a kind after the commit `at`, or `None` if there is none. Both are indexes in the
+    /// commit log.
     fn next_event_after(&self, kind: Kind, at: usize) -> Option<usize> {
         self.next_event_after_revision(kind, self.server.log[at].revision)
     }
 
-    /// The next commit of a kind after a revision, as an index in the commit log.
+    /// Returns the next commit of a kind after a revision, as an index in the commit log. Returns `None` if there is
+    /// none.
     fn next_event_after_revision(&self, kind: Kind, revision: u64) -> Option<usize> {
         let event = self.server.store.commits_since(store_key_prefix(kind), revision).ok()?.next()?.revision;
         self.server.log.binary_search_by_key(&event, |it| it.revision).ok()
@@ -400,15 +403,15 @@ impl World {
     fn wake_worker(&mut self, index: usize) {
         let replica = &mut self.replicas[index];
         let waits = replica.queue.iter().any(|key| !replica.executing.contains_key(key));
-        if replica.alive && replica.is_leader && !replica.working && waits {
-            replica.working = true;
+        if replica.alive && replica.is_leader && !replica.is_reconcile_scheduled && waits {
+            replica.is_reconcile_scheduled = true;
             let process_number = replica.process_number;
             let delay = Duration::from_micros(self.rng.between(50, 2_000));
             self.schedule_after(delay, SimTask::Reconcile { replica: index, process_number });
         }
     }
 
-    /// A replica reconciles the next set of its queue, and starts to execute the resulting plan.
+    /// Makes a replica reconcile the next set of its queue, and starts to execute the resulting plan.
     pub fn reconcile_next_key(&mut self, index: usize, process_number: u64) {
         if !self.is_running_or_defer(index, process_number, || SimTask::Reconcile {
             replica: index,
@@ -418,7 +421,7 @@ impl World {
         }
         let now = self.now;
         let replica = &mut self.replicas[index];
-        replica.working = false;
+        replica.is_reconcile_scheduled = false;
         let next = replica.queue.iter().find(|key| !replica.executing.contains_key(*key)).cloned();
         let Some(key) = next.filter(|_| replica.is_leader) else { return };
         replica.queue.remove(&key);
@@ -501,8 +504,8 @@ impl World {
         replica.is_leader && fresh
     }
 
-    /// The API server handles a request, even if the replica that sent it has crashed. `at` is the index of the request
-    /// in `Replica::calls`.
+    /// Handles a request on the simulated API server, even if the replica that sent it has crashed. `at` is the index
+    /// of the request in `Replica::calls`.
     pub fn handle_replica_request(&mut self, index: usize, process_number: u64, at: usize) {
         if self.replicas[index].process_number != process_number && self.replicas[index].calls.len() <= at {
             return;
@@ -577,7 +580,8 @@ impl World {
         self.schedule_after(delay, SimTask::DeliverResponse { replica: index, process_number, call: at });
     }
 
-    /// The fault that the next request gets, if any. Counts the request in [`World::writes`], unless it only reads.
+    /// Returns the fault that the next request gets, or `None` if it gets no fault. Counts the request in
+    /// [`World::writes`], unless it only reads.
     fn next_request_fault(&mut self, is_read: bool) -> Option<RequestFault> {
         let fault = if is_read {
             self.fault_rates.random_request_fault(&mut self.rng)
@@ -600,7 +604,7 @@ impl World {
         fault.filter(|_| !is_read || possible_for_read)
     }
 
-    /// Delivers the response to a request, and continues the plan of the request. `at` is the index in
+    /// Delivers the response to a request, and continues the plan of the request. `at` is the index of the request in
     /// `Replica::calls`.
     pub fn deliver_response(&mut self, index: usize, process_number: u64, at: usize) {
         if !self.is_running_or_defer(index, process_number, || SimTask::DeliverResponse {
@@ -652,7 +656,7 @@ impl World {
         Outcome::Done(body.to_string().into_bytes())
     }
 
-    /// Enqueues a set whose time of the next reconcile has come.
+    /// Enqueues a set whose scheduled reconcile is due.
     pub fn fire_timer(&mut self, index: usize, process_number: u64, key: &ObjectKey) {
         if !self.is_running_or_defer(index, process_number, || SimTask::FireTimer {
             replica: index,
@@ -669,7 +673,7 @@ impl World {
         }
     }
 
-    /// A replica renews the Lease or tries to acquire it, and schedules the next attempt.
+    /// Makes a replica renew the Lease or try to acquire it, and schedules the next attempt.
     pub fn renew_lease(&mut self, index: usize, process_number: u64) {
         if !self.is_running_or_defer(index, process_number, || SimTask::RenewLease {
             replica: index,
@@ -786,7 +790,7 @@ impl World {
     }
 }
 
-/// A call as text for the trace.
+/// Formats a call for the trace.
 fn describe_call(call: &Call) -> String {
     match call {
         Call::ReadSet => "reads the set".to_owned(),
@@ -822,7 +826,7 @@ fn describe_call(call: &Call) -> String {
     }
 }
 
-/// A response as text for the trace.
+/// Formats a response for the trace.
 fn describe_outcome(outcome: &Response) -> String {
     match outcome {
         Response::Wrote { name, resource_version } => format!("{name} r{resource_version}"),
@@ -838,7 +842,7 @@ fn describe_outcome(outcome: &Response) -> String {
     }
 }
 
-/// A plan as text for the trace.
+/// Formats a plan for the trace.
 fn plan_summary(plan: &Plan) -> String {
     let text = plan.to_string();
     let text = text.trim_end().replace('\n', " | ");
@@ -853,18 +857,18 @@ impl World {
         let replica = &mut self.replicas[index];
         replica.skew = replica.usual_skew;
         replica.cut_off_until = now;
-        replica.stuck_until.clear();
+        replica.stalled_until.clear();
     }
 
-    /// Stalls the watches of a kind on all replicas for this time.
+    /// Stalls the watches of a kind on all replicas for the duration `span`.
     pub fn stall_watches(&mut self, kind: Kind, span: Duration) {
         let until = self.now + span;
         for replica in &mut self.replicas {
-            replica.stuck_until.insert(kind, until);
+            replica.stalled_until.insert(kind, until);
         }
     }
 
-    /// Enqueues all sets on the leader. In a converged cluster, the leader must not write anything then.
+    /// Enqueues all sets on the leader. In a converged cluster, the resulting reconciles must not write anything.
     pub fn enqueue_all_sets(&mut self) {
         for index in 0..self.replicas.len() {
             let keys: Vec<ObjectKey> = self.replicas[index].controller.planner().keys().cloned().collect();
@@ -875,7 +879,7 @@ impl World {
         }
     }
 
-    /// Starts or stops the scheduler.
+    /// Starts the scheduler if `runs` is true, and stops it otherwise.
     pub fn set_scheduler_enabled(&mut self, runs: bool) {
         self.scheduler_runs = runs;
     }

@@ -276,7 +276,7 @@ impl World {
         }
     }
 
-    /// The key of the pod that a script refers to.
+    /// Returns the key of the pod that a script refers to, or `None` if there is no such pod.
     fn find_pod(&self, pod: &ScriptPodRef) -> Option<ObjectKey> {
         match pod {
             ScriptPodRef::ByName(name) => {
@@ -362,7 +362,7 @@ impl World {
         let _ = self.server.create(Kind::Pods, pod, Actor::User);
     }
 
-    /// The ControllerRevision of a set with the highest number.
+    /// Returns the key of the set's ControllerRevision with the highest number, or `None` if the set has no revision.
     fn newest_revision(&self, set: &str) -> Option<ObjectKey> {
         let uid = &self.server.sets.get(&parse_object_key(set))?.uid;
         let mine = self.server.revisions.values().filter(|it| it.owner.as_ref() == Some(uid));

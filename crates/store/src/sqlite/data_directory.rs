@@ -22,7 +22,7 @@ use crate::{LogError, Revision, Store};
 pub struct DataDirectory {
     /// Path of the cluster marker file.
     pub marker: PathBuf,
-    /// Whether other files in the directory show that it already had a cluster.
+    /// Whether other files in the directory show that it belonged to a cluster before.
     pub had_cluster: bool,
     /// Whether to start a new cluster if the existing database is unusable. The files of the existing database are
     /// renamed and kept.
@@ -33,7 +33,7 @@ pub struct DataDirectory {
 #[derive(Debug)]
 pub struct OpenedLog {
     pub log: Sqlite,
-    /// Whether the database existed without a cluster marker. A marker was created for it.
+    /// Whether the database existed without a cluster marker, so that a marker was created for it.
     pub is_adopted: bool,
     /// Number of rows with a Secret in clear text, which were written before encryption was configured. Zero if no
     /// encryption keys are configured.
@@ -73,6 +73,8 @@ impl DataFileGuard {
         self.0.marker.advance_revision(revision);
     }
 
+    /// Fails if the database file or the cluster marker was removed or replaced.
+    ///
     /// Rule: a server exits if its database file or cluster marker was removed or replaced, because a later start would
     /// not find its writes.
     pub fn check_files(&self) -> Result<(), LogError> {
@@ -87,6 +89,8 @@ impl DataFileGuard {
 }
 
 impl Sqlite {
+    /// Opens the database at `path` in a data directory. `keys` encrypt and decrypt its Secrets.
+    ///
     /// Rule: a data directory that had a cluster is never treated as new. A database that is missing, empty, of another
     /// cluster or behind its marker is rejected, and nothing is changed. A database without a marker is adopted.
     pub fn open_in_directory(
@@ -111,7 +115,7 @@ impl Sqlite {
         })
     }
 
-    /// Counts the Secret rows that are not sealed.
+    /// Returns the number of rows with a Secret that is not encrypted.
     fn count_unencrypted_secrets(&self) -> Result<usize, LogError> {
         let count = "SELECT count(*) FROM version WHERE key >= 'secrets/' AND key < 'secrets0' AND substr(value, 1, length(?1)) <> ?1";
         let count =
@@ -119,7 +123,7 @@ impl Sqlite {
         Ok(usize::try_from(count.map_err(|it| self.log_error(&it))?).unwrap_or(0))
     }
 
-    /// Opens the database and checks it against its cluster marker. Also returns `is_adopted`, see [`OpenedLog`].
+    /// Opens the database and checks it against its cluster marker. Returns it together with [`OpenedLog::is_adopted`].
     pub(super) fn open_checked(path: &Path, directory: &DataDirectory) -> Result<(Self, bool), LogError> {
         let marker = ClusterMarker::read(&directory.marker).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => LogError::Marker { path: directory.marker.clone() },
@@ -169,7 +173,8 @@ impl Sqlite {
         Ok((log, is_adopted))
     }
 
-    /// Fails if the database belongs to another cluster than the marker, or ends before the revision of the marker.
+    /// Fails if the database and the marker have different cluster UIDs, or if the database ends before the revision of
+    /// the marker.
     fn check_against_marker(&self, marker: &ClusterMarker) -> Result<(), LogError> {
         let found = self.cluster_uid()?;
         if found.as_ref() != Some(&marker.uid) {
@@ -185,8 +190,8 @@ impl Sqlite {
         }
     }
 
-    /// The UID of the cluster, or `None` if the database has none yet. A database gets a UID when it is created or
-    /// adopted. Backups and restored databases keep the UID.
+    /// Returns the UID of the cluster, or `None` if the database has none yet. A database gets a UID when it is created
+    /// or adopted. Backups and restored databases keep the UID.
     pub(super) fn cluster_uid(&self) -> Result<Option<String>, LogError> {
         let has_table = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'cluster'";
         let has_table = self.connection.query_row(has_table, [], |it| it.get::<_, i64>(0));
@@ -211,12 +216,13 @@ impl Sqlite {
         Ok(uid)
     }
 
-    /// Keeps the write-ahead log when the database is closed.
+    /// Configures the connection to keep the write-ahead log when the database is closed.
     fn keep_wal_on_close(&self) -> Result<(), LogError> {
         self.set_keep_wal(true)
     }
 
-    /// Checkpoints and removes the write-ahead log when the database is closed, which is the default of SQLite.
+    /// Configures the connection to checkpoint and remove the write-ahead log when the database is closed, which is the
+    /// default of SQLite.
     fn remove_wal_on_close(&self) -> Result<(), LogError> {
         self.set_keep_wal(false)
     }
@@ -237,7 +243,8 @@ impl Sqlite {
         Self::open_existing(path.to_owned())
     }
 
-    /// The guard of the database file and cluster marker, if the database was opened in a data directory.
+    /// Returns the guard of the database file and cluster marker, or `None` if the database was opened outside a data
+    /// directory.
     pub fn file_guard(&self) -> Option<DataFileGuard> {
         self.guard.clone()
     }
@@ -263,8 +270,9 @@ fn is_disk_full(path: &Path) -> bool {
     path.parent().is_some_and(|it| rustix::fs::statvfs(it).is_ok_and(free))
 }
 
-/// Makes room for a new cluster: renames the files of an unusable database and removes its cluster marker. Fails with
-/// [`LogError::HasCluster`] if the existing database is usable and has commits.
+/// Prepares the data directory for a new cluster: renames the files of an unusable database and removes its cluster
+/// marker. Does nothing if the existing database has no commits. Fails with [`LogError::HasCluster`] if it is usable
+/// and has commits.
 fn move_unusable_database_aside(path: &Path, directory: &DataDirectory) -> Result<(), LogError> {
     let existing = DataDirectory { new_cluster: false, ..directory.clone() };
     let opened = Sqlite::open_checked(path, &existing).and_then(|(mut log, _)| {

@@ -17,19 +17,21 @@ use rustix::io::Errno;
 /// finalizers writes the object once more.
 const RESERVE_BYTES_MAX: u64 = 8 << 20;
 
-/// The reserve is at most this fraction of the file system: 1/16 of its size.
+/// The reserve is at most the size of the file system divided by this number.
 const FILE_SYSTEM_DIVISOR: u64 = 16;
 
-/// Number of bytes of the reserve that are released in one step: the size of two of the largest objects.
+/// Number of bytes by which the reserve is shortened in one step: the size of two of the largest objects.
 const RELEASE_STEP_BYTES: u64 = 3 << 20;
 
-/// Number of bytes for which blocks of the database file are allocated at a time, so that most commits allocate none.
+/// Number of bytes by which the allocated blocks of the database file grow at a time, so that most commits need not
+/// allocate any.
 const ALLOCATION_STEP_BYTES: u64 = 1 << 20;
 
 /// Minimum time between two attempts to refill the reserve, and between a release and the next attempt.
 const REFILL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The reserve file beside the database, and the allocated blocks of the database file.
+/// Keeps disk space available for deletes on a full disk: with a reserve file beside the database, and with blocks of
+/// the database file that are allocated before they are needed.
 #[derive(Debug)]
 pub(super) struct DiskReserve {
     /// The reserve file.
@@ -62,7 +64,7 @@ impl DiskReserve {
         Ok(reserve)
     }
 
-    /// Target size of the reserve in bytes.
+    /// Returns the target size of the reserve in bytes.
     pub(super) fn target_bytes(&self) -> u64 {
         self.bytes
     }
@@ -130,7 +132,7 @@ impl DiskReserve {
     }
 }
 
-/// Path of the reserve file: the file `reserve` beside the database.
+/// Returns the path of the reserve file: the file `reserve` beside the database.
 fn reserve_path(database: &Path) -> PathBuf {
     database.with_file_name("reserve")
 }

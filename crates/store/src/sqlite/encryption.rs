@@ -38,14 +38,14 @@ const KEYS_MAX: usize = 64;
 /// Comment at the beginning of a key file.
 const KEY_FILE_HEADER: &str = "# Keys for Secrets at rest: the first one writes, all of them read. Keep a copy: without it Secrets are lost.\n";
 
-/// The encryption keys of a key file, in file order. The first key is the active key and encrypts. Any key can decrypt.
-/// Clones share the keys.
+/// The encryption keys of a key file, in file order. The first key is the active key, which encrypts. Every key can
+/// decrypt the values that it encrypted. Clones share the keys.
 #[derive(Clone)]
 pub struct EncryptionKeys(Arc<Vec<EncryptionKey>>);
 
 /// One encryption key of a key file.
 struct EncryptionKey {
-    /// The ID of the key, which each value that it encrypts contains.
+    /// The ID of the key. Every value that is encrypted with the key contains this ID.
     id: String,
     /// The AES-256 key from which the keys of values are derived.
     secret: [u8; KEY_BYTES],
@@ -65,10 +65,13 @@ pub enum KeyFileError {
     Read { path: PathBuf, source: io::Error },
     #[error("write the encryption keys to {}", path.display())]
     Write { path: PathBuf, source: io::Error },
+    /// A line of the file is not an ID and a key, or repeats an ID.
     #[error("line {line} of {} is not a key: each line is an ID and 32 bytes in base64", path.display())]
     Line { path: PathBuf, line: usize },
+    /// The file contains no keys, or too many.
     #[error("{} has no keys, or more than {KEYS_MAX}", path.display())]
     Count { path: PathBuf },
+    /// Users other than the owner may read the file.
     #[error("other users may read {}: set its mode to 0600, and rotate the keys if someone may have read it", path.display())]
     Loose { path: PathBuf },
     #[error("the system has no random numbers")]
@@ -108,7 +111,8 @@ impl EncryptionKeys {
         Ok(Self(Arc::new(keys)))
     }
 
-    /// Generates a key and writes a key file with it and the `kept` keys after it. Returns the keys of the new file.
+    /// Generates a key and writes a key file with the new key first and the keys in `kept` after it. Returns the keys
+    /// of the new file.
     pub fn add_key_to_file(kept: Option<&Self>, path: &Path) -> Result<Self, KeyFileError> {
         let mut random = [0; KEY_BYTES + 4];
         SystemRandom::new().fill(&mut random).map_err(|_| KeyFileError::Random)?;
@@ -123,7 +127,7 @@ impl EncryptionKeys {
         Self::read(path)
     }
 
-    /// The ID of the active key, which encrypts new values.
+    /// Returns the ID of the active key, which encrypts new values.
     pub fn active_key_id(&self) -> &str {
         &self.0[0].id
     }
@@ -133,7 +137,8 @@ impl EncryptionKeys {
         self.0.iter().any(|it| it.id == id)
     }
 
-    /// Encrypts the value of the object with the store key `key`. Returns `None` if the object is not a Secret.
+    /// Encrypts the value of the object with the store key `key` for the commit at `revision`. Returns `None` if the
+    /// object is not a Secret.
     pub(super) fn encrypt(
         &self,
         key: &str,
@@ -167,7 +172,8 @@ impl EncryptionKeys {
         Ok(Some(sealed))
     }
 
-    /// Decrypts a sealed value. Returns `None` if the value is not sealed.
+    /// Decrypts the value that was sealed for the store key `key` at `revision`. Returns `None` if the value is not
+    /// sealed.
     pub(super) fn decrypt(
         &self,
         key: &str,
@@ -221,7 +227,7 @@ fn split_sealed_value(value: &[u8]) -> Option<(&str, &[u8])> {
     Some((str::from_utf8(&rest[..end]).ok()?, &rest[end + 1..]))
 }
 
-/// The data that AES-GCM authenticates with a value: its revision and store key.
+/// Returns the data that AES-GCM authenticates together with a value: its revision and store key.
 fn authenticated_data(key: &str, revision: Revision) -> Aad<Vec<u8>> {
     Aad::from([&revision.to_le_bytes()[..], key.as_bytes()].concat())
 }

@@ -18,7 +18,7 @@ const WAL_HEADER_BYTES: usize = 32;
 /// Length of the header of each frame. The content of one database page follows.
 const FRAME_HEADER_BYTES: usize = 24;
 
-/// Largest page size of SQLite.
+/// Largest page size of SQLite in bytes.
 const PAGE_BYTES_MAX: usize = 65_536;
 
 /// Whether the write-ahead log contains synced transactions that can no longer be read.
@@ -69,7 +69,7 @@ struct WalChecksum {
 }
 
 impl WalChecksum {
-    /// The checksum of the header, or `None` if the header does not contain the same checksum.
+    /// Computes the checksum of the header. Returns `None` if the header does not contain the same checksum.
     fn from_header(header: &[u8; WAL_HEADER_BYTES]) -> Option<Self> {
         let is_big = match read_u32(header, 0) {
             WAL_MAGIC_LITTLE_ENDIAN => false,
@@ -88,7 +88,7 @@ impl WalChecksum {
         self.sum == [read_u32(frame, 16), read_u32(frame, 20)]
     }
 
-    /// Adds bytes to the checksum. Their number is a multiple of eight.
+    /// Adds bytes to the checksum. Their number must be a multiple of eight.
     fn add_bytes(&mut self, bytes: &[u8]) {
         let [mut one, mut two] = self.sum;
         let read = |it: [u8; 4]| if self.is_big { u32::from_be_bytes(it) } else { u32::from_le_bytes(it) };
@@ -101,7 +101,7 @@ impl WalChecksum {
     }
 }
 
-/// The big-endian integer at offset `at`.
+/// Returns the big-endian integer at offset `at`.
 fn read_u32(bytes: &[u8], at: usize) -> u32 {
     bytes[at..at + 4].iter().fold(0, |all, it| all << 8 | u32::from(*it))
 }

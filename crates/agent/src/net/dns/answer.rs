@@ -90,7 +90,8 @@ pub(super) fn answer_query(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, ro
     DnsReply::Respond(encode_with_limit(response, max))
 }
 
-/// The SERVFAIL response that is sent if no upstream resolver responds.
+/// Builds the SERVFAIL response that is sent if no upstream resolver responds. Returns `None` if the request cannot be
+/// parsed.
 pub(super) fn server_failure(request: &[u8]) -> Option<Vec<u8>> {
     let message = Message::from_vec(request).ok()?;
     let mut response = new_response(&message);
@@ -115,7 +116,7 @@ impl PartialResponse {
     }
 }
 
-/// An empty response to a request.
+/// Returns a response to this request without records.
 fn new_response(request: &Message) -> Message {
     let mut response = Message::response(request.metadata.id, request.metadata.op_code);
     response.metadata.recursion_desired = request.metadata.recursion_desired;
@@ -194,7 +195,7 @@ fn resolve_query(
     DnsReply::Respond(encode_with_limit(response, max))
 }
 
-/// The type of a query, as the engine's rules name it.
+/// Converts the record type of a query to the type that the engine's rules use.
 fn record_type(kind: RecordType) -> QueryType {
     match kind {
         RecordType::A => QueryType::A,
@@ -232,7 +233,7 @@ fn add_record(response: &mut Message, name: &Name, domain: &str, record: &decide
     }
 }
 
-/// An A or AAAA record of the address.
+/// Returns the data of an A or AAAA record with this address.
 fn address_data(address: IpAddr) -> RData {
     match address {
         IpAddr::V4(it) => RData::A(A(it)),
@@ -240,7 +241,8 @@ fn address_data(address: IpAddr) -> RData {
     }
 }
 
-/// The SOA record, from which clients take the TTL of negative responses.
+/// Builds the SOA record of the cluster domain, from which clients take the TTL of negative responses. Returns `None`
+/// if the domain is not a valid name.
 fn soa_record(domain: &str) -> Option<Record> {
     let (server, mail) =
         (absolute_name(&format!("ns.dns.{domain}"))?, absolute_name(&format!("hostmaster.{domain}"))?);
@@ -248,7 +250,7 @@ fn soa_record(domain: &str) -> Option<Record> {
     Some(Record::from_rdata(absolute_name(domain)?, RECORD_TTL_S, RData::SOA(soa)))
 }
 
-/// Parses a name and makes it fully qualified.
+/// Parses a name and makes it fully qualified. Returns `None` if it is not a valid name.
 fn absolute_name(name: &str) -> Option<Name> {
     let mut name = Name::from_ascii(name).ok()?;
     name.set_fqdn(true);

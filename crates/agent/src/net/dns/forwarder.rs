@@ -39,7 +39,7 @@ pub(super) struct Forwarder {
     own_address: IpAddr,
     /// Permits for queries in flight.
     queries: Semaphore,
-    /// Queries in flight of each client.
+    /// Limits the queries in flight of each client.
     queries_by_client: Arc<AddressLimits>,
     /// The resolvers, and when they were read from `resolv_conf`.
     resolvers: Mutex<Option<(Instant, Vec<IpAddr>)>>,
@@ -78,7 +78,8 @@ impl Forwarder {
         inconclusive
     }
 
-    /// Resolves a query for a client, over TCP if the response over UDP is truncated.
+    /// Resolves a query for a client, over TCP if the response over UDP is truncated. Returns `None` if no resolver
+    /// responded or if too many queries are in flight.
     pub(super) async fn resolve(&self, client: IpAddr, query: &Query) -> Option<Vec<u8>> {
         let mut message = Message::new(random_u16(), MessageType::Query, OpCode::Query);
         message.metadata.recursion_desired = true;
@@ -93,7 +94,7 @@ impl Forwarder {
         if is_cut { self.forward(client, &question, false).await } else { Some(answer) }
     }
 
-    /// The resolvers. They are read again after [`RELOAD_INTERVAL`].
+    /// Returns the node's resolvers. They are read again after [`RELOAD_INTERVAL`].
     fn current_resolvers(&self) -> Vec<IpAddr> {
         let mut resolvers = self.resolvers.lock().unwrap_or_else(PoisonError::into_inner);
         match &*resolvers {
@@ -171,8 +172,7 @@ fn with_random_id(request: &[u8]) -> (Vec<u8>, [u8; 2]) {
     (question, id)
 }
 
-/// Returns the response `answer` with the client's request ID `id`. Returns `None` if it is not a response to
-/// `question`.
+/// Returns the response `answer` with the client's request ID `id`, or `None` if it is not a response to `question`.
 fn validate_response(answer: &[u8], question: &[u8], id: [u8; 2]) -> Option<Vec<u8>> {
     let is_answer = answer.get(2).is_some_and(|it| it & 0x80 != 0);
     let (response, query) = (Message::from_vec(answer).ok()?, Message::from_vec(question).ok()?);
@@ -191,7 +191,8 @@ fn is_conclusive(answer: &[u8]) -> bool {
     Message::from_vec(answer).is_ok_and(|it| !cannot.contains(&it.metadata.response_code))
 }
 
-/// A random number. It comes from the key of a hasher, which is the only source of randomness in the standard library.
+/// Returns a random number. It comes from the key of a hasher, which is the only source of randomness in the standard
+/// library.
 pub(super) fn random_u16() -> u16 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::hash::RandomState::new().build_hasher().finish() as u16

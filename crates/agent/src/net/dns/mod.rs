@@ -1,6 +1,8 @@
 //! Cluster DNS: each node answers the queries of its own pods.
 
+/// Builds responses.
 mod answer;
+/// Forwards queries to the node's own resolvers.
 mod forwarder;
 
 use std::net::{IpAddr, SocketAddr};
@@ -39,14 +41,14 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// immediately.
 pub(super) async fn serve(config: &Config, cache: &Arc<ServiceCache>) {
     let Some(address) = config.cluster_dns else { return };
-    let names = Arc::new(DnsServer {
+    let server = Arc::new(DnsServer {
         cache: cache.clone(),
         domain: config.cluster_domain.trim_matches('.').to_ascii_lowercase(),
         forwarder: Forwarder::new(&config.resolv_conf, address),
     });
     tokio::join!(
-        serve_with_retry(address, "UDP", || serve_udp(address, &names)),
-        serve_with_retry(address, "TCP", || serve_tcp(address, &names)),
+        serve_with_retry(address, "UDP", || serve_udp(address, &server)),
+        serve_with_retry(address, "TCP", || serve_tcp(address, &server)),
     );
 }
 
@@ -73,6 +75,7 @@ async fn serve_with_retry<F: Future<Output = std::io::Result<()>>>(
 struct DnsServer {
     cache: Arc<ServiceCache>,
     domain: String,
+    /// Forwards queries for names outside the cluster domain.
     forwarder: Forwarder,
 }
 
@@ -110,20 +113,20 @@ impl DnsServer {
 }
 
 /// Serves DNS over UDP until the socket fails.
-async fn serve_udp(address: IpAddr, names: &Arc<DnsServer>) -> std::io::Result<()> {
+async fn serve_udp(address: IpAddr, server: &Arc<DnsServer>) -> std::io::Result<()> {
     let socket = Arc::new(UdpSocket::bind(SocketAddr::new(address, DNS_PORT)).await?);
     let mut buffer = vec![0; UDP_REQUEST_BYTES_MAX];
     loop {
         let (length, client) = socket.recv_from(&mut buffer).await?;
         let request = &buffer[..length];
-        match names.build_reply(request, true) {
+        match server.build_reply(request, true) {
             DnsReply::Ignore => {}
             // A send error concerns this client only.
             DnsReply::Respond(answer) => drop(socket.send_to(&answer, client).await),
             reply => {
-                let (names, socket, request) = (names.clone(), socket.clone(), request.to_vec());
+                let (server, socket, request) = (server.clone(), socket.clone(), request.to_vec());
                 tokio::spawn(async move {
-                    if let Some(answer) = names.complete_reply(client.ip(), &request, reply, true).await {
+                    if let Some(answer) = server.complete_reply(client.ip(), &request, reply, true).await {
                         drop(socket.send_to(&answer, client).await);
                     }
                 });
@@ -133,7 +136,7 @@ async fn serve_udp(address: IpAddr, names: &Arc<DnsServer>) -> std::io::Result<(
 }
 
 /// Serves DNS over TCP until the socket fails.
-async fn serve_tcp(address: IpAddr, names: &Arc<DnsServer>) -> std::io::Result<()> {
+async fn serve_tcp(address: IpAddr, server: &Arc<DnsServer>) -> std::io::Result<()> {
     let listener = TcpListener::bind(SocketAddr::new(address, DNS_PORT)).await?;
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let shares = AddressLimits::new(CONNECTIONS_PER_CLIENT_MAX);
@@ -141,17 +144,17 @@ async fn serve_tcp(address: IpAddr, names: &Arc<DnsServer>) -> std::io::Result<(
         let (stream, client) = listener.accept().await?;
         let Some(share) = shares.acquire(client.ip()) else { continue };
         let Ok(permit) = permits.clone().try_acquire_owned() else { continue };
-        let names = names.clone();
+        let server = server.clone();
         tokio::spawn(async move {
             // A connection error concerns this client only.
-            let _ = serve_connection(stream, client.ip(), &names).await;
+            let _ = serve_connection(stream, client.ip(), &server).await;
             drop((permit, share));
         });
     }
 }
 
 /// Answers the requests of one TCP connection.
-async fn serve_connection(mut stream: TcpStream, client: IpAddr, names: &DnsServer) -> std::io::Result<()> {
+async fn serve_connection(mut stream: TcpStream, client: IpAddr, server: &DnsServer) -> std::io::Result<()> {
     loop {
         let read = async {
             let length = stream.read_u16().await?;
@@ -160,8 +163,8 @@ async fn serve_connection(mut stream: TcpStream, client: IpAddr, names: &DnsServ
             std::io::Result::Ok(request)
         };
         let request = timeout(IDLE_TIMEOUT, read).await??;
-        let reply = names.build_reply(&request, false);
-        let Some(answer) = names.complete_reply(client, &request, reply, false).await else { return Ok(()) };
+        let reply = server.build_reply(&request, false);
+        let Some(answer) = server.complete_reply(client, &request, reply, false).await else { return Ok(()) };
         let length = u16::try_from(answer.len()).map_err(std::io::Error::other)?;
         let framed = [&length.to_be_bytes()[..], &answer].concat();
         timeout(IDLE_TIMEOUT, stream.write_all(&framed)).await??;

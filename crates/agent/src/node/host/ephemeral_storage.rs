@@ -20,11 +20,12 @@ use crate::runtime::{Runtime, RuntimeError};
 /// Name of the resource `ephemeral-storage`.
 const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
-/// Minimum ratio of the interval between two measurements of a pod's disk usage to the duration of a measurement. With
-/// 100, measuring takes at most 1 % of a core for each pod.
+/// Minimum interval between two measurements of a pod's disk usage, as a multiple of the time that a measurement takes.
+/// With 100, measuring takes at most 1 % of a core for each pod.
 const INTERVAL_FACTOR_MIN: u32 = 100;
 
-/// Checks of ephemeral storage limits. Has the time of each pod's next measurement, by pod UID.
+/// Decides when the disk usage of each pod is compared with its ephemeral storage limits. Has the time of each pod's
+/// next measurement, by pod UID.
 #[derive(Debug, Default)]
 pub(super) struct StorageLimitChecks(BTreeMap<String, Instant>);
 
@@ -64,7 +65,8 @@ impl StorageLimitChecks {
     }
 }
 
-/// The ephemeral storage limits of a pod. The usage is not measured yet. Returns `None` if the pod has no limits.
+/// Returns the ephemeral storage limits of a pod, or `None` if the pod has no limits. The usage in the result is not
+/// measured yet.
 fn storage_limits(pod: &core::Pod) -> Option<PodStorage> {
     let spec = pod.spec.as_ref()?;
     let limit = |name: &str, limit: Quantity| StorageUsage { name: name.into(), limit, used: 0 };

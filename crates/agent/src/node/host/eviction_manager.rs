@@ -99,7 +99,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         measure::measure_signals(&self.node.config.root_dir, images)
     }
 
-    /// The directory of the image filesystem, as the runtime reports it.
+    /// Returns the directory of the image filesystem, or `None` if the runtime does not report it.
     async fn image_dir(&self) -> Option<PathBuf> {
         let found = self.node.runtime.image_fs_info().await.ok()?;
         Some(PathBuf::from(&found.first()?.fs_id.as_ref()?.mountpoint))
@@ -296,8 +296,8 @@ impl<R: Runtime> EvictionManager<'_, R> {
         }
     }
 
-    /// The admitted pods that have not terminated. Returns `None` until all pods of the node are known. A pod that is
-    /// not admitted yet is not included, because its eviction would free nothing.
+    /// Returns the admitted pods that have not terminated, or `None` until all pods of the node are known. Only
+    /// admitted pods are included, because the eviction of any other pod would free nothing.
     fn active_pods(&self) -> Option<Vec<Arc<ParsedPod>>> {
         self.node.pods.mirror_pods()?;
         // A pod that ended before the agent started is not marked as ended until its first sync.
@@ -324,7 +324,7 @@ enum ImageGcGoal<'a> {
     RemoveAllUnused,
 }
 
-/// Object reference for Events about a pod.
+/// Returns the object reference for Events about a pod.
 fn pod_reference(pod: &core::Pod) -> ObjectReference {
     ObjectReference {
         api_version: "v1".into(),
@@ -335,7 +335,7 @@ fn pod_reference(pod: &core::Pod) -> ObjectReference {
     }
 }
 
-/// The pod as the eviction rules rank it, with its usage of the resource.
+/// Converts a pod to the form that the eviction rules rank, with its usage of the resource.
 fn eviction_candidate(
     pod: &core::Pod,
     stats: Option<&PodStats>,
@@ -388,7 +388,8 @@ fn eviction_candidate(
     }
 }
 
-/// A container's usage of the resource.
+/// Returns a container's usage of the resource, in bytes or inodes. The number of processes is not known for each
+/// container, so it is 0.
 fn container_usage(stats: &ContainerStats, resource: EvictionResource) -> u64 {
     match resource {
         EvictionResource::Memory => stats.memory.working_set_bytes,
@@ -398,7 +399,7 @@ fn container_usage(stats: &ContainerStats, resource: EvictionResource) -> u64 {
     }
 }
 
-/// Resource requests of a container, without defaults from limits.
+/// Returns the resource requests of a container, without defaults from limits.
 fn container_requests(of: Option<&core::ResourceRequirements>) -> ResourceQuantities {
     parse_quantities(of.and_then(|it| it.requests.as_ref()))
 }

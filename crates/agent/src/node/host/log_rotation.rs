@@ -151,7 +151,7 @@ fn rename_log(log: &Path) -> io::Result<PathBuf> {
     Ok(rotated)
 }
 
-/// The rotated files of a log and the temporary files of their compression, in no particular order.
+/// Lists the rotated files of a log and the temporary files of their compression, in no particular order.
 fn rotated_files(log: &Path) -> io::Result<Vec<PathBuf>> {
     let (Some(dir), Some(name)) = (log.parent(), log.file_name().and_then(|it| it.to_str())) else {
         return Ok(Vec::new());
@@ -162,7 +162,7 @@ fn rotated_files(log: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(dir_entries(dir)?.into_iter().filter(is_rotated).map(|it| it.path()).collect())
 }
 
-/// The entries of a directory, or no entries if the directory does not exist.
+/// Lists the entries of a directory. A missing directory has no entries.
 fn dir_entries(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
     match fs::read_dir(dir) {
         Ok(entries) => entries.collect(),

@@ -35,14 +35,14 @@ pub(super) fn read_node_info() -> NodeSystemInfo {
 /// metadata names Muster.
 const KUBELET_VERSION: &str = concat!("v1.36.0+muster-", env!("CARGO_PKG_VERSION"));
 
-/// The name of the operating system, from the content of `/etc/os-release`.
+/// Returns the name of the operating system. `os_release` is the content of `/etc/os-release`.
 fn os_image(os_release: &str) -> String {
     let name = os_release.lines().find_map(|it| it.strip_prefix("PRETTY_NAME="));
     name.unwrap_or("Linux").trim_matches('"').to_owned()
 }
 
-/// Capacity of the node: CPU, memory, ephemeral storage, huge pages and pods. `root` is the node's root directory,
-/// whose filesystem is measured.
+/// Returns the capacity of the node: CPU, memory, ephemeral storage, huge pages and pods. `root` is the node's root
+/// directory, whose filesystem is measured.
 pub(super) fn node_capacity(root: &Path, pods_max: u16) -> ResourceQuantities {
     let mut all = ResourceQuantities::from([
         ("cpu".to_owned(), Quantity::from_units(cpu_count())),
@@ -58,7 +58,7 @@ pub(super) fn node_capacity(root: &Path, pods_max: u16) -> ResourceQuantities {
     all
 }
 
-/// Number of online CPUs.
+/// Returns the number of online CPUs of the machine.
 pub(super) fn cpu_count() -> i64 {
     // All online CPUs, not only those that this process may run on.
     let listed = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
@@ -78,7 +78,8 @@ fn count_cpu_list(list: &str) -> i64 {
     list.split(',').filter_map(range).sum()
 }
 
-/// Huge page capacity by page size, for example `hugepages-2Mi`.
+/// Returns the huge page capacity of the machine by resource name, for example `hugepages-2Mi`. `dir` has one directory
+/// for each page size.
 fn huge_page_capacity(dir: &Path) -> ResourceQuantities {
     let Ok(sizes) = fs::read_dir(dir) else { return ResourceQuantities::new() };
     let size = |entry: fs::DirEntry| {
@@ -107,11 +108,13 @@ pub(super) struct MachineMemory {
 }
 
 impl MachineMemory {
+    /// Reads the machine's memory from `/proc/meminfo`.
     pub(super) fn read() -> io::Result<Self> {
         let text = fs::read_to_string("/proc/meminfo")?;
         Self::parse(&text).ok_or_else(|| io::Error::other("/proc/meminfo lacks MemTotal or MemFree"))
     }
 
+    /// Parses the content of `/proc/meminfo`. Returns `None` if a required field is missing.
     fn parse(text: &str) -> Option<Self> {
         let of = |key: &str| -> Option<i64> {
             let line = text.lines().find_map(|it| it.strip_prefix(key)?.strip_prefix(':'))?;
@@ -127,7 +130,7 @@ impl MachineMemory {
         })
     }
 
-    /// Memory in use: total minus available.
+    /// Returns the memory in use: total minus available.
     pub(super) fn working_set(self) -> i64 {
         self.total - self.available
     }
@@ -146,6 +149,7 @@ pub(super) struct FilesystemUsage {
 }
 
 impl FilesystemUsage {
+    /// Measures the filesystem that contains this path.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
         let stat = rustix::fs::statvfs(path)?;
         let bytes = |blocks: u64| i64::try_from(blocks.saturating_mul(stat.f_frsize)).unwrap_or(i64::MAX);
@@ -161,7 +165,8 @@ impl FilesystemUsage {
     }
 }
 
-/// The maximum number of processes of the machine, and the current number.
+/// Returns the maximum number of processes of the machine, and the current number. Returns `None` if they cannot be
+/// read.
 pub(super) fn process_counts() -> Option<(i64, i64)> {
     let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
     // The smaller of the two limits applies.
@@ -171,15 +176,16 @@ pub(super) fn process_counts() -> Option<(i64, i64)> {
     Some((max, running.parse().ok()?))
 }
 
-/// Busy time of all CPUs together, in nanoseconds.
+/// Returns the busy time of all CPUs together, in nanoseconds. Returns `None` if it cannot be read.
 pub(super) fn cpu_busy_nanos() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     parse_busy_nanos(stat.lines().next()?)
 }
 
-/// Sums user, nice, system, irq and softirq time of a `cpu` line of `/proc/stat`. Idle and iowait time do not count.
+/// Sums user, nice, system, irq and softirq time of a `cpu` line of `/proc/stat`, in nanoseconds. Idle and iowait time
+/// do not count. Returns `None` for other lines.
 fn parse_busy_nanos(line: &str) -> Option<u64> {
-    /// `USER_HZ` is 100 on all Linux architectures in use.
+    /// Nanoseconds per clock tick. `USER_HZ` is 100 on all Linux architectures in use.
     const NANOS_PER_TICK: u64 = 10_000_000;
     let numbers: Vec<u64> =
         line.strip_prefix("cpu ")?.split_whitespace().filter_map(|it| it.parse().ok()).collect();
@@ -187,14 +193,15 @@ fn parse_busy_nanos(line: &str) -> Option<u64> {
     busy.checked_mul(NANOS_PER_TICK)
 }
 
-/// Boot time of the machine as a Unix timestamp in seconds.
+/// Returns the boot time of the machine as a Unix timestamp in seconds. Returns `None` if it cannot be read.
 pub(super) fn boot_time_s() -> Option<i64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|it| it.strip_prefix("btime ")?.trim().parse().ok())
 }
 
-/// Counters of the network interfaces in the node's network namespace. The first element is the interface of the
-/// default route. The second element has all interfaces except loopback.
+/// Returns the counters of the network interfaces in the node's network namespace. The first element is the interface
+/// of the default route. The second element has all interfaces except loopback. Returns `None` if the counters cannot
+/// be read.
 pub(super) fn network_stats() -> Option<(InterfaceStats, Vec<InterfaceStats>)> {
     let all = parse_interfaces(&fs::read_to_string("/proc/net/dev").ok()?);
     let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();

@@ -1,12 +1,18 @@
 //! The Node object and the machine: registration, heartbeat, status, stats, eviction and shutdown.
 
+/// Pods that exceed their ephemeral storage limits.
 mod ephemeral_storage;
+/// Eviction of pods, image garbage collection and log rotation.
 mod eviction_manager;
+/// Rotation of container logs.
 mod log_rotation;
 /// Measurements of the machine.
 mod measure;
+/// Registration, Lease and status of the Node.
 mod node_status;
+/// Termination of the node's pods when the node stops.
 mod shutdown;
+/// Resource usage, as in `/stats/summary`.
 pub mod stats;
 
 use std::sync::Arc;
@@ -28,13 +34,13 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     tokio::join!(node_status::run(node), eviction_manager::run(node));
 }
 
-/// Allocatable resources of the node: its capacity minus [`reserved_resources`].
+/// Returns the allocatable resources of the node: its capacity minus [`reserved_resources`].
 pub(super) fn allocatable(config: &Config) -> ResourceQuantities {
     let capacity = measure::node_capacity(&config.root_dir, config.pods_max);
     rules::allocatable(&capacity, &reserved_resources(config, &capacity))
 }
 
-/// Resources that pods cannot use: the system-reserved resources plus the hard eviction thresholds.
+/// Returns the resources that pods cannot use: the system-reserved resources plus the hard eviction thresholds.
 fn reserved_resources(config: &Config, capacity: &ResourceQuantities) -> ResourceQuantities {
     let mut reserved = config.eviction_and_gc.system_reserved.clone();
     for (resource, signal) in
@@ -49,8 +55,8 @@ fn reserved_resources(config: &Config, capacity: &ResourceQuantities) -> Resourc
     reserved
 }
 
-/// Object reference for Events about the node. Its UID is the node's name, as in the kubelet's Events, because clients
-/// search for it.
+/// Returns the object reference for Events about the node. Its UID is the node's name, as in the kubelet's Events,
+/// because clients search for it.
 fn node_reference(name: &str) -> ObjectReference {
     ObjectReference {
         api_version: "v1".into(),

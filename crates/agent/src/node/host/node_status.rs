@@ -57,7 +57,7 @@ pub struct NodeState {
     scheduler_node: watch::Sender<Option<Arc<scheduler::Node>>>,
     /// The pressure conditions.
     pressures: watch::Sender<Pressures>,
-    /// How the node stops. `None` while it does not.
+    /// How the node stops, or `None` while the node does not stop.
     stop: watch::Sender<Option<NodeStop>>,
 }
 
@@ -82,18 +82,19 @@ impl Default for NodeState {
 }
 
 impl NodeState {
-    /// The node's own Node object from the API server. The value is `None` until the Node is registered, and after it
-    /// was deleted.
+    /// Returns a receiver of the node's own Node object on the API server. The value is `None` until the Node is
+    /// registered, and after it was deleted.
     pub fn watch_node(&self) -> watch::Receiver<Option<Arc<core::Node>>> {
         self.node.subscribe()
     }
 
-    /// The node's own Node object, parsed for pod admission.
+    /// Returns the node's own Node object, parsed for pod admission. Returns `None` while the Node does not exist on
+    /// the API server.
     pub(crate) fn scheduler_node(&self) -> Option<Arc<scheduler::Node>> {
         self.scheduler_node.borrow().clone()
     }
 
-    /// The node's pressure conditions.
+    /// Returns a receiver of the node's pressure conditions.
     pub fn watch_pressures(&self) -> watch::Receiver<Pressures> {
         self.pressures.subscribe()
     }
@@ -111,7 +112,7 @@ impl NodeState {
         self.pressures.send_if_modified(|it| std::mem::replace(it, pressures) != pressures);
     }
 
-    /// Stops the admission of pods. A node that shuts down also reports NotReady.
+    /// Stops the admission of pods. A node that shuts down also reports NotReady. `how` is shutdown or suspension.
     pub(super) fn begin_node_stop(&self, how: NodeStop) {
         self.stop.send_replace(Some(how));
     }
@@ -403,7 +404,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
 /// Cached list of images, and the cached name of the runtime.
 #[derive(Default)]
 struct ImageListCache {
-    /// When the images were last listed.
+    /// When the images were last listed, or `None` if they were never listed.
     listed: Option<Instant>,
     /// The images, as the Node's status has them.
     all: Vec<ContainerImage>,
@@ -436,9 +437,9 @@ impl ImageListCache {
 /// Backoff and log throttling for consecutive failures.
 #[derive(Default)]
 struct FailureBackoff {
-    /// The last backoff. `None` after a success.
+    /// The backoff that was last waited. `None` after a success.
     pause: Option<Duration>,
-    /// When a failure was last logged.
+    /// When a failure was last logged, or `None` if none was logged yet.
     logged: Option<Instant>,
 }
 
@@ -460,7 +461,7 @@ impl FailureBackoff {
     }
 }
 
-/// The runtime's status, or an error if it does not respond within this time.
+/// Returns the runtime's status, or an error if the runtime does not respond within the time `within`.
 async fn runtime_status<R: Runtime>(runtime: &R, within: Duration) -> Result<RuntimeStatus, String> {
     match timeout(within, runtime.status()).await {
         Ok(status) => status.map_err(|it| it.to_string()),
@@ -468,7 +469,7 @@ async fn runtime_status<R: Runtime>(runtime: &R, within: Duration) -> Result<Run
     }
 }
 
-/// Awaits an API call, at most [`CALL_TIMEOUT`].
+/// Awaits an API call. Returns an error if it takes longer than [`CALL_TIMEOUT`].
 async fn with_timeout<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
     timeout(CALL_TIMEOUT, call).await.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))
 }

@@ -19,7 +19,7 @@ const TERMINATED_MESSAGE: &str = "Pod was terminated in response to imminent nod
 /// Interval of checks whether the pods have terminated.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Time that is waited in addition to the grace period, so that killed containers can disappear.
+/// Additional wait after the grace period, in which killed containers disappear from the runtime.
 const KILL_MARGIN: Duration = Duration::from_secs(5);
 
 /// Grace periods of pods when their node stops.
@@ -38,7 +38,7 @@ impl Default for ShutdownGrace {
 }
 
 impl ShutdownGrace {
-    /// Maximum time until all pods are terminated.
+    /// Returns the maximum time until all pods are terminated.
     pub fn total_max(self) -> Duration {
         self.pods + self.critical_pods + KILL_MARGIN * 2
     }

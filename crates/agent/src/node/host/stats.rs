@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 use crate::volumes::{self, mount_table};
 
-/// Time for which a measured summary is returned again.
+/// Time for which the last measured summary is returned again instead of a new one.
 const CACHE_DURATION: Duration = Duration::from_secs(1);
 
 /// Maximum age of the previous CPU sample from which a rate is computed. If the previous sample is older, two new
@@ -28,7 +28,7 @@ const RATE_WINDOW_MAX: Duration = Duration::from_secs(60);
 /// Time between two CPU samples if no recent sample exists.
 const RATE_WINDOW_MIN: Duration = Duration::from_secs(1);
 
-/// Maximum number of files that are counted in a directory tree. The usage of a tree with more files is underestimated.
+/// Maximum number of files that are counted in a directory tree. For a tree with more files, the result is too low.
 const FILES_COUNTED_MAX: usize = 100_000;
 
 /// Resource usage of the node and its pods. Upstream: `stats.Summary`.
@@ -49,11 +49,14 @@ pub struct NodeStats {
     pub cpu: CpuStats,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryStats>,
+    /// Counters of the machine's network interfaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkStats>,
+    /// Filesystem of the node's root directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fs: Option<FsStats>,
     pub runtime: RuntimeStats,
+    /// Number of processes of the machine, and its maximum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rlimit: Option<RlimitStats>,
 }
@@ -62,8 +65,10 @@ pub struct NodeStats {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeStats {
+    /// Filesystem that stores images.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_fs: Option<FsStats>,
+    /// Filesystem that stores the writable layers of containers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container_fs: Option<FsStats>,
 }
@@ -72,7 +77,9 @@ pub struct RuntimeStats {
 #[derive(Debug, Clone, Serialize)]
 pub struct RlimitStats {
     pub time: String,
+    /// Maximum number of processes.
     pub maxpid: i64,
+    /// Current number of processes.
     pub curproc: i64,
 }
 
@@ -87,6 +94,7 @@ pub struct PodStats {
     pub memory: MemoryStats,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkStats>,
+    /// Disk usage of the pod: its volumes, logs and writable layers.
     #[serde(rename = "ephemeral-storage")]
     pub ephemeral_storage: FsStats,
     #[serde(rename = "process_stats", skip_serializing_if = "Option::is_none")]
@@ -115,7 +123,9 @@ pub struct ContainerStats {
     pub start_time: String,
     pub cpu: CpuStats,
     pub memory: MemoryStats,
+    /// Usage of the container's writable layer.
     pub rootfs: FsStats,
+    /// Usage of the container's log files.
     pub logs: FsStats,
 }
 
@@ -207,7 +217,7 @@ impl<R: Runtime> StatsProvider<R> {
         Self { config, runtime, last: Mutex::new(None) }
     }
 
-    /// The current resource usage. Concurrent callers share one result.
+    /// Returns the current resource usage, at most `CACHE_DURATION` old. Concurrent callers share one result.
     pub async fn summary(&self) -> Result<Arc<StatsSummary>, RuntimeError> {
         let mut last = self.last.lock().await;
         if let Some(it) = last.as_ref().filter(|it| it.measured_at.elapsed() < CACHE_DURATION) {
@@ -338,8 +348,8 @@ struct StatsCollector {
 }
 
 impl StatsCollector {
-    /// CPU stats from a new sample. `at` is the time of the sample and `since` the start of the container, in
-    /// nanoseconds.
+    /// Records a new CPU sample, and returns the CPU stats that follow from it. `at` is the time of the sample and
+    /// `since` the start of the container, both in nanoseconds.
     fn cpu_stats(&mut self, sample_key: String, at: i64, cpu_nanos: u64, since: i64) -> CpuStats {
         // Without a previous sample, the rate is the average since the start.
         let (before, worked_before) = self.previous_samples.get(&sample_key).copied().unwrap_or((since, 0));
@@ -354,7 +364,7 @@ impl StatsCollector {
         }
     }
 
-    /// Memory stats from the runtime's measurement.
+    /// Converts the memory usage that the runtime measured. A missing measurement counts as zero.
     fn memory_stats(&self, it: Option<v1::MemoryUsage>) -> MemoryStats {
         let it = it.unwrap_or_default();
         MemoryStats {
@@ -368,7 +378,7 @@ impl StatsCollector {
         }
     }
 
-    /// Memory stats of the machine.
+    /// Converts the memory usage of the machine.
     fn node_memory_stats(&self, it: MachineMemory) -> MemoryStats {
         let bytes = |it: i64| u64::try_from(it).unwrap_or(0);
         MemoryStats {
@@ -381,7 +391,8 @@ impl StatsCollector {
         }
     }
 
-    /// Stats of a filesystem. `used`, in bytes and inodes, overrides the usage of the whole filesystem.
+    /// Returns the stats of a filesystem. If `used` is given, its bytes and inodes replace the usage of the whole
+    /// filesystem.
     fn fs_stats(&self, disk: Option<FilesystemUsage>, used: Option<(u64, u64)>) -> FsStats {
         let count = |it: i64| u64::try_from(it).unwrap_or(0);
         let (used_bytes, inodes_used) = used
@@ -398,8 +409,8 @@ impl StatsCollector {
         }
     }
 
-    /// Stats of a container. `logs` is the disk usage of its logs, `images` the image filesystem, and `own` the
-    /// filesystem of the node's root directory.
+    /// Returns the stats of a container. `logs` is the disk usage of its logs, `images` the image filesystem, and `own`
+    /// the filesystem of the node's root directory.
     fn container_stats(
         &mut self,
         stats: v1::ContainerStats,
@@ -423,8 +434,8 @@ impl StatsCollector {
         }
     }
 
-    /// Stats of a pod. `volumes` is the disk usage of the pod's directory, and `own` the filesystem of the node's root
-    /// directory.
+    /// Returns the stats of a pod. `volumes` is the disk usage of the pod's directory, and `own` the filesystem of the
+    /// node's root directory.
     #[expect(clippy::too_many_arguments, reason = "the inputs of one pod's stats come from several sources")]
     fn pod_stats(
         &mut self,
@@ -490,7 +501,8 @@ impl StatsCollector {
     }
 }
 
-/// Disk usage of a directory tree in bytes and inodes, without other filesystems that are mounted in the tree.
+/// Returns the disk usage of a directory tree in bytes and inodes, without other filesystems that are mounted in the
+/// tree.
 pub(super) async fn disk_usage(dir: PathBuf) -> (u64, u64) {
     tokio::task::spawn_blocking(move || walk_disk_usage(&dir)).await.unwrap_or_default()
 }
@@ -527,13 +539,13 @@ fn walk_disk_usage(dir: &Path) -> (u64, u64) {
     (bytes, inodes as u64)
 }
 
-/// Name of the container in the pod spec, from the labels of its stats.
+/// Returns the name of the container in the pod spec, from the labels of its stats.
 pub(super) fn container_name(stats: &v1::ContainerStats) -> &str {
     let name = stats.attributes.as_ref().and_then(|it| it.labels.get(label::CONTAINER_NAME));
     name.map(String::as_str).unwrap_or_default()
 }
 
-/// The value of an optional CRI number, or 0.
+/// Returns the value of an optional CRI number, or 0.
 fn value_or_zero(it: Option<v1::UInt64Value>) -> u64 {
     it.map_or(0, |it| it.value)
 }

@@ -1,4 +1,4 @@
-//! Validation of DaemonRollout, and of conditions.
+//! Validation of DaemonRollouts, and of the conditions in a status.
 
 use alloc::string::String;
 use alloc::vec;
@@ -10,36 +10,44 @@ use crate::muster_v1alpha1::values::{CheckOutcome, ReportedResult, RolloutPhase}
 use crate::names;
 
 impl DaemonRolloutSpec {
+    /// Returns the validation errors of the spec, or an empty list if it is valid.
     pub fn validate(&self) -> Vec<InvalidField> {
         let mut out = FieldValidator::new("spec");
         if let Some(approve) = &self.approve {
             out.field("approve", |it| {
-                it.name("revision", &approve.revision, names::label_value_errors);
-                it.name("step", &approve.step, approved_step_errors);
+                it.check_text_field("revision", &approve.revision, names::label_value_errors);
+                it.check_text_field("step", &approve.step, approved_step_errors);
             });
         }
         if let Some(abort) = &self.abort {
-            out.field("abort", |it| it.name("revision", &abort.revision, names::label_value_errors));
+            out.field("abort", |it| {
+                it.check_text_field("revision", &abort.revision, names::label_value_errors)
+            });
         }
         if let Some(retry) = &self.retry {
             out.field("retry", |it| {
-                it.name("revision", &retry.revision, names::label_value_errors);
-                it.number("attempt", retry.attempt, 1, i32::MAX);
+                it.check_text_field("revision", &retry.revision, names::label_value_errors);
+                it.check_number("attempt", retry.attempt, 1, i32::MAX);
             });
         }
-        out.at_most("checkReports", self.check_reports.len(), CHECKS_MAX);
-        out.items("checkReports", &self.check_reports, |it, _, report| {
-            it.name("check", &report.check, names::dns_label_errors);
-            it.name("revision", &report.revision, names::label_value_errors);
-            it.choice("result", report.result.as_str(), ReportedResult::VALUES);
+        out.check_count("checkReports", self.check_reports.len(), CHECKS_MAX);
+        out.for_each_item("checkReports", &self.check_reports, |it, _, report| {
+            it.check_text_field("check", &report.check, names::dns_label_errors);
+            it.check_text_field("revision", &report.revision, names::label_value_errors);
+            it.check_choice("result", report.result.as_str(), ReportedResult::VALUES);
             let message = report.message.as_deref().unwrap_or_default();
-            it.field("message", |it| it.not_too_long(message, REPORT_LENGTH_MAX));
+            it.field("message", |it| it.check_not_too_long(message, REPORT_LENGTH_MAX));
         });
-        out.unique("checkReports", Some("check"), self.check_reports.iter().map(|it| it.check.as_str()));
+        out.check_unique(
+            "checkReports",
+            Some("check"),
+            self.check_reports.iter().map(|it| it.check.as_str()),
+        );
         out.invalid
     }
 }
 
+/// Returns the validation errors of the name of an approved step, which may be `*`.
 fn approved_step_errors(step: &str) -> Vec<String> {
     if step == "*" || names::dns_label_errors(step).is_empty() {
         return Vec::new();
@@ -48,18 +56,19 @@ fn approved_step_errors(step: &str) -> Vec<String> {
 }
 
 impl DaemonRolloutStatus {
+    /// Returns the validation errors of the status, or an empty list if it is valid.
     pub fn validate(&self) -> Vec<InvalidField> {
         let mut out = FieldValidator::new("status");
-        out.choice("phase", self.phase.as_str(), RolloutPhase::VALUES);
+        out.check_choice("phase", self.phase.as_str(), RolloutPhase::VALUES);
         out.field("failures", |it| {
-            it.at_most("nodes", self.failures.nodes.len(), FAULTY_NODES_MAX);
-            it.at_most("excused", self.failures.excused.len(), FAULTY_NODES_MAX);
+            it.check_count("nodes", self.failures.nodes.len(), FAULTY_NODES_MAX);
+            it.check_count("excused", self.failures.excused.len(), FAULTY_NODES_MAX);
         });
-        out.items("checks", &self.checks, |it, _, check| {
-            it.length("name", &check.name, usize::MAX);
-            it.choice("result", check.result.as_str(), CheckOutcome::VALUES);
+        out.for_each_item("checks", &self.checks, |it, _, check| {
+            it.check_length("name", &check.name, usize::MAX);
+            it.check_choice("result", check.result.as_str(), CheckOutcome::VALUES);
         });
-        out.unique("checks", Some("name"), self.checks.iter().map(|it| it.name.as_str()));
+        out.check_unique("checks", Some("name"), self.checks.iter().map(|it| it.name.as_str()));
         check_conditions(&self.conditions, &mut out);
         out.invalid
     }
@@ -67,11 +76,13 @@ impl DaemonRolloutStatus {
 
 /// Checks the conditions of a status. Upstream: `ValidateConditions`.
 pub(super) fn check_conditions(conditions: &[StatusCondition], out: &mut FieldValidator) {
+    /// Maximum length of the reason of a condition.
     const REASON_LENGTH_MAX: usize = 1024;
+    /// Maximum length of the message of a condition.
     const MESSAGE_LENGTH_MAX: usize = 32 * 1024;
-    out.items("conditions", conditions, |it, _, condition| {
-        it.name("type", &condition.type_, names::qualified_name_errors);
-        it.choice("status", &condition.status, &["True", "False", "Unknown"]);
+    out.for_each_item("conditions", conditions, |it, _, condition| {
+        it.check_text_field("type", &condition.type_, names::qualified_name_errors);
+        it.check_choice("status", &condition.status, &["True", "False", "Unknown"]);
         if let Some(generation) = condition.observed_generation.filter(|it| *it < 0) {
             it.field("observedGeneration", |it| {
                 it.invalid(generation, "must be greater than or equal to zero");
@@ -80,8 +91,8 @@ pub(super) fn check_conditions(conditions: &[StatusCondition], out: &mut FieldVa
         if condition.last_transition_time.is_none() {
             it.field("lastTransitionTime", |it| it.required("must be set"));
         }
-        it.length("reason", &condition.reason, REASON_LENGTH_MAX);
-        it.field("message", |it| it.not_too_long(&condition.message, MESSAGE_LENGTH_MAX));
+        it.check_length("reason", &condition.reason, REASON_LENGTH_MAX);
+        it.field("message", |it| it.check_not_too_long(&condition.message, MESSAGE_LENGTH_MAX));
     });
-    out.unique("conditions", Some("type"), conditions.iter().map(|it| it.type_.as_str()));
+    out.check_unique("conditions", Some("type"), conditions.iter().map(|it| it.type_.as_str()));
 }

@@ -1,9 +1,12 @@
-//! Validation of the kinds of `muster.dev`: one function for each kind, which the server and the controllers share.
-//! Texts are those of upstream's field errors. The CustomResourceDefinitions have the same rules, as schemas and as the
-//! expressions in `rules`.
+//! Validation of the kinds of `muster.dev`, which the server and the controllers share. Each spec and status has a
+//! function `validate`. The messages are those of upstream's field errors. The CustomResourceDefinitions contain the
+//! same rules, as JSON schemas and as the CEL expressions in `rules`.
 
+/// Validation of DaemonRollouts.
 mod daemon_rollout;
+/// Validation of RolloutPolicies and ClusterRolloutPolicies.
 mod policy;
+/// CEL rules of the CustomResourceDefinitions.
 #[cfg(feature = "schema")]
 pub mod rules;
 
@@ -19,39 +22,55 @@ use serde_json::Value;
 use super::values::{CountOrPercent, GoDuration};
 use crate::time::parse_go_duration;
 
+/// Maximum number of `windows` of a policy.
 pub const WINDOWS_MAX: usize = 10;
+/// Maximum number of `steps` of a policy.
 pub const STEPS_MAX: usize = 20;
+/// Maximum number of `checks` of a policy.
 pub const CHECKS_MAX: usize = 10;
+/// Maximum number of names in `daemonSets` of a policy.
 pub const DAEMON_SETS_MAX: usize = 256;
+/// Maximum number of label values in `groups.sequence` of a step.
 pub const SEQUENCE_MAX: usize = 64;
-/// Maximum number of labels, of expressions and of values of an expression in a selector.
+/// Maximum number of labels and of expressions in a selector, and of values in an expression.
 pub const SELECTOR_ITEMS_MAX: usize = 64;
+/// Maximum number of `failures.immediateFailureReasons` of a policy.
 pub const REASONS_MAX: usize = 20;
+/// Maximum length of one of the `failures.immediateFailureReasons` of a policy.
 pub const REASON_LENGTH_MAX: usize = 128;
+/// Maximum length of a Prometheus query of a check.
 pub const QUERY_LENGTH_MAX: usize = 4096;
+/// Maximum length of the message in a check report of a DaemonRollout.
 pub const REPORT_LENGTH_MAX: usize = 1024;
-/// Maximum number of faulty nodes that a policy may allow. A status lists all of them.
+/// Maximum number of faulty nodes that a policy may allow. It is limited because the status lists all of them.
 pub const FAULTY_NODES_MAX: usize = 200;
+/// Maximum of `failures.maxRestarts` of a policy.
 pub const RESTARTS_MAX: i32 = 1000;
+/// Maximum of `failureThreshold` of a check.
 pub const FAILURE_THRESHOLD_MAX: i32 = 100;
 /// Maximum percentage of faulty nodes that a policy may allow.
 const FAILURE_PERCENT_MAX: u8 = 50;
 
-/// Bounds of a duration.
+/// Lower and upper bound of a duration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DurationBounds {
     /// The lower bound, and whether the duration may be equal to it.
     pub min: (&'static str, bool),
+    /// The upper bound, which the duration may be equal to.
     pub max: &'static str,
 }
 
+/// Bounds of a duration that may be zero.
 pub const ANY_DURATION: DurationBounds = DurationBounds { min: ("0s", true), max: "720h" };
+/// Bounds of a duration that must not be zero.
 pub const POSITIVE_DURATION: DurationBounds = DurationBounds { min: ("0s", false), max: "720h" };
+/// Bounds of `interval` of a check.
 pub const CHECK_INTERVAL: DurationBounds = DurationBounds { min: ("5s", true), max: "1h" };
+/// Bounds of `timeout` of a webhook check.
 pub const WEBHOOK_TIMEOUT: DurationBounds = DurationBounds { min: ("1s", true), max: "30s" };
 
 impl DurationBounds {
-    /// The error message of a duration that is not within the bounds.
+    /// Returns the error message for a duration that is not within the bounds.
     pub fn message(&self) -> String {
         let bounds = match self.min {
             ("0s", true) => format!("of at most {}", self.max),
@@ -61,6 +80,7 @@ impl DurationBounds {
         format!("must be a duration such as 90s, 10m or 1h30m, {bounds}")
     }
 
+    /// Whether the duration is within the bounds.
     fn includes(&self, duration: Duration) -> bool {
         let parse = |it| parse_go_duration(it).unwrap_or_default();
         let (min, is_included) = self.min;
@@ -72,16 +92,16 @@ impl DurationBounds {
 /// An invalid field of an object. Upstream: `field.Error`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct InvalidField {
-    /// Path of the field: `spec.steps[0].name`.
+    /// Path of the field, such as `spec.steps[0].name`.
     pub path: String,
     pub kind: InvalidFieldKind,
-    /// The invalid value; null for the kinds Required, Forbidden and TooLong.
+    /// The invalid value. Null for the kinds Required, Forbidden and TooLong, whose message does not show it.
     pub value: Value,
-    /// What is allowed. May be empty.
+    /// End of the message, which says what is allowed. It may be empty.
     pub detail: String,
 }
 
-/// The kind of an error. Upstream: `field.ErrorType`.
+/// Why a field is invalid. Upstream: `field.ErrorType`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InvalidFieldKind {
     Required,
@@ -94,7 +114,7 @@ pub enum InvalidFieldKind {
 }
 
 impl InvalidFieldKind {
-    /// The reason in a `metav1.StatusCause`. Upstream: `field.ErrorType`.
+    /// Returns the reason as in a `metav1.StatusCause`, such as `FieldValueInvalid`. Upstream: `field.ErrorType`.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Required => "FieldValueRequired",
@@ -107,6 +127,7 @@ impl InvalidFieldKind {
         }
     }
 
+    /// Returns the beginning of the error message, such as `Invalid value`.
     fn as_str(self) -> &'static str {
         match self {
             Self::Required => "Required value",
@@ -121,7 +142,8 @@ impl InvalidFieldKind {
 }
 
 impl InvalidField {
-    /// The message without the path: `Invalid value: "x": must be …`. Upstream: `field.Error.ErrorBody`.
+    /// Returns the message without the path, such as `Invalid value: "x": must be …`. Upstream:
+    /// `field.Error.ErrorBody`.
     pub fn message(&self) -> String {
         let mut message = self.kind.as_str().to_owned();
         if !matches!(
@@ -143,30 +165,34 @@ impl fmt::Display for InvalidField {
     }
 }
 
-/// Collects the invalid fields of an object, and has the path of the current field.
+/// Collects the validation errors of an object. Errors are added for the field at the current path.
 #[derive(Debug)]
 struct FieldValidator {
+    /// Path of the field that is being checked.
     path: String,
+    /// The errors that were found so far.
     invalid: Vec<InvalidField>,
 }
 
 impl FieldValidator {
+    /// Creates a validator whose current path is `root`.
     fn new(root: &str) -> Self {
         Self { path: root.to_owned(), invalid: Vec::new() }
     }
 
-    /// Calls `check` with the path of a field.
+    /// Calls `check` while the current path is that of the field `name`.
     fn field(&mut self, name: &str, check: impl FnOnce(&mut Self)) {
         self.at(&format!(".{name}"), check);
     }
 
-    /// Calls `check` with the path of each item of the field `name`.
-    fn items<T>(&mut self, name: &str, items: &[T], mut check: impl FnMut(&mut Self, usize, &T)) {
+    /// Calls `check` for each item of the field `name`, with its index, while the current path is that of the item.
+    fn for_each_item<T>(&mut self, name: &str, items: &[T], mut check: impl FnMut(&mut Self, usize, &T)) {
         for (index, item) in items.iter().enumerate() {
             self.at(&format!(".{name}[{index}]"), |it| check(it, index, item));
         }
     }
 
+    /// Calls `check` while `suffix` is appended to the current path.
     fn at(&mut self, suffix: &str, check: impl FnOnce(&mut Self)) {
         let length = self.path.len();
         self.path.push_str(suffix);
@@ -174,36 +200,41 @@ impl FieldValidator {
         self.path.truncate(length);
     }
 
+    /// Adds an error for the field at the current path.
     fn push(&mut self, kind: InvalidFieldKind, value: Value, detail: &str) {
         self.invalid.push(InvalidField { path: self.path.clone(), kind, value, detail: detail.to_owned() });
     }
 
+    /// Adds the error for a required field that is not set.
     fn required(&mut self, detail: &str) {
         self.push(InvalidFieldKind::Required, Value::Null, detail);
     }
 
+    /// Adds the error for a field that must not be set.
     fn forbidden(&mut self, detail: &str) {
         self.push(InvalidFieldKind::Forbidden, Value::Null, detail);
     }
 
+    /// Adds the error for a malformed value.
     fn invalid(&mut self, value: impl Into<Value>, detail: &str) {
         self.push(InvalidFieldKind::Invalid, value.into(), detail);
     }
 
+    /// Adds the error for a value that must be unique and is not.
     fn duplicate(&mut self, value: &str) {
         self.push(InvalidFieldKind::Duplicate, value.into(), "");
     }
 
-    /// Checks the number of items of a list.
-    fn at_most(&mut self, name: &str, count: usize, count_max: usize) {
+    /// Checks that the list in the field `name` has at most `count_max` items.
+    fn check_count(&mut self, name: &str, count: usize, count_max: usize) {
         if count_max < count {
             let detail = format!("must have at most {count_max} items");
             self.field(name, |it| it.push(InvalidFieldKind::TooMany, count.into(), &detail));
         }
     }
 
-    /// Checks that a text is one of the supported values.
-    fn choice(&mut self, name: &str, text: &str, supported: &[&str]) {
+    /// Checks that the text in the field `name` is one of the supported values.
+    fn check_choice(&mut self, name: &str, text: &str, supported: &[&str]) {
         if supported.contains(&text) {
             return;
         }
@@ -217,13 +248,13 @@ impl FieldValidator {
         });
     }
 
-    /// Checks a required text against a syntax rule, which returns error messages.
-    fn name(&mut self, name: &str, text: &str, rule: fn(&str) -> Vec<String>) {
-        self.field(name, |it| it.text(text, rule));
+    /// Checks that the text in the field `name` is not empty, and that `rule` returns no error messages for it.
+    fn check_text_field(&mut self, name: &str, text: &str, rule: fn(&str) -> Vec<String>) {
+        self.field(name, |it| it.check_text(text, rule));
     }
 
-    /// Checks a required text at the current path.
-    fn text(&mut self, text: &str, rule: fn(&str) -> Vec<String>) {
+    /// Checks that the text at the current path is not empty, and that `rule` returns no error messages for it.
+    fn check_text(&mut self, text: &str, rule: fn(&str) -> Vec<String>) {
         if text.is_empty() {
             return self.required("");
         }
@@ -232,24 +263,26 @@ impl FieldValidator {
         }
     }
 
-    /// Checks that a text is not empty and not too long.
-    fn length(&mut self, name: &str, text: &str, length_max: usize) {
+    /// Checks that the text in the field `name` is not empty and has at most `length_max` characters.
+    fn check_length(&mut self, name: &str, text: &str, length_max: usize) {
         self.field(name, |it| {
             if text.is_empty() {
                 it.required("");
             }
-            it.not_too_long(text, length_max);
+            it.check_not_too_long(text, length_max);
         });
     }
 
-    fn not_too_long(&mut self, text: &str, length_max: usize) {
+    /// Checks that the text at the current path has at most `length_max` characters.
+    fn check_not_too_long(&mut self, text: &str, length_max: usize) {
         if length_max < text.chars().count() {
             let detail = format!("may not be more than {length_max} characters");
             self.push(InvalidFieldKind::TooLong, Value::Null, &detail);
         }
     }
 
-    fn duration(&mut self, name: &str, duration: &GoDuration, bounds: &DurationBounds) {
+    /// Checks that the duration in the field `name` is valid and within the bounds.
+    fn check_duration(&mut self, name: &str, duration: &GoDuration, bounds: &DurationBounds) {
         let is_valid = duration.as_str().chars().count() <= super::syntax::DURATION_LENGTH_MAX
             && duration.parse().is_some_and(|it| bounds.includes(it));
         if !is_valid {
@@ -257,7 +290,8 @@ impl FieldValidator {
         }
     }
 
-    fn number(&mut self, name: &str, number: i32, min: i32, max: i32) {
+    /// Checks that the number in the field `name` is between `min` and `max`, inclusive.
+    fn check_number(&mut self, name: &str, number: i32, min: i32, max: i32) {
         if number < min || max < number {
             let detail = match max {
                 i32::MAX => format!("must be greater than or equal to {min}"),
@@ -267,8 +301,8 @@ impl FieldValidator {
         }
     }
 
-    /// Checks a count of at least one or a percentage from 1% to 100%.
-    fn count_or_percent(&mut self, name: &str, value: &CountOrPercent) {
+    /// Checks that the field `name` is a count of at least one or a percentage from 1% to 100%.
+    fn check_count_or_percent(&mut self, name: &str, value: &CountOrPercent) {
         let is_valid = match value {
             CountOrPercent::Count(count) => 1 <= *count,
             CountOrPercent::Percent(percent) => 1 <= *percent,
@@ -280,9 +314,10 @@ impl FieldValidator {
         }
     }
 
-    /// Checks that no item of the field `name` has the key of an earlier one. The error is at the key field, or at the
-    /// item itself.
-    fn unique<'a>(&mut self, name: &str, key_field: Option<&str>, keys: impl Iterator<Item = &'a str>) {
+    /// Checks that no item of the field `name` has the same key as an earlier item. `keys` are the keys of the items.
+    /// The path of an error is that of the item's field `key_field`, or that of the item itself if `key_field` is
+    /// `None`.
+    fn check_unique<'a>(&mut self, name: &str, key_field: Option<&str>, keys: impl Iterator<Item = &'a str>) {
         let mut seen: Vec<&str> = Vec::new();
         for (index, key) in keys.enumerate() {
             if seen.contains(&key) && !key.is_empty() {

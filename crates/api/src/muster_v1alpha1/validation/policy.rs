@@ -25,6 +25,7 @@ use crate::muster_v1alpha1::values::{
 use crate::names;
 
 impl RolloutPolicySpec {
+    /// Returns the validation errors of the spec, or an empty list if it is valid.
     pub fn validate(&self) -> Vec<InvalidField> {
         let mut out = FieldValidator::new("spec");
         match (&self.selector, &self.daemon_sets) {
@@ -41,9 +42,11 @@ impl RolloutPolicySpec {
             if sets.is_empty() {
                 out.field("daemonSets", |it| it.required("must have at least one name"));
             }
-            out.at_most("daemonSets", sets.len(), DAEMON_SETS_MAX);
-            out.items("daemonSets", sets, |it, _, name| it.text(name, names::dns_subdomain_errors));
-            out.unique("daemonSets", None, sets.iter().map(String::as_str));
+            out.check_count("daemonSets", sets.len(), DAEMON_SETS_MAX);
+            out.for_each_item("daemonSets", sets, |it, _, name| {
+                it.check_text(name, names::dns_subdomain_errors)
+            });
+            out.check_unique("daemonSets", None, sets.iter().map(String::as_str));
         }
         check_settings(&self.settings, &mut out);
         out.invalid
@@ -51,6 +54,7 @@ impl RolloutPolicySpec {
 }
 
 impl ClusterRolloutPolicySpec {
+    /// Returns the validation errors of the spec, or an empty list if it is valid.
     pub fn validate(&self) -> Vec<InvalidField> {
         let mut out = FieldValidator::new("spec");
         match &self.selector {
@@ -66,6 +70,7 @@ impl ClusterRolloutPolicySpec {
 }
 
 impl RolloutPolicyStatus {
+    /// Returns the validation errors of the status, or an empty list if it is valid.
     pub fn validate(&self) -> Vec<InvalidField> {
         let mut out = FieldValidator::new("status");
         check_conditions(&self.conditions, &mut out);
@@ -73,40 +78,45 @@ impl RolloutPolicyStatus {
     }
 }
 
+/// Checks the fields that RolloutPolicy and ClusterRolloutPolicy share.
 fn check_settings(settings: &RolloutSettings, out: &mut FieldValidator) {
-    out.at_most("windows", settings.windows.len(), WINDOWS_MAX);
-    out.items("windows", &settings.windows, |it, _, window| check_window(window, it));
-    out.count_or_percent("maxUnavailable", &settings.max_unavailable);
+    out.check_count("windows", settings.windows.len(), WINDOWS_MAX);
+    out.for_each_item("windows", &settings.windows, |it, _, window| check_window(window, it));
+    out.check_count_or_percent("maxUnavailable", &settings.max_unavailable);
     out.field("order", |it| check_order(&settings.order, it));
     check_steps(&settings.steps, out);
     out.field("failures", |it| check_failures(&settings.failures, it));
-    out.choice("onFailure", settings.on_failure.as_str(), FailureAction::VALUES);
-    out.duration("progressDeadline", &settings.progress_deadline, &POSITIVE_DURATION);
-    out.choice("onDeadline", settings.on_deadline.as_str(), DeadlineAction::VALUES);
-    out.choice("newNodes", settings.new_nodes.as_str(), NewNodePolicy::VALUES);
-    out.at_most("checks", settings.checks.len(), CHECKS_MAX);
-    out.items("checks", &settings.checks, |it, _, check| check_check(check, it));
-    out.unique("checks", Some("name"), settings.checks.iter().map(|it| it.name.as_str()));
-    out.field("replace", |it| it.choice("method", settings.replace.method.as_str(), ReplaceMethod::VALUES));
+    out.check_choice("onFailure", settings.on_failure.as_str(), FailureAction::VALUES);
+    out.check_duration("progressDeadline", &settings.progress_deadline, &POSITIVE_DURATION);
+    out.check_choice("onDeadline", settings.on_deadline.as_str(), DeadlineAction::VALUES);
+    out.check_choice("newNodes", settings.new_nodes.as_str(), NewNodePolicy::VALUES);
+    out.check_count("checks", settings.checks.len(), CHECKS_MAX);
+    out.for_each_item("checks", &settings.checks, |it, _, check| check_check(check, it));
+    out.check_unique("checks", Some("name"), settings.checks.iter().map(|it| it.name.as_str()));
+    out.field("replace", |it| {
+        it.check_choice("method", settings.replace.method.as_str(), ReplaceMethod::VALUES)
+    });
 }
 
+/// Checks a time window of a policy.
 fn check_window(window: &RolloutWindow, out: &mut FieldValidator) {
     if window.days.is_empty() {
         out.field("days", |it| it.required("must have at least one day"));
     }
-    out.at_most("days", window.days.len(), Weekday::VALUES.len());
+    out.check_count("days", window.days.len(), Weekday::VALUES.len());
     for (index, day) in window.days.iter().enumerate() {
-        out.choice(&format!("days[{index}]"), day.as_str(), Weekday::VALUES);
+        out.check_choice(&format!("days[{index}]"), day.as_str(), Weekday::VALUES);
     }
-    out.unique("days", None, window.days.iter().map(Weekday::as_str));
-    out.name("start", &window.start, clock_time_errors);
-    out.name("end", &window.end, clock_time_errors);
+    out.check_unique("days", None, window.days.iter().map(Weekday::as_str));
+    out.check_text_field("start", &window.start, clock_time_errors);
+    out.check_text_field("end", &window.end, clock_time_errors);
     if window.start == window.end && !window.end.is_empty() {
         out.field("end", |it| it.invalid(window.end.as_str(), "must not be equal to `start`"));
     }
-    out.name("timeZone", &window.time_zone, time_zone_errors);
+    out.check_text_field("timeZone", &window.time_zone, time_zone_errors);
 }
 
+/// Returns the validation errors of a time of day.
 fn clock_time_errors(text: &str) -> Vec<String> {
     match syntax::parse_clock_time(text) {
         Some(_) => Vec::new(),
@@ -114,6 +124,7 @@ fn clock_time_errors(text: &str) -> Vec<String> {
     }
 }
 
+/// Returns the validation errors of a time zone name.
 fn time_zone_errors(text: &str) -> Vec<String> {
     if syntax::is_time_zone_name(text) {
         return Vec::new();
@@ -121,26 +132,28 @@ fn time_zone_errors(text: &str) -> Vec<String> {
     vec!["must be an IANA time zone name such as UTC or Europe/Berlin".into()]
 }
 
+/// Checks `order`, the order in which nodes get a new revision.
 fn check_order(order: &RolloutOrder, out: &mut FieldValidator) {
-    out.choice("by", order.by.as_str(), OrderBy::VALUES);
+    out.check_choice("by", order.by.as_str(), OrderBy::VALUES);
     match (&order.by, &order.label_key) {
         (OrderBy::Label, None) => out.field("labelKey", |it| it.required("must be set if `by` is Label")),
         (OrderBy::Hash | OrderBy::Name, Some(_)) => {
             out.field("labelKey", |it| it.forbidden("may be set only if `by` is Label"));
         }
-        (OrderBy::Label, Some(key)) => out.name("labelKey", key, names::qualified_name_errors),
+        (OrderBy::Label, Some(key)) => out.check_text_field("labelKey", key, names::qualified_name_errors),
         _ => {}
     }
 }
 
+/// Checks the steps of a policy one by one, and that a later step is not for fewer nodes than an earlier one.
 fn check_steps(steps: &[RolloutStep], out: &mut FieldValidator) {
     if steps.is_empty() {
         out.field("steps", |it| it.required("must have at least one step"));
     }
-    out.at_most("steps", steps.len(), STEPS_MAX);
-    out.items("steps", steps, |it, index, step| check_step(step, index + 1 == steps.len(), it));
-    out.unique("steps", Some("name"), steps.iter().map(|it| it.name.as_str()));
-    out.items("steps", steps, |it, index, step| {
+    out.check_count("steps", steps.len(), STEPS_MAX);
+    out.for_each_item("steps", steps, |it, index, step| check_step(step, index + 1 == steps.len(), it));
+    out.check_unique("steps", Some("name"), steps.iter().map(|it| it.name.as_str()));
+    out.for_each_item("steps", steps, |it, index, step| {
         if let Some(earlier) = steps[..index].iter().find(|earlier| is_lower(step, earlier)) {
             let detail = format!("must not be lower than that of the earlier step {:?}", earlier.name);
             it.field("nodes", |it| it.invalid(step.nodes.to_json(), &detail));
@@ -148,7 +161,8 @@ fn check_steps(steps: &[RolloutStep], out: &mut FieldValidator) {
     });
 }
 
-/// Whether a step is for the same nodes as an earlier one, and for fewer of them. Counts and percentages do not compare.
+/// Whether a step has the same selector as an earlier one and is for fewer nodes. A count and a percentage are not
+/// compared.
 fn is_lower(step: &RolloutStep, earlier: &RolloutStep) -> bool {
     step.selector == earlier.selector
         && match (&step.nodes, &earlier.nodes) {
@@ -158,17 +172,20 @@ fn is_lower(step: &RolloutStep, earlier: &RolloutStep) -> bool {
         }
 }
 
+/// Checks one step of a policy. `is_last` is `true` for the last step, which alone may have `groups`.
 fn check_step(step: &RolloutStep, is_last: bool, out: &mut FieldValidator) {
-    out.name("name", &step.name, names::dns_label_errors);
-    out.count_or_percent("nodes", &step.nodes);
+    out.check_text_field("name", &step.name, names::dns_label_errors);
+    out.check_count_or_percent("nodes", &step.nodes);
     if let Some(selector) = &step.selector {
         check_selector("selector", selector, out);
     }
     if let Some(spread) = &step.spread {
-        out.field("spread", |it| it.name("labelKey", &spread.label_key, names::qualified_name_errors));
+        out.field("spread", |it| {
+            it.check_text_field("labelKey", &spread.label_key, names::qualified_name_errors)
+        });
     }
-    out.duration("soak", &step.soak, &ANY_DURATION);
-    out.choice("approval", step.approval.as_str(), ApprovalMode::VALUES);
+    out.check_duration("soak", &step.soak, &ANY_DURATION);
+    out.check_choice("approval", step.approval.as_str(), ApprovalMode::VALUES);
     let Some(groups) = &step.groups else { return };
     out.field("groups", |it| {
         if !is_last {
@@ -181,16 +198,20 @@ fn check_step(step: &RolloutStep, is_last: bool, out: &mut FieldValidator) {
     });
 }
 
+/// Checks `groups` of a step.
 fn check_groups(groups: &StepGroups, out: &mut FieldValidator) {
-    out.name("labelKey", &groups.label_key, names::qualified_name_errors);
-    out.at_most("sequence", groups.sequence.len(), SEQUENCE_MAX);
-    out.items("sequence", &groups.sequence, |it, _, value| it.text(value, names::label_value_errors));
-    out.unique("sequence", None, groups.sequence.iter().map(String::as_str));
-    out.number("maxConcurrent", groups.max_concurrent, 1, i32::MAX);
-    out.count_or_percent("maxUnavailable", &groups.max_unavailable);
-    out.duration("soak", &groups.soak, &ANY_DURATION);
+    out.check_text_field("labelKey", &groups.label_key, names::qualified_name_errors);
+    out.check_count("sequence", groups.sequence.len(), SEQUENCE_MAX);
+    out.for_each_item("sequence", &groups.sequence, |it, _, value| {
+        it.check_text(value, names::label_value_errors)
+    });
+    out.check_unique("sequence", None, groups.sequence.iter().map(String::as_str));
+    out.check_number("maxConcurrent", groups.max_concurrent, 1, i32::MAX);
+    out.check_count_or_percent("maxUnavailable", &groups.max_unavailable);
+    out.check_duration("soak", &groups.soak, &ANY_DURATION);
 }
 
+/// Checks `failures`: when a node is faulty, and how many faulty nodes fail a rollout.
 fn check_failures(failures: &FailureBudget, out: &mut FieldValidator) {
     let is_valid = match &failures.max_nodes {
         CountOrPercent::Count(count) => usize::try_from(*count).is_ok_and(|it| it <= FAULTY_NODES_MAX),
@@ -203,18 +224,19 @@ fn check_failures(failures: &FailureBudget, out: &mut FieldValidator) {
         );
         out.field("maxNodes", |it| it.invalid(failures.max_nodes.to_json(), &detail));
     }
-    out.number("maxRestarts", failures.max_restarts, 0, RESTARTS_MAX);
-    out.duration("readyTimeout", &failures.ready_timeout, &POSITIVE_DURATION);
+    out.check_number("maxRestarts", failures.max_restarts, 0, RESTARTS_MAX);
+    out.check_duration("readyTimeout", &failures.ready_timeout, &POSITIVE_DURATION);
     let reasons = &failures.immediate_failure_reasons;
-    out.at_most("immediateFailureReasons", reasons.len(), REASONS_MAX);
+    out.check_count("immediateFailureReasons", reasons.len(), REASONS_MAX);
     for (index, reason) in reasons.iter().enumerate() {
-        out.length(&format!("immediateFailureReasons[{index}]"), reason, REASON_LENGTH_MAX);
+        out.check_length(&format!("immediateFailureReasons[{index}]"), reason, REASON_LENGTH_MAX);
     }
-    out.choice("nodeNotReady", failures.node_not_ready.as_str(), NodeNotReadyPolicy::VALUES);
+    out.check_choice("nodeNotReady", failures.node_not_ready.as_str(), NodeNotReadyPolicy::VALUES);
 }
 
+/// Checks one of the `checks` of a policy: a query of Prometheus, a call of a webhook or an external check.
 fn check_check(check: &RolloutCheck, out: &mut FieldValidator) {
-    out.name("name", &check.name, names::dns_label_errors);
+    out.check_text_field("name", &check.name, names::dns_label_errors);
     let kinds = [check.prometheus.is_some(), check.webhook.is_some(), check.external.is_some()];
     match kinds.iter().filter(|it| **it).count() {
         0 => out.required("exactly one of `prometheus`, `webhook` and `external` must be set"),
@@ -223,25 +245,26 @@ fn check_check(check: &RolloutCheck, out: &mut FieldValidator) {
     }
     if let Some(prometheus) = &check.prometheus {
         out.field("prometheus", |it| {
-            it.name("url", &prometheus.url, url_errors);
-            it.length("query", &prometheus.query, QUERY_LENGTH_MAX);
+            it.check_text_field("url", &prometheus.url, url_errors);
+            it.check_length("query", &prometheus.query, QUERY_LENGTH_MAX);
             if let Some(query) = &prometheus.presence_query {
-                it.length("presenceQuery", query, QUERY_LENGTH_MAX);
+                it.check_length("presenceQuery", query, QUERY_LENGTH_MAX);
             }
             check_references(prometheus.secret_ref.as_ref(), prometheus.ca_ref.as_ref(), it);
         });
     }
     if let Some(webhook) = &check.webhook {
         out.field("webhook", |it| {
-            it.name("url", &webhook.url, url_errors);
-            it.duration("timeout", &webhook.timeout, &WEBHOOK_TIMEOUT);
+            it.check_text_field("url", &webhook.url, url_errors);
+            it.check_duration("timeout", &webhook.timeout, &WEBHOOK_TIMEOUT);
             check_references(webhook.secret_ref.as_ref(), webhook.ca_ref.as_ref(), it);
         });
     }
-    out.duration("interval", &check.interval, &CHECK_INTERVAL);
-    out.number("failureThreshold", check.failure_threshold, 1, FAILURE_THRESHOLD_MAX);
+    out.check_duration("interval", &check.interval, &CHECK_INTERVAL);
+    out.check_number("failureThreshold", check.failure_threshold, 1, FAILURE_THRESHOLD_MAX);
 }
 
+/// Returns the validation errors of the URL of a check.
 fn url_errors(text: &str) -> Vec<String> {
     if syntax::is_http_url(text) {
         return Vec::new();
@@ -249,25 +272,27 @@ fn url_errors(text: &str) -> Vec<String> {
     vec!["must be a URL with the scheme http or https, such as https://example.com/path".into()]
 }
 
+/// Checks `secretRef` and `caRef` of a check: the references to the Secret with its token and the ConfigMap with its
+/// CA.
 fn check_references(secret: Option<&TokenSecretRef>, ca: Option<&CaConfigMapRef>, out: &mut FieldValidator) {
     let references =
         [("secretRef", secret.map(|it| (&it.name, &it.key))), ("caRef", ca.map(|it| (&it.name, &it.key)))];
     for (field, reference) in references {
         let Some((name, key)) = reference else { continue };
         out.field(field, |it| {
-            it.name("name", name, names::dns_subdomain_errors);
-            it.name("key", key, names::config_key_errors);
+            it.check_text_field("name", name, names::dns_subdomain_errors);
+            it.check_text_field("key", key, names::config_key_errors);
         });
     }
 }
 
-/// Checks a label selector. Upstream: `ValidateLabelSelector`.
+/// Checks the label selector in the field `field`. Upstream: `ValidateLabelSelector`.
 fn check_selector(field: &str, selector: &OwnedLabelSelector, out: &mut FieldValidator) {
     out.field(field, |out| {
         let labels = selector.match_labels.iter().flatten();
-        out.at_most("matchLabels", labels.clone().count(), SELECTOR_ITEMS_MAX);
+        out.check_count("matchLabels", labels.clone().count(), SELECTOR_ITEMS_MAX);
         for (key, value) in labels {
-            out.name("matchLabels", key, names::qualified_name_errors);
+            out.check_text_field("matchLabels", key, names::qualified_name_errors);
             out.field("matchLabels", |it| {
                 for detail in names::label_value_errors(value) {
                     it.invalid(value.as_str(), &detail);
@@ -275,8 +300,8 @@ fn check_selector(field: &str, selector: &OwnedLabelSelector, out: &mut FieldVal
             });
         }
         let expressions = selector.match_expressions.as_deref().unwrap_or_default();
-        out.at_most("matchExpressions", expressions.len(), SELECTOR_ITEMS_MAX);
-        out.items("matchExpressions", expressions, |it, _, expression| {
+        out.check_count("matchExpressions", expressions.len(), SELECTOR_ITEMS_MAX);
+        out.for_each_item("matchExpressions", expressions, |it, _, expression| {
             let values = expression.values.as_deref().unwrap_or_default();
             match expression.operator.as_str() {
                 "In" | "NotIn" if values.is_empty() => it.field("values", |it| {
@@ -290,9 +315,9 @@ fn check_selector(field: &str, selector: &OwnedLabelSelector, out: &mut FieldVal
                     it.push(InvalidFieldKind::Invalid, other.into(), "not a valid selector operator");
                 }),
             }
-            it.name("key", &expression.key, names::qualified_name_errors);
-            it.at_most("values", values.len(), SELECTOR_ITEMS_MAX);
-            it.items("values", values, |it, _, value| {
+            it.check_text_field("key", &expression.key, names::qualified_name_errors);
+            it.check_count("values", values.len(), SELECTOR_ITEMS_MAX);
+            it.for_each_item("values", values, |it, _, value| {
                 for detail in names::label_value_errors(value) {
                     it.invalid(value.as_str(), &detail);
                 }

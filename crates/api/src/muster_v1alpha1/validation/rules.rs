@@ -1,8 +1,8 @@
-//! The rules that a schema cannot express, as validation rules (CEL) of the CustomResourceDefinitions. The server does
-//! not evaluate them: a test holds them equal to the validation.
+//! CEL validation rules of the CustomResourceDefinitions, for what a JSON schema cannot express. The server does not
+//! evaluate them. A test checks that they agree with the validation in Rust.
 //!
-//! kube-apiserver estimates the cost of each rule from the limits of lists and strings: every list and string that a
-//! rule reads has one.
+//! kube-apiserver estimates the cost of each rule from the maximum lengths of lists and strings. Every list and string
+//! that a rule reads therefore has a maximum length.
 
 use alloc::format;
 use alloc::string::String;
@@ -13,15 +13,18 @@ use serde_json::{Value, json};
 use super::{DurationBounds, STEPS_MAX};
 use crate::muster_v1alpha1::syntax;
 
+/// Returns a CEL rule whose error is at the validated value itself.
 fn rule(expression: &str, message: &str) -> Value {
     json!({"rule": expression, "message": message})
 }
 
+/// Returns a CEL rule whose error is at the field `field` of the validated value.
 fn rule_at(field: &str, reason: &str, expression: &str, message: &str) -> Value {
     json!({"rule": expression, "message": message, "fieldPath": field, "reason": reason})
 }
 
-/// A duration within bounds. The pattern of the schema reports texts that are no durations.
+/// Returns the CEL rule that checks that a duration is within the bounds. The rule accepts texts that are not
+/// durations, because the pattern of the schema reports them.
 pub fn duration(bounds: &DurationBounds) -> Value {
     let (min, is_included) = bounds.min;
     let operator = if is_included { ">=" } else { ">" };
@@ -33,7 +36,7 @@ pub fn duration(bounds: &DurationBounds) -> Value {
     json!([rule(&expression, &bounds.message())])
 }
 
-/// Keys of labels in a selector, which a schema cannot describe.
+/// Returns the CEL rule that checks the label keys in `matchLabels` of a selector.
 pub fn match_labels() -> Value {
     let expression = format!(
         "!has(self.matchLabels) || self.matchLabels.all(key, key.matches(r'{}') && key.matches(r'{}'))",
@@ -48,6 +51,7 @@ pub fn match_labels() -> Value {
     )
 }
 
+/// Returns the CEL rules that check whether `values` of a selector expression is set as its operator requires.
 pub fn selector_values() -> Value {
     json!([
         rule_at(
@@ -65,6 +69,7 @@ pub fn selector_values() -> Value {
     ])
 }
 
+/// Returns the CEL rule that checks that exactly one of `selector` and `daemonSets` of a RolloutPolicy is set.
 pub fn selector_or_names() -> Value {
     json!([rule(
         "has(self.selector) != has(self.daemonSets)",
@@ -72,10 +77,12 @@ pub fn selector_or_names() -> Value {
     )])
 }
 
+/// Returns the CEL rule that checks that the start and end of a time window differ.
 pub fn window() -> Value {
     json!([rule_at(".end", "FieldValueInvalid", "self.start != self.end", "must not be equal to `start`")])
 }
 
+/// Returns the CEL rules that check that `order.labelKey` is set if and only if nodes are ordered by a label.
 pub fn order() -> Value {
     json!([
         rule_at(
@@ -93,9 +100,10 @@ pub fn order() -> Value {
     ])
 }
 
-/// Rules on the order of steps. The pairs of steps are enumerated by their indices, so that the cost estimate has the
-/// limits of their fields; a comparison of two types would have no limit. Percentages have no leading zeros, so a shorter
-/// one is lower.
+/// Returns the CEL rules for the list of steps: only the last step may have `groups`, and a later step with an equal
+/// selector must not be for fewer nodes. The pairs of steps are enumerated by their indices, so that kube-apiserver can
+/// estimate the cost of the rule from the limits of their fields. Percentages are compared by length first, because
+/// they have no leading zeros.
 pub fn steps() -> Value {
     let indices = |from: usize, to: usize| {
         let indices: Vec<String> = (from..to).map(|it| format!("{it}")).collect();
@@ -120,6 +128,7 @@ pub fn steps() -> Value {
     ])
 }
 
+/// Returns the CEL rule that checks that a step does not set both `groups` and `spread`.
 pub fn step() -> Value {
     json!([rule_at(
         ".groups",
@@ -129,10 +138,12 @@ pub fn step() -> Value {
     )])
 }
 
+/// Returns the CEL rule that checks that the values of `groups.sequence` are unique.
 pub fn sequence() -> Value {
     json!([rule("self.all(value, self.exists_one(other, other == value))", "must not have a value twice")])
 }
 
+/// Returns the CEL rule that checks that exactly one type of check is set.
 pub fn check() -> Value {
     json!([rule(
         "[has(self.prometheus), has(self.webhook), has(self.external)].exists_one(it, it)",

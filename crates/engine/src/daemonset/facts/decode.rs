@@ -51,6 +51,7 @@ pub enum Fact {
 }
 
 impl Fact {
+    /// Returns the kind of the object.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Set(_) => Kind::Sets,
@@ -111,7 +112,7 @@ pub fn decode_deleted(kind: Kind, object: &[u8], shared: &mut Interner) -> Resul
     Ok(Fact::Gone { kind, key: meta.key(shared), resource_version: meta.resource_version() })
 }
 
-/// Decodes an object that was listed, added or modified.
+/// Decodes an object that was listed, added or modified. One that concerns no DaemonSet becomes [`Fact::Gone`].
 pub fn decode_fact(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let concerns_no_set = |meta: &ObjectMeta<'_>, shared: &mut Interner| Fact::Gone {
         kind,
@@ -186,6 +187,7 @@ pub fn decode_node(json: &[u8], shared: &mut Interner) -> Result<Node, Malformed
     Ok(node_fact(&from_slice(Kind::Nodes, json)?, shared))
 }
 
+/// Builds the fact of a decoded Node.
 pub(crate) fn node_fact(node: &core_v1::Node<'_>, shared: &mut Interner) -> Node {
     let taints = node.spec.iter().flat_map(|it| it.taints.iter().flatten());
     let taints = taints.map(|it| it.intern(shared)).collect();
@@ -204,18 +206,19 @@ pub(crate) fn node_fact(node: &core_v1::Node<'_>, shared: &mut Interner) -> Node
     }
 }
 
-/// Decodes a pod. `None` if an object of another kind than DaemonSet controls the pod.
+/// Decodes a pod. `None` if an object of a kind other than DaemonSet controls the pod.
 pub fn decode_pod(json: &[u8], shared: &mut Interner) -> Result<Option<Pod>, Malformed> {
     let pod: DaemonPod<'_> = from_slice(Kind::Pods, json)?;
     Ok(controlling_daemonset(&pod.metadata, shared).map(|owner| pod_fact(&pod, owner, shared)))
 }
 
-/// Decodes a ControllerRevision. `None` if an object of another kind than DaemonSet controls it.
+/// Decodes a ControllerRevision. `None` if an object of a kind other than DaemonSet controls it.
 pub fn decode_revision(json: &[u8], shared: &mut Interner) -> Result<Option<Revision>, Malformed> {
     let revision: ControllerRevision<'_> = from_slice(Kind::Revisions, json)?;
     Ok(controlling_daemonset(&revision.metadata, shared).map(|owner| revision_fact(revision, owner, shared)))
 }
 
+/// Parses JSON. The error names the kind of the object.
 fn from_slice<'a, T: Deserialize<'a>>(kind: Kind, json: &'a [u8]) -> Result<T, Malformed> {
     json::from_slice(json).map_err(|source| Malformed::new(kind.plural(), source))
 }
@@ -233,6 +236,7 @@ fn non_negative_or_default(
     })
 }
 
+/// Decodes the selector of a DaemonSet. An absent or invalid one becomes `Selector::Unreadable`.
 fn decode_selector(selector: Option<&LabelSelector<'_>>) -> Selector {
     match LabelSelector::to_selector(selector) {
         Ok(labels::Selector::Nothing) => Selector::Unreadable("spec.selector is missing".into()),
@@ -242,6 +246,8 @@ fn decode_selector(selector: Option<&LabelSelector<'_>>) -> Selector {
     }
 }
 
+/// Decodes the update strategy. Adds the fields that cannot be parsed to `faults`.
+///
 /// Rule: a non-zero `maxSurge` selects surge. Otherwise `maxUnavailable` nodes may be without an available pod, or one
 /// node if `maxUnavailable` is zero too. A strategy that cannot be parsed is treated as `OnDelete`.
 fn decode_update_strategy(
@@ -283,7 +289,8 @@ fn decode_update_strategy(
     }
 }
 
-/// Parses `maxUnavailable` or `maxSurge`. Returns `absent` if the field is absent.
+/// Parses `maxUnavailable` or `maxSurge`. Returns `absent` if the field is absent, and an error if its value is
+/// invalid.
 fn parse_int_or_percent_or_default(
     field: &'static str,
     value: Option<&IntOrString<'_>>,
@@ -298,6 +305,8 @@ fn parse_int_or_percent_or_default(
     })
 }
 
+/// Parses `maxUnavailable` or `maxSurge`. `None` if the value is invalid.
+///
 /// Rule: `maxUnavailable` and `maxSurge` are an integer or a string that ends in `%`. The string "5" is invalid
 /// (upstream once read it as 5 %).
 pub(crate) fn parse_int_or_percent(value: &IntOrString<'_>) -> Option<IntOrPercent> {
@@ -310,6 +319,7 @@ pub(crate) fn parse_int_or_percent(value: &IntOrString<'_>) -> Option<IntOrPerce
     }
 }
 
+/// Decodes the pod template. Adds node affinity terms that cannot be parsed to `faults`.
 fn decode_template(
     raw: Option<&RawValue>,
     shared: &mut Interner,
@@ -352,6 +362,7 @@ fn decode_template(
     })
 }
 
+/// Decodes the required node affinity. Preferred terms are ignored.
 pub(crate) fn decode_node_affinity(affinity: Option<&core_v1::NodeAffinity<'_>>) -> Affinity {
     match affinity.and_then(|it| it.required.as_ref()) {
         None => Affinity::Anywhere,
@@ -361,7 +372,7 @@ pub(crate) fn decode_node_affinity(affinity: Option<&core_v1::NodeAffinity<'_>>)
     }
 }
 
-/// Decodes a node selector term.
+/// Decodes a node selector term. One with an invalid requirement becomes `Term::Unreadable`.
 pub(crate) fn decode_term(term: &NodeSelectorTerm<'_>) -> Term {
     let labels = term.match_expressions.iter().flatten();
     let labels = labels.map(|it| it.to_label_requirement().map(NodeRequirement::Label));
@@ -372,7 +383,7 @@ pub(crate) fn decode_term(term: &NodeSelectorTerm<'_>) -> Term {
     }
 }
 
-/// Decodes an entry of `matchFields`.
+/// Decodes an entry of `matchFields`. Returns an error message unless it is an `In` or `NotIn` on `metadata.name`.
 fn decode_field_requirement(requirement: &NodeSelectorRequirement<'_>) -> Result<NodeRequirement, String> {
     let key = requirement.key();
     if key != "metadata.name" {
@@ -388,6 +399,7 @@ fn decode_field_requirement(requirement: &NodeSelectorRequirement<'_>) -> Result
     }
 }
 
+/// Decodes the status of a DaemonSet. Conditions of other writers are left out.
 fn decode_status(raw: Option<&RawValue>) -> Result<Status, Malformed> {
     let Some(text) = raw.map(RawValue::get) else { return Ok(Status::default()) };
     let parsed: Option<DaemonSetStatus<'_>> = from_slice(Kind::Sets, text.as_bytes())?;
@@ -422,12 +434,13 @@ fn decode_status(raw: Option<&RawValue>) -> Result<Status, Malformed> {
 /// A pod without its container specs, which no rule of the DaemonSet controller reads.
 type DaemonPod<'a> = core_v1::Pod<'a, IgnoredAny>;
 
+/// Returns the value of the annotation [`GENERATION_ANNOTATION`]. `None` if it is absent or not a number.
 fn template_generation(meta: &ObjectMeta<'_>) -> Option<i64> {
     meta.annotation(GENERATION_ANNOTATION)?.parse().ok()
 }
 
-/// The UID of the DaemonSet that controls an object: `Some(None)` if the object has no controller, `None` if an object
-/// of another kind controls it.
+/// Returns the UID of the DaemonSet that controls an object. `Some(None)` if the object has no controller, `None` if an
+/// object of another kind controls it.
 fn controlling_daemonset(meta: &ObjectMeta<'_>, shared: &mut Interner) -> Option<Option<Text>> {
     match meta.controller() {
         None => Some(None),
@@ -438,6 +451,8 @@ fn controlling_daemonset(meta: &ObjectMeta<'_>, shared: &mut Interner) -> Option
     }
 }
 
+/// Returns the node for which a daemon pod was created. `None` if its affinity names no node.
+///
 /// Rule: an unbound daemon pod belongs to the node that its required node affinity names with the requirement
 /// `matchFields metadata.name In [node]`. Upstream: `GetTargetNodeName`.
 fn pinned_node_name<'a>(affinity: &'a core_v1::Affinity<'_>) -> Option<&'a str> {
@@ -449,6 +464,7 @@ fn pinned_node_name<'a>(affinity: &'a core_v1::Affinity<'_>) -> Option<&'a str> 
     })
 }
 
+/// Builds the fact of a decoded pod. `owner` is the UID of the DaemonSet that controls it.
 fn pod_fact(pod: &DaemonPod<'_>, owner: Option<Text>, shared: &mut Interner) -> Pod {
     let (meta, spec, status) = (&pod.metadata, pod.spec.as_ref(), pod.status.as_ref());
     let node_name = spec.and_then(|it| it.node_name.as_deref()).filter(|it| !it.is_empty());
@@ -495,8 +511,10 @@ fn pod_fact(pod: &DaemonPod<'_>, owner: Option<Text>, shared: &mut Interner) -> 
     }
 }
 
-/// Rule: a pod has a problem if a container waits for another reason than that its pod is starting (as the kubelet
-/// names the reason), if the pod cannot be scheduled, or if the pod failed.
+/// Returns why a pod does not start or why it failed. `None` if it has no problem.
+///
+/// Rule: a pod has a problem if a container waits for a reason other than `ContainerCreating` or `PodInitializing`, if
+/// the pod cannot be scheduled, or if the pod failed.
 fn pod_problem<'a>(status: &'a PodStatus<'_>) -> Option<&'a str> {
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     let mut waiting = containers.filter_map(|it| it.state.as_ref()?.waiting.as_ref()?.reason.as_deref());
@@ -510,6 +528,7 @@ fn pod_problem<'a>(status: &'a PodStatus<'_>) -> Option<&'a str> {
     stuck.or(failed).or_else(unschedulable)
 }
 
+/// Builds the fact of a decoded ControllerRevision. `owner` is the UID of the DaemonSet that controls it.
 fn revision_fact(revision: ControllerRevision<'_>, owner: Option<Text>, shared: &mut Interner) -> Revision {
     let meta = revision.metadata;
     let data = revision.data.unwrap_or(Value::Null);

@@ -3,7 +3,9 @@
 //! Invalid fields are handled here. Each field of a fact has either a valid value, or a default and an [`InvalidField`]
 //! that describes the problem.
 
+/// Decodes the JSON of API objects into facts.
 pub(crate) mod decode;
+/// The pod selector of a DaemonSet.
 mod selector;
 
 use alloc::string::String;
@@ -31,13 +33,16 @@ use crate::daemonset::template_equivalence::TemplateIdentity;
 /// The four kinds that the DaemonSet controller watches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
+    /// DaemonSets.
     Sets,
     Nodes,
     Pods,
+    /// ControllerRevisions.
     Revisions,
 }
 
 impl Kind {
+    /// All kinds, in the order of their [`Kind::index`].
     pub const ALL: [Self; 4] = [Self::Sets, Self::Nodes, Self::Pods, Self::Revisions];
 
     /// The index of the kind in [`Kind::ALL`] and in [`Controller::watches`](crate::controller::Controller::watches).
@@ -45,7 +50,7 @@ impl Kind {
         self as usize
     }
 
-    /// The resource to list and watch.
+    /// Returns the resource to list and watch for this kind.
     pub fn watch(self) -> Watch {
         let kind = match self {
             Self::Sets => "DaemonSet",
@@ -56,7 +61,7 @@ impl Kind {
         Watch::whole_objects(self.group(), "v1", kind, self.plural(), self != Self::Nodes)
     }
 
-    /// The kind with this name in URL paths.
+    /// Returns the kind with this plural name in URL paths, such as `pods`.
     pub(crate) fn from_plural(plural: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.plural() == plural)
     }
@@ -80,14 +85,16 @@ impl Kind {
     }
 }
 
-/// A DaemonSet.
+/// The fields of a DaemonSet that rules read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Set {
     pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
+    /// The `creationTimestamp`.
     pub created: Time,
+    /// Whether the object has a `deletionTimestamp`.
     pub deleting: bool,
     pub selector: Selector,
     /// The `updateStrategy`.
@@ -115,6 +122,7 @@ pub struct Template {
     pub raw: Text,
     /// The `data` of the ControllerRevision for this template, encoded byte for byte as upstream's Go code would.
     pub data: Text,
+    /// Hash of the normalized template, which equivalent templates share.
     pub identity: TemplateIdentity,
     pub labels: Labels,
     pub node_name: Option<Text>,
@@ -124,7 +132,7 @@ pub struct Template {
     pub tolerations: Arc<[Toleration]>,
 }
 
-/// Required node affinity.
+/// The required node affinity of the pod template.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Affinity {
     /// The template has no required node affinity.
@@ -134,9 +142,10 @@ pub enum Affinity {
     AnyOf(Vec<Term>),
 }
 
-/// A node selector term. A node must match all its requirements. An empty term matches no node.
+/// A node selector term: requirements, all of which a node must match. An empty term matches no node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Term {
+    /// The requirements of the term.
     AllOf(Vec<NodeRequirement>),
     /// A term that cannot be parsed, with the parse error. It matches no node.
     Unreadable(Text),
@@ -145,8 +154,11 @@ pub enum Term {
 /// A requirement of a node selector term on the labels or on the name of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NodeRequirement {
+    /// An entry of `matchExpressions`.
     Label(LabelRequirement),
+    /// The node must have this name (`matchFields`, operator `In`).
     NameIs(Text),
+    /// The node must not have this name (`matchFields`, operator `NotIn`).
     NameIsNot(Text),
 }
 
@@ -154,6 +166,7 @@ pub enum NodeRequirement {
 /// non-zero; this type cannot represent both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UpdateStrategy {
+    /// A pod is replaced only after a user deletes it.
     OnDelete,
     /// The old pod is deleted before the new one is created. At most `maxUnavailable` nodes are without an available
     /// pod.
@@ -166,11 +179,15 @@ pub enum UpdateStrategy {
 /// `IntOrString`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IntOrPercent {
+    /// A number of nodes.
     Count(u32),
+    /// A percentage of the eligible nodes.
     Percent(u32),
 }
 
 impl IntOrPercent {
+    /// Returns the number of nodes, given the number of eligible nodes `desired`.
+    ///
     /// Rule: a percentage in `maxUnavailable` or `maxSurge` refers to the eligible nodes and is rounded up.
     pub fn of(self, desired: usize) -> usize {
         match self {
@@ -179,15 +196,18 @@ impl IntOrPercent {
         }
     }
 
+    /// Whether the value is 0 or 0 %.
     pub fn is_zero(self) -> bool {
         matches!(self, Self::Count(0) | Self::Percent(0))
     }
 }
 
-/// An invalid field of an object, and the problem with its value.
+/// An invalid field of an object: its path, and the problem with its value.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct InvalidField {
+    /// Path of the field, such as `spec.minReadySeconds`.
     pub field: &'static str,
+    /// What is wrong with the value, and what is used instead.
     pub problem: String,
 }
 
@@ -213,12 +233,19 @@ pub struct Status {
 /// The counts of nodes in the status of a DaemonSet (`desiredNumberScheduled`, `numberReady` …).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct StatusCounts {
+    /// `desiredNumberScheduled`: eligible nodes.
     pub desired: i64,
+    /// `currentNumberScheduled`: eligible nodes with a pod.
     pub current: i64,
+    /// `numberReady`: eligible nodes with a Ready pod.
     pub ready: i64,
+    /// `updatedNumberScheduled`: eligible nodes with an up-to-date pod.
     pub updated: i64,
+    /// `numberAvailable`: eligible nodes with an available pod.
     pub available: i64,
+    /// `numberUnavailable`: eligible nodes without an available pod.
     pub unavailable: i64,
+    /// `numberMisscheduled`: nodes with a pod that are not eligible.
     pub misscheduled: i64,
 }
 
@@ -231,8 +258,10 @@ pub enum ConditionType {
 }
 
 impl ConditionType {
+    /// All condition types that this controller writes.
     pub const ALL: [Self; 3] = [Self::Available, Self::Progressing, Self::Degraded];
 
+    /// Returns the `type` of the condition.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Available => "Available",
@@ -241,6 +270,7 @@ impl ConditionType {
         }
     }
 
+    /// Parses the `type` of a condition. `None` if this controller does not write conditions of that type.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.as_str() == text)
     }
@@ -249,6 +279,7 @@ impl ConditionType {
 /// A condition in the status of a DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Condition {
+    /// The `type`.
     pub kind: ConditionType,
     pub status: ConditionStatus,
     pub reason: Text,
@@ -257,15 +288,17 @@ pub struct Condition {
     pub since: Option<Time>,
 }
 
-/// A Node.
+/// The fields of a Node that rules read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
     pub name: Text,
     pub uid: Text,
     pub resource_version: u64,
+    /// The `creationTimestamp`.
     pub created: Time,
     pub labels: Labels,
     pub taints: Arc<[Taint]>,
+    /// The `Ready` condition.
     pub ready: Ready,
 }
 
@@ -280,14 +313,15 @@ impl Node {
     }
 }
 
-/// The Ready condition of a node. `since` is the last transition time, `None` if the node never reported its status.
+/// The `Ready` condition of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ready {
     pub status: ConditionStatus,
+    /// The `lastTransitionTime`. `None` if the node never reported its status.
     pub since: Option<Time>,
 }
 
-/// A pod that a DaemonSet controls, or a pod without a controller.
+/// The fields that rules read of a pod that a DaemonSet controls, or of a pod without a controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
     pub key: ObjectKey,
@@ -301,7 +335,9 @@ pub struct Pod {
     pub target: Option<Text>,
     /// Whether `spec.nodeName` is set.
     pub bound: bool,
+    /// The `creationTimestamp`.
     pub created: Time,
+    /// Whether the pod has a `deletionTimestamp`.
     pub deleting: bool,
     pub phase: Phase,
     /// Time at which the pod became Ready. `None` while the pod is not Ready.
@@ -330,22 +366,24 @@ impl Pod {
         !self.deleting && !self.is_terminal()
     }
 
-    /// Whether the pod is being deleted and is terminal. Only a finalizer or a slow kubelet keeps such a pod, and the
-    /// pod does not prevent a new pod on its node.
+    /// Whether the pod is being deleted and is terminal. Such a pod exists only until its finalizers or the kubelet let
+    /// it go, and does not prevent a new pod on its node.
     pub fn is_gone(&self) -> bool {
         self.deleting && self.is_terminal()
     }
 
+    /// Whether the pod is live and its `Ready` condition is true.
     pub fn is_ready(&self) -> bool {
         self.is_live() && self.ready_since.is_some()
     }
 
+    /// The value of the revision hash label. `None` if the pod has no such label.
     pub fn hash(&self) -> Option<&Text> {
         self.labels.get(HASH_LABEL)
     }
 }
 
-/// A ControllerRevision.
+/// The fields of a ControllerRevision that rules read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Revision {
     pub key: ObjectKey,
@@ -358,16 +396,19 @@ pub struct Revision {
     pub number: i64,
     /// The `data`: a patch that restores the template, encoded byte for byte as upstream's Go code would.
     pub data: Text,
+    /// Hash of the normalized template. `None` if `data` is not a patch that replaces the whole template.
     pub identity: Option<TemplateIdentity>,
     /// The value of the DaemonSet's template generation annotation when this revision was created.
     pub template_generation: Option<i64>,
+    /// The `creationTimestamp`.
     pub created: Time,
+    /// Whether the revision has a `deletionTimestamp`.
     pub deleting: bool,
 }
 
 impl Revision {
-    /// The revision hash label of this revision and of its pods. Upstream: a revision without that label gets its name
-    /// as label.
+    /// Returns the revision hash label of this revision and of its pods. `None` if the revision has no such label.
+    /// Upstream: a revision without that label gets its name as label.
     pub fn hash(&self) -> Option<&Text> {
         self.labels.get(HASH_LABEL)
     }

@@ -8,6 +8,7 @@ use muster_api::text::Text;
 /// The label selector of a DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Selector {
+    /// Requirements, all of which the labels of a pod must match.
     AllOf(Vec<LabelRequirement>),
     /// The empty selector. It would select every pod of the namespace, so it is treated as selecting no pod.
     Everything,
@@ -16,6 +17,8 @@ pub enum Selector {
 }
 
 impl Selector {
+    /// Whether the selector selects a pod with these labels.
+    ///
     /// Rule: an empty selector, and a selector that cannot be parsed, select no pod.
     pub fn matches(&self, labels: &Labels) -> bool {
         match self {

@@ -19,16 +19,17 @@ use crate::daemonset::facts::{Condition, ConditionType, Kind, Selector, Set, Sta
 use crate::daemonset::plan::{Claim, RevisionWrite};
 use crate::daemonset::why::Why;
 
-/// Resource, name and subresource of a call, in the DaemonSet's namespace.
+/// The API object that a call reads or writes: its resource, name and subresource, in the DaemonSet's namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallTarget {
     pub kind: Kind,
     /// Name of the object. `None` for a list, and for a create, where the body has `name` or `generateName`.
     pub name: Option<Text>,
+    /// Name of the subresource, such as `status`. `None` for the object itself.
     pub subresource: Option<&'static str>,
 }
 
-/// The verb of a call.
+/// Returns the API verb of a call.
 pub fn call_verb(call: &Call) -> Verb {
     match call {
         Call::ReadSet | Call::ReadRevision { .. } => Verb::Get,
@@ -44,7 +45,7 @@ pub fn call_verb(call: &Call) -> Verb {
     }
 }
 
-/// The resource that a call reads or writes.
+/// Returns the API object that a call reads or writes.
 pub fn call_target(set: &Set, call: &Call) -> CallTarget {
     let whole = |kind, name: Option<&Text>| CallTarget { kind, name: name.cloned(), subresource: None };
     match call {
@@ -64,7 +65,7 @@ pub fn call_target(set: &Set, call: &Call) -> CallTarget {
     }
 }
 
-/// The URL path and query of a call. `None` for a list of pods if the DaemonSet's selector selects no pod.
+/// Returns the URL path and query of a call. `None` for a list of pods if the DaemonSet's selector selects no pod.
 pub fn call_path(set: &Set, call: &Call) -> Option<String> {
     let target = call_target(set, call);
     let mut path = target.kind.watch().resource.collection(Some(&set.key.namespace));
@@ -92,7 +93,7 @@ fn form_encode(value: &str) -> String {
     text
 }
 
-/// Request body of a call, to be encoded by [`muster_api::go_json::to_string`]. `None` for reads.
+/// Returns the request body of a call, to be encoded by [`muster_api::go_json::to_string`]. `None` for reads.
 pub fn call_body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
     let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
     let template = || serde_json::from_str(&set.template.raw).unwrap_or_default();
@@ -135,7 +136,9 @@ pub fn call_body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
 /// the node name is encoded once.
 #[derive(Debug)]
 pub struct EncodedPod {
+    /// JSON text before the node name.
     before: String,
+    /// JSON text after the node name.
     after: String,
 }
 
@@ -151,14 +154,16 @@ impl EncodedPod {
         once.then(|| Self { before: before.to_string(), after: after.to_string() })
     }
 
-    /// The JSON of the pod for one node. `None` if JSON would have to escape the node name. A valid node name needs no
-    /// escape.
+    /// Returns the JSON of the pod for one node. `None` if JSON would have to escape the node name. A valid node name
+    /// needs no escape.
     pub fn for_node(&self, node: &str) -> Option<String> {
         let is_plain = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.');
         node.bytes().all(is_plain).then(|| [&self.before, node, &self.after].concat())
     }
 }
 
+/// Returns the body of a request that writes the status of a DaemonSet.
+///
 /// Rule: a status write sends the metadata of the object from which the status was computed, so that the API server
 /// refuses the write for any other version and for another object with the same name. Unknown status fields and
 /// conditions of other writers stay. Counts that upstream omits at zero are omitted. The spec is not sent, because the
@@ -203,6 +208,8 @@ pub fn status_body(set: &Set, status: &Status) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "status": fields})
 }
 
+/// Returns the `conditions` to write. `before` are those of the stored status.
+///
 /// Rule: each condition of this controller keeps its position in the list, or is appended. Conditions of other writers
 /// are not changed.
 fn merge_conditions(before: Option<Value>, status: &Status) -> Vec<Value> {
@@ -226,6 +233,7 @@ fn merge_conditions(before: Option<Value>, status: &Status) -> Vec<Value> {
     conditions
 }
 
+/// Returns the JSON of one condition. Unknown fields of `before`, the stored condition, are kept.
 fn condition_body(condition: &Condition, before: Option<&Value>, status: &Status) -> Value {
     let mut fields = before.and_then(Value::as_object).cloned().unwrap_or_default();
     let mut put = |name: &str, value: Value| drop(fields.insert(name.to_string(), value));
@@ -240,6 +248,8 @@ fn condition_body(condition: &Condition, before: Option<&Value>, status: &Status
     fields.into()
 }
 
+/// Returns the body of a request that deletes an object.
+///
 /// Rule: a delete has the UID and resource version that the plan was made from as preconditions, so that no other
 /// object with that name is deleted.
 fn delete_options(uid: &str, resource_version: u64) -> Value {
@@ -247,7 +257,8 @@ fn delete_options(uid: &str, resource_version: u64) -> Value {
     json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
 }
 
-/// The label selector of a DaemonSet as the value of the query parameter `labelSelector`. `None` if it selects no pod.
+/// Returns the label selector of a DaemonSet as the value of the query parameter `labelSelector`. `None` if it selects
+/// no pod.
 pub fn label_selector_query(set: &Set) -> Option<String> {
     let Selector::AllOf(requirements) = &set.selector else { return None };
     let one = |it: &LabelRequirement| {

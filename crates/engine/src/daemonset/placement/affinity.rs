@@ -1,6 +1,8 @@
 use crate::daemonset::facts::{Affinity, Node, NodeRequirement, Term};
 use crate::daemonset::why::Why;
 
+/// Checks whether a node matches the required node affinity. The error is the reason why it does not.
+///
 /// Rule: the node must match all requirements of at least one term of the required node affinity. An empty term, an
 /// empty list of terms and a term that cannot be parsed match no node. The scheduler handles preferred node affinity.
 pub(super) fn check_node_affinity(affinity: &Affinity, node: &Node) -> Result<(), Why> {
@@ -25,6 +27,8 @@ pub(crate) fn matches_term(term: &Term, node: &Node) -> bool {
     }
 }
 
+/// Whether a node meets one requirement of a node selector term.
+///
 /// Rule: a requirement compares a label of the node (`matchExpressions`) or the name of the node (`matchFields`).
 pub(super) fn matches_requirement(requirement: &NodeRequirement, node: &Node) -> bool {
     match requirement {

@@ -1,10 +1,15 @@
 //! Decides whether a pod of a template may be on a node. The DaemonSet controller, the scheduler, the node agent and
 //! `muster explain` use this module.
 
+/// Required node affinity.
 pub(crate) mod affinity;
+/// The `nodeName` of a template.
 mod node_name;
+/// Lists all requirements of a template that a node does not meet.
 mod objections;
+/// The node selector of a template.
 mod selector;
+/// Taints of a node, and the tolerations of a template.
 pub(crate) mod taints;
 
 use muster_api::labels::Labels;
@@ -25,6 +30,8 @@ pub enum Verdict {
     Leave(Why),
 }
 
+/// Decides whether a pod of a template may be on a node.
+///
 /// Rule: the template's node name, node selector and required node affinity are checked first, then the node's taints.
 /// The strictest verdict wins. The scheduler checks ports and resources, so a template that no longer fits on a node
 /// causes no pod to be deleted.
@@ -38,7 +45,7 @@ pub fn verdict(template: &Template, node: &Node) -> Verdict {
     }
 }
 
-/// Checks the node selector and the required node affinity.
+/// Checks the node selector and the required node affinity. The error is the reason why the node does not match.
 pub(crate) fn check_selector_and_affinity(
     node_selector: &Labels,
     affinity: &Affinity,

@@ -1,6 +1,8 @@
 use crate::daemonset::facts::{Node, Template};
 use crate::daemonset::why::Why;
 
+/// Checks whether the template's `nodeName` allows a node. The error is the reason why it does not.
+///
 /// Rule: a template with `nodeName` runs on that node only.
 pub(super) fn check_node_name(template: &Template, node: &Node) -> Result<(), Why> {
     match &template.node_name {

@@ -26,6 +26,8 @@ impl fmt::Display for Objection {
     }
 }
 
+/// Returns all requirements of a template that a node does not meet.
+///
 /// Rule: unmet requirements are listed in the order in which placement checks them: the node name, each label of the
 /// node selector, each term of the node affinity with its first unmet requirement, each untolerated `NoExecute` taint,
 /// each untolerated `NoSchedule` taint.
@@ -50,7 +52,7 @@ pub fn objections(template: &Template, node: &Node) -> Vec<Objection> {
     all
 }
 
-/// One objection for each term of the required node affinity. Empty if the node matches any of the terms.
+/// Returns one objection for each term of the required node affinity, or none if the node matches any term.
 fn unmet_affinity_terms(template: &Template, node: &Node) -> Vec<Objection> {
     let Affinity::AnyOf(terms) = &template.affinity else { return Vec::new() };
     let several = 1 < terms.len();
@@ -77,6 +79,7 @@ fn unmet_affinity_terms(template: &Template, node: &Node) -> Vec<Objection> {
     all
 }
 
+/// Returns the label key that a requirement is about. `None` if it is about the name of the node.
 fn requirement_label_key(requirement: &NodeRequirement) -> Option<&str> {
     match requirement {
         NodeRequirement::Label(it) => Some(&it.key),
@@ -84,6 +87,7 @@ fn requirement_label_key(requirement: &NodeRequirement) -> Option<&str> {
     }
 }
 
+/// Returns a message about the value of a label on a node.
 fn label_text(node: &Node, key: &str) -> String {
     match node.labels.get(key) {
         Some(value) => format!("the node has {key}={value}"),

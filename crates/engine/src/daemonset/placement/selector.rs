@@ -5,6 +5,8 @@ use muster_api::labels::Labels;
 use crate::daemonset::facts::Node;
 use crate::daemonset::why::Why;
 
+/// Checks whether a node matches the node selector. The error is the reason why it does not.
+///
 /// Rule: the node must have every label of the node selector.
 pub(super) fn check_node_selector(selector: &Labels, node: &Node) -> Result<(), Why> {
     let missing = selector

@@ -7,6 +7,8 @@ use super::Verdict;
 use crate::daemonset::facts::Node;
 use crate::daemonset::why::Why;
 
+/// Returns the verdict that follows from a node's taints alone.
+///
 /// Rule: an untolerated `NoSchedule` or `NoExecute` taint prevents new pods. Only `NoExecute` also evicts existing
 /// pods. `PreferNoSchedule` and unknown effects are ignored.
 pub(super) fn taint_verdict(tolerations: &[Toleration], node: &Node) -> Verdict {
@@ -21,6 +23,8 @@ pub(super) fn taint_verdict(tolerations: &[Toleration], node: &Node) -> Verdict 
     Verdict::Run
 }
 
+/// Whether a taint is `not-ready` or `unreachable`.
+///
 /// Rule: the taints `not-ready` and `unreachable` never make a rollout keep an old pod or exempt a node from the
 /// budget. Otherwise a revision that makes nodes not ready would exempt these nodes from the budget.
 pub(crate) fn is_node_ready_taint(taint: &Taint) -> bool {

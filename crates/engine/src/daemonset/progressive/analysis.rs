@@ -1,5 +1,5 @@
-//! Analysis of one node during a rollout: whether it has failed with R, whether its failure is excused, and since when its
-//! pod has been healthy.
+//! Analysis of one node during a rollout: whether it has failed with R, whether its failure is excused, and since when
+//! its pod has been healthy.
 
 use alloc::format;
 use core::time::Duration;
@@ -10,17 +10,17 @@ use muster_api::time::{Time, earliest};
 use super::policy::FailureRules;
 use crate::daemonset::facts::{ConditionStatus, Node, Phase, Pod};
 
-/// The health of a node with a pod of R.
+/// Whether a node with a pod of the current revision has failed, or when it will.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeHealth {
-    /// Why the node counts as failed, as Kubernetes names it (`CrashLoopBackOff`).
+    /// Why the node counts as failed, as Kubernetes names it (`CrashLoopBackOff`). `None` if it has not failed.
     pub failure: Option<Text>,
-    /// The time at which the node fails without an event, if its pod does not become available until then.
+    /// Time at which the node counts as failed unless its pod becomes available before. `None` if it has no such time.
     pub fails_at: Option<Time>,
 }
 
-/// Reasons of a failed pod that are the node's own shortage or shutdown, not a fault of the revision.
-/// Upstream: the reasons of `Evicted` and of kubelet admission.
+/// Failure reasons of a pod for which the node, not the revision, is to blame: shortage or shutdown. Upstream: the
+/// reasons of `Evicted` and of kubelet admission.
 const NODE_REASONS: [&str; 7] = [
     "Evicted",
     "NodeShutdown",
@@ -31,9 +31,11 @@ const NODE_REASONS: [&str; 7] = [
     "UnexpectedAdmissionError",
 ];
 
-/// Rule: a node has failed if its pod of R restarted too often, waits for a reason that counts at once, failed, or was
-/// not available for too long; or if the node stopped being Ready after R had reached it. A pod that was disrupted, and
-/// one that the node rejected or evicted for its own shortage, is no failure.
+/// Returns whether a node has failed with its pod of the current revision, or when it will.
+///
+/// Rule: a node has failed if its pod of the current revision restarted too often, waits for a reason that counts at
+/// once, failed, or was not available for too long; or if the node stopped being Ready after the revision had reached
+/// it. A pod that was disrupted, and one that the node rejected or evicted for its own shortage, is no failure.
 pub fn node_health(
     rules: &FailureRules,
     pod: &Pod,
@@ -77,13 +79,16 @@ fn is_node_shortage(pod: &Pod) -> bool {
     pod.phase == Phase::Failed && (NODE_REASONS.contains(&reason) || reason.starts_with("OutOf"))
 }
 
-/// Whether the node is not Ready, and was Ready at this time.
+/// Whether the node is not Ready now, but was Ready at the time `at`.
 fn stopped_being_ready(node: &Node, at: Time) -> bool {
     node.ready.status != ConditionStatus::True && node.ready.since.is_some_and(|since| at < since)
 }
 
-/// Rule: a failure of a node is excused if, when the rollout took its old pod, the node was not Ready or the old pod was
-/// not ready. The excuse is stored before the pod is deleted. Returns the reason of the excuse.
+/// Returns why failures of a node are not counted (excused). `None` if they are counted. `old` is the pod that the
+/// rollout is about to delete.
+///
+/// Rule: a failure of a node is excused if the node or its old pod was not Ready when the rollout deleted the old pod.
+/// The excuse is stored before the pod is deleted.
 pub fn excuse(old: &Pod, node: Option<&Node>) -> Option<Text> {
     if node.is_some_and(|it| it.ready.status != ConditionStatus::True) {
         return Some("NodeNotReady".into());
@@ -91,16 +96,18 @@ pub fn excuse(old: &Pod, node: Option<&Node>) -> Option<Text> {
     (!old.is_ready()).then(|| old.problem.clone().unwrap_or_else(|| Text::from("NotReady")))
 }
 
-/// Rule: a node has soaked when its pod of R has been available for the soak time since it became Ready and since the
-/// last start of any of its containers. A restart or a loss of readiness starts the soak time again. Returns the time at
-/// which the node has soaked; `None` while its pod is not Ready.
+/// Returns the time at which a node has soaked. `None` while its pod is not Ready.
+///
+/// Rule: a node has soaked when its pod of the current revision has been available for the soak time since it became
+/// Ready and since the last start of any of its containers. A restart or a loss of readiness starts the soak time
+/// again.
 pub fn soaked_at(pod: &Pod, min_ready: Duration, soak: Duration) -> Option<Time> {
     let ready_since = pod.ready_since.filter(|_| pod.is_live())?;
     let healthy_since = pod.last_started.map_or(ready_since, |it| it.max(ready_since));
     Some(healthy_since + min_ready.max(soak))
 }
 
-/// The earlier of the times at which the analysis of a node changes without an event.
+/// Returns the earliest time at which the analysis of a node changes without an event. `None` if there is no such time.
 pub fn recheck_at(health: &NodeHealth, soaks_at: Option<Time>, now: Time) -> Option<Time> {
     earliest(health.fails_at, soaks_at.filter(|at| now < *at))
 }

@@ -7,79 +7,90 @@ use muster_api::text::Text;
 use super::membership::{Candidate, GroupCandidates};
 use super::record::NodeCounts;
 
-/// State of one node in a rollout: its part of the [`RolloutCounts`].
+/// State of one node in a rollout, from which [`RolloutCounts`] are summed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeProgress {
-    /// Whether the template of R runs on the node.
+    /// Whether the node should run a pod of the current revision's template.
     pub is_eligible: bool,
     /// Whether the selector of the current step matches the node.
     pub is_in_step: bool,
-    /// The group of the node in the current step; empty without groups.
+    /// Group of the node in the current step. Empty if the step has no groups.
     pub group: Text,
+    /// Whether the node is assigned the current revision.
     pub is_admitted: bool,
     /// Whether the node has a pod of a revision that is not good.
     pub has_unproven_pod: bool,
-    /// Whether the node has a pod of R.
+    /// Whether the node has a pod of the current revision.
     pub has_current_pod: bool,
+    /// Whether the node has an available pod.
     pub is_available: bool,
-    /// Whether the pod of R has been available for the soak time of the step.
+    /// Whether the pod of the current revision has been available for the soak time of the step.
     pub is_soaked: bool,
-    /// Whether the pod of R has been available for the soak time of its group.
+    /// Whether the pod of the current revision has been available for the soak time of its group.
     pub is_group_soaked: bool,
     /// Whether the node counts against `maxUnavailable` or `maxSurge`.
     pub is_charged: bool,
-    /// Why the node counts as failed.
+    /// Why the node counts as failed. `None` if it does not.
     pub failure: Option<Text>,
+    /// The node with its position in the order, for admission.
     pub candidate: Candidate,
 }
 
 impl NodeProgress {
-    /// Whether the node counts against the target of a step.
+    /// Whether the node is exposed to an unproven revision, so that it counts against the target of a step.
     fn is_exposed(&self) -> bool {
         self.is_eligible && (self.is_admitted || self.has_unproven_pod)
     }
 }
 
-/// Sums over all nodes of a rollout.
+/// Counts and sets of nodes of one rollout, which the state machine reads. They are updated whenever a node changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RolloutCounts {
+    /// Counts of all eligible nodes.
     pub nodes: NodeCounts,
-    /// Number of nodes with a pod of R, eligible or not.
+    /// Number of nodes with a pod of the current revision, eligible or not.
     pub with_current_pod: usize,
+    /// Counts of the nodes of the current step.
     pub step: StepCounts,
-    /// The groups of the current step.
+    /// Counts of the nodes of each group of the current step.
     pub groups: BTreeMap<Text, StepCounts>,
     /// Nodes of the current step that may be admitted, by group.
     pub candidates: BTreeMap<Text, GroupCandidates>,
-    /// Nodes with a pod of R that have failed, with the reason.
+    /// Nodes with a pod of the current revision that count as failed, each with the reason.
     pub failing: BTreeMap<Text, Text>,
-    /// Nodes with a pod of R.
+    /// Nodes with a pod of the current revision.
     pub exposed_nodes: BTreeSet<Text>,
 }
 
-/// Sums over the eligible nodes of a step or group.
+/// Numbers of eligible nodes of one step or group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StepCounts {
+    /// Nodes that should run a pod.
     pub eligible: usize,
-    /// Nodes that are admitted or have a revision that is not good.
+    /// Nodes that are admitted or have a pod of a revision that is not good.
     pub exposed: usize,
+    /// Nodes that are assigned the current revision.
     pub admitted: usize,
-    /// Admitted nodes with an available pod of R.
+    /// Admitted nodes with an available pod of the current revision.
     pub available: usize,
+    /// Admitted nodes whose pod has been available for the soak time.
     pub soaked: usize,
     /// Nodes that count against the rollout budget.
     pub charged: usize,
 }
 
 impl RolloutCounts {
+    /// Adds a node to the counts.
     pub fn add(&mut self, node: &NodeProgress) {
         self.change(node, true);
     }
 
+    /// Removes a node from the counts. `node` must be the state that was added.
     pub fn subtract(&mut self, node: &NodeProgress) {
         self.change(node, false);
     }
 
+    /// Adds a node to the counts if `adds`, or removes it.
     fn change(&mut self, node: &NodeProgress, adds: bool) {
         let count = |total: &mut usize, is_counted: bool| {
             if is_counted {
@@ -132,6 +143,7 @@ impl RolloutCounts {
     }
 }
 
+/// Inserts an item into a set, or removes it.
 fn set_member<T: Ord + Clone>(set: &mut BTreeSet<T>, item: &T, is_member: bool) {
     if is_member {
         set.insert(item.clone());

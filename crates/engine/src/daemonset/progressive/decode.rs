@@ -45,7 +45,14 @@ pub fn decode_policy(object: &[u8], shared: &mut Interner) -> Result<Policy, Mal
         Some(selector) => SetSelection::Selector(decode_selector(Some(selector))),
         None => SetSelection::Names(names),
     };
-    Ok(policy(PolicyKind::RolloutPolicy, &metadata, selection, &spec.settings, &spec.validate(), shared))
+    Ok(build_policy(
+        PolicyKind::RolloutPolicy,
+        &metadata,
+        selection,
+        &spec.settings,
+        &spec.validate(),
+        shared,
+    ))
 }
 
 /// Decodes a ClusterRolloutPolicy.
@@ -57,10 +64,11 @@ pub fn decode_cluster_policy(object: &[u8], shared: &mut Interner) -> Result<Pol
         namespaces: spec.namespace_selector.as_ref().map_or(everything(), |it| decode_selector(Some(it))),
     };
     let kind = PolicyKind::ClusterRolloutPolicy;
-    Ok(policy(kind, &metadata, selection, &spec.settings, &spec.validate(), shared))
+    Ok(build_policy(kind, &metadata, selection, &spec.settings, &spec.validate(), shared))
 }
 
-fn policy(
+/// Builds the policy from its metadata, selection and settings. `invalid` are the fields that validation rejected.
+fn build_policy(
     kind: PolicyKind,
     metadata: &ObjectMeta<'_>,
     selection: SetSelection,
@@ -83,8 +91,10 @@ fn policy(
     }
 }
 
-/// Rule: an invalid field gets a default that replaces nothing sooner than the policy meant to, and is listed as invalid.
-/// The DaemonSets of an invalid policy are held.
+/// Decodes the settings of a policy. Adds time windows that cannot be parsed to `invalid`.
+///
+/// Rule: an invalid field gets a default that replaces nothing sooner than the policy meant to, and is listed as
+/// invalid. The DaemonSets of an invalid policy are held.
 fn policy_spec(settings: &RolloutSettings, invalid: &mut Vec<String>) -> PolicySpec {
     let mut windows = Vec::new();
     for (index, it) in settings.windows.iter().enumerate() {
@@ -105,7 +115,7 @@ fn policy_spec(settings: &RolloutSettings, invalid: &mut Vec<String>) -> PolicyS
             OrderBy::Label => NodeOrder::Label(label_key.into()),
             OrderBy::Hash | OrderBy::Unknown(_) => NodeOrder::Hash,
         },
-        steps: settings.steps.iter().map(step).collect(),
+        steps: settings.steps.iter().map(decode_step).collect(),
         failures: FailureRules {
             max_nodes: int_or_percent(&settings.failures.max_nodes),
             max_restarts: u32::try_from(settings.failures.max_restarts).unwrap_or(0),
@@ -133,7 +143,7 @@ fn policy_spec(settings: &RolloutSettings, invalid: &mut Vec<String>) -> PolicyS
             NewNodePolicy::Latest => NewNodes::Latest,
             NewNodePolicy::Stable | NewNodePolicy::Unknown(_) => NewNodes::Stable,
         },
-        checks: settings.checks.iter().map(check).collect(),
+        checks: settings.checks.iter().map(decode_check).collect(),
         replace_method: match settings.replace.method {
             values::ReplaceMethod::Evict => ReplaceMethod::Evict,
             values::ReplaceMethod::Delete | values::ReplaceMethod::Unknown(_) => ReplaceMethod::Delete,
@@ -141,7 +151,8 @@ fn policy_spec(settings: &RolloutSettings, invalid: &mut Vec<String>) -> PolicyS
     }
 }
 
-fn step(step: &RolloutStep) -> Step {
+/// Decodes one step of a policy.
+fn decode_step(step: &RolloutStep) -> Step {
     let groups = |it: &api_policy::StepGroups| Groups {
         label: it.label_key.as_str().into(),
         sequence: it.sequence.iter().map(|it| it.as_str().into()).collect(),
@@ -177,11 +188,12 @@ impl Default for FailureRules {
 
 impl Default for Step {
     fn default() -> Self {
-        step(&RolloutStep { name: "all".into(), ..RolloutStep::default() })
+        decode_step(&RolloutStep { name: "all".into(), ..RolloutStep::default() })
     }
 }
 
-fn check(check: &RolloutCheck) -> Check {
+/// Decodes one check of a policy.
+fn decode_check(check: &RolloutCheck) -> Check {
     Check {
         name: check.name.as_str().into(),
         is_external: check.external.is_some(),
@@ -190,15 +202,17 @@ fn check(check: &RolloutCheck) -> Check {
     }
 }
 
+/// Returns a selector that matches all objects.
 fn everything() -> Selector {
     Selector::AllOf(Vec::new())
 }
 
-/// Decodes a selector. An absent or invalid one matches nothing.
+/// Decodes a label selector. An absent or invalid one matches nothing.
 fn decode_selector(selector: Option<&OwnedLabelSelector>) -> Selector {
     selector.and_then(|it| it.to_selector().ok()).unwrap_or_default()
 }
 
+/// Decodes a number or percentage of nodes. An invalid value becomes 0.
 fn int_or_percent(value: &CountOrPercent) -> IntOrPercent {
     match value {
         CountOrPercent::Count(count) => IntOrPercent::Count(u32::try_from(*count).unwrap_or(0)),
@@ -207,7 +221,9 @@ fn int_or_percent(value: &CountOrPercent) -> IntOrPercent {
     }
 }
 
-/// Decodes a DaemonRollout. Rule: a request that is invalid has no effect.
+/// Decodes a DaemonRollout.
+///
+/// Rule: a request that is invalid has no effect.
 pub fn decode_rollout(object: &[u8], shared: &mut Interner) -> Result<RolloutRecord, Malformed> {
     let DaemonRollout { metadata, spec, status } =
         json::from_slice(object).map_err(|it| Malformed::new(DAEMON_ROLLOUT.plural, it))?;
@@ -242,7 +258,7 @@ pub fn decode_rollout(object: &[u8], shared: &mut Interner) -> Result<RolloutRec
     })
 }
 
-/// Decodes a status. A phase that this version does not know counts as `Stopped`: a newer controller wrote it.
+/// Decodes the status of a DaemonRollout.
 fn decode_status(status: &api::DaemonRolloutStatus) -> RolloutStatus {
     let count = |it: i32| usize::try_from(it).unwrap_or(0);
     let revision =
@@ -277,7 +293,7 @@ fn decode_status(status: &api::DaemonRolloutStatus) -> RolloutStatus {
             started: it.start_time.unwrap_or_default(),
             passes_at: it.passes_at,
         }),
-        admitted: status.admitted.iter().map(admission).collect(),
+        admitted: status.admitted.iter().map(decode_admission).collect(),
         nodes: NodeCounts {
             eligible: count(status.nodes.eligible),
             admitted: count(status.nodes.admitted),
@@ -293,16 +309,18 @@ fn decode_status(status: &api::DaemonRolloutStatus) -> RolloutStatus {
             excused: status.failures.excused.iter().map(failure).collect(),
             excused_count: count(status.failures.excused_count),
         },
-        checks: status.checks.iter().map(check_status).collect(),
+        checks: status.checks.iter().map(decode_check_status).collect(),
         last_progress: status.last_progress_time,
     }
 }
 
+/// Decodes a phase. An unknown one, which a newer controller wrote, becomes `Stopped`.
 fn decode_phase(phase: &RolloutPhase) -> Phase {
     Phase::parse(phase.as_str()).unwrap_or(Phase::Stopped)
 }
 
-fn admission(it: &api::AdmittedNodes) -> NodeAdmission {
+/// Decodes one entry of `status.admitted`: which nodes a step has admitted.
+fn decode_admission(it: &api::AdmittedNodes) -> NodeAdmission {
     let members = match (&it.up_to, it.created_before) {
         (Some(key), Some(created_before)) => {
             Members::UpTo { key: OrderKey::stored(key.as_str().into()), created_before }
@@ -313,7 +331,8 @@ fn admission(it: &api::AdmittedNodes) -> NodeAdmission {
     NodeAdmission { step: it.step.as_str().into(), group: group.into(), members }
 }
 
-fn check_status(it: &api::CheckStatus) -> CheckStatus {
+/// Decodes one entry of `status.checks`.
+fn decode_check_status(it: &api::CheckStatus) -> CheckStatus {
     CheckStatus {
         name: it.name.as_str().into(),
         result: match it.result {
@@ -326,7 +345,7 @@ fn check_status(it: &api::CheckStatus) -> CheckStatus {
     }
 }
 
-/// Encodes a status, with the conditions of the object.
+/// Encodes the status of a DaemonRollout, with these conditions.
 pub fn encode_status(
     status: &RolloutStatus,
     conditions: Vec<api::StatusCondition>,
@@ -359,7 +378,7 @@ pub fn encode_status(
             start_time: Some(it.started),
             passes_at: it.passes_at,
         }),
-        admitted: status.admitted.iter().map(admitted_nodes).collect(),
+        admitted: status.admitted.iter().map(encode_admission).collect(),
         nodes: api::RolloutNodeCounts {
             eligible: count(status.nodes.eligible),
             admitted: count(status.nodes.admitted),
@@ -395,7 +414,8 @@ pub fn encode_status(
     }
 }
 
-fn admitted_nodes(it: &NodeAdmission) -> api::AdmittedNodes {
+/// Encodes one entry of `status.admitted`: which nodes a step has admitted.
+fn encode_admission(it: &NodeAdmission) -> api::AdmittedNodes {
     let (nodes, up_to, created_before) = match &it.members {
         Members::Names(names) => (names.iter().map(|it| it.to_string()).collect(), None, None),
         Members::UpTo { key, created_before } => {

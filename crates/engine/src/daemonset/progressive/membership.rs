@@ -1,8 +1,8 @@
 //! Which nodes are admitted to a rollout, and which are admitted next.
 //!
-//! NodeAdmission is stored in the status of the DaemonRollout, so a restart of the controller changes nothing. Up to
-//! [`LISTED_NODES_MAX`] nodes are stored by name. Beyond that a position in the order is stored: all nodes up to it that
-//! existed when it was stored are admitted.
+//! A [`NodeAdmission`] is stored in the status of the DaemonRollout, so a restart of the controller changes nothing. Up
+//! to [`LISTED_NODES_MAX`] nodes are stored by name. Beyond that a position in the order is stored: all nodes up to it
+//! that existed when it was stored are admitted.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -16,27 +16,27 @@ use super::order::{NodeOrder, OrderKey};
 use super::policy::{LISTED_NODES_MAX, Step};
 use super::record::Phase;
 
-/// Nodes of one step and group that are admitted.
+/// Records which nodes of one step and group are admitted to the new revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeAdmission {
+    /// Name of the step.
     pub step: Text,
     /// Value of the label that divides the step into groups; empty without groups.
     pub group: Text,
+    /// The admitted nodes.
     pub members: Members,
 }
 
-/// The admitted nodes of an [`NodeAdmission`].
+/// The admitted nodes of a [`NodeAdmission`]: names, or all nodes up to a position in the order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Members {
+    /// Nodes with these names.
     Names(BTreeSet<Text>),
     /// All nodes of the group up to this position in the order that were created before this time.
-    UpTo {
-        key: OrderKey,
-        created_before: Time,
-    },
+    UpTo { key: OrderKey, created_before: Time },
 }
 
-/// The fields of a node that decide its membership.
+/// The fields of a node that decide whether it is admitted.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeIdentity<'a> {
     pub name: &'a Text,
@@ -44,19 +44,25 @@ pub struct NodeIdentity<'a> {
     pub created: Time,
 }
 
-/// The revision that a node is assigned.
+/// The revision that a node should run: the current or the stable one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Assigned {
+    /// The current revision.
     Current,
+    /// The stable revision.
     Stable,
 }
 
-/// The nodes that are assigned the current revision.
+/// Decides which nodes are assigned the current revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutMembership {
+    /// Whether admissions matter at all in the present phase.
     pub scope: MembershipScope,
+    /// The order in which nodes are admitted.
     pub order: NodeOrder,
+    /// Hash of the stable revision, on which [`NodeOrder::Hash`] depends.
     pub stable_hash: Text,
+    /// The admissions in the stored status.
     pub admitted: Vec<NodeAdmission>,
     /// The steps of the policy, to find the selector and group label of an admission by its step name.
     pub steps: Vec<Step>,
@@ -67,14 +73,19 @@ pub struct RolloutMembership {
 /// Whether the current revision goes to every node, to the admitted ones, or to none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MembershipScope {
+    /// Every node is assigned the current revision.
     Everyone,
+    /// Admitted nodes are assigned the current revision, all others the stable one.
     Admitted,
+    /// Every node is assigned the stable revision.
     Nobody,
 }
 
 impl MembershipScope {
-    /// Rule: a node is assigned the current revision if it is admitted. Every node is, if the rollout is complete or no
-    /// stable revision is known. No node is during and after a rollback.
+    /// Returns the scope for a phase. `has_stable` is whether there is a stable revision.
+    ///
+    /// Rule: a node is assigned the current revision if it is admitted. If the rollout is complete, or if there is no
+    /// stable revision, every node is assigned it. During and after a rollback, no node is assigned it.
     pub fn of(phase: Phase, has_stable: bool) -> Self {
         match phase {
             _ if !has_stable => Self::Everyone,
@@ -88,12 +99,15 @@ impl MembershipScope {
 }
 
 impl RolloutMembership {
-    /// Rule: the revision of a node depends on its membership alone, never on the fate of its pod. So a pod that ends on
-    /// a held node is replaced by one of the stable revision, and a node that joins gets the stable revision.
+    /// Returns the revision that a node is assigned.
+    ///
+    /// Rule: the revision of a node depends on its membership alone, never on the fate of its pod. So a pod that ends
+    /// on a held node is replaced by one of the stable revision, and a node that joins gets the stable revision.
     pub fn assigned(&self, node: NodeIdentity<'_>) -> Assigned {
         if self.is_admitted(node) { Assigned::Current } else { Assigned::Stable }
     }
 
+    /// Whether a node is assigned the current revision.
     pub fn is_admitted(&self, node: NodeIdentity<'_>) -> bool {
         match self.scope {
             MembershipScope::Everyone => true,
@@ -105,6 +119,7 @@ impl RolloutMembership {
         }
     }
 
+    /// Whether one admission contains a node.
     fn is_member(&self, admission: &NodeAdmission, node: NodeIdentity<'_>) -> bool {
         match &admission.members {
             Members::Names(names) => names.contains(node.name),
@@ -122,36 +137,43 @@ impl RolloutMembership {
     }
 }
 
-/// The group of a node in a step; `None` if the step has no groups or the node has no such label.
+/// Returns the group of a node in a step. `None` if the step has no groups or the node has no such label.
 fn group_of<'a>(step: &Step, labels: &'a Labels) -> Option<&'a Text> {
     labels.get(step.group_label()?)
 }
 
-/// A node that may be admitted next.
+/// A node that may be admitted next. Candidates are sorted by their position in the order.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Candidate {
+    /// Position of the node in the order.
     pub key: OrderKey,
+    /// Name of the node.
     pub node: Text,
+    /// Creation time of the node.
     pub created: Time,
 }
 
-/// The nodes of one group that are not admitted, and how many have the current revision or another one that is not good.
+/// The nodes of one group that are not admitted yet, and the number of its exposed nodes. A node is exposed if it is
+/// admitted or has a pod of a revision that is not good.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GroupCandidates {
-    /// Nodes that already have a revision that is not good. They are admitted first: no further node is exposed.
+    /// Nodes that already have a pod of a revision that is not good. They are admitted first, because that exposes no
+    /// further node.
     pub exposed: BTreeSet<Candidate>,
+    /// Nodes that are not exposed.
     pub held: BTreeSet<Candidate>,
-    /// Number of nodes of the group that are exposed, admitted ones included.
+    /// Number of exposed nodes of the group, including admitted ones.
     pub exposed_count: usize,
 }
 
-/// Minimum age of a node before it is admitted by its position in the order. The watch of nodes delivers a node within
-/// this time of its creation, so every node created before is known when a position is stored.
+/// Minimum age of a node before it is admitted by its position in the order. The watch delivers a node within this time
+/// of its creation. So when a position is stored, the controller knows every node that the position admits.
 const NODE_AGE_MIN: Duration = Duration::from_secs(10);
 
+/// Admits up to `free` more nodes in a step. Returns the new admissions, or `None` if no node is admitted.
+///
 /// Rule: a step admits nodes in order until its target is reached, from the group with the fewest exposed nodes first.
-/// Nodes that already have a revision that is not good do not count again and are admitted first. Returns the new
-/// admissions; `None` if nothing is admitted.
+/// Nodes that already have a revision that is not good do not count again and are admitted first.
 pub fn admit(
     admitted: &[NodeAdmission],
     step: &Text,
@@ -199,6 +221,7 @@ pub fn admit(
     Some(next)
 }
 
+/// Returns the number of node names that an admission stores.
 fn listed_names(admission: &NodeAdmission) -> usize {
     match &admission.members {
         Members::Names(names) => names.len(),
@@ -206,6 +229,7 @@ fn listed_names(admission: &NodeAdmission) -> usize {
     }
 }
 
+/// Adds node names to the admission of a step and group.
 fn add_names(
     admitted: &mut Vec<NodeAdmission>,
     step: &Text,
@@ -226,7 +250,8 @@ fn add_names(
     }
 }
 
-/// Stores a position. It never moves back: what was admitted stays admitted.
+/// Sets the position up to which nodes of a step and group are admitted. It never moves back, so that admitted nodes
+/// stay admitted.
 fn add_position(
     admitted: &mut Vec<NodeAdmission>,
     step: &Text,

@@ -22,12 +22,21 @@
 //! - [`counts`]: sums over all nodes, updated with each cell;
 //! - [`phase`]: the state machine of a rollout.
 
+/// Decides when a node has failed, when its failure is excused, and when it has soaked.
 pub mod analysis;
+/// Counts of the nodes of a rollout.
 pub mod counts;
+/// Decodes policies and DaemonRollouts, and encodes the status of a DaemonRollout.
 pub mod decode;
+/// Decides which nodes are admitted, and which are admitted next.
 pub mod membership;
+/// The order in which nodes are admitted.
 pub mod order;
+/// The state machine of a rollout.
 pub mod phase;
+/// Rollout policies, and which of them governs a DaemonSet.
 pub mod policy;
+/// DaemonRollouts: requests of operators, and the stored state of a rollout.
 pub mod record;
+/// The maintenance windows of a policy.
 pub mod window;

@@ -8,14 +8,16 @@ use muster_api::text::Text;
 
 use crate::hash_ordered_map::hash_pair;
 
-/// How the nodes of a rollout are ordered. Upstream has no order: it takes nodes as its cache returns them.
+/// The order in which nodes are admitted to a rollout. Upstream has no order: it takes nodes as its cache returns them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum NodeOrder {
     /// By a hash of the stable revision and the node name, which spreads each step over racks and zones.
     #[default]
     Hash,
+    /// By the name of the node.
     Name,
-    /// By the value of this label. Numbers are compared as numbers and come before text; nodes without the label come last.
+    /// By the value of this label. Numbers are compared as numbers and come before text; nodes without the label come
+    /// last.
     Label(Text),
 }
 
@@ -25,17 +27,20 @@ pub enum NodeOrder {
 pub struct OrderKey(Text);
 
 impl OrderKey {
-    /// Reads the position that a status has stored.
+    /// Creates a position from the text that a status has stored.
     pub fn stored(text: Text) -> Self {
         Self(text)
     }
 
+    /// Returns the text that a status stores.
     pub fn as_text(&self) -> &Text {
         &self.0
     }
 }
 
 impl NodeOrder {
+    /// Returns the position of a node in the order.
+    ///
     /// Rule: nodes are admitted by the hash of the stable revision and the node name, unless the policy orders them by
     /// name or label. Every attempt from one stable revision takes the same nodes first, so that a corrected template
     /// reaches the nodes of the failed attempt before it reaches others.
@@ -49,7 +54,7 @@ impl NodeOrder {
     }
 }
 
-/// A text that sorts as the label value does: numbers by their value, then text, then a missing label.
+/// Returns a text that sorts as the label value does: numbers by their value, then text, then a missing label.
 fn sortable_value(value: Option<&Text>) -> String {
     match value {
         Some(value) => match value.parse::<u64>() {

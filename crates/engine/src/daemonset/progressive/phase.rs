@@ -1,5 +1,5 @@
-//! The state machine of a rollout: from the stored status and the counts to the next status, the verdict of a revision and
-//! the events.
+//! The state machine of a rollout: from the stored status and the counts to the next status, the verdict of a revision
+//! and the events.
 //!
 //! The next status is written before any write that relies on it: cells are computed from the stored status, and a
 //! controller makes no plan before it has seen its own writes.
@@ -38,8 +38,10 @@ pub enum RevisionVerdict {
 }
 
 impl RevisionVerdict {
+    /// All verdicts, for [`RevisionVerdict::parse`].
     pub const ALL: [Self; 3] = [Self::Good, Self::Bad, Self::Superseded];
 
+    /// Returns the verdict as it is written in the annotation of the ControllerRevision.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Good => "Good",
@@ -48,91 +50,117 @@ impl RevisionVerdict {
         }
     }
 
+    /// Parses the annotation value that [`RevisionVerdict::as_str`] returns. `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.as_str() == text)
     }
 }
 
-/// A revision and its verdict.
+/// A revision of the DaemonSet, with the verdict that is stored on its ControllerRevision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JudgedRevision {
     pub reference: RevisionReference,
+    /// The stored verdict. `None` if the revision has no verdict yet.
     pub verdict: Option<RevisionVerdict>,
-    /// Why the revision has its verdict: a reason of [`VerdictWrite`].
+    /// The [`VerdictWrite::reason`] that was stored with the verdict.
     pub reason: Option<Text>,
+    /// Creation time of the ControllerRevision.
     pub created: Time,
 }
 
-/// Everything that [`next_status`] reads.
+/// Input of [`next_status`]: the stored status, the policy, the revisions, and what was observed on the nodes.
 #[derive(Debug)]
 pub struct PhaseInput<'a> {
+    /// The status that the DaemonRollout has in the API server.
     pub stored: &'a RolloutStatus,
+    /// Generation of the DaemonRollout.
     pub generation: i64,
+    /// Requests in the spec of the DaemonRollout: pause, approve, abort, retry and check reports.
     pub requests: &'a OperatorRequests,
     /// The policy that governs the DaemonSet. `None` if only an operator paused it, or if the policy was deleted.
     pub policy: Option<&'a Policy>,
+    /// The revision of the DaemonSet's present template, which is being rolled out.
     pub current: &'a JudgedRevision,
-    /// The revision with the latest `Good` verdict, if it is not pruned.
+    /// The revision with the latest `Good` verdict. `None` if no revision has one, or if that revision was deleted.
     pub stable: Option<&'a JudgedRevision>,
-    /// The highest other revision that has available pods. It becomes stable if no revision has a verdict yet.
+    /// The revision with the highest number, other than `current`, that has available pods. It becomes stable if no
+    /// revision has a verdict yet.
     pub running: Option<&'a JudgedRevision>,
-    /// The revision that `stored` has as current, if it is still in the history.
+    /// The revision that was current when `stored` was written. `None` if its ControllerRevision was deleted.
     pub superseded: Option<&'a JudgedRevision>,
+    /// Counts of nodes by their state in the rollout.
     pub counts: &'a RolloutCounts,
-    /// Whether every eligible node has an available pod of R and no outdated pod is left.
+    /// Whether every eligible node has an available pod of the current revision, and no outdated pod is left.
     pub is_rolled_out: bool,
-    /// Whether every eligible node has an available pod of S and no other pod is left.
+    /// Whether every eligible node has an available pod of the stable revision, and no other pod is left.
     pub is_rolled_back: bool,
-    /// Results of the checks that the controller measures.
+    /// Latest results of the checks that the controller itself measures (not `external` ones).
     pub check_results: &'a [CheckStatus],
-    /// Number of consecutive failures by check.
+    /// Number of consecutive failures of each check, by name of the check.
     pub check_failures: &'a BTreeMap<Text, u32>,
-    /// Nodes whose excuse must be stored before their pod is deleted, with the reason.
+    /// Nodes that do not count as failed, each with the reason. They must be in the stored status before their pod is
+    /// deleted.
     pub excuses: &'a [(Text, Text)],
     pub now: Time,
 }
 
-/// A verdict to write to a revision.
+/// A verdict to write to the ControllerRevision of a revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VerdictWrite {
+    /// Hash of the revision.
     pub revision: Text,
-    /// `None` removes the verdict: a retry.
+    /// The verdict to store. `None` removes the stored verdict, because the revision is retried.
     pub verdict: Option<RevisionVerdict>,
-    /// A reason in CamelCase. The phase of a failed revision follows from it, should the controller restart before it has
-    /// stored the phase.
+    /// Why the revision gets the verdict, in CamelCase: one of the `REASON_` constants. If the controller restarts
+    /// after it wrote a `Bad` verdict and before it stored the phase, it derives the phase from this reason.
     pub reason: &'static str,
 }
 
-/// Reasons of verdicts.
+/// Verdict reason: the revision was running before any revision had a verdict, so it counts as good.
 const REASON_ADOPTED: &str = "Adopted";
+/// Verdict reason: the revision passed every step.
 const REASON_PASSED: &str = "Passed";
+/// Verdict reason: another revision became current first.
 const REASON_SUPERSEDED: &str = "Superseded";
+/// Reason for removing a verdict: an operator asked for a retry.
 const REASON_RETRIED: &str = "Retried";
+/// Verdict reason: too many nodes failed, or a check failed.
 const REASON_FAILED: &str = "Failed";
+/// Verdict reason: an operator aborted the rollout.
 const REASON_ABORTED: &str = "Aborted";
+/// Verdict reason: the rollout made no progress within `progressDeadline`.
 const REASON_DEADLINE: &str = "DeadlineExceeded";
 
-/// The result of [`next_status`].
+/// Output of [`next_status`]: what to write, and whether the rollout may replace pods now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PhaseOutcome {
+    /// The status to store in the DaemonRollout.
     pub status: RolloutStatus,
+    /// The verdict to write. It is written before `status`.
     pub verdict: Option<VerdictWrite>,
+    /// Kubernetes Events to record.
     pub events: Vec<KubeEvent>,
-    /// Whether the rollout may replace pods that are ready.
+    /// Whether the rollout may replace pods that are Ready.
     pub may_replace: bool,
+    /// Time at which to compute the status again even without an event.
     pub wake_at: Option<Time>,
 }
 
 /// Why the rollout is paused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PausedBy {
+    /// An operator paused the DaemonRollout.
     Operator,
+    /// The policy is paused.
     Policy,
+    /// No maintenance window of the policy is open.
     Window,
+    /// The policy has invalid fields.
     InvalidPolicy,
 }
 
 impl PausedBy {
+    /// Returns the message of the DaemonRollout's status while it is paused for this reason.
     fn message(self) -> &'static str {
         match self {
             Self::Operator => "paused by the DaemonRollout (spec.paused)",
@@ -143,6 +171,8 @@ impl PausedBy {
     }
 }
 
+/// Computes the next status of a rollout, the verdict to write, and the events.
+///
 /// Rule: the rows of the state machine are tried in this order, and the first one that applies decides: a new current
 /// revision, a deleted policy, a retry, an abort, a failure, a missed deadline, the end of a rollback, and the progress
 /// of the current step.
@@ -176,7 +206,10 @@ pub fn next_status(input: &PhaseInput<'_>) -> PhaseOutcome {
     machine.finish()
 }
 
-/// Rule: the operator's pause holds a rollback too; the pause of a policy and its windows hold only the way forward.
+/// Returns why the rollout is paused. `None` if it is not paused.
+///
+/// Rule: a pause by the operator also holds a rollback. A pause by the policy, and a closed window, hold only a rollout
+/// that goes forward.
 fn paused_by(input: &PhaseInput<'_>, spec: &PolicySpec, windows: WindowState) -> Option<PausedBy> {
     if input.requests.paused {
         Some(PausedBy::Operator)
@@ -191,17 +224,23 @@ fn paused_by(input: &PhaseInput<'_>, spec: &PolicySpec, windows: WindowState) ->
     }
 }
 
+/// The state machine while [`next_status`] runs: its input, and the outcome so far.
 struct Machine<'a> {
     input: &'a PhaseInput<'a>,
+    /// The settings of the policy, or the defaults without a policy.
     spec: &'a PolicySpec,
+    /// The next status so far.
     status: RolloutStatus,
+    /// The verdict to write, if any transition has set one.
     verdict: Option<VerdictWrite>,
     events: Vec<KubeEvent>,
     wake_at: Option<Time>,
+    /// Why the rollout is paused. `None` if it is not paused.
     paused_by: Option<PausedBy>,
 }
 
 impl Machine<'_> {
+    /// Applies the first transition that fits: a new current revision, a retry, or the one of the stored phase.
     fn run(&mut self) {
         let current = &self.input.current.reference;
         if self.status.current.as_ref().is_none_or(|it| it.hash != current.hash) {
@@ -227,6 +266,8 @@ impl Machine<'_> {
         }
     }
 
+    /// Starts the rollout of the current revision.
+    ///
     /// Rule: when another revision becomes current, a rollout starts at the first step. The old revision is superseded
     /// if it has no verdict. A revision that is good already goes to all nodes in one step; a bad one is stopped. If no
     /// revision is good and the DaemonSet is rolled out, its revision is adopted as good; otherwise the highest other
@@ -290,19 +331,23 @@ impl Machine<'_> {
         }
     }
 
+    /// Adds the event `RolloutStarted`.
     fn record_start(&mut self) {
         let number = self.input.current.reference.number;
         self.events.push(KubeEvent::normal("RolloutStarted", format!("Revision {number} is rolled out")));
     }
 
+    /// Sets the verdict to write to a revision. `revision` is its hash.
     fn judge(&mut self, revision: &Text, verdict: Option<RevisionVerdict>, reason: &'static str) {
         self.verdict = Some(VerdictWrite { revision: revision.clone(), verdict, reason });
     }
 
+    /// Returns the hash of the current revision.
     fn current_hash(&self) -> Text {
         self.input.current.reference.hash.clone()
     }
 
+    /// Enters the step with this index in `PolicySpec::steps`, and adds the event `StepStarted`.
     fn start_step(&mut self, index: usize) {
         let Some(step) = self.spec.steps.get(index) else { return };
         let started = self.input.now;
@@ -313,6 +358,7 @@ impl Machine<'_> {
         self.events.push(KubeEvent::normal("StepStarted", text));
     }
 
+    /// Sets the phase and its message.
     fn enter(&mut self, phase: Phase, message: String) {
         self.status.phase = Some(phase);
         self.status.message = message.into();
@@ -321,6 +367,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Enters the phase `Stopped`. Adds a warning event with this reason, unless the phase and message are unchanged.
     fn stop(&mut self, reason: &'static str, message: String) {
         if self.status.phase != Some(Phase::Stopped) || *self.status.message != *message {
             self.events.push(KubeEvent::warning(reason, format!("The rollout has stopped: {message}")));
@@ -328,6 +375,8 @@ impl Machine<'_> {
         self.enter(Phase::Stopped, message);
     }
 
+    /// Starts this attempt of the current revision.
+    ///
     /// Rule: a retry removes the `Bad` verdict and the failures of the last attempt, and starts at the first step.
     fn retry(&mut self, attempt: u32) {
         if self.input.current.verdict.is_some() {
@@ -344,7 +393,8 @@ impl Machine<'_> {
         self.enter(Phase::Rolling, String::new());
     }
 
-    /// Adds nodes that failed and nodes that are excused to the status. A node is counted once in an attempt.
+    /// Adds the nodes that failed and the excused nodes to the status, and sets the number of tolerated failures. A
+    /// node is counted once in an attempt.
     fn record_failures(&mut self) {
         let (input, now) = (self.input, self.input.now);
         let failures = &mut self.status.failures;
@@ -366,10 +416,12 @@ impl Machine<'_> {
         failures.allowed = self.spec.failures.allowed(input.counts.with_current_pod + gone);
     }
 
+    /// Keeps the phase `Complete`.
     fn stay_complete(&mut self) {
         self.enter(Phase::Complete, String::new());
     }
 
+    /// Keeps the phase `Stopped`, unless the rollout was aborted, its policy exists again, or all steps were approved.
     fn stay_stopped(&mut self) {
         if self.aborts() {
             return self.fail(REASON_ABORTED, ABORTED.into());
@@ -383,10 +435,12 @@ impl Machine<'_> {
         }
     }
 
+    /// Whether the operator asked to abort the current revision.
     fn aborts(&self) -> bool {
         self.input.requests.abort.as_ref() == Some(&self.input.current.reference.hash)
     }
 
+    /// Whether the operator approved this step of the current revision, or all its steps.
     fn approves(&self, step: &str) -> bool {
         let approve = self.input.requests.approve.as_ref();
         approve.is_some_and(|it| {
@@ -394,8 +448,10 @@ impl Machine<'_> {
         })
     }
 
-    /// Rule: in a rollback all nodes are assigned the stable revision; it ends when all of them have an available pod of
-    /// it. Pods of the stable revision are not analysed.
+    /// Keeps or ends a rollback.
+    ///
+    /// Rule: in a rollback all nodes are assigned the stable revision; it ends when all of them have an available pod
+    /// of it. Pods of the stable revision are not analysed.
     fn roll_back(&mut self) {
         if self.input.stable.is_none() {
             return self.stop("NoGoodRevision", "no good revision is left to return to".into());
@@ -410,6 +466,8 @@ impl Machine<'_> {
         }
     }
 
+    /// Marks the current revision as bad, and rolls back or stops.
+    ///
     /// Rule: a failed revision is marked as bad. Its nodes return to the stable revision if an operator aborted it, and
     /// otherwise as `onFailure` and `onDeadline` say. With `onFailure: Auto` they return in every step but the last.
     fn fail(&mut self, reason: &'static str, why: String) {
@@ -441,6 +499,8 @@ impl Machine<'_> {
         }
     }
 
+    /// Handles the phases of a rollout that goes forward: checks for an abort, a failure and a deleted policy, then
+    /// advances the current step and checks the deadline.
     fn advance(&mut self) {
         if self.aborts() {
             return self.fail(REASON_ABORTED, ABORTED.into());
@@ -466,8 +526,10 @@ impl Machine<'_> {
         self.check_deadline();
     }
 
-    /// Rule: the revision has failed if more nodes failed than are tolerated, or if a check failed as often in a row as
-    /// its threshold says.
+    /// Returns why the current revision has failed. `None` if it has not failed.
+    ///
+    /// Rule: the revision has failed when more nodes failed than `failures.maxNodes` tolerates, or when the consecutive
+    /// failures of a check reach its `failureThreshold`.
     fn failure_message(&self) -> Option<String> {
         let failures = &self.status.failures;
         if failures.allowed < failures.counted() {
@@ -487,6 +549,7 @@ impl Machine<'_> {
         Some(format!("check {:?} failed", &*check.name))
     }
 
+    /// Sets the checks of the status: reported results for external checks, measured results for the others.
     fn update_checks(&mut self) {
         let hash = self.current_hash();
         let reports = self.input.requests.check_reports.iter().filter(|it| it.revision == hash);
@@ -517,6 +580,8 @@ impl Machine<'_> {
             .collect();
     }
 
+    /// Returns the first check that holds the step back, or `None` if all checks passed recently.
+    ///
     /// Rule: a check that did not pass within its last two intervals is inconclusive.
     fn missing_check(&self) -> Option<&CheckStatus> {
         self.status.checks.iter().find(|status| {
@@ -528,8 +593,11 @@ impl Machine<'_> {
         })
     }
 
-    /// The step that the status names. Rule: if the policy no longer has a step of that name, the rollout continues with
-    /// the first step whose target is not below the number of exposed nodes.
+    /// Returns the index of the current step, and starts that step if it is not the stored one. `None` if all nodes are
+    /// admitted at once.
+    ///
+    /// Rule: if the policy no longer has a step of the stored name, the rollout continues with the first step whose
+    /// target is not below the number of exposed nodes.
     fn find_step(&mut self) -> Option<usize> {
         let steps = &self.spec.steps;
         let is_for_all = self.status.step.as_ref().is_some_and(|it| *it.name == *ALL_STEPS);
@@ -554,6 +622,7 @@ impl Machine<'_> {
         Some(index)
     }
 
+    /// Admits nodes in the current step. When the step has its target, soak time, checks and approval, passes it.
     fn advance_step(&mut self) {
         let Some(index) = self.find_step() else {
             return self.roll_to_all_nodes();
@@ -595,6 +664,8 @@ impl Machine<'_> {
         self.pass_step(index);
     }
 
+    /// Admits every eligible node.
+    ///
     /// Rule: `approve` with the step `*` admits every node, without soak time and approvals. The failure budget and the
     /// checks still stop the rollout.
     fn roll_to_all_nodes(&mut self) {
@@ -608,7 +679,7 @@ impl Machine<'_> {
         self.enter(Phase::Rolling, text);
     }
 
-    /// Replaces the steps by one that admits every node.
+    /// Sets the status to the step `*` ([`ALL_STEPS`]), which admits every node.
     fn enter_all_steps(&mut self) {
         self.status.step = Some(StepStatus {
             name: ALL_STEPS.into(),
@@ -619,12 +690,14 @@ impl Machine<'_> {
         });
     }
 
+    /// Admits all eligible nodes that are not admitted yet.
     fn admit_all(&mut self) {
         let step = Step { name: ALL_STEPS.into(), ..Step::default() };
         let free = self.input.counts.nodes.held;
         self.admit(&step, free);
     }
 
+    /// Admits up to `free` more nodes to the new revision in this step, unless the rollout is paused.
     fn admit(&mut self, step: &Step, free: usize) {
         if self.paused_by.is_some() {
             return;
@@ -647,6 +720,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Ends the step with this index: starts the next one, or ends the rollout after the last one.
     fn pass_step(&mut self, index: usize) {
         let Some(step) = self.spec.steps.get(index) else { return };
         let text = format!("Step {:?} has passed", &*step.name);
@@ -667,6 +741,8 @@ impl Machine<'_> {
         self.enter(Phase::PartiallyComplete, format!("no step reaches the other {left} nodes"));
     }
 
+    /// Ends a successful rollout: writes the verdict `Good`, and once that is stored, enters `Complete`.
+    ///
     /// Rule: a revision is good when the last step has passed on all eligible nodes, of which there is at least one.
     fn complete(&mut self) {
         // A good revision that was rolled out again gets a newer verdict, so that it becomes the stable one.
@@ -681,6 +757,8 @@ impl Machine<'_> {
         self.enter(Phase::Complete, String::new());
     }
 
+    /// Checks whether the rollout has missed `progressDeadline`, and applies `onDeadline`.
+    ///
     /// Rule: a rollout that does not advance within its deadline is reported, stopped or rolled back. It advances when
     /// more nodes are updated or available than ever before in this step.
     fn check_deadline(&mut self) {
@@ -708,6 +786,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Returns the outcome, with whether the rollout is paused and whether it may replace pods.
     fn finish(mut self) -> PhaseOutcome {
         // A verdict is written before the status that follows from it, and seen before pods are replaced.
         let is_judged = self.verdict.is_some();
@@ -737,14 +816,18 @@ impl Machine<'_> {
     }
 }
 
+/// Status message of a rollout that an operator aborted.
 const ABORTED: &str = "aborted by an operator";
+/// Status message of a rollout that stopped because no policy governs the DaemonSet any more.
 const POLICY_DELETED: &str = "the policy was deleted or no longer selects the DaemonSet";
 
-/// Number of nodes that may have R in a step, of the eligible nodes that its selector matches.
+/// Returns how many of the `eligible` nodes that match the step's selector may have the new revision in this step.
 fn step_target(step: &Step, eligible: usize) -> usize {
     step.nodes.of(eligible).min(eligible)
 }
 
+/// Returns the candidates of the groups from which nodes may be admitted now.
+///
 /// Rule: at most `maxConcurrent` groups are updated at a time. A group is finished when all its nodes are admitted and
 /// have soaked, failed ones aside. Groups start in the order of `sequence`, then by name.
 fn open_groups(
@@ -765,7 +848,7 @@ fn open_groups(
     open.filter_map(|it| Some(((*it).clone(), candidates.get(*it)?.clone()))).collect()
 }
 
-/// Nodes created after this time are admitted at once; `None` with `newNodes: Stable`.
+/// Returns the time after which a node must have been created to be admitted at once. `None` with `newNodes: Stable`.
 pub fn admits_nodes_after(spec: &PolicySpec, current: &JudgedRevision) -> Option<Time> {
     (spec.new_nodes == NewNodes::Latest).then_some(current.created)
 }

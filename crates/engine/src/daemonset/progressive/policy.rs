@@ -16,7 +16,7 @@ use super::order::NodeOrder;
 use super::window::Window;
 use crate::daemonset::facts::IntOrPercent;
 
-/// The kind of a policy.
+/// Whether a policy is a RolloutPolicy of one namespace or a ClusterRolloutPolicy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum PolicyKind {
     RolloutPolicy,
@@ -24,6 +24,7 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
+    /// Returns the `kind` of the policy object.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RolloutPolicy => "RolloutPolicy",
@@ -32,7 +33,7 @@ impl PolicyKind {
     }
 }
 
-/// A policy object.
+/// The fields of a RolloutPolicy or ClusterRolloutPolicy that rules read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
     pub kind: PolicyKind,
@@ -41,40 +42,52 @@ pub struct Policy {
     pub resource_version: u64,
     pub generation: i64,
     pub created: Time,
+    /// Which DaemonSets the policy selects.
     pub selection: SetSelection,
     pub spec: PolicySpec,
-    /// Invalid fields, each with its path. The DaemonSets of an invalid policy are held: nothing is admitted or replaced.
+    /// Invalid fields, each with its path. The DaemonSets of an invalid policy are held: nothing is admitted or
+    /// replaced.
     pub invalid: Vec<String>,
 }
 
-/// The DaemonSets that a policy governs.
+/// Which DaemonSets a policy selects: by name, by labels, or by labels of the DaemonSet and its namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SetSelection {
+    /// DaemonSets with these names, in the namespace of the policy.
     Names(BTreeSet<Text>),
-    /// DaemonSets whose labels match.
+    /// DaemonSets whose labels match, in the namespace of the policy.
     Selector(Selector),
     /// DaemonSets whose labels match, in namespaces whose labels match.
-    Cluster {
-        sets: Selector,
-        namespaces: Selector,
-    },
+    Cluster { sets: Selector, namespaces: Selector },
 }
 
 /// The settings of a policy. The default is that of an empty `spec`: one step for all nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PolicySpec {
+    /// Whether the policy holds its rollouts (`spec.paused`).
     pub paused: bool,
+    /// The times at which rollouts may advance. If empty, they may always advance.
     pub windows: Vec<Window>,
-    /// The limit of unavailable nodes for DaemonSets with `OnDelete` that have none themselves.
+    /// Number of nodes that may be unavailable during a rollout, for DaemonSets with `OnDelete`, which have no
+    /// `maxUnavailable` themselves.
     pub max_unavailable: IntOrPercent,
+    /// The order in which nodes are admitted.
     pub order: NodeOrder,
+    /// The steps of a rollout, in order.
     pub steps: Vec<Step>,
+    /// When a node counts as failed, and how many may fail.
     pub failures: FailureRules,
+    /// What the rollout does when its revision has failed.
     pub on_failure: OnFailure,
+    /// How long a rollout may make no progress.
     pub progress_deadline: Duration,
+    /// What the rollout does when it has made no progress for `progress_deadline`.
     pub on_deadline: OnDeadline,
+    /// Which revision a node gets that joins during a rollout.
     pub new_nodes: NewNodes,
+    /// Checks that must pass before a step passes.
     pub checks: Vec<Check>,
+    /// How the rollout removes an outdated pod.
     pub replace_method: ReplaceMethod,
 }
 
@@ -82,29 +95,35 @@ pub struct PolicySpec {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
     pub name: Text,
-    /// How many of the eligible nodes that match `selector` may have the new revision, those of earlier steps included.
+    /// Number or percentage of the eligible nodes matching `selector` that may have the new revision, including those
+    /// of earlier steps.
     pub nodes: IntOrPercent,
     /// Only nodes that match are admitted in this step. An empty selector matches all nodes.
     pub selector: Selector,
     /// The label over whose values the admitted nodes are spread evenly.
     pub spread: Option<Text>,
-    /// How long every node must have been available before the step passes.
+    /// How long every node of the step must have been available before the step passes.
     pub soak: Duration,
+    /// Whether an operator must approve the end of the step.
     pub approval: Approval,
+    /// Groups of nodes that are updated one after the other. `None` if all nodes of the step are updated together.
     pub groups: Option<Groups>,
 }
 
 impl Step {
-    /// The label that divides the nodes of this step into groups: that of `groups` or of `spread`.
+    /// Returns the label that divides the nodes of this step into groups: that of `groups` or of `spread`. `None` if
+    /// the step has neither.
     pub fn group_label(&self) -> Option<&Text> {
         self.groups.as_ref().map(|it| &it.label).or(self.spread.as_ref())
     }
 }
 
-/// Whether a step needs the approval of an operator after it has passed.
+/// Whether an operator must approve the end of a step before the next step starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Approval {
+    /// The next step starts without approval.
     Automatic,
+    /// The next step starts after an operator has approved this one.
     Manual,
 }
 
@@ -117,38 +136,42 @@ pub struct Groups {
     pub sequence: Vec<Text>,
     /// Number of groups that may be updated at a time.
     pub max_concurrent: usize,
-    /// How many nodes of one group may be unavailable, besides the limit of the DaemonSet.
+    /// How many nodes of one group may be unavailable at a time. The limit of the whole DaemonSet applies too.
     pub max_unavailable: IntOrPercent,
     /// How long every node of a group must have been available before the next group starts.
     pub soak: Duration,
 }
 
 impl Groups {
-    /// The rank of a group among all groups: those of `sequence` first, then by name, nodes without the label last.
+    /// Returns the sort key of a group: groups of `sequence` first, then the others by name, and nodes without the
+    /// label last.
     pub fn rank<'a>(&self, group: &'a str) -> (usize, bool, &'a str) {
         let at = self.sequence.iter().position(|it| **it == *group).unwrap_or(self.sequence.len());
         (at, group.is_empty(), group)
     }
 }
 
-/// When a node counts as failed, and how many failed nodes are tolerated.
+/// Decides when a node counts as failed, and how many failed nodes are tolerated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FailureRules {
-    /// How many of the nodes that have had the new revision may fail. A percentage is rounded down.
+    /// How many of the nodes that have had the new revision may fail before the revision counts as failed. A percentage
+    /// is rounded down.
     pub max_nodes: IntOrPercent,
+    /// How often a container of the new pod may restart before its node counts as failed.
     pub max_restarts: u32,
-    /// How long a pod may be unavailable.
+    /// How long a new pod may be unavailable before its node counts as failed.
     pub ready_timeout: Duration,
-    /// Waiting reasons of a container that count as a failure at once.
+    /// Waiting reasons of a container, such as `ImagePullBackOff`, for which its node counts as failed at once.
     pub immediate_reasons: BTreeSet<Text>,
     /// Whether a node that stops being Ready after it got the new revision counts as failed.
     pub count_not_ready_nodes: bool,
 }
 
 impl FailureRules {
-    /// Rule: the number of failed nodes that is tolerated, of the nodes that have had the new revision. A percentage is
-    /// rounded down, so that one failed node of one canary stops the rollout. At most 200 nodes are tolerated, because
-    /// the status lists every failed node.
+    /// Returns how many nodes may fail, given the number of nodes that have had the new revision.
+    ///
+    /// Rule: a percentage of failed nodes is rounded down, so that one failed node of one canary stops the rollout. At
+    /// most 200 failed nodes are tolerated, because the status lists every failed node.
     pub fn allowed(&self, nodes_with_revision: usize) -> usize {
         let allowed = match self.max_nodes {
             IntOrPercent::Count(count) => count as usize,
@@ -161,50 +184,59 @@ impl FailureRules {
 /// Maximum number of nodes in each list of a DaemonRollout's status.
 pub const LISTED_NODES_MAX: usize = FAULTY_NODES_MAX;
 
-/// What to do with a revision that failed.
+/// What the rollout does when its revision has failed (`onFailure`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnFailure {
-    /// Roll back in every step but the last, stop in the last: most nodes then have the new revision.
+    /// Roll back in every step but the last. In the last step stop, because most nodes then have the new revision.
     Auto,
+    /// Return all nodes to the stable revision.
     Rollback,
+    /// Stop. Nodes keep their revision.
     Stop,
 }
 
-/// What to do when a rollout makes no progress.
+/// What the rollout does when it makes no progress within `progressDeadline` (`onDeadline`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnDeadline {
+    /// Report the missed deadline in the status, and continue.
     Report,
+    /// Stop. Nodes keep their revision.
     Stop,
+    /// Return all nodes to the stable revision.
     Rollback,
 }
 
-/// The revision of nodes that join during a rollout.
+/// Which revision a node gets that joins the cluster during a rollout (`newNodes`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NewNodes {
+    /// The stable revision.
     Stable,
+    /// The current revision.
     Latest,
 }
 
-/// How the rollout removes an old pod that is ready.
+/// How the rollout removes an outdated pod that is Ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReplaceMethod {
+    /// Deletes the pod without regard to PodDisruptionBudgets.
     Delete,
-    /// Through the eviction API, which respects PodDisruptionBudgets.
+    /// Uses the eviction API, which respects PodDisruptionBudgets.
     Evict,
 }
 
-/// A check that runs while nodes have the new revision.
+/// A check that must pass before a step passes, and that can fail the revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Check {
     pub name: Text,
     /// Whether the result is reported in the DaemonRollout's spec, not measured by the controller.
     pub is_external: bool,
+    /// How often the check is measured.
     pub interval: Duration,
     /// Number of consecutive failures after which the revision has failed.
     pub failure_threshold: u32,
 }
 
-/// What a policy must know of a DaemonSet to select it.
+/// A DaemonSet as policies see it: the fields by which a policy can select it.
 #[derive(Clone, Copy, Debug)]
 pub struct SelectedSet<'a> {
     pub key: &'a ObjectKey,
@@ -214,6 +246,7 @@ pub struct SelectedSet<'a> {
 }
 
 impl Policy {
+    /// Whether the policy selects a DaemonSet.
     fn selects(&self, set: SelectedSet<'_>) -> bool {
         match &self.selection {
             SetSelection::Names(names) => {
@@ -230,6 +263,9 @@ impl Policy {
         }
     }
 
+    /// Returns the sort key of the policy. Of the policies that select a DaemonSet, the one with the greatest key
+    /// governs it.
+    ///
     /// Rule: a policy that names the DaemonSet takes precedence over one that selects it by labels, and a RolloutPolicy
     /// over a ClusterRolloutPolicy. Among equals the oldest policy governs, then the first by name. Policies are not
     /// merged.
@@ -243,7 +279,7 @@ impl Policy {
     }
 }
 
-/// Returns the policy that governs a DaemonSet, and the policies that select it too and have no effect on it.
+/// Returns the policy that governs a DaemonSet, and the other policies that select it, which have no effect on it.
 pub fn governing_policy<'a, P>(
     policies: impl Iterator<Item = &'a P>,
     set: SelectedSet<'_>,

@@ -1,5 +1,5 @@
-//! A DaemonRollout as the rules read it: the operator's requests in its spec, and the stored state of the rollout in its
-//! status.
+//! A DaemonRollout as the rules read it: the operator's requests in its spec, and the stored state of the rollout in
+//! its status.
 
 use alloc::vec::Vec;
 
@@ -10,85 +10,112 @@ use muster_api::time::Time;
 use super::membership::NodeAdmission;
 use super::policy::PolicyKind;
 
-/// A DaemonRollout. It has the name and namespace of its DaemonSet.
+/// The fields of a DaemonRollout that rules read. It has the name and namespace of its DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutRecord {
     pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
+    /// The spec: what operators ask for.
     pub requests: OperatorRequests,
+    /// The stored status: the state of the rollout.
     pub status: RolloutStatus,
 }
 
-/// The spec of a DaemonRollout. Only operators write it. A request names the revision that it is about, so that a late
-/// request has no effect on another revision.
+/// The requests of operators, from the spec of a DaemonRollout. A request names the revision that it is about, so that
+/// a late request has no effect on another revision.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OperatorRequests {
+    /// Whether an operator paused the rollout.
     pub paused: bool,
+    /// The step to approve.
     pub approve: Option<ApproveRequest>,
-    /// The revision to roll back.
+    /// Hash of the revision to abort and roll back.
     pub abort: Option<Text>,
+    /// The attempt to start.
     pub retry: Option<RetryRequest>,
+    /// Results of external checks.
     pub check_reports: Vec<CheckReport>,
 }
 
-/// Approves a step, or with the step `*` all steps.
+/// A request to let a step pass that needs approval, or with the step `*` all steps.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ApproveRequest {
+    /// Hash of the revision whose step is approved.
     pub revision: Text,
+    /// Name of the step, or [`ALL_STEPS`].
     pub step: Text,
 }
 
-/// The step name that stands for all steps.
+/// The step name `*`, which stands for all steps.
 pub const ALL_STEPS: &str = "*";
 
-/// Starts a new attempt of a revision, from the first step.
+/// A request to start a new attempt of a revision, from the first step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RetryRequest {
+    /// Hash of the revision to retry.
     pub revision: Text,
+    /// Number of the attempt. The request has an effect if it is higher than the number of the last attempt.
     pub attempt: u32,
 }
 
-/// The result of an external check.
+/// The result of an external check, which another component reports in the spec of the DaemonRollout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckReport {
+    /// Name of the check.
     pub check: Text,
+    /// Hash of the revision that was checked.
     pub revision: Text,
     pub result: CheckResult,
     pub message: Text,
 }
 
-/// The result of a check. Only `Pass` lets a step pass; an inconclusive check holds the rollout and stops nothing.
+/// The result of a check. Only `Pass` lets a step pass. An inconclusive check makes the step wait, but does not fail
+/// the revision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CheckResult {
+    /// The check passed.
     Pass,
+    /// The check failed.
     Fail,
+    /// The check has no result yet, or no recent one.
     Inconclusive,
 }
 
-/// The status of a DaemonRollout. The default is that of an object that no controller has written yet.
+/// The status of a DaemonRollout. The default is the status of an object that no controller has written yet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RolloutStatus {
     pub observed_generation: i64,
+    /// The policy that governs the rollout. `None` if no policy does.
     pub policy: Option<PolicyReference>,
-    /// `None` until the controller has written the status for the first time.
+    /// The phase of the rollout. `None` until the controller has written the status for the first time.
     pub phase: Option<Phase>,
     /// Whether the operator, the policy or a closed window holds the rollout.
     pub paused: bool,
+    /// Why the rollout is in its phase, or why it is paused.
     pub message: Text,
+    /// The revision of the DaemonSet's template, which is being rolled out.
     pub current: Option<RevisionReference>,
+    /// The revision with the latest `Good` verdict.
     pub stable: Option<RevisionReference>,
+    /// Number of the current attempt, counted from one.
     pub attempt: u32,
+    /// The step that the rollout is in.
     pub step: Option<StepStatus>,
+    /// The nodes that are admitted to the current revision.
     pub admitted: Vec<NodeAdmission>,
+    /// Counts of nodes by their state in the rollout.
     pub nodes: NodeCounts,
+    /// The failed nodes of this attempt.
     pub failures: FailureStatus,
+    /// The last result of each check.
     pub checks: Vec<CheckStatus>,
+    /// Time at which more nodes were last updated or available than before.
     pub last_progress: Option<Time>,
 }
 
-/// The policy that governs the rollout.
+/// Kind, name and generation of the policy that governs the rollout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PolicyReference {
     pub kind: PolicyKind,
@@ -96,35 +123,40 @@ pub struct PolicyReference {
     pub generation: i64,
 }
 
-/// A revision by its hash label and number.
+/// Refers to a revision by its hash label and number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RevisionReference {
+    /// The revision hash label.
     pub hash: Text,
+    /// The `revision` number of the ControllerRevision.
     pub number: i64,
 }
 
-/// The phase of a rollout.
+/// The phase of a rollout, as its status reports it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Phase {
-    /// R is good and on every eligible node.
+    /// The current revision is good and on every eligible node.
     Complete,
     /// Nodes of the current step are admitted and updated within the budget.
     Rolling,
-    /// All nodes of the step have R; the step waits for its soak time.
+    /// All nodes of the step have the current revision. The step waits until they have been available for its soak
+    /// time.
     Soaking,
-    /// The step has soaked, but an approval or a conclusive check is missing.
+    /// The step has soaked, but an approval is missing, or a check has not passed.
     Waiting,
-    /// The last step has passed, and nodes remain that no step reaches. R is not good yet.
+    /// The last step has passed, but no step reaches the remaining nodes. The current revision is not good yet.
     PartiallyComplete,
-    /// The rollout has stopped: R failed, made no progress, or its policy was deleted. Nodes keep their revision.
+    /// The rollout has stopped: the current revision failed or made no progress, or the policy was deleted. Nodes keep
+    /// their revision.
     Stopped,
-    /// R has failed; all nodes are being returned to S.
+    /// The current revision has failed, and all nodes are being returned to the stable revision.
     RollingBack,
-    /// All nodes have S again.
+    /// All nodes have the stable revision again.
     RolledBack,
 }
 
 impl Phase {
+    /// All phases, for [`Phase::parse`].
     pub const ALL: [Self; 8] = [
         Self::Complete,
         Self::Rolling,
@@ -136,6 +168,7 @@ impl Phase {
         Self::RolledBack,
     ];
 
+    /// Returns the name of the phase in the status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Complete => "Complete",
@@ -149,47 +182,59 @@ impl Phase {
         }
     }
 
+    /// Parses the name of a phase. `None` if this version does not know it.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.as_str() == text)
     }
 
-    /// Whether R has failed: no further node gets it.
+    /// Whether the phase ends the rollout of the current revision, so that no further node gets it.
     pub fn is_failed(self) -> bool {
         matches!(self, Self::Stopped | Self::RollingBack | Self::RolledBack)
     }
 }
 
-/// The step that a rollout is in.
+/// Name, target and times of the step that a rollout is in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StepStatus {
     pub name: Text,
+    /// Index of the step in the policy.
     pub index: usize,
-    /// Number of nodes that may have R in this step.
+    /// Number of nodes that may have the current revision in this step.
     pub target: usize,
+    /// Time at which the step started.
     pub started: Time,
-    /// The time at which the step passes, if no node fails until then; known only while it soaks.
+    /// Time at which the step passes if no node fails until then. `None` unless the step soaks.
     pub passes_at: Option<Time>,
 }
 
-/// Numbers of nodes.
+/// Numbers of eligible nodes by their state in a rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NodeCounts {
+    /// Nodes that should run a pod.
     pub eligible: usize,
+    /// Nodes that are assigned the current revision.
     pub admitted: usize,
+    /// Nodes with a pod of the current revision.
     pub updated: usize,
+    /// Nodes with an available pod of the current revision.
     pub available: usize,
+    /// Nodes whose pod of the current revision has been available for the soak time.
     pub soaked: usize,
-    /// Nodes that have a revision that is not good and that they are not assigned.
+    /// Nodes that are not admitted, but have a pod of a revision that is not good.
     pub unassigned: usize,
+    /// Nodes that are not admitted, so that they are assigned the stable revision.
     pub held: usize,
 }
 
-/// The failed nodes of an attempt. A node stays listed when its pod or the node itself is gone.
+/// The failed nodes of an attempt. A node stays listed after its pod or the node itself is gone.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FailureStatus {
+    /// Number of failed nodes that is tolerated.
     pub allowed: usize,
+    /// Nodes that count as failed.
     pub nodes: Vec<NodeFailure>,
-    /// Nodes that were already in trouble when the rollout took their pod: their failures are not counted.
+    /// Nodes whose failures are not counted, because the node or its old pod was not Ready when the rollout deleted
+    /// that pod.
     pub excused: Vec<NodeFailure>,
     /// Number of excused nodes, including those that are not listed.
     pub excused_count: usize,
@@ -201,28 +246,34 @@ impl FailureStatus {
         self.nodes.len()
     }
 
+    /// Whether a node counts as failed.
     pub fn has_failed(&self, node: &str) -> bool {
         self.nodes.iter().any(|it| *it.node == *node)
     }
 
+    /// Whether the failures of a node are not counted.
     pub fn is_excused(&self, node: &str) -> bool {
         self.excused.iter().any(|it| *it.node == *node)
     }
 }
 
-/// A node that failed, or whose failures are excused.
+/// A node that failed, or whose failures are not counted, with the reason and time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeFailure {
+    /// Name of the node.
     pub node: Text,
+    /// Why the node failed, or why its failures are not counted.
     pub reason: Text,
+    /// Time at which the status first listed the node.
     pub at: Time,
 }
 
-/// The last result of a check.
+/// The last result of a check, with its time and message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckStatus {
     pub name: Text,
     pub result: CheckResult,
+    /// Time of the result.
     pub at: Time,
     pub message: Text,
 }

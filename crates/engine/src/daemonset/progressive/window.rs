@@ -10,27 +10,30 @@ use jiff::{Timestamp, ToSpan as _};
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
-/// A daily window on some days of the week, in local time.
+/// A maintenance window: a daily period on some days of the week, in local time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Window {
     /// The days on which the window starts.
     pub days: Vec<Weekday>,
+    /// Local time at which the window opens.
     pub start: civil::Time,
-    /// The end of the window; on the next day if it is not after `start`.
+    /// End of the window. It is on the next day unless it is after `start`.
     pub end: civil::Time,
     pub time_zone: TimeZone,
 }
 
-/// The state of all windows of a policy at one time.
+/// Whether any window of a policy is open at a certain time, and when that may change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WindowState {
+    /// Whether at least one window is open, or the policy has no windows.
     pub is_open: bool,
-    /// The time at which `is_open` may change.
+    /// Time at which `is_open` may change. `None` if the policy has no windows.
     pub changes_at: Option<Time>,
 }
 
 impl Window {
-    /// Parses a window. `start` and `end` are `HH:MM`, `time_zone` is an IANA name; the error is a message.
+    /// Parses a window. `start` and `end` are `HH:MM`, `time_zone` is an IANA name. The error is a message for the
+    /// user.
     pub fn parse(days: &[Text], start: &str, end: &str, time_zone: &str) -> Result<Self, String> {
         let time = |text: &str| {
             civil::Time::strptime("%H:%M", text)
@@ -42,7 +45,7 @@ impl Window {
         Ok(Self { days, start: time(start)?, end: time(end)?, time_zone })
     }
 
-    /// The start and end of the window that begins on a day; `None` if no window begins on that day.
+    /// Returns start and end of the window that begins on a day. `None` if no window begins on that day.
     fn on(&self, day: civil::Date) -> Option<(Time, Time)> {
         if !self.days.contains(&day.weekday()) {
             return None;
@@ -56,6 +59,7 @@ impl Window {
     }
 }
 
+/// Parses the name of a day, such as `Mon`. The error is a message for the user.
 fn weekday(text: &str) -> Result<Weekday, String> {
     Ok(match text {
         "Mon" => Weekday::Monday,
@@ -69,6 +73,8 @@ fn weekday(text: &str) -> Result<Weekday, String> {
     })
 }
 
+/// Returns whether the windows of a policy are open.
+///
 /// Rule: nodes are admitted only while one window is open; without windows they always are. A window that ends at or
 /// before its start ends on the next day. On the day of a clock change, a local time that does not exist is moved by
 /// the change.
@@ -88,7 +94,7 @@ pub fn window_state(windows: &[Window], now: Time) -> WindowState {
     WindowState { is_open, changes_at }
 }
 
-/// The windows that begin between yesterday and a week from now.
+/// Returns start and end of each occurrence of a window that begins between yesterday and a week from now.
 fn windows_around(window: &Window, now: Time) -> Vec<(Time, Time)> {
     let Ok(timestamp) = Timestamp::from_microsecond(now.as_micros()) else { return Vec::new() };
     let today = timestamp.to_zoned(window.time_zone.clone()).date();

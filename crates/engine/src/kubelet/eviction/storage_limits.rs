@@ -49,7 +49,7 @@ pub enum StorageLimit {
 }
 
 impl StorageLimit {
-    /// The name of the limit, as upstream names its signal.
+    /// Returns the name of the limit, as upstream names its signal.
     pub fn name(self) -> &'static str {
         match self {
             Self::Volume => "emptydirfs.limit",
@@ -59,7 +59,8 @@ impl StorageLimit {
     }
 }
 
-/// The first ephemeral storage limit that a pod exceeds, and the message of its eviction. `None` if it exceeds none.
+/// Returns the first ephemeral storage limit that a pod exceeds, and the message of its eviction. `None` if it exceeds
+/// none.
 ///
 /// Rule: a pod that exceeds the ephemeral storage limit of an `emptyDir` volume, of the pod or of a container is
 /// evicted. Daemon pods and critical pods are evicted too. Upstream: `localStorageEviction`.

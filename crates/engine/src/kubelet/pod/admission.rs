@@ -74,6 +74,7 @@ impl AdmissionCandidate {
         })
     }
 
+    /// Returns the UID of the pod.
     pub fn uid(&self) -> &Text {
         &self.pod.uid
     }
@@ -86,7 +87,7 @@ impl AdmissionCandidate {
         self.is_static || SYSTEM_CRITICAL_PRIORITY <= self.pod.priority
     }
 
-    /// The pod's request for a resource. For the resource `pods`, it is one.
+    /// Returns the pod's request for a resource. For the resource `pods`, it is one.
     fn requests(&self, resource: &str) -> i64 {
         match resource {
             "pods" => 1,
@@ -140,7 +141,7 @@ pub fn admit(
     }
 }
 
-/// The [`PodTermination`] of a pod that is preempted for a critical pod.
+/// Returns the [`PodTermination`] of a pod that is preempted for a critical pod.
 pub fn preempted() -> PodTermination {
     PodTermination {
         reason: "Preempting".into(),
@@ -151,7 +152,7 @@ pub fn preempted() -> PodTermination {
     }
 }
 
-/// The [`PodTermination`] of a pod that is not admitted.
+/// Returns the [`PodTermination`] of a pod that is not admitted.
 pub fn rejection(reason: Text, message: &str) -> PodTermination {
     PodTermination {
         reason,
@@ -178,7 +179,7 @@ const SAFE_SYSCTLS: [&str; 12] = [
     "net.ipv4.tcp_wmem",
 ];
 
-/// The error message about a sysctl that a pod may not set. `None` if the pod may set it.
+/// Returns the error message about a sysctl that a pod may not set. `None` if the pod may set it.
 ///
 /// Rule: a pod may set only safe sysctls, and no sysctl of a Linux namespace that the pod shares with the node.
 /// Upstream: `SafeSysctlAllowlist`.
@@ -264,12 +265,12 @@ struct InsufficientResource {
 }
 
 impl InsufficientResource {
-    /// The reason of the rejection, such as `OutOfcpu`.
+    /// Returns the reason of the rejection, such as `OutOfcpu`.
     fn reason(&self) -> Text {
         format!("OutOf{}", self.resource).into()
     }
 
-    /// The message of the rejection.
+    /// Returns the message of the rejection.
     fn message(&self) -> String {
         let Self { resource, requested, used, capacity } = self;
         format!(
@@ -277,13 +278,13 @@ impl InsufficientResource {
         )
     }
 
-    /// The amount that the node lacks for the pod.
+    /// Returns how much of the resource the node lacks for the pod.
     fn missing(&self) -> i64 {
         self.requested.saturating_sub(self.capacity.saturating_sub(self.used))
     }
 }
 
-/// The resources of which the node has too little for the pod beside the other pods.
+/// Returns the resources of which the node has too little for the pod beside the other pods.
 fn insufficient_resources(
     node: &Node,
     others: &[&AdmissionCandidate],
@@ -311,7 +312,7 @@ fn insufficient_resources(
         .collect()
 }
 
-/// The UIDs of the pods to preempt. `None` if preemption cannot free enough resources.
+/// Returns the UIDs of the pods to preempt for `candidate`. `None` if preemption cannot free enough resources.
 ///
 /// Rule: as few pods as possible are preempted. BestEffort pods are preempted first, then Burstable pods, then
 /// Guaranteed pods. Within a QoS class, the pod whose requests are closest to the missing amounts is preempted first.
@@ -338,7 +339,7 @@ fn choose_victims(
 /// The amount of each resource that the node lacks for the pod.
 type MissingAmounts = BTreeMap<Text, i64>;
 
-/// The amounts that are still missing when the pods `gone` are removed.
+/// Returns the amounts that are still missing when the pods `gone` are removed.
 fn missing_without(mut missing: MissingAmounts, gone: &[&AdmissionCandidate]) -> MissingAmounts {
     for (resource, amount) in &mut missing {
         let freed = gone.iter().map(|it| it.requests(resource)).fold(0_i64, i64::saturating_add);
@@ -372,8 +373,8 @@ fn closest_victims(
     Some(chosen)
 }
 
-/// How far the pod's requests are from the missing amounts: the sum of squares of the amounts that would still be
-/// missing without the pod. Each amount is in millionths of the amount that is missing now. Upstream:
+/// Returns how far the pod's requests are from the missing amounts: the sum of squares of the amounts that would still
+/// be missing if the pod were removed. Each amount is in millionths of the amount that is missing now. Upstream:
 /// `admissionRequirementList.distance`.
 fn distance_to_missing(pod: &AdmissionCandidate, missing: &MissingAmounts) -> u128 {
     let squares = missing.iter().map(|(resource, amount)| {

@@ -25,11 +25,12 @@ impl ActionBackoffs {
         self.0.insert(action.to_string(), (wait, now + wait));
     }
 
+    /// Whether no action has failed since it last succeeded.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Time before which an action is not issued again. `None` if the action has no backoff.
+    /// Returns the time before which an action is not issued again. `None` if the action has no backoff.
     pub(super) fn until(&self, action: &str) -> Option<Time> {
         self.0.get(action).map(|(_, until)| *until)
     }
@@ -50,12 +51,13 @@ impl ContainerBackoff {
     /// Maximum backoff of restarts and pulls.
     const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
-    /// The backoff after the first failure, which is at the time `now`.
+    /// Returns the backoff after the first failure, which happens at the time `now`.
     pub(super) fn first(now: Time) -> Self {
         Self { delay: Self::BACKOFF_MIN, since: now }
     }
 
-    /// Returns the backoff after a failure at the time `at`, if the next attempt is made at `now`.
+    /// Returns the backoff after a failure at the time `at`. `before` is the previous backoff, and `now` the time at
+    /// which the new backoff begins.
     ///
     /// Rule: the backoff of restarts and failed pulls is 10 s at first, and doubles with each failure up to 5 min.
     /// After 10 min without a failure it starts again at 10 s. Upstream: `flowcontrol.Backoff`.

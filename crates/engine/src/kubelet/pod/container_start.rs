@@ -11,7 +11,8 @@ use super::running_container::{HookState, RunningContainer};
 use super::spec::{ContainerSpec, ImagePullPolicy};
 use super::{Action, ActionOutcome, Container, ContainerState, Pod};
 
-/// Restarts, image and backoffs of one container of the spec, over all its instances in the runtime.
+/// What the kubelet remembers about the starts of one container of the spec: its restarts, its image and its backoffs,
+/// over all instances of the container in the runtime.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StartHistory {
     /// Reason and message of the state `waiting` in the container's status.
@@ -89,7 +90,7 @@ impl Pod {
                 self.retry_start(name, now);
             }
             // During the backoff of a pull, the image may be imported: check again.
-            (ImageState::Absent, _) if history.next_lookup_at().is_some_and(|at| at <= now) => {
+            (ImageState::Absent, _) if history.next_image_check_at().is_some_and(|at| at <= now) => {
                 self.issue(Action::FindImage { container: name.clone(), image }, now);
             }
             (ImageState::Absent, _) => self.pull(container, now),
@@ -143,7 +144,8 @@ impl Pod {
         false
     }
 
-    /// Issues the pull of a container's image, unless the backoff of the last failed pull has not passed.
+    /// Issues the pull of a container's image. During the backoff of a failed pull, sets the reason `ImagePullBackOff`
+    /// instead.
     fn pull(&mut self, container: &ContainerSpec, now: Time) {
         let (name, image) = (container.name.clone(), container.image.clone());
         let history = self.start_histories.entry(name.clone()).or_default();
@@ -153,7 +155,7 @@ impl Pod {
             if now < failed + ERR_IMAGE_PULL_DURATION {
                 return self.wake(failed + ERR_IMAGE_PULL_DURATION);
             }
-            let again_at = history.next_lookup_at();
+            let again_at = history.next_image_check_at();
             let message = format!("Back-off pulling image {image:?}: ErrImagePull: {why}");
             if history.set_waiting("ImagePullBackOff", message) {
                 self.record_event("BackOff", format!("Back-off pulling image {image:?}"));
@@ -252,13 +254,13 @@ impl Pod {
         self.wake(now + wait);
     }
 
-    /// The newest instance of a container in the runtime.
+    /// Returns the newest instance of a container in the runtime. `None` if the runtime has no instance.
     pub(super) fn newest_container(&self, name: &str) -> Option<&Container> {
         let all = self.runtime_state.iter().flat_map(|it| &it.containers);
         all.filter(|it| *it.name == *name).max_by_key(|it| it.attempt)
     }
 
-    /// The attempt number of the next instance of a container.
+    /// Returns the attempt number of the next instance of a container.
     ///
     /// Rule: restarts are counted over all instances in the runtime. If the runtime has no instance, the count
     /// continues from the reported restart count.
@@ -273,7 +275,7 @@ impl Pod {
 }
 
 impl StartHistory {
-    /// Resets the state of the image after the image of the container has changed.
+    /// Forgets the state of the image and the backoff of its pulls, because the image of the container has changed.
     ///
     /// Rule: the backoff of a pull belongs to its image. Another image is pulled at once. Upstream: `backOffKey` in
     /// `EnsureImageExists`.
@@ -285,8 +287,8 @@ impl StartHistory {
         self.retry = None;
     }
 
-    /// Whether the history contains nothing that the runtime state does not show.
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether everything in this history can also be read from the runtime state.
+    pub(super) fn can_be_rebuilt(&self) -> bool {
         let Self { waiting, is_replaced, crash, pull, pull_failed, retry, .. } = self;
         waiting.is_none()
             && !is_replaced
@@ -296,8 +298,9 @@ impl StartHistory {
             && retry.is_none()
     }
 
-    /// Time of the next check whether an image that could not be pulled is now on the node.
-    fn next_lookup_at(&self) -> Option<Time> {
+    /// Returns the time of the next check whether an image that could not be pulled is now on the node. `None` if no
+    /// pull has failed, or the image was not found absent before.
+    fn next_image_check_at(&self) -> Option<Time> {
         self.pull_failed.as_ref().and(self.absent_at).map(|at| at + IMAGE_CHECK_INTERVAL)
     }
 

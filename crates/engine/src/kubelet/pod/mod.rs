@@ -11,19 +11,21 @@
 //! memory: a `Pod` that is built again from the API object and the runtime state continues where the previous `Pod`
 //! was, except for the exact state of its backoffs.
 
-/// Whether the node admits a pod.
+/// Decides whether the node admits a pod.
 pub mod admission;
-/// Delays between failed actions.
+/// The delays before failed actions, image pulls and container restarts are tried again.
 mod backoff;
-/// Image pulls, container starts and restart backoff.
+/// Starts containers: crash backoff, image pull and container start.
 mod container_start;
-/// Hooks, probes and readiness of one container instance in the runtime.
+/// Tracks hooks, probes and readiness of one container instance in the runtime.
 mod running_container;
+/// Decodes the pod's API object.
 mod spec;
+/// Computes the pod's status.
 mod status;
-/// The next actions for the sandbox and the containers.
+/// Issues the next actions of a pod that is not terminating.
 mod sync;
-/// Stopping the containers and cleaning up.
+/// Issues the next actions of a terminating pod: stops its containers and cleans up.
 mod termination;
 #[cfg(test)]
 mod tests;
@@ -121,8 +123,10 @@ pub enum ProbeKind {
 }
 
 impl ProbeKind {
+    /// All kinds of probes, in the order of the variants.
     pub const ALL: [Self; 3] = [Self::Startup, Self::Liveness, Self::Readiness];
 
+    /// Returns the name of the kind of probe, for messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Startup => "Startup",
@@ -265,7 +269,7 @@ pub struct Pod {
     is_removed_from_api: bool,
     /// Why the node terminates the pod. `None` if it does not.
     termination: Option<PodTermination>,
-    /// Deadline by which all containers must have terminated.
+    /// Deadline by which all containers must have terminated. `None` if no deadline is set.
     terminate_by: Option<Time>,
     /// The terminal phase of the pod, Succeeded or Failed. Once it is set, no container is started any more.
     final_phase: Option<Phase>,
@@ -398,8 +402,8 @@ impl Pod {
         }
     }
 
-    /// Number of completed actions that changed the runtime. The agent calls this before it reads the runtime, and
-    /// passes the number in [`RuntimeState::change_count`].
+    /// Returns the number of completed actions that changed the runtime. The agent calls this before it reads the
+    /// runtime, and passes the number in [`RuntimeState::change_count`].
     pub fn change_count(&self) -> u64 {
         self.change_count
     }
@@ -518,14 +522,15 @@ impl Pod {
         self.final_phase.is_some() && !self.is_any_running()
     }
 
-    /// Whether this `Pod` holds no state that would be lost if it were built again from the API object and the runtime
-    /// state. So no action other than probes is in flight, and no backoff is remembered.
+    /// Whether this `Pod` can be built again from the API object and the runtime state without a loss. That is not so
+    /// while the pod is terminating, while an action other than a probe is in flight or due, or while a backoff is
+    /// remembered.
     pub fn can_be_rebuilt(&self) -> bool {
         self.in_flight.iter().all(|it| matches!(it, Action::Probe { .. }))
             && !self.must_report
             && !self.is_terminating()
             && self.backoffs.is_empty()
-            && self.start_histories.values().all(StartHistory::is_empty)
+            && self.start_histories.values().all(StartHistory::can_be_rebuilt)
     }
 
     /// Whether the runtime state was read after the last action that changed the runtime.
@@ -548,12 +553,12 @@ impl Pod {
         true
     }
 
-    /// Requests a sync at this time, or earlier.
+    /// Requests a sync at the time `at`, unless an earlier sync is requested already.
     fn wake(&mut self, at: Time) {
         self.wake_at = earliest(self.wake_at, Some(at));
     }
 
-    /// Whether an action in flight matches `is`.
+    /// Whether any action in flight satisfies the predicate `is`.
     fn is_in_flight(&self, is: impl Fn(&Action) -> bool) -> bool {
         self.in_flight.iter().any(is)
     }
@@ -580,17 +585,17 @@ impl Pod {
         self.emit_event(KubeEvent::warning(reason, message));
     }
 
-    /// The pod's name in messages. Upstream: `format.Pod`.
+    /// Returns the name of the pod in messages: `NAME_NAMESPACE(UID)`. Upstream: `format.Pod`.
     fn display_name(&self) -> String {
         let ObjectKey { namespace, name } = &self.object.key;
         alloc::format!("{name}_{namespace}({})", self.object.uid)
     }
 }
 
-/// Returns the event reason that equals `reason` as a static string, or `UnexpectedAdmissionError` if no known reason
-/// equals it.
+/// Returns `reason` as a static string if it is one of the known event reasons, otherwise `UnexpectedAdmissionError`.
 fn event_reason(reason: &str) -> &'static str {
-    const ALL: [&str; 13] = [
+    /// Reasons of a [`PodTermination`] that are also event reasons.
+    const KNOWN_REASONS: [&str; 13] = [
         "Evicted",
         "NodeShutdown",
         "PodOSNotSupported",
@@ -605,7 +610,7 @@ fn event_reason(reason: &str) -> &'static str {
         "TaintToleration",
         "Preempting",
     ];
-    ALL.into_iter().find(|it| *it == reason).unwrap_or("UnexpectedAdmissionError")
+    KNOWN_REASONS.into_iter().find(|it| *it == reason).unwrap_or("UnexpectedAdmissionError")
 }
 
 impl Action {
@@ -635,8 +640,8 @@ impl Action {
         self.changes_the_runtime() || matches!(self, Self::Prepare | Self::CleanUp { .. } | Self::Delete)
     }
 
-    /// The key of this action in [`ActionBackoffs`]. `None` for image checks, pulls, container starts, hooks and
-    /// probes, which are retried by other rules.
+    /// Returns the key of this action in [`ActionBackoffs`]. `None` for image checks, pulls, container starts, hooks
+    /// and probes, which are retried by other rules.
     fn backoff_key(&self) -> Option<String> {
         match self {
             Self::FindImage { .. }
@@ -650,7 +655,7 @@ impl Action {
         }
     }
 
-    /// The maximum backoff of this action after a failure.
+    /// Returns the maximum backoff of this action after a failure.
     fn backoff_max(&self) -> Duration {
         match self {
             Self::Prepare => Duration::from_secs(20),
@@ -658,7 +663,8 @@ impl Action {
         }
     }
 
-    /// Name of the container that the action is about. `None` if the action is about the pod or a sandbox.
+    /// Returns the name of the container that the action is about. `None` if the action is about the pod, a sandbox, or
+    /// the removal of a container.
     pub fn container(&self) -> Option<&Text> {
         match self {
             Self::FindImage { container, .. }

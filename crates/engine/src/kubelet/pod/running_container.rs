@@ -54,21 +54,23 @@ pub(super) enum HookState {
 struct ProbeState {
     /// Time at which the probe runs next. `None` if it has not run yet.
     next: Option<Time>,
-    /// Whether the probe passed when it last ran.
+    /// Whether the probe passed when it last ran. `None` if it has not run yet.
     last: Option<bool>,
-    /// Number of equal results in a row, up to the last one.
-    run: u32,
-    /// Whether the container counts as passing the probe. `None` until there were as many equal results in a row as
-    /// `successThreshold` or `failureThreshold` requires.
+    /// Number of consecutive results that equal `last`.
+    equal_results: u32,
+    /// Whether the container counts as passing the probe. `None` until consecutive successes reach `successThreshold`,
+    /// or consecutive failures reach `failureThreshold`.
     verdict: Option<bool>,
 }
 
 impl RunningContainer {
+    /// Creates the state of a container instance that was started at `since`.
     pub(super) fn new(name: &Text, since: Time, hook: HookState) -> Self {
         Self { name: name.clone(), since, hook, probes: BTreeMap::new(), kill: None, stop_by: None }
     }
 
-    /// Whether the container counts as passing a probe. `None` until there were enough equal results in a row.
+    /// Returns whether the container counts as passing a probe. `None` until consecutive equal results reach the
+    /// threshold of the probe.
     fn verdict(&self, kind: ProbeKind) -> Option<bool> {
         self.probes.get(&kind).and_then(|it| it.verdict)
     }
@@ -97,7 +99,7 @@ impl Pod {
         self.is_in_flight(|it| matches!(it, Action::Start { container, .. } if container == name))
     }
 
-    /// The state of a running container that this agent process did not start.
+    /// Returns the state of a running container that this agent process did not start.
     ///
     /// Rule: a container that was started before the agent keeps its reported readiness until the next probe result.
     fn adopt_running(&self, container: &Container, since: Time) -> RunningContainer {
@@ -188,10 +190,11 @@ impl Pod {
         let restarts = container.restart != super::RestartPolicy::Never;
         let Some(running) = self.running_containers.get_mut(id) else { return };
         let probing = running.probes.entry(kind).or_default();
-        probing.run = if probing.last == Some(passed) { probing.run.saturating_add(1) } else { 1 };
+        probing.equal_results =
+            if probing.last == Some(passed) { probing.equal_results.saturating_add(1) } else { 1 };
         probing.last = Some(passed);
         let enough = if passed { probe.successes_min } else { probe.failures_max };
-        if enough <= probing.run {
+        if enough <= probing.equal_results {
             probing.verdict = Some(passed);
             if !passed && kind != ProbeKind::Readiness && running.kill.is_none() {
                 let failed = kind.as_str().to_lowercase();

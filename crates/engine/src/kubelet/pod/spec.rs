@@ -102,7 +102,7 @@ pub struct ContainerSpec {
 }
 
 impl ContainerSpec {
-    /// The probe of this kind, if the container has one.
+    /// Returns the probe of this kind. `None` if the container has none.
     pub(super) fn probe(&self, kind: super::ProbeKind) -> Option<&Probe> {
         match kind {
             super::ProbeKind::Startup => self.startup.as_ref(),
@@ -111,10 +111,12 @@ impl ContainerSpec {
         }
     }
 
-    /// Hash of the container's name and image. A running container whose hash differs from that of its spec is
-    /// restarted.
+    /// Returns a hash of the container's name and image. A running container whose hash differs from that of its spec
+    /// is restarted.
     pub(super) fn hash(&self) -> Text {
+        /// Offset basis of the 64-bit FNV-1a hash.
         const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+        /// Prime of the 64-bit FNV-1a hash.
         const FNV_PRIME: u64 = 0x0100_0000_01b3;
         let bytes = self.name.bytes().chain([0]).chain(self.image.bytes());
         let hash = bytes.fold(FNV_OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME));
@@ -130,16 +132,16 @@ pub enum ImagePullPolicy {
     Never,
 }
 
-/// The schedule of a probe, and how many equal results in a row count.
+/// The schedule of a probe, and the numbers of consecutive results after which it counts as failed or passed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probe {
     /// The `initialDelaySeconds`.
     pub initial_delay: Duration,
     /// The `periodSeconds`.
     pub period: Duration,
-    /// The `failureThreshold`.
+    /// The `failureThreshold`: number of consecutive failures after which the probe counts as failed.
     pub failures_max: u32,
-    /// The `successThreshold`.
+    /// The `successThreshold`: number of consecutive successes after which the probe counts as passed.
     pub successes_min: u32,
     /// The `terminationGracePeriodSeconds` of the probe: grace period of a container that this probe kills. `None`
     /// means the grace period of the pod.
@@ -208,23 +210,23 @@ impl Object {
 }
 
 impl Spec {
-    /// All containers of the spec: init, main and ephemeral, in this order.
+    /// Returns all containers of the spec: init, main and ephemeral containers, in this order.
     pub fn all(&self) -> impl Iterator<Item = &ContainerSpec> {
         self.init.iter().chain(&self.main).chain(&self.ephemeral)
     }
 
-    /// The container with this name.
+    /// Returns the container with this name. `None` if the spec has no such container.
     pub fn find(&self, name: &str) -> Option<&ContainerSpec> {
         self.all().find(|it| *it.name == *name)
     }
 
-    /// The init containers that are sidecars, in the order of the spec.
+    /// Returns the init containers that are sidecars, in the order of the spec.
     pub(super) fn sidecars(&self) -> impl DoubleEndedIterator<Item = &ContainerSpec> {
         self.init.iter().filter(|it| it.role == Role::Sidecar)
     }
 }
 
-/// The restart policy of an init container. `restart` is the policy of the pod.
+/// Returns the restart policy of an init container. `restart` is the policy of the pod.
 ///
 /// Rule: an init container that succeeded is not restarted, whatever the pod's restart policy. An init container that
 /// failed is restarted, unless the policy is Never.
@@ -241,12 +243,12 @@ fn parse_restart_policy(policy: Option<&str>) -> RestartPolicy {
     }
 }
 
-/// A duration of whole seconds. A negative number is zero.
+/// Converts a number of seconds to a duration. A negative number becomes zero.
 fn duration_from_seconds(count: i64) -> Duration {
     Duration::from_secs(u64::try_from(count).unwrap_or(0))
 }
 
-/// Parses an `imagePullPolicy`.
+/// Parses an `imagePullPolicy`. `image` decides if the policy is absent.
 ///
 /// Rule: without a pull policy, an image without a tag or with the tag `latest` is always pulled, because its content
 /// may change.
@@ -352,7 +354,7 @@ struct WireProbe {
 }
 
 impl WireContainer {
-    /// The decoded container. `position` is [`ContainerSpec::position`].
+    /// Returns the decoded container. `position` is its [`ContainerSpec::position`].
     fn container(self, position: usize, role: Role, restart: RestartPolicy) -> ContainerSpec {
         let image = self.image.unwrap_or_default();
         // Init and ephemeral containers have neither probes nor hooks.
@@ -378,7 +380,7 @@ impl WireContainer {
 }
 
 impl WireProbe {
-    /// The decoded probe, with defaults for absent fields.
+    /// Returns the decoded probe, with defaults for absent fields.
     fn probe(self) -> Probe {
         let count = |it: Option<i64>, or: u32| it.and_then(|it| u32::try_from(it).ok()).unwrap_or(or).max(1);
         Probe {
@@ -400,7 +402,7 @@ where
     Ok(Option::<T>::deserialize(from)?.unwrap_or_default())
 }
 
-/// Parses a timestamp in a pod's status.
+/// Parses a timestamp in a pod's status. `None` if it is absent or invalid.
 pub(super) fn parse_time(value: &Value) -> Option<Time> {
     value.as_str().and_then(Time::parse)
 }

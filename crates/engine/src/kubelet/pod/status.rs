@@ -62,18 +62,19 @@ impl Pod {
         terminal_phase(&self.reported).is_some() && !is_running && !self.is_any_running()
     }
 
-    /// The container status with this name in the status that was last reported. Null if there is none.
+    /// Returns the container status with this name in the pod status that was last reported. `Null` if there is none.
     pub(super) fn reported_container(&self, name: &str) -> &Value {
         let all = STATUS_LISTS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
         all.into_iter().find(|it| it["name"] == name).unwrap_or(&Value::Null)
     }
 
-    /// The `containerID` in the pod's status: the runtime and the ID in the runtime, such as `containerd://ID`.
+    /// Returns the `containerID` in the pod's status for the container with this ID in the runtime, such as
+    /// `containerd://ID`.
     pub(super) fn full_id(&self, id: &str) -> String {
         format!("{}://{id}", self.host.runtime)
     }
 
-    /// The pod's current status.
+    /// Returns the pod's current status.
     fn status(&self, now: Time) -> Value {
         let mut status = Map::new();
         let mut set = |key: &str, value: Value| _ = status.insert(key.to_string(), value);
@@ -127,13 +128,14 @@ impl Pod {
         Value::Object(status)
     }
 
-    /// Addresses of the newest sandbox, if that sandbox is usable.
+    /// Returns the addresses of the newest sandbox. Empty if there is no sandbox, or if the newest one is not usable.
     fn newest_addresses(&self) -> &[Text] {
         let sound = self.newest_sandbox().filter(|it| self.is_usable(it));
         sound.map_or(&[], |it| &it.addresses)
     }
 
-    /// The phase of the pod, from the statuses of its containers. Upstream: `getPhase`.
+    /// Computes the phase of a pod that is not terminal, from the statuses of its init containers and main containers.
+    /// Upstream: `getPhase`.
     fn phase(&self, init: &[Value], main: &[Value]) -> Phase {
         let has_ended_well = |it: &Value| it["state"]["terminated"]["exitCode"] == 0;
         let has_run = |it: &Value| !it["lastState"]["terminated"].is_null();
@@ -148,7 +150,7 @@ impl Pod {
         if is_initializing || main.iter().any(backoffs) { Phase::Pending } else { Phase::Running }
     }
 
-    /// The status of a container of the spec. `is_final` is whether the pod has terminated.
+    /// Returns the status of a container of the spec. `is_final` is whether the pod has terminated.
     fn container_status(&self, container: &ContainerSpec, is_final: bool) -> Value {
         let name = &container.name;
         let reported = self.reported_container(name);
@@ -222,8 +224,8 @@ impl Pod {
         status
     }
 
-    /// Sets the state of a container to failed if its exit code is unknown when the pod has terminated. Upstream:
-    /// `TerminatePod`.
+    /// Sets the state of a container to `ContainerStatusUnknown` if the container has run, or should have run, and its
+    /// exit code is unknown when the pod has terminated. Upstream: `TerminatePod`.
     fn mark_lost(&self, container: &ContainerSpec, status: &mut Value) {
         let has_run = |it: &ContainerSpec| {
             self.newest_container(&it.name).is_some()
@@ -239,7 +241,7 @@ impl Pod {
         }
     }
 
-    /// The `ready` of a container status. `last` is the newest instance of the container.
+    /// Returns the value of `ready` in a container status. `last` is the newest instance of the container.
     fn is_container_ready(&self, container: &ContainerSpec, last: &Container) -> bool {
         match (&last.state, container.role) {
             (ContainerState::Exited { code, .. }, Role::Init) => *code == 0,
@@ -248,8 +250,8 @@ impl Pod {
         }
     }
 
-    /// The `state` of a container instance. `initial_reason` is the reason of `waiting` before the container has
-    /// started.
+    /// Returns the `state` of a container instance. `initial_reason` is the reason of `waiting` before the container
+    /// has started.
     fn container_state(&self, container: &Container, initial_reason: &str) -> Value {
         match &container.state {
             ContainerState::Running { since } => {
@@ -282,7 +284,7 @@ impl Pod {
         }
     }
 
-    /// The conditions of the pod. `init` and `main` are the container statuses.
+    /// Returns the conditions of the pod. `init` and `main` are the container statuses.
     fn conditions(&self, phase: Phase, init: &[Value], main: &[Value], now: Time) -> Vec<Value> {
         let has_ended = matches!(phase, Phase::Succeeded | Phase::Failed);
         let has_sandbox = !has_ended && self.newest_sandbox().is_some_and(|it| self.is_usable(it));
@@ -318,7 +320,8 @@ impl Pod {
         conditions
     }
 
-    /// A condition of this type. `lastTransitionTime` is kept if the status of the condition has not changed.
+    /// Returns the JSON of a condition of the type `kind`. `lastTransitionTime` is kept if the condition's status has
+    /// not changed.
     fn condition(&self, kind: &str, holds: bool, (reason, message): (&str, &str), now: Time) -> Value {
         let status = if holds { "True" } else { "False" };
         let all =
@@ -409,13 +412,13 @@ impl Pod {
 type FalseReason = (&'static str, String);
 
 impl ContainerState {
-    /// Whether the container runs for certain.
+    /// Whether the container runs. Unlike [`Self::may_run`], this is false if its state is unknown.
     fn is_running(&self) -> bool {
         matches!(self, Self::Running { .. })
     }
 }
 
-/// The phase in a pod's status if the phase is Succeeded or Failed, else `None`.
+/// Returns the phase in a pod's status if it is Succeeded or Failed. `None` for any other phase.
 pub(super) fn terminal_phase(status: &Value) -> Option<Phase> {
     match status["phase"].as_str() {
         Some("Succeeded") => Some(Phase::Succeeded),
@@ -424,7 +427,8 @@ pub(super) fn terminal_phase(status: &Value) -> Option<Phase> {
     }
 }
 
-/// The status after a status patch: the fields that the patch sets, without the list elements that it deletes.
+/// Returns the status that a status patch results in: the fields that the patch sets, without the list elements that it
+/// deletes.
 pub(super) fn patched_status(patch: &Value) -> Value {
     let mut status = patch["status"].clone();
     if let Some(addresses) = status["podIPs"].as_array_mut() {
@@ -472,7 +476,7 @@ fn without_old_addresses(mut status: Value, before: [&Value; 2]) -> Value {
     status
 }
 
-/// The `phase` in a pod's status.
+/// Returns the value of `phase` in a pod's status.
 fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Pending => "Pending",
@@ -488,17 +492,17 @@ fn container_names<'a>(statuses: impl Iterator<Item = &'a Value>) -> Option<Stri
     (!names.is_empty()).then(|| names.join(" "))
 }
 
-/// The JSON of `podIPs` or `hostIPs`.
+/// Returns the JSON of `podIPs` or `hostIPs`.
 fn addresses_json(all: &[Text]) -> Value {
     all.iter().map(|it| json!({"ip": it})).collect()
 }
 
-/// The `state` of a container that no longer exists in the runtime.
+/// Returns the `state` of a container that no longer exists in the runtime.
 fn lost_state(message: &str) -> Value {
     json!({"terminated": {"reason": "ContainerStatusUnknown", "message": message, "exitCode": LOST_EXIT_CODE}})
 }
 
-/// A volume mount of the spec as it appears in the container status.
+/// Returns the JSON of a volume mount of the spec, as it appears in the container status.
 fn volume_mount_status(mount: &Value) -> Value {
     let mut mounted = json!({"name": mount["name"], "mountPath": mount["mountPath"]});
     if mount["readOnly"] == true {

@@ -64,7 +64,7 @@ impl Pod {
         self.terminate(termination, now);
     }
 
-    /// The terminal phase of a pod that is complete. `None` if the pod is not complete.
+    /// Returns the terminal phase of a pod that is complete. `None` if the pod is not complete.
     ///
     /// Rule: a pod is complete when none of its main containers runs or will run again, or when an init container
     /// failed and is not restarted. A pod with `restartPolicy: Never` is also complete when its sandbox is lost.
@@ -106,8 +106,8 @@ impl Pod {
         is_replaced || container.restart.restarts_after(code)
     }
 
-    /// Exit code of the last instance of a container, from the runtime or from the reported status. `None` if the
-    /// container has not exited.
+    /// Returns the exit code of the last instance of a container, from the runtime or from the reported status. `None`
+    /// if the container has not exited.
     pub(super) fn exit_code(&self, container: &ContainerSpec) -> Option<i32> {
         match self.newest_container(&container.name).map(|it| &it.state) {
             Some(ContainerState::Exited { code, .. }) => Some(*code),
@@ -122,8 +122,8 @@ impl Pod {
         }
     }
 
-    /// Returns the ID of the sandbox in which to start containers. If there is no usable sandbox, returns `None`, and
-    /// issues the actions that replace a broken sandbox or run the first one.
+    /// Returns the ID of the sandbox in which to start containers. If no sandbox is usable, returns `None`, and issues
+    /// the actions that replace a broken sandbox or run the first one.
     fn ensure_sandbox(&mut self, now: Time) -> Option<Text> {
         if self.is_in_flight(|it| matches!(it, Action::RunSandbox { .. })) {
             return None;
@@ -170,12 +170,13 @@ impl Pod {
             && (self.object.spec.on_host_network || !sandbox.addresses.is_empty())
     }
 
-    /// The sandbox with the highest attempt number.
+    /// Returns the sandbox with the highest attempt number. `None` if the runtime has no sandbox of the pod.
     pub(super) fn newest_sandbox(&self) -> Option<&super::Sandbox> {
         self.runtime_state.iter().flat_map(|it| &it.sandboxes).max_by_key(|it| it.attempt)
     }
 
-    /// The newest instance of the container with this name in the sandbox with this ID.
+    /// Returns the newest instance of the container with this name in the sandbox with this ID. `None` if there is
+    /// none.
     fn newest_in(&self, name: &str, sandbox: &str) -> Option<&Container> {
         let all = self.runtime_state.iter().flat_map(|it| &it.containers);
         all.filter(|it| *it.name == *name && *it.sandbox == *sandbox).max_by_key(|it| it.attempt)

@@ -95,7 +95,7 @@ impl Pod {
         }
     }
 
-    /// The containers to stop now.
+    /// Returns the containers to stop now.
     ///
     /// Rule: main containers are stopped concurrently. Then sidecars are stopped one by one, in reverse order.
     fn containers_to_stop(&self) -> Vec<Container> {
@@ -140,7 +140,7 @@ impl Pod {
             || self.runtime_state.iter().flat_map(|it| &it.containers).any(|it| it.state.may_run())
     }
 
-    /// The phase of a pod after its termination.
+    /// Returns the phase of a pod after its termination.
     ///
     /// Rule: a terminated pod is Failed, unless it was deleted and all its main containers exited with code 0.
     fn phase_after_termination(&self) -> Phase {

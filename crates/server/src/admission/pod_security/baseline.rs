@@ -17,8 +17,8 @@ const SECCOMP_POD_ANNOTATION: &str = "seccomp.security.alpha.kubernetes.io/pod";
 /// Key prefix of the deprecated annotation that sets the seccomp profile of a container. The container name follows.
 const SECCOMP_CONTAINER_ANNOTATION_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
-/// Rule: AppArmor is not disabled. A profile that a field or an annotation sets is the runtime's default or a local
-/// profile of the node.
+/// Rule: AppArmor must not be disabled. A profile that a field or an annotation sets must be the runtime's default or a
+/// local profile of the node.
 /// Upstream: `appArmorProfile_1_0`.
 pub(super) fn check_app_armor_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let (mut setters, values) = unconfined_profiles(pod, "appArmorProfile");
@@ -57,11 +57,11 @@ pub(super) fn unconfined_profiles<'a>(pod: EvaluatedPod<'a>, field: &str) -> (Ve
         is_unconfined
     };
     let is_pod = is_unconfined(&pod.spec["securityContext"]);
-    let containers = pod.containers_where(is_unconfined);
+    let containers = pod.container_names_where(is_unconfined);
     (format_pod_and_containers(is_pod, &containers), types)
 }
 
-/// Capabilities that the level `baseline` allows a container to add.
+/// Capabilities that the `baseline` level allows a container to add.
 const ALLOWED_CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
     "CHOWN",
@@ -78,11 +78,11 @@ const ALLOWED_CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// Rule: a container adds only capabilities that runtimes grant by default, and not `NET_RAW`.
+/// Rule: a container may add only the capabilities that runtimes grant by default, except `NET_RAW`.
 /// Upstream: `capabilitiesBaseline_1_0`.
 pub(super) fn check_capabilities(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let mut added = SortedValues::new();
-    let containers = pod.containers_where(|context| {
+    let containers = pod.container_names_where(|context| {
         let others: Vec<_> =
             added_capabilities(context).filter(|it| !ALLOWED_CAPABILITIES.contains(it)).collect();
         added.extend(&others);
@@ -99,7 +99,7 @@ pub(super) fn added_capabilities(context: &Value) -> impl Iterator<Item = &str> 
     list_at(&context["capabilities"], "add").iter().filter_map(Value::as_str)
 }
 
-/// Returns the message that the containers must not add these capabilities.
+/// Returns the detail of a violation: the message that these containers must not add these capabilities.
 pub(super) fn added_capabilities_message(containers: &[&str], capabilities: SortedValues<'_>) -> String {
     format!(
         "{} must not include {} in securityContext.capabilities.add",
@@ -108,7 +108,7 @@ pub(super) fn added_capabilities_message(containers: &[&str], capabilities: Sort
     )
 }
 
-/// Rule: a pod does not share the host's network, process or IPC namespace.
+/// Rule: a pod must not share the host's network, process or IPC namespace.
 /// Upstream: `hostNamespaces_1_0`.
 pub(super) fn check_host_namespaces(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let shared: Vec<_> = ["hostNetwork", "hostPID", "hostIPC"]
@@ -119,7 +119,7 @@ pub(super) fn check_host_namespaces(pod: EvaluatedPod<'_>) -> Option<PolicyViola
     (!shared.is_empty()).then(|| PolicyViolation { reason: "host namespaces", detail: shared.join(", ") })
 }
 
-/// Rule: a pod mounts no `hostPath` volume.
+/// Rule: a pod must not have a `hostPath` volume.
 /// Upstream: `hostPathVolumes_1_0`.
 pub(super) fn check_host_path_volumes(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let volumes = list_at(pod.spec, "volumes").iter().filter(|it| !it["hostPath"].is_null());
@@ -131,7 +131,7 @@ pub(super) fn check_host_path_volumes(pod: EvaluatedPod<'_>) -> Option<PolicyVio
     })
 }
 
-/// Rule: a container uses no host port.
+/// Rule: a container must not use a host port.
 /// Upstream: `hostPorts_1_0`.
 pub(super) fn check_host_ports(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let mut ports = BTreeSet::new();
@@ -156,7 +156,7 @@ pub(super) fn check_host_ports(pod: EvaluatedPod<'_>) -> Option<PolicyViolation>
     })
 }
 
-/// Rule: probes and lifecycle hooks do not set a host, so that the kubelet cannot be made to connect to other hosts.
+/// Rule: probes and lifecycle hooks must not set a host, so that the kubelet cannot be made to connect to other hosts.
 /// Upstream: `hostProbesAndHostLifecycleV1Dot34`.
 pub(super) fn check_host_probes_and_lifecycle(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let (mut containers, mut hosts) = (SortedValues::new(), SortedValues::new());
@@ -189,21 +189,21 @@ pub(super) fn check_host_probes_and_lifecycle(pod: EvaluatedPod<'_>) -> Option<P
     })
 }
 
-/// Rule: no container is privileged.
+/// Rule: a container must not be privileged.
 /// Upstream: `privileged_1_0`.
 pub(super) fn check_privileged(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    let containers = pod.containers_where(|context| context["privileged"] == true);
+    let containers = pod.container_names_where(|context| context["privileged"] == true);
     (!containers.is_empty()).then(|| PolicyViolation {
         reason: "privileged",
         detail: format!("{} must not set securityContext.privileged=true", format_containers(&containers)),
     })
 }
 
-/// Rule: `procMount` is `Default`, which keeps parts of `/proc` masked.
+/// Rule: `procMount` of a container must be `Default`, which keeps parts of `/proc` masked.
 /// Upstream: `procMount_1_0`.
 pub(super) fn check_proc_mount(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let mut values = SortedValues::new();
-    let containers = pod.containers_where(|context| match context["procMount"].as_str() {
+    let containers = pod.container_names_where(|context| match context["procMount"].as_str() {
         None | Some("Default") => false,
         Some(other) => {
             values.insert(other);
@@ -220,18 +220,18 @@ pub(super) fn check_proc_mount(pod: EvaluatedPod<'_>) -> Option<PolicyViolation>
     })
 }
 
-/// Rule: since version 1.35, the level `baseline` allows a pod in a user namespace to unmask `/proc`.
+/// Rule: since version 1.35, the `baseline` level allows a pod in a user namespace to unmask `/proc`.
 /// Upstream: `procMount1_35baseline`.
 pub(super) fn check_proc_mount_unless_user_namespace(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     if pod.has_user_namespace() { None } else { check_proc_mount(pod) }
 }
 
-/// [`check_se_linux_options`] with the types that versions 1.0 to 1.30 allow.
+/// Runs [`check_se_linux_options`] with the types that versions 1.0 to 1.30 allow.
 pub(super) fn check_se_linux_options_1_0(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     check_se_linux_options(pod, &["", "container_t", "container_init_t", "container_kvm_t"])
 }
 
-/// [`check_se_linux_options`] with the types that versions since 1.31 allow.
+/// Runs [`check_se_linux_options`] with the types that versions since 1.31 allow.
 pub(super) fn check_se_linux_options_1_31(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     check_se_linux_options(
         pod,
@@ -239,8 +239,8 @@ pub(super) fn check_se_linux_options_1_31(pod: EvaluatedPod<'_>) -> Option<Polic
     )
 }
 
-/// Rule: the SELinux type is one of `types`, and neither user nor role is set. Since version 1.31, `types` includes
-/// `container_engine_t`.
+/// Rule: the SELinux type must be one of `types`, and the SELinux user and role must not be set. Since version 1.31,
+/// `types` includes `container_engine_t`.
 /// Upstream: `seLinuxOptions`.
 fn check_se_linux_options<'a>(pod: EvaluatedPod<'a>, types: &[&str]) -> Option<PolicyViolation> {
     let mut others = SortedValues::new();
@@ -258,7 +258,7 @@ fn check_se_linux_options<'a>(pod: EvaluatedPod<'a>, types: &[&str]) -> Option<P
         is_other || has_user || has_role
     };
     let is_pod = is_bad(&pod.spec["securityContext"]);
-    let containers = pod.containers_where(is_bad);
+    let containers = pod.container_names_where(is_bad);
     let setters = format_pod_and_containers(is_pod, &containers);
     if setters.is_empty() {
         return None;
@@ -342,28 +342,28 @@ const SAFE_SYSCTLS: [(u64, &str); 12] = [
     (32, "net.ipv4.tcp_wmem"),
 ];
 
-/// [`check_sysctls`] for versions 1.0 to 1.26.
+/// Runs [`check_sysctls`] for versions 1.0 to 1.26.
 pub(super) fn check_sysctls_1_0(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     check_sysctls(pod, 0)
 }
 
-/// [`check_sysctls`] for versions 1.27 and 1.28.
+/// Runs [`check_sysctls`] for versions 1.27 and 1.28.
 pub(super) fn check_sysctls_1_27(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     check_sysctls(pod, 27)
 }
 
-/// [`check_sysctls`] for versions 1.29 to 1.31.
+/// Runs [`check_sysctls`] for versions 1.29 to 1.31.
 pub(super) fn check_sysctls_1_29(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     check_sysctls(pod, 29)
 }
 
-/// [`check_sysctls`] for versions since 1.32.
+/// Runs [`check_sysctls`] for versions since 1.32.
 pub(super) fn check_sysctls_1_32(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     check_sysctls(pod, 32)
 }
 
-/// Rule: a pod sets only the sysctls in `SAFE_SYSCTLS` that the version `1.minor` allows. Versions 1.27, 1.29 and 1.32
-/// extended the list.
+/// Rule: a pod may set only the sysctls in `SAFE_SYSCTLS` that the version `1.minor` allows. Versions 1.27, 1.29 and
+/// 1.32 extended the list.
 /// Upstream: `sysctls`.
 fn check_sysctls(pod: EvaluatedPod<'_>, minor: u64) -> Option<PolicyViolation> {
     let is_safe = |name: &str| SAFE_SYSCTLS.iter().any(|(since, safe)| *since <= minor && *safe == name);
@@ -373,12 +373,12 @@ fn check_sysctls(pod: EvaluatedPod<'_>, minor: u64) -> Option<PolicyViolation> {
         .then(|| PolicyViolation { reason: "forbidden sysctls", detail: forbidden.join(", ") })
 }
 
-/// Rule: neither the pod nor a container sets `hostProcess`, which runs a Windows container on the host.
+/// Rule: neither the pod nor a container may set `hostProcess`, which runs a Windows container on the host.
 /// Upstream: `windowsHostProcess_1_0`.
 pub(super) fn check_windows_host_process(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let is_host = |context: &Value| context["windowsOptions"]["hostProcess"] == true;
     let setters =
-        format_pod_and_containers(is_host(&pod.spec["securityContext"]), &pod.containers_where(is_host));
+        format_pod_and_containers(is_host(&pod.spec["securityContext"]), &pod.container_names_where(is_host));
     (!setters.is_empty()).then(|| PolicyViolation {
         reason: "hostProcess",
         detail: format!(

@@ -10,15 +10,15 @@ use crate::validation::FieldError;
 /// Prefix of the Pod Security labels on namespaces and of the annotations in the audit log.
 pub(super) const LABEL_PREFIX: &str = "pod-security.kubernetes.io/";
 
-/// Namespace label: the level whose violations refuse a pod.
+/// Namespace label: the enforce level. A pod that violates it is refused.
 pub(super) const ENFORCE_LABEL: &str = "pod-security.kubernetes.io/enforce";
 /// Namespace label: the policy version of the enforce level.
 pub(super) const ENFORCE_VERSION_LABEL: &str = "pod-security.kubernetes.io/enforce-version";
-/// Namespace label: the level whose violations are recorded in the audit log.
+/// Namespace label: the audit level. Its violations are recorded in the audit log.
 pub(super) const AUDIT_LABEL: &str = "pod-security.kubernetes.io/audit";
 /// Namespace label: the policy version of the audit level.
 pub(super) const AUDIT_VERSION_LABEL: &str = "pod-security.kubernetes.io/audit-version";
-/// Namespace label: the level whose violations are returned as warnings.
+/// Namespace label: the warn level. Its violations are returned to the client as warnings.
 pub(super) const WARN_LABEL: &str = "pod-security.kubernetes.io/warn";
 /// Namespace label: the policy version of the warn level.
 pub(super) const WARN_VERSION_LABEL: &str = "pod-security.kubernetes.io/warn-version";
@@ -28,7 +28,7 @@ const BAD_LEVEL_MESSAGE: &str = "must be one of privileged, baseline, restricted
 /// Message for a label value that is not a policy version.
 const BAD_VERSION_MESSAGE: &str = r#"must be "latest" or "v1.x""#;
 
-/// A Pod Security level, from the most permissive to the strictest.
+/// A level of the Pod Security Standards. The order of the variants is from the most permissive to the strictest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PodSecurityLevel {
     Privileged,
@@ -52,7 +52,7 @@ pub struct LevelVersion {
     pub version: PolicyVersion,
 }
 
-/// The levels and versions of a namespace's modes enforce, audit and warn.
+/// The Pod Security policy of a namespace: the level and version that each mode (enforce, audit, warn) checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NamespacePolicy {
     pub(super) enforce: LevelVersion,
@@ -61,7 +61,7 @@ pub(super) struct NamespacePolicy {
 }
 
 impl LevelVersion {
-    /// The level `privileged`, which has no controls.
+    /// The `privileged` level, which has no controls.
     pub const PRIVILEGED: Self = Self { level: PodSecurityLevel::Privileged, version: PolicyVersion::Latest };
 
     /// Whether the level is `privileged`, which allows every pod.
@@ -69,14 +69,14 @@ impl LevelVersion {
         self.level == PodSecurityLevel::Privileged
     }
 
-    /// Whether `self` and `other` select the same controls. At the level `privileged`, the version has no effect.
+    /// Whether `self` and `other` select the same controls. At the `privileged` level, the version has no effect.
     fn is_equivalent(self, other: Self) -> bool {
         self == other || self.is_privileged() && other.is_privileged()
     }
 }
 
 impl NamespacePolicy {
-    /// Whether all three modes have the level `privileged`.
+    /// Whether all three modes have the `privileged` level.
     pub(super) fn is_privileged(self) -> bool {
         [self.enforce, self.audit, self.warn].into_iter().all(LevelVersion::is_privileged)
     }
@@ -129,7 +129,7 @@ impl NamespacePolicy {
     }
 }
 
-/// Parses the labels of a namespace and collects the errors in their values.
+/// Parser of a namespace's Pod Security labels. Collects the errors in the values of the labels.
 struct PolicyLabels<'a> {
     labels: &'a Map<String, Value>,
     errors: Vec<FieldError>,
@@ -187,6 +187,7 @@ impl FromStr for LevelVersion {
 }
 
 impl PodSecurityLevel {
+    /// Returns the level as it is written in labels, such as `baseline`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Privileged => "privileged",

@@ -4,10 +4,15 @@
 //! `level` parses the labels. `policy` lists the controls of each level, which are in `baseline` and `restricted`.
 //! `namespace` validates the labels when a namespace is written.
 
+/// The controls of the `baseline` level.
 mod baseline;
+/// Pod Security levels and versions, and the namespace labels that select them.
 mod level;
+/// Validates the Pod Security labels of a namespace.
 mod namespace;
+/// Evaluates a pod against the controls of a level.
 mod policy;
+/// The controls of the `restricted` level.
 mod restricted;
 #[cfg(test)]
 mod tests;
@@ -38,12 +43,15 @@ pub struct PodSecurity {
     pub audit: LevelVersion,
     /// Level and version whose violations are returned to the client as warnings.
     pub warn: LevelVersion,
+    /// Names of the namespaces whose objects are not checked.
     pub exempt_namespaces: Vec<String>,
+    /// Names of the users whose requests are not checked.
     pub exempt_users: Vec<String>,
+    /// Names of the runtime classes whose pods are not checked.
     pub exempt_runtime_classes: Vec<String>,
 }
 
-/// Audit annotation: the level and version that the pod was checked against.
+/// Audit annotation: the enforce level and version that the pod was checked against.
 const ENFORCE_POLICY_ANNOTATION: &str = "pod-security.kubernetes.io/enforce-policy";
 /// Audit annotation: the violations of the audit level.
 const AUDIT_VIOLATIONS_ANNOTATION: &str = "pod-security.kubernetes.io/audit-violations";
@@ -60,7 +68,7 @@ const SERVED_KUBERNETES_MINOR: u64 = 36;
 #[derive(Debug, Default)]
 pub(crate) struct PodSecuritySettings(OnceLock<PodSecurity>);
 
-/// Configuration that applies if none is set: the level `privileged` for every namespace.
+/// Configuration that applies if none is set: the `privileged` level for every namespace.
 static DEFAULT_CONFIG: PodSecurity = PodSecurity {
     enforce: LevelVersion::PRIVILEGED,
     audit: LevelVersion::PRIVILEGED,
@@ -71,7 +79,8 @@ static DEFAULT_CONFIG: PodSecurity = PodSecurity {
 };
 
 impl PodSecuritySettings {
-    /// Sets the configuration. Fails if the name of an exemption is invalid or if the configuration was set before.
+    /// Sets the configuration. Returns an error message if an exempt name is invalid or if a configuration is set
+    /// already.
     pub(crate) fn set_configuration(&self, settings: PodSecurity) -> Result<(), String> {
         for (what, exempt, rule) in [
             ("namespace", &settings.exempt_namespaces, Some(names::dns_label_name_errors as names::NameRule)),
@@ -107,7 +116,7 @@ impl PodSecurity {
         NamespacePolicy { enforce: self.enforce, audit: self.audit, warn: self.warn }
     }
 
-    /// Whether the runtime class of a pod spec is exempt.
+    /// Whether the runtime class of a pod spec is exempt from Pod Security.
     fn exempts_runtime_class(&self, spec: &Value) -> bool {
         let class = str_at(spec, "runtimeClassName");
         !class.is_empty() && self.exempt_runtime_classes.iter().any(|it| it == class)
@@ -132,7 +141,8 @@ impl PodSecurity {
     }
 }
 
-/// Checks a pod, an object with a pod template, or a namespace, depending on `subject`.
+/// Runs Pod Security admission on a written object. `subject` says whether `object` is a pod, an object with a pod
+/// template, or a namespace.
 pub(super) async fn validate(
     admission: &AdmissionChain,
     context: &RequestContext,
@@ -155,6 +165,8 @@ pub(super) async fn validate(
     }
 }
 
+/// Checks a pod against the policy of its namespace.
+///
 /// Rule: a pod that violates the enforce level of its namespace is refused when it is created, and when an update
 /// changes an image or adds an ephemeral container. Other updates are allowed, and existing pods keep running.
 /// Upstream: `ValidatePod`.
@@ -235,7 +247,7 @@ fn validate_template(
     warn_violations(admission, context, attributes, policy.warn, subject);
 }
 
-/// Records violations of the audit level in the audit log.
+/// Checks a pod against the audit level `level`, and records its violations in the audit log and in the metrics.
 fn audit_violations(
     admission: &AdmissionChain,
     context: &RequestContext,
@@ -253,7 +265,8 @@ fn audit_violations(
     }
 }
 
-/// Returns violations of the warn level to the client as a warning.
+/// Checks a pod against the warn level `level`. Reports its violations to the client as a warning and counts them in
+/// the metrics.
 fn warn_violations(
     admission: &AdmissionChain,
     context: &RequestContext,
@@ -268,7 +281,7 @@ fn warn_violations(
     }
 }
 
-/// Returns the message for violations of an audit or warn level, which do not refuse the object.
+/// Returns the message that an object violates an audit or warn level. Such an object is not refused.
 fn would_violate_message(level: LevelVersion, details: &str) -> String {
     format!("would violate PodSecurity \"{level}\": {details}")
 }
@@ -285,7 +298,7 @@ fn namespace_policy(
     }
 }
 
-/// Whether the namespace or the user of the request is exempt.
+/// Whether the namespace or the user of the request is exempt from Pod Security.
 ///
 /// Rule: requests in an exempt namespace or by an exempt user are neither checked nor warned about. The audit log
 /// records the exemption.
@@ -307,7 +320,8 @@ fn is_exempt(
     true
 }
 
-/// Whether the pod's runtime class is exempt. Records the exemption in the audit log and in the metrics.
+/// Whether the pod's runtime class is exempt from Pod Security. Records an exemption in the audit log and in the
+/// metrics.
 fn is_exempt_runtime_class(
     admission: &AdmissionChain,
     settings: &PodSecurity,
@@ -322,7 +336,7 @@ fn is_exempt_runtime_class(
     is_exempt
 }
 
-/// Records an exemption in the audit log and in the metrics.
+/// Records an exemption in the audit log and in the metrics. `why` is `namespace`, `user` or `runtimeClass`.
 fn record_exemption(
     admission: &AdmissionChain,
     context: &RequestContext,
@@ -338,8 +352,8 @@ fn record_exemption(
     });
 }
 
-/// Whether an update of a pod changes a field that the controls check: an image, or the ephemeral containers. Upstream:
-/// `isSignificantPodUpdate`.
+/// Whether an update of a pod requires a new check: it changes an image, or adds or removes a container, or adds an
+/// ephemeral container. Upstream: `isSignificantPodUpdate`.
 fn is_significant_update(pod: &Value, old: &Value) -> bool {
     let lists = |name: &str| (list_at(&pod["spec"], name), list_at(&old["spec"], name));
     let changed = ["containers", "initContainers"].into_iter().any(|name| {

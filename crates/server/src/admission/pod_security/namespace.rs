@@ -25,6 +25,8 @@ const PODS_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Number of existing pods that are checked before the task yields to other tasks.
 const PODS_PER_YIELD: usize = 64;
 
+/// Checks the Pod Security labels of a written namespace.
+///
 /// Rule: the Pod Security labels of a namespace must be valid when the namespace is created and when the labels change.
 /// A stricter enforce level is accepted, with warnings about existing pods that violate it.
 /// Upstream: `ValidateNamespace`.
@@ -71,7 +73,7 @@ pub(super) async fn validate(
     Ok(())
 }
 
-/// Whether pods that were admitted under `old` may violate `new`.
+/// Whether the enforce level `new` is stricter than `old`, so that pods admitted under `old` may violate `new`.
 fn is_stricter(new: LevelVersion, old: LevelVersion) -> bool {
     new != old && !new.is_privileged() && !(new.version == old.version && new.level < old.level)
 }
@@ -152,11 +154,14 @@ async fn evaluate_pods_in_namespace(
 
 /// A check of the existing pods of a namespace, with the violations found so far.
 struct NamespaceEvaluation {
+    /// The new enforce level that the pods are checked against.
     enforce: LevelVersion,
+    /// Time at which the check stops, even if pods remain unchecked.
     deadline: Instant,
     /// Number of pods checked so far.
     checked: usize,
-    /// Name of the first violating pod and number of violating pods, by the names of the violated controls.
+    /// The violating pods, grouped by the reasons of their violations. The value is the alphabetically first pod name
+    /// and the number of pods in the group.
     groups: BTreeMap<String, (String, usize)>,
 }
 
@@ -185,7 +190,7 @@ impl NamespaceEvaluation {
 }
 
 /// Returns a warning that the Pod Security labels of an exempt namespace have no effect. The warning lists the ignored
-/// policy.
+/// policy. Returns `None` if the policy is `privileged` or equals the default policy.
 /// Upstream: `exemptNamespaceWarning`.
 fn exempt_namespace_warning(
     settings: &PodSecurity,

@@ -25,7 +25,7 @@ pub(super) struct PolicyViolation {
     pub(super) detail: String,
 }
 
-/// Checks a pod against one control. Returns `None` if the pod complies.
+/// Function that checks a pod against one control. Returns the violation, or `None` if the pod complies.
 pub(super) type PolicyCheck = fn(EvaluatedPod<'_>) -> Option<PolicyViolation>;
 
 /// One control of the Pod Security Standards.
@@ -35,18 +35,19 @@ struct PolicyControl {
     id: &'static str,
     /// The lowest level that includes the control.
     level: PodSecurityLevel,
-    /// The checks of this control, oldest first, each with the minor version of Kubernetes from which it applies.
+    /// The check functions of this control, oldest first, each with the minor version of Kubernetes since which it
+    /// applies.
     revisions: &'static [(u64, PolicyCheck)],
-    /// ID of the control of the level `baseline` that this control of the level `restricted` replaces.
+    /// ID of the control of the `baseline` level that this control of the `restricted` level replaces.
     replaces_baseline: Option<&'static str>,
 }
 
-/// Builds a control of the level `baseline`.
+/// Builds a control of the `baseline` level.
 const fn baseline_control(id: &'static str, revisions: &'static [(u64, PolicyCheck)]) -> PolicyControl {
     PolicyControl { id, level: PodSecurityLevel::Baseline, revisions, replaces_baseline: None }
 }
 
-/// Builds a control of the level `restricted`. `replaces` is the ID of the `baseline` control that it replaces.
+/// Builds a control of the `restricted` level. `replaces` is the ID of the `baseline` control that it replaces.
 const fn restricted_control(
     id: &'static str,
     revisions: &'static [(u64, PolicyCheck)],
@@ -55,7 +56,7 @@ const fn restricted_control(
     PolicyControl { id, level: PodSecurityLevel::Restricted, revisions, replaces_baseline: replaces }
 }
 
-/// All controls: those of the level `baseline` and then those of the level `restricted`, each sorted by ID. Violations
+/// All controls: those of the `baseline` level and then those of the `restricted` level, each sorted by ID. Violations
 /// are listed in this order.
 static POLICY_CONTROLS: &[PolicyControl] = &[
     baseline_control("appArmorProfile", &[(0, baseline::check_app_armor_profile)]),
@@ -135,7 +136,7 @@ impl PolicyControl {
     }
 }
 
-/// Returns the violations of a level and version by a pod.
+/// Checks a pod against a level and version. Returns one violation for each control that the pod violates.
 ///
 /// Rule: a level includes the controls of all lower levels. Each control is checked in the revision for the policy
 /// version. A `restricted` control replaces the `baseline` control that it includes.
@@ -173,11 +174,11 @@ impl<'a> EvaluatedPod<'a> {
 
     /// Returns the names of the containers for whose security context `is_bad` returns true. The security context is
     /// null for a container that has none.
-    pub(super) fn containers_where(self, mut is_bad: impl FnMut(&'a Value) -> bool) -> Vec<&'a str> {
+    pub(super) fn container_names_where(self, mut is_bad: impl FnMut(&'a Value) -> bool) -> Vec<&'a str> {
         self.containers().filter(|it| is_bad(&it["securityContext"])).map(|it| str_at(it, "name")).collect()
     }
 
-    /// Returns the keys and values of the annotations.
+    /// Returns the keys and values of the pod's annotations.
     pub(super) fn annotations(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let annotations = self.metadata["annotations"].as_object();
         annotations
@@ -186,6 +187,7 @@ impl<'a> EvaluatedPod<'a> {
             .map(|(name, value)| (name.as_str(), value.as_str().unwrap_or_default()))
     }
 
+    /// Whether the pod sets `os.name: windows`.
     pub(super) fn is_windows(self) -> bool {
         self.spec["os"]["name"] == "windows"
     }

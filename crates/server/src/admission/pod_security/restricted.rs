@@ -10,10 +10,10 @@ use super::policy::{
 };
 use crate::unstructured::{list_at, str_at};
 
-/// Rule: every container sets `allowPrivilegeEscalation: false`.
+/// Rule: every container must set `allowPrivilegeEscalation: false`.
 /// Upstream: `allowPrivilegeEscalation_1_8`.
 pub(super) fn check_allow_privilege_escalation(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    let containers = pod.containers_where(|context| context["allowPrivilegeEscalation"] != false);
+    let containers = pod.container_names_where(|context| context["allowPrivilegeEscalation"] != false);
     (!containers.is_empty()).then(|| PolicyViolation {
         reason: "allowPrivilegeEscalation != false",
         detail: format!(
@@ -31,13 +31,13 @@ pub(super) fn check_allow_privilege_escalation_unless_windows(
     if pod.is_windows() { None } else { check_allow_privilege_escalation(pod) }
 }
 
-/// Rule: every container drops `ALL` capabilities and adds only `NET_BIND_SERVICE`.
+/// Rule: every container must drop `ALL` capabilities and may add only `NET_BIND_SERVICE`.
 /// Upstream: `capabilitiesRestricted_1_22`.
 pub(super) fn check_capabilities(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let drops_all = |context: &Value| list_at(&context["capabilities"], "drop").iter().any(|it| it == "ALL");
-    let not_dropping = pod.containers_where(|context| !drops_all(context));
+    let not_dropping = pod.container_names_where(|context| !drops_all(context));
     let mut added = SortedValues::new();
-    let adding = pod.containers_where(|context| {
+    let adding = pod.container_names_where(|context| {
         let others: Vec<_> = added_capabilities(context).filter(|it| *it != "NET_BIND_SERVICE").collect();
         added.extend(&others);
         !others.is_empty()
@@ -62,7 +62,7 @@ pub(super) fn check_capabilities_unless_windows(pod: EvaluatedPod<'_>) -> Option
     if pod.is_windows() { None } else { check_capabilities(pod) }
 }
 
-/// Volume types that the level `restricted` allows.
+/// Volume types that the `restricted` level allows.
 const ALLOWED_VOLUME_TYPES: [&str; 9] = [
     "configMap",
     "csi",
@@ -75,7 +75,7 @@ const ALLOWED_VOLUME_TYPES: [&str; 9] = [
     "secret",
 ];
 
-/// Volume types that the level `restricted` forbids, in the order in which upstream checks for them.
+/// Volume types that the `restricted` level forbids, in the order in which upstream checks for them.
 const RESTRICTED_VOLUME_TYPES: [&str; 21] = [
     "hostPath",
     "gcePersistentDisk",
@@ -100,8 +100,8 @@ const RESTRICTED_VOLUME_TYPES: [&str; 21] = [
     "storageos",
 ];
 
-/// Rule: every volume is of a type in `ALLOWED_VOLUME_TYPES`. These types are managed by Kubernetes or by a storage
-/// driver.
+/// Rule: every volume must be of a type in `ALLOWED_VOLUME_TYPES`. These types are managed by Kubernetes or by a
+/// storage driver.
 /// Upstream: `restrictedVolumes_1_0`.
 pub(super) fn check_volume_types(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let (mut names, mut types) = (Vec::new(), SortedValues::new());
@@ -126,20 +126,20 @@ pub(super) fn check_volume_types(pod: EvaluatedPod<'_>) -> Option<PolicyViolatio
     })
 }
 
-/// Rule: every container runs as non-root. The container sets `runAsNonRoot: true`, or the pod sets it and the
-/// container does not override it.
+/// Rule: every container must run as non-root. Either the container sets `runAsNonRoot: true`, or the pod sets it and
+/// the container does not override it.
 /// Upstream: `runAsNonRoot1_0`.
 pub(super) fn check_run_as_non_root(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    /// Reason of both violations of this control.
+    /// `PolicyViolation::reason` of both violations that this function returns.
     const VIOLATION_REASON: &str = "runAsNonRoot != true";
     let pod_value = &pod.spec["securityContext"]["runAsNonRoot"];
-    let refusing = pod.containers_where(|context| context["runAsNonRoot"] == false);
+    let refusing = pod.container_names_where(|context| context["runAsNonRoot"] == false);
     let setters = format_pod_and_containers(*pod_value == false, &refusing);
     if !setters.is_empty() {
         let detail = format!("{} must not set securityContext.runAsNonRoot=false", setters.join(" and "));
         return Some(PolicyViolation { reason: VIOLATION_REASON, detail });
     }
-    let unset = pod.containers_where(|context| context["runAsNonRoot"].is_null() && *pod_value != true);
+    let unset = pod.container_names_where(|context| context["runAsNonRoot"].is_null() && *pod_value != true);
     (!unset.is_empty()).then(|| PolicyViolation {
         reason: VIOLATION_REASON,
         detail: format!("pod or {} must set securityContext.runAsNonRoot=true", format_containers(&unset)),
@@ -152,12 +152,12 @@ pub(super) fn check_run_as_non_root_unless_user_namespace(pod: EvaluatedPod<'_>)
     if pod.has_user_namespace() { None } else { check_run_as_non_root(pod) }
 }
 
-/// Rule: neither the pod nor a container sets `runAsUser: 0`.
+/// Rule: neither the pod nor a container may set `runAsUser: 0`.
 /// Upstream: `runAsUser1_23`.
 pub(super) fn check_run_as_user(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let is_root = |context: &Value| context["runAsUser"] == 0;
     let setters =
-        format_pod_and_containers(is_root(&pod.spec["securityContext"]), &pod.containers_where(is_root));
+        format_pod_and_containers(is_root(&pod.spec["securityContext"]), &pod.container_names_where(is_root));
     (!setters.is_empty()).then(|| PolicyViolation {
         reason: "runAsUser=0",
         detail: format!("{} must not set runAsUser=0", setters.join(" and ")),
@@ -170,8 +170,8 @@ pub(super) fn check_run_as_user_unless_user_namespace(pod: EvaluatedPod<'_>) -> 
     if pod.has_user_namespace() { None } else { check_run_as_user(pod) }
 }
 
-/// Rule: every container has a seccomp profile, set on the container or on the pod. That profile is the runtime's
-/// default or a local profile of the node.
+/// Rule: every container must have a seccomp profile, set on the container or on the pod. That profile must be the
+/// runtime's default or a local profile of the node.
 /// Upstream: `seccompProfileRestricted_1_19`.
 pub(super) fn check_seccomp_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let (setters, types) = unconfined_profiles(pod, "seccompProfile");
@@ -179,7 +179,8 @@ pub(super) fn check_seccomp_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViola
         return Some(seccomp_violation(&setters, types));
     }
     let is_pod_confined = !pod.spec["securityContext"]["seccompProfile"].is_null();
-    let without = pod.containers_where(|context| context["seccompProfile"].is_null() && !is_pod_confined);
+    let without =
+        pod.container_names_where(|context| context["seccompProfile"].is_null() && !is_pod_confined);
     (!without.is_empty()).then(|| PolicyViolation {
         reason: "seccompProfile",
         detail: format!(

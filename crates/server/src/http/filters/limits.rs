@@ -11,12 +11,13 @@ use crate::flow_control::{FlowClass, Seat, UsageKind};
 use crate::http::{Api, ApiResponse};
 use crate::request::{TrustLevel, User};
 
-/// Size above which an unsent response is charged to its user by its bytes. A smaller response counts as one response.
+/// Size above which an unsent response is charged to its user by its bytes. A smaller response is charged as one
+/// response.
 const LARGE_RESPONSE_BYTES: usize = 64 << 10;
 
-/// Why the response of a handler is not sent.
+/// Why a response that a handler returned is not sent.
 pub(super) enum ResponseRejection {
-    /// The response exceeds a limit. This error is sent instead.
+    /// The response exceeds a limit. The contained error is sent instead.
     Refused(ApiError),
     /// The client has too many unsent responses, so that not even an error is sent. The HTTP/2 stream or the connection
     /// is reset.
@@ -24,7 +25,8 @@ pub(super) enum ResponseRejection {
 }
 
 impl Api {
-    /// Waits for a seat from flow control, and records the wait or the rejection in the metrics.
+    /// Waits for a flow control seat, and records the waiting time or the rejection in the metrics. Fails if flow
+    /// control rejects the request.
     pub(super) async fn acquire_seat(&self, class: FlowClass<'_>, is_read: bool) -> Result<Seat, ApiError> {
         let metrics = &self.registry.metrics;
         match self.limits.flow_control.acquire_seat(class, is_read).await {
@@ -40,18 +42,18 @@ impl Api {
         }
     }
 
-    /// Counts a request in the metrics if it was refused with 429. `what` names the exceeded limit.
+    /// Counts a request in the metrics if `refusal` has the code 429. `what` is the name of the exceeded limit.
     pub(super) fn count_rejection(&self, refusal: &ApiError, what: &'static str) {
         if refusal.code == StatusCode::TOO_MANY_REQUESTS {
             self.registry.metrics.count_refused_request(what);
         }
     }
 
-    /// Rule: an unsent response is charged to its user: a small response as one response, a large response by its
-    /// bytes. A large response also waits until enough bytes of earlier responses on its connection are sent.
-    /// In-process clients are exempt.
-    ///
+    /// Charges an unsent response to its user, and returns the charges, which are released when the response is sent.
     /// `bytes` is the size of the response, or `None` for a streamed response.
+    ///
+    /// Rule: a small response is charged as one response, and a large response by its bytes. A large response also
+    /// waits until enough bytes of earlier responses on its connection are sent. In-process clients are exempt.
     pub(super) async fn charge_response(
         &self,
         bytes: Option<usize>,
@@ -94,7 +96,8 @@ impl Api {
         Ok(charges)
     }
 
-    /// Charges a response of at most `LARGE_RESPONSE_BYTES` as one response.
+    /// Charges a response of at most `LARGE_RESPONSE_BYTES` as one response. Fails if the client has too many unsent
+    /// responses.
     ///
     /// Rule: small responses to anonymous clients are charged to the client's address, so that one client cannot use up
     /// the limit of the others.
@@ -119,7 +122,7 @@ impl Api {
         Ok(ResponseCharges { charge, is_small: true, ..ResponseCharges::default() })
     }
 
-    /// Returns the meter that charges a streamed response to `user`.
+    /// Returns the meter that charges the unsent frames of a streamed response to `user`.
     pub(in crate::http) fn response_meter(&self, user: &User) -> ResponseMeter {
         let trust = user.trust_level();
         ResponseMeter { usage: self.limits.usage.clone(), user: user.name.clone(), trust }
@@ -134,7 +137,7 @@ pub(super) fn charged_user<'a>(user: &'a User, impersonated: Option<&'a User>) -
     impersonated.filter(|_| user.trust_level() == TrustLevel::Trusted).unwrap_or(user)
 }
 
-/// Returns the size of a response, or `None` if the response is streamed.
+/// Returns the size of a response in bytes, or `None` if the response is streamed.
 pub(super) fn response_bytes(response: &ApiResponse) -> Option<usize> {
     match response.body() {
         Either::Left(whole) => usize::try_from(hyper::body::Body::size_hint(whole).lower()).ok(),

@@ -1,6 +1,7 @@
 //! The filters around every handler: authentication, authorization, limits, metrics and audit.
 //! Upstream: `DefaultBuildHandlerChain`.
 
+/// Seats and limits on unsent responses.
 mod limits;
 
 use std::panic::AssertUnwindSafe;
@@ -30,20 +31,24 @@ use crate::request::{AuditAnnotation, RequestAttributes, RequestContext, User};
 use crate::subresource::Subresource;
 use crate::{headers, metrics};
 
-/// What the filters have determined about a request so far.
+/// A request on its way through the filters: its attributes, and what the filters have determined about it so far.
 struct RequestState<'a> {
     attributes: RequestAttributes,
+    /// Labels of the request in the metrics.
     labels: metrics::RequestLabels,
+    /// Time at which the request was received.
     now: Timestamp,
+    /// The connection or in-process client that sent the request.
     client: Option<&'a Arc<Client>>,
     /// The authenticated user. `None` before authentication.
     user: Option<User>,
-    /// The user that `user` impersonates.
+    /// The user that `user` impersonates. `None` if the request has no impersonation headers.
     impersonated: Option<User>,
-    /// Why the request is allowed. `None` before authorization.
+    /// Why authorization allows the request. `None` before authorization.
     grant: Option<AuthorizationGrant>,
+    /// Annotations of the audit event of the request.
     audit_annotations: Vec<AuditAnnotation>,
-    /// The flow control seat, held while the request is handled.
+    /// The flow control seat, which is held while the request is handled. `None` for requests that need no seat.
     seat: Option<Seat>,
 }
 
@@ -60,8 +65,8 @@ impl RequestState<'_> {
 }
 
 impl Api {
-    /// Handles one request from its headers to its response. `peer` is the user that the client certificate names.
-    /// The [`Client`] is in the extensions of the request.
+    /// Handles one request from its headers to its response. `peer` is the user that the client certificate names. The
+    /// extensions of the request contain the [`Client`].
     pub(crate) async fn handle<B>(&self, peer: Option<&User>, request: Request<B>) -> OutgoingResponse
     where
         B: hyper::body::Body<Error: Into<BodyError>>,
@@ -142,7 +147,8 @@ impl Api {
         response.map(|body| response::SendingBody::new(body, charges, is_on_wire, read_timeout))
     }
 
-    /// Returns the time that a request has to complete, or `None` if it has no deadline.
+    /// Returns the maximum time to handle a request, or `None` if it has no deadline. Fails if the query parameter
+    /// `timeout` is invalid.
     ///
     /// Rule: a request must complete within `--request-timeout`, or within the query parameter `timeout` if that is
     /// shorter. Watches and agent streams have no deadline.
@@ -253,7 +259,7 @@ impl Api {
     }
 }
 
-/// Fails with a timeout error if `handling` takes longer than the deadline.
+/// Waits for `handling` and returns its output. Fails with a timeout error if it takes longer than `deadline`.
 async fn with_deadline<F: Future>(deadline: Option<Duration>, handling: F) -> Result<F::Output, ApiError> {
     match deadline {
         None => Ok(handling.await),
@@ -261,6 +267,8 @@ async fn with_deadline<F: Future>(deadline: Option<Duration>, handling: F) -> Re
     }
 }
 
+/// Checks the URL and the headers of a request before its body is read.
+///
 /// Rule: the sizes of the URL and of the headers are limited, over HTTP/1 and over HTTP/2. An HTTP/1.1 request must
 /// have a Host header.
 fn check_request_head<B>(request: &Request<B>, client: Option<&Client>) -> Result<(), ApiError> {
@@ -283,7 +291,7 @@ fn check_request_head<B>(request: &Request<B>, client: Option<&Client>) -> Resul
     Ok(())
 }
 
-/// Whether a request must wait for the read barrier.
+/// Whether a request must wait for the read barrier, which ensures that this server has all acknowledged writes.
 ///
 /// Rule: a request sees every write that any server acknowledged before the request. Health checks, reads with
 /// `resourceVersion=0` and watches from a resourceVersion do not wait for the read barrier.
@@ -296,7 +304,7 @@ fn needs_fresh_state(route: Option<&Route>, query: &RequestQuery, labels: &metri
     }
 }
 
-/// Whether a node agent serves the subresource that the request names.
+/// Whether the request is for a subresource that a node agent serves.
 fn is_agent_request(route: Option<&Route>) -> bool {
     matches!(route, Some(Route::Object(it)) if matches!(it.subresource, Subresource::Agent(_)))
 }

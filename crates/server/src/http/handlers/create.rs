@@ -12,7 +12,8 @@ use crate::subresource::Subresource;
 use crate::types::GroupVersionKind;
 
 impl Api {
-    /// Creates the object in the body. A kind with a create action, such as TokenReview, is answered and not stored.
+    /// Creates the object in the body. For a kind with a create action, such as TokenReview, performs the action and
+    /// stores no object.
     pub(super) async fn create(
         &self,
         kind: &'static Kind,

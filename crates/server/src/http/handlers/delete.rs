@@ -15,8 +15,8 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
 impl Api {
-    /// Deletes one object. The response has the object if the kind returns it or the deletion is pending, and otherwise
-    /// a `Status`.
+    /// Deletes one object. The response contains the object if the kind returns deleted objects or if the deletion is
+    /// pending. Otherwise it is a `Status`.
     pub(super) async fn delete(
         &self,
         target: &RequestTarget,

@@ -9,7 +9,7 @@ use crate::kinds::{Kind, MeteredResource};
 use super::watch::watch_timeout;
 
 impl Api {
-    /// Returns one page of a collection.
+    /// Returns one page of the objects of a collection.
     pub(super) async fn list(
         &self,
         kind: &'static Kind,
@@ -25,7 +25,7 @@ impl Api {
         Ok(list_response(&api_request.context, api_request.list_format(view), kind, listed))
     }
 
-    /// Lists the resource metrics of nodes or pods (`metrics.k8s.io`).
+    /// Returns the resource metrics of all selected nodes or pods (`metrics.k8s.io`).
     pub(super) async fn list_resource_metrics(
         &self,
         kind: &'static Kind,

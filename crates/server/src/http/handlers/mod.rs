@@ -1,12 +1,20 @@
 //! Handlers of API requests, one module for each verb. Upstream: `apiserver/pkg/endpoints/handlers`.
 
+/// POST of an object or a subresource.
 mod create;
+/// DELETE of one object or of a collection.
 mod delete;
+/// GET of one object.
 mod get;
+/// GET of a collection.
 mod list;
+/// Requests for non-resource paths, such as discovery, OpenAPI, health and metrics.
 mod nonresource;
+/// PATCH of an object, including server-side apply.
 mod patch;
+/// PUT of an object or a subresource.
 mod update;
+/// GET with the parameter `watch`.
 mod watch;
 
 use std::time::Duration;
@@ -23,11 +31,11 @@ use crate::request::RequestTarget;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
-/// Maximum time that a read waits until this server has reached the requested `resourceVersion`.
+/// Maximum time that a read waits until the store of this server has reached the requested `resourceVersion`.
 const RESOURCE_VERSION_WAIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Api {
-    /// Calls the handler of the route and the verb.
+    /// Calls the handler for the route and the verb of a request, and returns its response.
     pub(super) async fn dispatch(
         &self,
         route: Route,
@@ -114,7 +122,7 @@ impl Api {
         }
     }
 
-    /// Waits until the store has reached the `resourceVersion` that the client requests. Fails after
+    /// Waits until the store has reached the revision `requested`, the `resourceVersion` of the request. Fails after
     /// `RESOURCE_VERSION_WAIT_TIMEOUT`.
     async fn wait_for_revision(&self, requested: Revision) -> Result<(), ApiError> {
         if requested <= self.registry.storage.revision() {

@@ -15,8 +15,7 @@ use crate::http::{Api, ApiRequest, ApiResponse};
 use crate::registry::Registry;
 use crate::{auth, discovery, health, openapi};
 
-/// Maximum number of namespaces whose stored bytes are reported in the metrics. The namespaces with the most bytes are
-/// chosen.
+/// Number of namespaces whose stored bytes are reported in the metrics. These are the namespaces with the most bytes.
 const METRIC_NAMESPACES_MAX: usize = 10;
 
 impl Api {
@@ -99,7 +98,7 @@ impl Api {
         }
     }
 
-    /// Updates the gauges and returns all metrics as text.
+    /// Updates the gauges and returns all metrics in the text exposition format.
     pub(crate) fn metrics_text(&self) -> String {
         let Registry { storage, metrics, .. } = &*self.registry;
         self.limits.flow_control.update_metrics(metrics);

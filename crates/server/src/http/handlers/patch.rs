@@ -14,7 +14,7 @@ use crate::request::RequestTarget;
 use super::match_object_to_url;
 
 impl Api {
-    /// Applies the patch in the body to the object, with the patch type of the `Content-Type`.
+    /// Applies the patch in the body to the object. The `Content-Type` of the request selects the patch type.
     pub(super) async fn patch(
         &self,
         target: &RequestTarget,
@@ -38,7 +38,7 @@ impl Api {
         Ok(object_response(context, StatusCode::OK, view, kind, updated))
     }
 
-    /// Handles a server-side apply.
+    /// Handles a server-side apply: merges the configuration in the body into the object.
     async fn apply(
         &self,
         target: &RequestTarget,

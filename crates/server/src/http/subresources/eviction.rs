@@ -14,8 +14,8 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::selector_matches;
 
-/// Maximum number of pods in `status.disruptedPods` of a PodDisruptionBudget, which are the evictions that the
-/// disruption controller has not confirmed. If there are more, no disruption controller is running. Upstream:
+/// Maximum number of pods in `status.disruptedPods` of a PodDisruptionBudget. These are the evicted pods that the
+/// disruption controller has not processed yet, so if there are more, no disruption controller is running. Upstream:
 /// `MaxDisruptedPodSize`.
 const DISRUPTED_PODS_MAX: usize = 2000;
 
@@ -25,7 +25,8 @@ const EVICTION_ATTEMPTS_MAX: u32 = 20;
 /// Message of the 429 error for an eviction that the PodDisruptionBudget does not allow.
 const BUDGET_VIOLATED_MESSAGE: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
-/// Evicts the pod `target`. `eviction` is the Eviction object in the body of the request.
+/// Evicts the pod `target`, and returns the `Status` for the response. `eviction` is the Eviction object in the request
+/// body.
 pub(super) async fn evict_pod(
     registry: &Registry,
     context: &RequestContext,
@@ -49,7 +50,7 @@ pub(super) async fn evict_pod(
     Ok(created_status())
 }
 
-/// A running eviction of the pod `target`.
+/// One eviction request: the pod to evict (`target`) and the context of the request.
 struct Eviction<'a> {
     registry: &'a Registry,
     context: &'a RequestContext,
@@ -57,7 +58,8 @@ struct Eviction<'a> {
 }
 
 impl Eviction<'_> {
-    /// Deletes a finished, terminating or pending pod at once. Any other pod is evicted within its PodDisruptionBudget.
+    /// Evicts the pod. A finished, terminating or pending pod is deleted without regard to PodDisruptionBudgets. Any
+    /// other pod is deleted only if its PodDisruptionBudget allows it.
     async fn run(&self, requested_options: &DeleteOptions) -> Result<(), ApiError> {
         // Authorization, node restriction, admission and preconditions come before the budget is charged and
         // the pod's condition is set.
@@ -87,8 +89,8 @@ impl Eviction<'_> {
         Err(ApiError::timeout())
     }
 
-    /// Charges the pod's PodDisruptionBudget and deletes the pod. Fails if the budget allows no disruption, or if
-    /// several budgets match the pod.
+    /// Decrements `disruptionsAllowed` of the PodDisruptionBudget that matches the pod, and deletes the pod. Fails if
+    /// the budget allows no disruption, or if several budgets match the pod.
     async fn evict_within_budget(
         &self,
         pod: &Value,
@@ -166,8 +168,8 @@ impl Eviction<'_> {
         self.registry.delete(self.context, self.target, &options).await.map(drop)
     }
 
-    /// Returns the pod with the condition `DisruptionTarget`. Fails if the pod has another UID, or another
-    /// `resourceVersion` than `at`.
+    /// Returns the pod with the condition `DisruptionTarget`. Fails if the UID of the pod is not `uid`, or if `at` is
+    /// set and is not the `resourceVersion` of the pod.
     fn with_disruption_condition(
         &self,
         pod: &Value,
@@ -204,7 +206,7 @@ impl Eviction<'_> {
         Ok(pod)
     }
 
-    /// Returns the PodDisruptionBudgets whose selector matches the pod.
+    /// Returns the PodDisruptionBudgets in the namespace of the pod whose selector matches the pod.
     fn matching_budgets(&self, pod: &Value) -> Vec<Value> {
         let namespace = self.target.namespace.as_deref();
         let (budgets, _) = self.registry.storage.list(budget_kind(), namespace, &ObjectSelector::default());
@@ -213,7 +215,8 @@ impl Eviction<'_> {
     }
 }
 
-/// Returns the PodDisruptionBudget with the eviction of `pod` recorded in its status.
+/// Returns the PodDisruptionBudget with the eviction of the pod named `pod` recorded in its status. Fails if the budget
+/// allows no disruption.
 ///
 /// Rule: an eviction decrements `disruptionsAllowed` of its PodDisruptionBudget. It is refused if that is zero.
 fn charge_budget(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError> {
@@ -262,7 +265,7 @@ fn charge_budget(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError
     Ok(budget)
 }
 
-/// Returns a message that explains why the PodDisruptionBudget allows no disruption.
+/// Returns an error message that says why the PodDisruptionBudget allows no disruption.
 fn no_disruption_reason(budget: &Value) -> String {
     let (name, status) = (str_at(budget, "metadata.name"), &budget["status"]);
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
@@ -293,8 +296,9 @@ fn budget_not_observed_error(budget: &str) -> ApiError {
     )
 }
 
-/// Whether a pod that is not Ready may be evicted without charging the PodDisruptionBudget. With the policy
-/// `AlwaysAllow` it always may. Otherwise it may if at least `desiredHealthy` pods are healthy.
+/// Whether a pod that is not Ready may be evicted without decrementing `disruptionsAllowed`. With the
+/// `unhealthyPodEvictionPolicy` `AlwaysAllow`, it always may. Otherwise it may if at least `desiredHealthy` pods are
+/// healthy.
 fn allows_unhealthy_pod_eviction(budget: &Value) -> bool {
     let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
     budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
@@ -306,6 +310,7 @@ fn is_ready(pod: &Value) -> bool {
     list_at(&pod["status"], "conditions").iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
 }
 
+/// Returns the resourceVersion of an object.
 fn resource_version(object: &Value) -> String {
     str_at(object, "metadata.resourceVersion").to_owned()
 }

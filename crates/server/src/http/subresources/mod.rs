@@ -1,5 +1,6 @@
 //! Create requests whose object is not stored: reviews, token requests, bindings and evictions.
 
+/// The subresource `pods/eviction`.
 mod eviction;
 
 use serde_json::{Value, json};
@@ -58,8 +59,8 @@ impl Api {
         }
     }
 
-    /// Binds a pod to a node for a scheduler. The URL `pods/NAME/binding` names the pod. If the Binding is sent to
-    /// `bindings`, its `metadata.name` names the pod.
+    /// Binds a pod to a node for a scheduler. The pod is named in the URL `pods/NAME/binding` or, if the Binding is
+    /// sent to `bindings`, in `metadata.name` of the Binding.
     async fn bind_pod(
         &self,
         context: &RequestContext,
@@ -79,7 +80,7 @@ impl Api {
     }
 }
 
-/// Sets `apiVersion` and `kind` of a review to those of the request URL.
+/// Returns the review with `apiVersion` and `kind` set to those of the request URL.
 fn with_type_meta(target: &RequestTarget, mut review: Value) -> Value {
     review["apiVersion"] = json!(target.kind.api_version());
     review["kind"] = json!(target.kind.kind);
