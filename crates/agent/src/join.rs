@@ -1,7 +1,7 @@
 //! Joins a machine to a cluster. The machine gets its first client certificate with a bootstrap token, and
 //! authenticates each renewal with its current certificate. Upstream: TLS bootstrapping.
 
-/// The cluster CA.
+/// Reads the cluster CA from a file, or fetches it from the server and checks its fingerprint.
 mod ca;
 /// The node's HTTP/2 connection to the API server.
 mod connection;
@@ -102,7 +102,7 @@ pub enum JoinError {
     NodeNameInUse { name: String, at: String },
     #[error("the request for a certificate was refused: {0}")]
     Denied(String),
-    /// The server signs no certificate for a bootstrap token if the node exists and is Ready.
+    /// The server refused the certificate, because a Ready node with this name exists. Holds the server's message.
     #[error("the request for a certificate was refused: {0}")]
     NodeIsReady(String),
     #[error("CertificateSigningRequest {0} is not approved: kubectl certificate approve {0}")]

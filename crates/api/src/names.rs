@@ -140,7 +140,7 @@ pub fn label_value_errors(text: &str) -> Vec<String> {
     errors
 }
 
-/// Returns the errors of the name of an environment variable.
+/// Validates the name of an environment variable and returns the error messages.
 pub fn env_name_errors(text: &str) -> Vec<String> {
     if text.is_empty() {
         return vec!["environment variable name must be non-empty".into()];

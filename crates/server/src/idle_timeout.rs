@@ -25,7 +25,7 @@ impl<S> IdleTimeout<S> {
         Self { stream, write_timer: StallTimer::new(timeout), read_timer: None }
     }
 
-    /// Makes reads fail too if nothing arrives for `timeout`.
+    /// Sets the read timeout: a read fails if nothing arrives for `timeout`. Without it only writes time out.
     pub(crate) fn set_read_timeout(&mut self, timeout: Duration) {
         self.read_timer = Some(StallTimer::new(timeout));
     }

@@ -451,8 +451,8 @@ fn set_pod_defaults(pod: &mut Value) {
     }
 }
 
-/// Sets the node condition that belongs to each taint of a node condition, because the node lifecycle controller
-/// removes a taint whose condition does not hold.
+/// For each taint that stands for a node condition, such as `memory-pressure`, sets that condition to True. Otherwise
+/// the node lifecycle controller would remove the taint.
 fn set_conditions_for_taints(node: &mut Value) {
     /// Names of the taints that follow from node conditions, each with the type of its condition.
     const CONDITION_TAINTS: [(&str, &str); 4] = [

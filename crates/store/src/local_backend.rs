@@ -406,8 +406,8 @@ impl LogWriter {
         }
     }
 
-    /// Removes the history from the log: all rows except those of the current objects. Returns whether there were such
-    /// rows.
+    /// Removes the history from the log: all rows except those of the current objects. Returns whether any row was
+    /// removed.
     fn compact_log(&mut self) -> Result<bool, LogError> {
         let mut has_removed = false;
         while let Some(compaction) = self.next_log_compaction() {

@@ -143,7 +143,7 @@ impl Sqlite {
                 log.pragma_number("page_count")?,
             ))
         };
-        match of_file().map_err(|it| log.log_error(&it))? {
+        match of_file().map_err(|it| log.to_log_error(&it))? {
             (0, 0, 0) | (APPLICATION_ID, FORMAT_VERSION | FORMAT_VERSION_ENCRYPTED, _) => Ok(log),
             (APPLICATION_ID, found, _) => {
                 Err(LogError::Newer { path: log.path, found, known: FORMAT_VERSION_ENCRYPTED })
@@ -203,7 +203,7 @@ impl Sqlite {
         let copied = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
             Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
         });
-        let (there, copied) = copied.map_err(|it| self.log_error(&it))?;
+        let (there, copied) = copied.map_err(|it| self.to_log_error(&it))?;
         self.wal_bytes = if there == copied { 0 } else { CHECKPOINT_WAL_BYTES - CHECKPOINT_RETRY_BYTES };
         if let Some(reserve) = &mut self.reserve {
             reserve.update_after_checkpoint();
@@ -212,7 +212,7 @@ impl Sqlite {
     }
 
     /// Converts an SQLite error of this database to a [`LogError`].
-    fn log_error(&self, error: &rusqlite::Error) -> LogError {
+    fn to_log_error(&self, error: &rusqlite::Error) -> LogError {
         log_error_from_sqlite(&self.path, error)
     }
 
@@ -243,11 +243,13 @@ impl Sqlite {
     /// Returns the ID of the key that encrypts new Secrets, as the database records it, or `None` if the database
     /// stores Secrets in clear text.
     fn encryption_key_id(&self) -> Result<Option<String>, LogError> {
-        if self.pragma_number("user_version").map_err(|it| self.log_error(&it))? != FORMAT_VERSION_ENCRYPTED {
+        if self.pragma_number("user_version").map_err(|it| self.to_log_error(&it))?
+            != FORMAT_VERSION_ENCRYPTED
+        {
             return Ok(None);
         }
         let id = self.connection.query_row("SELECT key FROM encryption", [], |it| it.get(0));
-        id.map(Some).map_err(|it| self.log_error(&it))
+        id.map(Some).map_err(|it| self.to_log_error(&it))
     }
 
     /// Rule: a database with encrypted Secrets can be opened only with the key that encrypted them. With keys, new
@@ -331,7 +333,7 @@ impl Sqlite {
 impl Log for Sqlite {
     fn compacted_revision(&mut self) -> Result<Revision, LogError> {
         let revision = self.connection.query_row("SELECT revision FROM floor", [], |it| it.get::<_, i64>(0));
-        match revision.optional().map_err(|it| self.log_error(&it))? {
+        match revision.optional().map_err(|it| self.to_log_error(&it))? {
             Some(revision) if 0 < revision => Ok(revision as Revision),
             _ => Err(damaged_error(&self.path, "it has no compacted revision")),
         }
@@ -339,18 +341,18 @@ impl Log for Sqlite {
 
     fn load(&mut self, on_row: OnRow<'_>) -> Result<(), LogError> {
         let found = self.connection.query_row("PRAGMA quick_check(1)", [], |it| it.get::<_, String>(0));
-        match found.map_err(|it| self.log_error(&it))? {
+        match found.map_err(|it| self.to_log_error(&it))? {
             fine if fine == "ok" => {}
             wrong => return Err(damaged_error(&self.path, &wrong)),
         }
         let mut select = self
             .connection
             .prepare("SELECT revision, key, is_gone, created, expires_s, sum, selectable, value FROM version ORDER BY revision")
-            .map_err(|it| self.log_error(&it))?;
-        let mut rows = select.query([]).map_err(|it| self.log_error(&it))?;
-        while let Some(row) = rows.next().map_err(|it| self.log_error(&it))? {
-            let stored = StoredRow::from_sql_row(row).map_err(|it| self.log_error(&it))?;
-            let sum: i64 = row.get(5).map_err(|it| self.log_error(&it))?;
+            .map_err(|it| self.to_log_error(&it))?;
+        let mut rows = select.query([]).map_err(|it| self.to_log_error(&it))?;
+        while let Some(row) = rows.next().map_err(|it| self.to_log_error(&it))? {
+            let stored = StoredRow::from_sql_row(row).map_err(|it| self.to_log_error(&it))?;
+            let sum: i64 = row.get(5).map_err(|it| self.to_log_error(&it))?;
             if sum != stored.checksum() {
                 let why = format!("the checksum of the commit at revision {} is wrong", stored.revision);
                 return Err(damaged_error(&self.path, &why));
@@ -384,7 +386,7 @@ impl Log for Sqlite {
             self.checkpoint_wal()?;
             inserted = self.write_batch(batch, &sealed, compaction);
         }
-        inserted.map_err(|it| self.log_error(&it))?;
+        inserted.map_err(|it| self.to_log_error(&it))?;
         if let (Some(guard), Some(last)) = (&self.guard, batch.last()) {
             guard.advance_marker(last.revision);
         }

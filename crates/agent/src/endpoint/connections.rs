@@ -11,8 +11,8 @@ use crate::address_limits::{AddressLimits, AddressPermit};
 /// Maximum number of connections served concurrently. Connections of clients other than the API server end with the
 /// handshake and do not count.
 const CONNECTIONS_MAX: usize = 256;
-/// Maximum number of concurrent TLS handshakes, which use about 20 kB each. The limit applies once to the API server's
-/// addresses, and once to all other addresses together.
+/// Maximum number of concurrent TLS handshakes, which use about 20 kB each. The API server's addresses
+/// and all other addresses each have a separate limit of this size.
 const HANDSHAKES_MAX: usize = 64;
 /// Maximum number of concurrent TLS handshakes from one IP address that is not the API server's.
 const HANDSHAKES_PER_ADDRESS_MAX: usize = 16;

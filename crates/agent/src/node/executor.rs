@@ -493,9 +493,8 @@ impl StartTiming {
         outcome
     }
 
-    /// Returns two durations once, when the first container of the pod runs. The first duration is the time since
-    /// `begun`. The second is the part of it that was not spent in the runtime. Returns `None` before that and in later
-    /// calls.
+    /// Returns the start latency of the pod since `begun`, and the part of it that was not spent in the runtime. Returns
+    /// `Some` only in the first call after a container of the pod runs.
     pub(super) fn record_pod_start(
         &self,
         state: &RuntimeState,

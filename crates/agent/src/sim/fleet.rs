@@ -252,7 +252,7 @@ struct SimulatedNode {
     pods: BTreeSet<Arc<str>>,
     /// Pod addresses of the node.
     addresses: PodAddressPool,
-    /// Due times of the heartbeat timer ([`HEARTBEAT_TIMER`]) and of the report timer ([`REPORT_TIMER`]).
+    /// Due times of the heartbeat timer ([`HEARTBEAT_TIMER`]) and of the node status report timer ([`STATUS_REPORT_TIMER`]).
     timers: [Option<Timestamp>; 2],
 }
 
@@ -491,7 +491,7 @@ impl FleetRunner {
                 }
                 TimerKey::Report(name) => {
                     if let Some(node) = self.nodes.get_mut(&name) {
-                        node.timers[REPORT_TIMER] = None;
+                        node.timers[STATUS_REPORT_TIMER] = None;
                         self.report_node(&name, now);
                     }
                 }
@@ -499,7 +499,7 @@ impl FleetRunner {
         }
     }
 
-    /// Sets a timer of a node. `which` is [`HEARTBEAT_TIMER`] or [`REPORT_TIMER`].
+    /// Sets a timer of a node. `which` is [`HEARTBEAT_TIMER`] or [`STATUS_REPORT_TIMER`].
     fn set_node_timer(&mut self, name: &Arc<str>, which: usize, at: Timestamp) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         let key = |it: Arc<str>| {
@@ -567,7 +567,7 @@ impl FleetRunner {
             self.set_node_timer(&name, HEARTBEAT_TIMER, now);
             self.set_node_timer(
                 &name,
-                REPORT_TIMER,
+                STATUS_REPORT_TIMER,
                 add_duration(now, REPORT_INTERVAL.mul_f64(interval_offset(number))),
             );
             if is_late {
@@ -635,7 +635,7 @@ impl FleetRunner {
         if let Some(reported) = node.last_reported_at
             && now < add_duration(reported, RETRY_DELAY)
         {
-            return self.set_node_timer(name, REPORT_TIMER, add_duration(reported, RETRY_DELAY));
+            return self.set_node_timer(name, STATUS_REPORT_TIMER, add_duration(reported, RETRY_DELAY));
         }
         if node.behaviour.is_connected() {
             node.last_reported_at = Some(now);
@@ -643,7 +643,7 @@ impl FleetRunner {
             let request = status_request(name, &status);
             self.heartbeat_queue.push_back(QueuedCall { key: CallKey::NodeReport(name.clone()), request });
         }
-        self.set_node_timer(name, REPORT_TIMER, add_duration(now, REPORT_INTERVAL));
+        self.set_node_timer(name, STATUS_REPORT_TIMER, add_duration(now, REPORT_INTERVAL));
     }
 
     /// Removes a node and its pods from the simulation.
@@ -826,7 +826,7 @@ impl FleetRunner {
             }
             (CallKey::NodeReport(name), _) => {
                 tracing::warn!(node = &*name, %error, "cannot write the status of a node, retrying");
-                self.set_node_timer(&name, REPORT_TIMER, add_duration(now, RETRY_DELAY));
+                self.set_node_timer(&name, STATUS_REPORT_TIMER, add_duration(now, RETRY_DELAY));
             }
             (CallKey::PodList(name), _) => {
                 tracing::warn!(node = &*name, %error, "cannot list the pods of a node, retrying");
@@ -841,8 +841,8 @@ impl FleetRunner {
 
 /// Index of the heartbeat timer in `SimulatedNode::timers`.
 const HEARTBEAT_TIMER: usize = 0;
-/// Index of the report timer in `SimulatedNode::timers`.
-const REPORT_TIMER: usize = 1;
+/// Index of the timer for node status reports in `SimulatedNode::timers`.
+const STATUS_REPORT_TIMER: usize = 1;
 
 /// Returns the point within an interval, as a fraction from 0 to 1, at which the node with this number acts. The
 /// fractions are multiples of the golden ratio, which are evenly spread for any number of nodes.

@@ -75,7 +75,7 @@ pub(super) struct PodAddressPool {
 }
 
 impl PodAddressPool {
-    /// Creates the pool. The network and broadcast addresses are never allocated.
+    /// Creates the pool for the pod CIDR of the node with this number. The network and broadcast addresses are never allocated.
     pub(super) fn new(number: u16) -> Self {
         Self { number, allocated: [1, 1 << 127] }
     }

@@ -20,7 +20,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// The state of the last call about an object, from which the time of the next call follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Attempt {
-    /// No call about the object is in flight or has failed, and no write waits for the watch.
+    /// No call about the object is in flight or has failed, and the watch has delivered every write.
     #[default]
     None,
     /// A call was made, and its outcome is not known yet. `failures` counts the consecutive failed calls before it.

@@ -123,7 +123,8 @@ fn roster_of_deleted_node(pods: &[Arc<Pod>]) -> Roster {
     }
 }
 
-/// Adds the next failed or succeeded pod to delete to the roster, or the time at which it may be deleted.
+/// Marks the first failed or succeeded pod of the roster for deletion. During the backoff, sets the recheck time of the
+/// roster instead.
 ///
 /// Rule: failed and succeeded pods are deleted so that a new pod can be created, but not before the failed-pod backoff
 /// of the node has ended. So a kubelet that rejects every pod gets new pods less and less often.

@@ -339,7 +339,7 @@ impl GarbageCollector {
         }
     }
 
-    /// Decides about an object: first by pod garbage collection, then by its owners.
+    /// Decides what to do with an object: first by the rules of pod garbage collection, then by its owners.
     fn decide(&mut self, object: &Arc<TrackedObject>, now: Time) -> GcDecision {
         let until = match self.decide_pod_gc(object, now) {
             None => return self.decide_by_owners(object, now),

@@ -198,7 +198,8 @@ pub(crate) fn set_revocation_times(now: Timestamp, target: &RequestTarget, new: 
 /// Checks a write to the ConfigMaps of issued and revoked credentials. Allows writes to other objects.
 ///
 /// Rule: only members of `system:masters` may write the ConfigMaps of issued and revoked credentials, whatever RBAC
-/// grants. An entry that revokes the certificates of a user must name that user.
+/// grants. In an entry that revokes the certificates of a user, the key must match the `subject` in
+/// the value.
 ///
 /// `new` is the object to be written, or null for a delete.
 pub(crate) fn check_credential_record_write(

@@ -34,7 +34,8 @@ struct PatchUsage {
     /// Estimated memory of the copied values once parsed, limited by `DECODED_BYTES_MAX`. It can be a hundred times
     /// their size as JSON text.
     copied_memory_bytes: usize,
-    /// Upper bound of the nesting depth of the patched object, limited by `NESTING_DEPTH_MAX`.
+    /// Estimate of the nesting depth of the patched object, which is never too low. It must not exceed
+    /// `NESTING_DEPTH_MAX`.
     depth: usize,
 }
 

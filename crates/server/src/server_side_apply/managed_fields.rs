@@ -31,7 +31,8 @@ pub(super) struct ManagedFieldsEntry<'a> {
     pub(super) fields: FieldSet<'a>,
 }
 
-/// Identity of an entry of `managedFields`. A manager that updates an object in two API versions has two entries. A
+/// Identifies an entry of `managedFields` by manager, operation and subresource. Upstream: the manager identifier. A
+/// manager that updates an object in two API versions has two entries. A
 /// manager that applies has one entry for all versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FieldManager<'a> {

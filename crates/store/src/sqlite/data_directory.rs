@@ -120,7 +120,7 @@ impl Sqlite {
         let count = "SELECT count(*) FROM version WHERE key >= 'secrets/' AND key < 'secrets0' AND substr(value, 1, length(?1)) <> ?1";
         let count =
             self.connection.query_row(count, [encryption::SEALED_VALUE_PREFIX], |it| it.get::<_, i64>(0));
-        Ok(usize::try_from(count.map_err(|it| self.log_error(&it))?).unwrap_or(0))
+        Ok(usize::try_from(count.map_err(|it| self.to_log_error(&it))?).unwrap_or(0))
     }
 
     /// Opens the database and checks it against its cluster marker. Returns it together with [`OpenedLog::is_adopted`].
@@ -154,7 +154,7 @@ impl Sqlite {
             log.keep_wal_on_close()?;
             log.check_against_marker(marker)?;
         }
-        log.configure_connection().map_err(|it| log.log_error(&it))?;
+        log.configure_connection().map_err(|it| log.to_log_error(&it))?;
         let uid = match log.cluster_uid()? {
             Some(uid) => uid,
             None => log.generate_cluster_uid()?,
@@ -195,11 +195,11 @@ impl Sqlite {
     pub(super) fn cluster_uid(&self) -> Result<Option<String>, LogError> {
         let has_table = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'cluster'";
         let has_table = self.connection.query_row(has_table, [], |it| it.get::<_, i64>(0));
-        if has_table.map_err(|it| self.log_error(&it))? == 0 {
+        if has_table.map_err(|it| self.to_log_error(&it))? == 0 {
             return Ok(None);
         }
         let uid = self.connection.query_row("SELECT uid FROM cluster", [], |it| it.get(0));
-        uid.optional().map_err(|it| self.log_error(&it))
+        uid.optional().map_err(|it| self.to_log_error(&it))
     }
 
     /// Generates a random cluster UID, stores it in the database and returns it.
@@ -210,7 +210,7 @@ impl Sqlite {
             insert_cluster_uid(&transaction, &uid)?;
             transaction.commit()
         };
-        set(self).map_err(|it| self.log_error(&it))?;
+        set(self).map_err(|it| self.to_log_error(&it))?;
         // Checkpointed, so that the UID is not lost together with the write-ahead log.
         self.checkpoint_wal()?;
         Ok(uid)
@@ -230,7 +230,7 @@ impl Sqlite {
     /// Sets whether closing the database keeps the write-ahead log, or checkpoints and removes it.
     pub(super) fn set_keep_wal(&self, is_kept: bool) -> Result<(), LogError> {
         let set = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, is_kept);
-        set.map(drop).map_err(|it| self.log_error(&it))
+        set.map(drop).map_err(|it| self.to_log_error(&it))
     }
 
     /// Opens the database file, or creates it. Fails if the write-ahead log is damaged.
@@ -253,7 +253,7 @@ impl Sqlite {
     pub fn open(path: &Path) -> Result<Self, LogError> {
         let path = std::path::absolute(path).map_err(|it| log_error_from_io(path, &it))?;
         let mut log = Self::open_file(&path)?;
-        log.configure_connection().map_err(|it| log.log_error(&it))?;
+        log.configure_connection().map_err(|it| log.to_log_error(&it))?;
         Ok(log)
     }
 }

@@ -32,7 +32,7 @@ pub fn reencrypt_secrets(
     let partial = with_suffix(path, ".partial");
     create_empty_database(&partial).map_err(|it| log_error_from_io(&partial, &it))?;
     let mut to = Sqlite::open_existing(partial.clone())?;
-    to.create_tables().map_err(|it| to.log_error(&it))?;
+    to.create_tables().map_err(|it| to.to_log_error(&it))?;
     let uid = from.cluster_uid()?;
     let compacted_revision = from.compacted_revision()?;
     let mut secrets = 0;
@@ -46,10 +46,10 @@ pub fn reencrypt_secrets(
             let mut select = from
                 .connection
                 .prepare("SELECT revision, key, is_gone, created, expires_s, sum, selectable, value FROM version ORDER BY revision")
-                .map_err(|it| from.log_error(&it))?;
-            let mut rows = select.query([]).map_err(|it| from.log_error(&it))?;
-            while let Some(row) = rows.next().map_err(|it| from.log_error(&it))? {
-                let mut stored = StoredRow::from_sql_row(row).map_err(|it| from.log_error(&it))?;
+                .map_err(|it| from.to_log_error(&it))?;
+            let mut rows = select.query([]).map_err(|it| from.to_log_error(&it))?;
+            while let Some(row) = rows.next().map_err(|it| from.to_log_error(&it))? {
+                let mut stored = StoredRow::from_sql_row(row).map_err(|it| from.to_log_error(&it))?;
                 let opened = from.decrypt_row(&stored)?;
                 let clear = opened.as_deref().unwrap_or(stored.value);
                 let sealed = match write {

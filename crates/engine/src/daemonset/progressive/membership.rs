@@ -74,11 +74,11 @@ pub struct RolloutMembership {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MembershipScope {
     /// Every node is assigned the current revision.
-    Everyone,
+    AllNodes,
     /// Admitted nodes are assigned the current revision, all others the stable one.
     Admitted,
     /// Every node is assigned the stable revision.
-    Nobody,
+    NoNodes,
 }
 
 impl MembershipScope {
@@ -88,9 +88,9 @@ impl MembershipScope {
     /// stable revision, every node is assigned it. During and after a rollback, no node is assigned it.
     pub fn of(phase: Phase, has_stable: bool) -> Self {
         match phase {
-            _ if !has_stable => Self::Everyone,
-            Phase::Complete => Self::Everyone,
-            Phase::RollingBack | Phase::RolledBack => Self::Nobody,
+            _ if !has_stable => Self::AllNodes,
+            Phase::Complete => Self::AllNodes,
+            Phase::RollingBack | Phase::RolledBack => Self::NoNodes,
             Phase::Rolling | Phase::Soaking | Phase::Waiting | Phase::PartiallyComplete | Phase::Stopped => {
                 Self::Admitted
             }
@@ -110,8 +110,8 @@ impl RolloutMembership {
     /// Whether a node is assigned the current revision.
     pub fn is_admitted(&self, node: NodeIdentity<'_>) -> bool {
         match self.scope {
-            MembershipScope::Everyone => true,
-            MembershipScope::Nobody => false,
+            MembershipScope::AllNodes => true,
+            MembershipScope::NoNodes => false,
             MembershipScope::Admitted => {
                 self.admits_nodes_after.is_some_and(|after| after < node.created)
                     || self.admitted.iter().any(|it| self.is_member(it, node))
@@ -145,7 +145,7 @@ fn group_of<'a>(step: &Step, labels: &'a Labels) -> Option<&'a Text> {
 /// A node that may be admitted next. Candidates are sorted by their position in the order.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Candidate {
-    /// Position of the node in the order.
+    /// Position of the node in the order in which nodes are admitted.
     pub key: OrderKey,
     /// Name of the node.
     pub node: Text,

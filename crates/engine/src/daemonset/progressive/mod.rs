@@ -36,7 +36,7 @@ pub mod order;
 pub mod phase;
 /// Rollout policies, and which of them governs a DaemonSet.
 pub mod policy;
-/// DaemonRollouts: requests of operators, and the stored state of a rollout.
+/// The DaemonRollout as the rules read it: the operator's requests (spec) and the stored state of the rollout (status).
 pub mod record;
 /// The maintenance windows of a policy.
 pub mod window;

@@ -104,7 +104,7 @@ pub struct PhaseInput<'a> {
     pub now: Time,
 }
 
-/// A verdict to write to the ControllerRevision of a revision.
+/// A [`RevisionVerdict`] to store as an annotation of a ControllerRevision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VerdictWrite {
     /// Hash of the revision.

@@ -96,7 +96,7 @@ impl Api {
             seat: None,
         };
         let is_stream = state.labels.is_watch() || is_agent_request(route.as_ref());
-        let handled = match self.deadline(is_stream, &query) {
+        let handled = match self.request_timeout(is_stream, &query) {
             Err(refusal) => Err(refusal),
             Ok(deadline) => {
                 // A panic is answered, counted and audited like any other error.
@@ -147,12 +147,11 @@ impl Api {
         response.map(|body| response::SendingBody::new(body, charges, is_on_wire, read_timeout))
     }
 
-    /// Returns the maximum time to handle a request, or `None` if it has no deadline. Fails if the query parameter
-    /// `timeout` is invalid.
+    /// Returns the timeout of a request, or `None` if it has none. Fails if the query parameter `timeout` is invalid.
     ///
     /// Rule: a request must complete within `--request-timeout`, or within the query parameter `timeout` if that is
-    /// shorter. Watches and agent streams have no deadline.
-    fn deadline(&self, is_stream: bool, query: &RequestQuery) -> Result<Option<Duration>, ApiError> {
+    /// shorter. Watches, and requests that an agent answers (such as logs and exec), have no timeout.
+    fn request_timeout(&self, is_stream: bool, query: &RequestQuery) -> Result<Option<Duration>, ApiError> {
         if is_stream {
             // The query parameters belong to the agent's endpoint.
             return Ok(None);
