@@ -533,17 +533,18 @@ impl Bed {
         self.get(PODS).await["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
     }
 
-    /// Waits until nobody has written to a set for a while.
+    /// Waits until no controller has written for ten seconds. A replica whose watch was cut several times sees a change only
+    /// after the backoff of its reflector, which is a few seconds by then.
     pub(crate) async fn calms_down(&self) {
-        let (began, mut last) = (Instant::now(), Value::Null);
+        let began = Instant::now();
         loop {
-            let sets = self.get(SETS).await["items"].take();
-            if sets == last {
+            let before = self.revision().await;
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            let writes = self.run().await.writes_after(before);
+            if writes.is_empty() {
                 return;
             }
-            assert!(self.wait(began).await, "{sets} follows {last}");
-            last = sets;
-            tokio::time::sleep(Duration::from_secs(2)).await;
+            assert!(self.wait(began).await, "the controllers still write: {writes:#?}");
         }
     }
 
