@@ -395,10 +395,11 @@ fn said(cluster: &Cluster, args: &[&str]) -> String {
     format!("[{}] {}", output.status.code().unwrap_or(-1), server.replace(&text(&output), "SERVER"))
 }
 
-/// Times differ from run to run, and so does where lines break for them.
+/// Replaces times with `TIME`. A time of another day is shown with its date; the longer line may then break at another word.
 fn without_times(shown: &str) -> String {
-    let time = regex::Regex::new(r"\d\d:\d\d:\d\dZ\s+\(\S+\s\S+?\)").unwrap();
-    time.replace_all(shown, "TIME").into_owned()
+    let time = regex::Regex::new(r"\s+(\d{4}-\d\d-\d\dT)?\d\d:\d\d:\d\dZ\s+\(\S+\s\S+?\)").unwrap();
+    let end_of_line = regex::Regex::new(r"TIME,\s+or\s+when\s+something\s+changes").unwrap();
+    end_of_line.replace_all(&time.replace_all(shown, " TIME"), "TIME, or when something changes").into_owned()
 }
 
 /// Whether the controller has done what it had to do, as far as it can.
