@@ -5,20 +5,21 @@ use std::time::{Duration, Instant};
 
 use muster_api::time::Time;
 
-/// The clock of this process. `None` until it is first read.
+/// The node's clock, which the whole process shares. `None` until it is first read.
 static NODE_CLOCK: Mutex<Option<NodeClock>> = Mutex::new(None);
 
-/// Returns the current time of the node.
+/// Returns the current time of the node's clock, which never goes back.
 pub(crate) fn now() -> Time {
     with_clock(|clock| clock.node_time)
 }
 
-/// Converts a timestamp of the container runtime, in nanoseconds of the machine's clock, to the node's time.
+/// Converts a timestamp of the container runtime to the node's time. `nanos` is the number of nanoseconds since the
+/// Unix epoch on the machine's clock.
 pub(super) fn from_runtime_nanos(nanos: i64) -> Time {
     with_clock(|clock| clock.node_time_at(Time::from_micros(nanos / 1000)))
 }
 
-/// Reads the machine's clock, advances the node's clock, and calls `with`.
+/// Advances the node's clock to the current time, passes it to `with`, and returns the result of `with`.
 fn with_clock<T>(with: impl FnOnce(&NodeClock) -> T) -> T {
     let mut clock = NODE_CLOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let wall = Time::from_micros(jiff::Timestamp::now().as_microsecond());
@@ -29,22 +30,23 @@ fn with_clock<T>(with: impl FnOnce(&NodeClock) -> T) -> T {
     with(clock)
 }
 
-/// Monotonic view of the machine's wall clock.
+/// The node's clock: follows the machine's wall clock, but never goes back.
 struct NodeClock {
-    /// The machine's wall clock at the last reading.
+    /// The machine's wall-clock time when the clock was last read.
     wall: Time,
-    /// The node's time at the last reading: never earlier than `wall`, and never set back.
+    /// The node's time when the clock was last read. It is never earlier than `wall`, and never goes back.
     node_time: Time,
-    /// When the clock was last read, on the monotonic clock.
+    /// Monotonic time at which the clock was last read.
     read_at: Instant,
 }
 
 impl NodeClock {
-    /// Advances the node's time. `wall` is the machine's wall clock now, and `passed` is the time since the last
-    /// reading.
+    /// Advances the node's time. `wall` is the machine's current wall-clock time, and `passed` is the time since the
+    /// clock was last read.
     ///
     /// Rule: the node's time does not go back. When the machine's clock is set back, the node's time advances at half
-    /// speed until the machine's clock has caught up. Otherwise a wait of seconds could become a wait of hours.
+    /// speed until the machine's clock has caught up. If the node's time went back too, a wait of seconds could become
+    /// a wait of hours.
     fn advance_time(&mut self, wall: Time, passed: Duration) {
         self.wall = wall;
         self.node_time = wall.max(self.node_time + passed / 2);

@@ -17,8 +17,8 @@ use serde_json::Value;
 pub struct Config {
     /// Name of the Node object.
     pub name: String,
-    /// Directory of all files that the node persists. It has the node's certificates, and the volumes of each pod in
-    /// `pods/UID`.
+    /// Directory of all files that the node persists. It contains the node's certificates, and the volumes of each pod
+    /// in `pods/UID`.
     pub root_dir: PathBuf,
     /// Path of the container runtime's CRI socket.
     pub runtime_socket: PathBuf,
@@ -32,7 +32,7 @@ pub struct Config {
     pub cgroup_parent: String,
     /// The node's InternalIP.
     pub address: IpAddr,
-    /// Port of the agent's endpoint: logs, exec, metrics.
+    /// Port of the agent's HTTPS endpoint, which serves logs, exec and metrics.
     pub port: u16,
     /// Labels of the Node object, in addition to the well-known labels that every node has.
     pub labels: BTreeMap<String, String>,
@@ -43,17 +43,17 @@ pub struct Config {
     /// Pod CIDR of the node, for example `10.244.1.0/24`. With `None`, the API server assigns the CIDR.
     pub pod_cidr: Option<String>,
     /// Directory from which the runtime reads its CNI configuration. The agent writes a configuration file there when
-    /// the pod CIDR is known, unless another file already exists.
+    /// the pod CIDR is known, unless another file already exists. With `None`, the agent writes no CNI configuration.
     pub cni_conf_dir: Option<PathBuf>,
     /// Directory of static pod manifests.
     pub static_pod_dir: Option<PathBuf>,
     /// The URL of the API server.
     pub server_url: String,
-    /// CIDRs to which the `externalIPs` of Services are restricted.
+    /// CIDRs that are allowed for the `externalIPs` of Services. The node ignores all other external IPs.
     pub external_ip_ranges: Vec<Range>,
     /// Address of the cluster DNS, written to the resolv.conf of pods.
     pub cluster_dns: Option<IpAddr>,
-    /// Resolver configuration of the node, usually `/etc/resolv.conf`.
+    /// Path of the node's resolver configuration, usually `/etc/resolv.conf`.
     pub resolv_conf: PathBuf,
     /// DNS domain of the cluster, usually `cluster.local`.
     pub cluster_domain: String,
@@ -72,7 +72,7 @@ pub struct EvictionAndGcConfig {
     pub system_reserved: ResourceQuantities,
     /// Eviction thresholds, hard and soft.
     pub eviction_thresholds: Thresholds,
-    /// Time for which a threshold must not have been met before its pressure condition ends. Upstream:
+    /// Time for which a pressure condition of the node stays True after the pressure was last observed. Upstream:
     /// `evictionPressureTransitionPeriod`.
     pub pressure_transition_period: Duration,
     /// Maximum termination grace period of a pod that is evicted because of a soft threshold. Upstream:
@@ -110,8 +110,9 @@ impl Default for EvictionAndGcConfig {
 }
 
 impl EvictionAndGcConfig {
-    /// Sets `system_reserved` from a list such as `cpu=100m,memory=500Mi`.
-    pub fn parse_system_reserved(&mut self, text: &str) -> Result<(), String> {
+    /// Parses a list such as `cpu=100m,memory=500Mi`, and sets `system_reserved` to it. The error is a message for the
+    /// user.
+    pub fn set_system_reserved(&mut self, text: &str) -> Result<(), String> {
         let amount = |part: &str| {
             let (name, amount) =
                 part.split_once('=').ok_or_else(|| format!("{part:?} is not NAME=AMOUNT"))?;
@@ -125,7 +126,7 @@ impl EvictionAndGcConfig {
 }
 
 impl Config {
-    /// Resolves a hostPath through `host_path_mappings`.
+    /// Returns the path on the machine that a hostPath refers to, according to `host_path_mappings`.
     pub fn resolve_host_path(&self, path: &Path) -> PathBuf {
         let own = self
             .host_path_mappings

@@ -33,7 +33,8 @@ use crate::runtime::{Cri, Runtime as _, RuntimeError};
 /// The containerd namespace in which CRI keeps its images.
 const CONTAINERD_NAMESPACE: &str = "k8s.io";
 
-/// Number of bytes that are sent in one message. containerd accepts messages of at most 16 MiB.
+/// Maximum number of bytes of a blob that are sent to containerd in one message. containerd accepts messages of at most
+/// 16 MiB.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Lifetime of the containerd lease of an import. After the lease expires, containerd garbage-collects the content of
@@ -67,7 +68,7 @@ pub enum ImageError {
 }
 
 impl ImageError {
-    /// Whether containerd failed. Every other error is an error of the archive or of the name.
+    /// Whether containerd caused the error. All other errors are caused by the archive or by the image name.
     pub fn is_containerd_error(&self) -> bool {
         matches!(self, Self::Containerd { .. })
     }
@@ -187,7 +188,7 @@ impl ContainerdLease {
         given.map(drop).map_err(|it| containerd_error("delete the lease", &it))
     }
 
-    /// Writes all blobs of the archive's images, in one pass and in the archive's order.
+    /// Writes all blobs of the archive's images to containerd's content store, in one pass over the archive.
     async fn write_archive(&self, archive: &Archive) -> Result<(), ImageError> {
         let (entries, mut read) = mpsc::channel::<(Blob, mpsc::Receiver<Vec<u8>>)>(1);
         let (path, blobs) = (archive.path.clone(), archive.blobs_by_file.clone());
@@ -210,7 +211,7 @@ impl ContainerdLease {
             .map_err(|source| ImageError::File { path: archive.path.clone(), source })
     }
 
-    /// Writes a blob with this content, which is read in a blocking task.
+    /// Writes a blob to containerd's content store. `content` is read in a blocking task.
     async fn write_blob(&self, blob: &Blob, content: impl Read + Send + 'static) -> Result<(), ImageError> {
         let (chunks, received) = mpsc::channel(2);
         let reading = tokio::task::spawn_blocking(move || {
@@ -323,6 +324,7 @@ async fn run_blocking<T: Send + 'static>(
     done.unwrap_or_else(|it| Err(ImageError::Containerd { tried: "read the archive", why: it.to_string() }))
 }
 
+/// Opens a file for reading.
 fn open_file(path: &Path) -> Result<File, ImageError> {
     File::open(path).map_err(|source| ImageError::File { path: path.to_owned(), source })
 }

@@ -38,9 +38,9 @@ const CLIENT_SIGNER: (&str, &str) = ("kubernetes.io/kube-apiserver-client-kubele
 /// Signer and key usage of the node's serving certificate.
 const SERVING_SIGNER: (&str, &str) = ("kubernetes.io/kubelet-serving", "server auth");
 
-/// File of the client certificate and its key.
+/// Name of the file with the client certificate and its key.
 const CLIENT_FILE: &str = "client.pem";
-/// File of the serving certificate and its key.
+/// Name of the file with the serving certificate and its key.
 const SERVING_FILE: &str = "serving.pem";
 
 /// Maximum time that the node waits for the certificate of a CertificateSigningRequest. After it, the node creates a
@@ -58,10 +58,10 @@ const RENEWAL_BACKOFF_MIN: Duration = Duration::from_secs(2);
 /// Maximum backoff after a failed renewal of a certificate.
 const RENEWAL_BACKOFF_MAX: Duration = Duration::from_secs(32);
 
-/// Maximum time that a machine without a certificate waits for the existing Node of its name to become NotReady. With
-/// the default node monitor grace period, a node becomes NotReady after about a minute.
+/// Maximum time that a machine without a certificate waits for an existing Node with the same name to become NotReady.
+/// With the default node monitor grace period, a node becomes NotReady after about a minute.
 const NOT_READY_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// Interval of join attempts while the existing Node of the machine's name is Ready.
+/// Interval between join attempts while an existing Node with the machine's name is Ready.
 const NOT_READY_POLL_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Maximum sleep before the renewal time of a certificate is checked again. A longer sleep would not notice that the
@@ -223,8 +223,8 @@ impl JoinedNode {
         self.client.clone()
     }
 
-    /// Returns the certificate of the cluster CA in PEM. It verifies the API server, and the clients of the node's
-    /// endpoint.
+    /// Returns the certificate of the cluster CA in PEM. With it, the node verifies the API server and the clients of
+    /// its own endpoint.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
@@ -349,17 +349,17 @@ impl JoinedNode {
     }
 }
 
-/// Gets a client certificate with the bootstrap token, and stores the certificate. `had_one` is true if the directory
-/// has a certificate that is no longer valid.
+/// Gets a client certificate with the bootstrap token, and stores the certificate. `had_certificate` is true if the
+/// directory has a certificate that is no longer valid.
 async fn join_with_token(
     options: &JoinOptions,
     server: &Uri,
     authority_pem: &str,
-    had_one: bool,
+    had_certificate: bool,
 ) -> Result<Certificate, JoinError> {
     let path = options.dir.join(CLIENT_FILE);
     let Some(token) = options.token.as_ref().and_then(BootstrapToken::read) else {
-        return Err(JoinError::NoToken { path, why: if had_one { " any more" } else { "" } });
+        return Err(JoinError::NoToken { path, why: if had_certificate { " any more" } else { "" } });
     };
     let line = Arc::new(ServerConnection::new(server, authority_pem, Credentials::Token(token))?);
     let began = tokio::time::Instant::now();
@@ -409,16 +409,16 @@ async fn check_name_is_free(client: &Client, options: &JoinOptions) -> Result<()
     Err(JoinError::NodeNameInUse { name: options.name.clone(), at })
 }
 
-/// Creates a key and a CertificateSigningRequest for it, and waits for the certificate. `names` are the addresses of a
-/// serving certificate.
+/// Creates a key and a CertificateSigningRequest for it, and waits for the certificate. `addresses` are the IP
+/// addresses for which a serving certificate is valid. They are empty for a client certificate.
 async fn request_certificate(
     client: &Client,
     node: &str,
     (signer, usage): (&str, &str),
-    names: &[String],
+    addresses: &[String],
 ) -> Result<Certificate, JoinError> {
     let key = KeyPair::generate()?;
-    let mut params = CertificateParams::new(names.to_vec())?;
+    let mut params = CertificateParams::new(addresses.to_vec())?;
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
     params.distinguished_name.push(DnType::CommonName, format!("system:node:{node}"));
@@ -472,7 +472,7 @@ fn renewal_time(name: &str, not_before: Timestamp, not_after: Timestamp) -> Time
     not_before + SignedDuration::from_secs(lifetime_s / 10 * 7 + lifetime_s / 5 * offset / 1000)
 }
 
-/// Returns advice to the user about this error of a request that used a bootstrap token.
+/// Returns a hint for the user if the server refused the bootstrap token with this error, otherwise an empty string.
 fn token_error_hint(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) if status.code == 401 => {
@@ -483,7 +483,7 @@ fn token_error_hint(error: &kube::Error) -> &'static str {
     }
 }
 
-/// Returns a function that converts an error of accessing the file at this path.
+/// Returns a function that converts an I/O error of this file to a [`JoinError`].
 fn file_error(path: &Path) -> impl FnOnce(io::Error) -> JoinError {
     let path = path.to_owned();
     move |source| JoinError::File { path, source }

@@ -9,11 +9,11 @@ mod clock;
 pub mod config;
 /// The agent's HTTPS endpoint.
 pub mod endpoint;
-/// Formatting of an error and its causes.
+/// Formats an error and its causes as one line.
 mod error_chain;
-/// Import of images into containerd without a registry.
+/// Imports images into containerd without a registry.
 pub mod image;
-/// Joining of a cluster, and renewal of certificates.
+/// Joins a cluster, and renews the node's certificates.
 pub mod join;
 /// Several nodes on one machine, for `muster up --nodes`.
 pub mod local_node;
@@ -36,7 +36,8 @@ pub mod sim;
 /// The volumes of a node's pods.
 pub mod volumes;
 
-/// Returns this machine's architecture, as in image platforms and the label `kubernetes.io/arch`.
+/// Returns the name of this machine's architecture in image platforms and in the label `kubernetes.io/arch`, such as
+/// `amd64`.
 pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

@@ -35,7 +35,7 @@ pub struct ClusterMembership {
     record: PathBuf,
     /// API of the namespaces. The UID of `kube-system` is the cluster UID.
     namespaces: Api<Namespace>,
-    /// Whether the cluster is confirmed, as the engine's rules decide it.
+    /// The recorded cluster UID, and whether the API server belongs to that cluster. The engine's rules decide on it.
     state: Mutex<cluster_identity::Membership>,
     /// Lock that is held during a confirmation, so that only one runs at a time.
     in_flight: tokio::sync::Mutex<()>,
@@ -110,16 +110,17 @@ impl ClusterMembership {
         self.lock_state().is_verified()
     }
 
-    /// Whether the pods of the cluster are known for certain, so that all other pods on the node may be removed.
+    /// Whether the agent has a complete list of pods from the confirmed API server, so that all other pods on the node
+    /// may be removed.
     pub(super) fn may_remove_orphans(&self) -> bool {
         self.lock_state().may_remove_orphans()
     }
 
-    /// Confirms the cluster after a complete list of pods was received, and records the list. Returns whether the list
-    /// may be applied.
+    /// Called after a complete list of pods was received: confirms the cluster, and records that a list was received.
+    /// Returns whether the list may be applied.
     pub(super) async fn confirm_list(&self) -> bool {
         self.confirm_cluster().await;
-        self.lock_state().record_list()
+        self.lock_state().record_pod_list()
     }
 
     /// Returns why the node is NotReady, if its cluster could not be confirmed. Returns `None` otherwise.
@@ -161,7 +162,7 @@ impl ClusterMembership {
     }
 }
 
-/// Reads the recorded cluster UID.
+/// Reads the cluster UID from the file `record`.
 fn read_record(record: &Path) -> ClusterRecord {
     match std::fs::read_to_string(record) {
         Ok(text) if is_uid(text.trim()) => ClusterRecord::Cluster(text.trim().into()),

@@ -30,7 +30,7 @@ const AGENT_START_BUCKETS_S: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.
 /// Metrics of the node agent.
 pub struct AgentMetrics {
     registry: Registry,
-    pub runtime_calls: RuntimeCalls,
+    pub runtime_calls: RuntimeCallMetrics,
     /// Number of executed pod actions.
     actions: Family<ActionLabels, Counter>,
     /// Number of executed probes.
@@ -39,7 +39,7 @@ pub struct AgentMetrics {
     evictions: Family<EvictionLabels, Counter>,
     /// Number of pods by phase.
     pods: Family<PhaseLabels, Gauge>,
-    /// Time from a pod's arrival until its first container runs.
+    /// Time from when the agent first sees a pod until the pod's first container runs.
     start_duration: Histogram,
     /// The part of `start_duration` that is spent in the agent and not in the runtime.
     agent_start_duration: Histogram,
@@ -47,11 +47,11 @@ pub struct AgentMetrics {
     client_ttl: Gauge,
     /// Seconds until the serving certificate expires.
     server_ttl: Gauge,
-    /// Resident memory of the agent process.
+    /// Resident memory of the agent process, in bytes.
     memory: Gauge,
-    /// CPU time of the agent process.
+    /// CPU time of the agent process, in seconds.
     cpu: Counter<f64, AtomicU64>,
-    /// Open files of the agent process.
+    /// Number of open files of the agent process.
     open_files: Gauge,
 }
 
@@ -81,7 +81,7 @@ struct EvictionLabels {
     eviction_signal: &'static str,
 }
 
-/// Labels of the number of pods.
+/// Labels of the gauge of pods by phase.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PhaseLabels {
     phase: &'static str,
@@ -93,9 +93,9 @@ struct OperationLabels {
     operation_type: &'static str,
 }
 
-/// Counts, errors and durations of CRI calls, by operation.
+/// Metrics of CRI calls by operation: number of calls, number of failed calls, and durations.
 #[derive(Debug, Clone)]
-pub struct RuntimeCalls {
+pub struct RuntimeCallMetrics {
     /// Number of calls.
     total: Family<OperationLabels, Counter>,
     /// Number of failed calls.
@@ -104,7 +104,7 @@ pub struct RuntimeCalls {
     durations: Family<OperationLabels, Histogram>,
 }
 
-impl Default for RuntimeCalls {
+impl Default for RuntimeCallMetrics {
     fn default() -> Self {
         let new: fn() -> Histogram = || Histogram::new(CALL_BUCKETS_S);
         Self {
@@ -115,8 +115,8 @@ impl Default for RuntimeCalls {
     }
 }
 
-impl RuntimeCalls {
-    /// Records one CRI call.
+impl RuntimeCallMetrics {
+    /// Records the result and the duration of one CRI call.
     pub(crate) fn record_call(&self, operation_type: &'static str, has_failed: bool, took: Duration) {
         let operation = OperationLabels { operation_type };
         self.total.get_or_create(&operation).inc();
@@ -131,7 +131,7 @@ impl Default for AgentMetrics {
     fn default() -> Self {
         let metrics = Self {
             registry: Registry::default(),
-            runtime_calls: RuntimeCalls::default(),
+            runtime_calls: RuntimeCallMetrics::default(),
             actions: Family::default(),
             probes: Family::default(),
             evictions: Family::default(),
@@ -219,8 +219,8 @@ impl AgentMetrics {
         self.evictions.get_or_create(&EvictionLabels { eviction_signal }).inc();
     }
 
-    /// Records the time from a pod's arrival until its first container runs (`total`), and the part of it that was
-    /// spent in the agent.
+    /// Records the time from when the agent first saw a pod until the pod's first container runs (`total`), and the
+    /// part of it that was spent in the agent (`in_agent`).
     pub(crate) fn observe_pod_start(&self, total: Duration, in_agent: Duration) {
         self.start_duration.observe(total.as_secs_f64());
         self.agent_start_duration.observe(in_agent.as_secs_f64());

@@ -24,7 +24,7 @@ const TOKEN_RENEWAL_AGE_MAX: SignedDuration = SignedDuration::from_hours(24);
 /// Default lifetime of a service account token, in seconds.
 const TOKEN_LIFETIME_DEFAULT_S: i64 = 3600;
 
-/// Reads ConfigMaps and Secrets, and caches service account tokens.
+/// Client for the API objects that pods refer to: reads ConfigMaps and Secrets, and caches service account tokens.
 #[derive(Clone)]
 pub struct References {
     client: Client,
@@ -62,6 +62,7 @@ pub enum ReferenceError {
 }
 
 impl ReferenceError {
+    /// Whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
     }
@@ -75,13 +76,13 @@ impl References {
     /// Reads a ConfigMap from the API server.
     pub async fn config_map(&self, namespace: &str, name: &str) -> Result<ConfigMap, ReferenceError> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-        get_reference("configmap", name, api.get(name)).await
+        await_response("configmap", name, api.get(name)).await
     }
 
     /// Reads a Secret from the API server.
     pub async fn secret(&self, namespace: &str, name: &str) -> Result<Secret, ReferenceError> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        get_reference("secret", name, api.get(name)).await
+        await_response("secret", name, api.get(name)).await
     }
 
     /// Returns a token of the pod's service account that is bound to the pod. A cached token is returned until it is
@@ -122,7 +123,7 @@ impl References {
         };
         let params = PostParams::default();
         let answer =
-            get_reference("serviceaccount", account, api.create_token_request(account, &params, &request))
+            await_response("serviceaccount", account, api.create_token_request(account, &params, &request))
                 .await;
         let status = match answer {
             Ok(answer) => answer.status.unwrap_or_default(),
@@ -165,8 +166,9 @@ fn renewal_time(issued: Timestamp, expires: Timestamp) -> Timestamp {
     issued.checked_add((lifetime * 4 / 5).min(TOKEN_RENEWAL_AGE_MAX)).unwrap_or(issued)
 }
 
-/// Awaits the read of an object, with a timeout. `kind` and `name` are for the error.
-async fn get_reference<T>(
+/// Awaits the response to the API request `call`, with a timeout. `kind` and `name` identify the requested object in
+/// the error.
+async fn await_response<T>(
     kind: &'static str,
     name: &str,
     call: impl Future<Output = Result<T, kube::Error>>,

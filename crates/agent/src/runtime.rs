@@ -2,7 +2,7 @@
 //!
 //! The message types are CRI's own.
 
-/// The implementation over CRI.
+/// Implements [`Runtime`] over CRI.
 mod cri;
 
 use std::fmt;
@@ -44,7 +44,7 @@ pub mod containerd {
 pub trait Runtime: Send + Sync + 'static {
     /// Returns the name and version of the runtime.
     fn version(&self) -> impl Future<Output = Result<v1::VersionResponse, RuntimeError>> + Send;
-    /// Whether the runtime and the pod network are ready.
+    /// Returns whether the runtime and the pod network are ready, and the runtime's features.
     fn status(&self) -> impl Future<Output = Result<RuntimeStatus, RuntimeError>> + Send;
 
     /// Lists all sandboxes, or the sandboxes of one pod.
@@ -178,6 +178,7 @@ pub struct RuntimeError {
 }
 
 impl RuntimeError {
+    /// Whether the container, sandbox or image does not exist.
     pub fn is_not_found(&self) -> bool {
         self.kind == RuntimeErrorKind::NotFound
     }
@@ -192,7 +193,7 @@ impl fmt::Display for RuntimeError {
 /// Kinds of runtime errors, by what the caller does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuntimeErrorKind {
-    /// The container, sandbox or image does not exist, so that its removal counts as successful.
+    /// The container, sandbox or image does not exist. A removal of it counts as successful.
     NotFound,
     /// The runtime refused the operation, or the operation failed.
     Refused,
@@ -206,18 +207,18 @@ pub enum RuntimeErrorKind {
 
 /// Labels of sandboxes and containers in the runtime, which identify their pod.
 pub mod label {
-    /// Name of the pod.
+    /// Label with the name of the pod.
     pub const POD_NAME: &str = "io.kubernetes.pod.name";
-    /// Namespace of the pod.
+    /// Label with the namespace of the pod.
     pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
-    /// UID of the pod.
+    /// Label with the UID of the pod.
     pub const POD_UID: &str = "io.kubernetes.pod.uid";
-    /// Name of the container in the pod spec.
+    /// Label with the name of the container in the pod spec.
     pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 }
 
 /// Annotations of containers in the runtime.
 pub mod annotation {
-    /// Termination grace period of the pod, in seconds.
+    /// Annotation with the termination grace period of the pod, in seconds.
     pub const POD_GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";
 }

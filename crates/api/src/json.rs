@@ -247,7 +247,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for IntOrString<'a> {
 pub struct QuantityText<'a>(Str<'a>);
 
 impl QuantityText<'_> {
-    /// Parses the quantity. An invalid quantity is zero, as in [`Quantity::from_json`].
+    /// Parses the quantity. Returns zero if it is invalid, as [`Quantity::from_json`] does.
     pub fn quantity(&self) -> Quantity {
         Quantity::parse(&self.0).unwrap_or(Quantity::ZERO)
     }

@@ -3,7 +3,7 @@
 //! clock, and makes no decisions about the cluster.
 //!
 //! - [`core_v1`], [`apps_v1`], [`coordination_v1`], [`discovery_v1`], [`policy_v1`], [`meta_v1`]: the objects of each
-//!   API group, with the fields that rules read, borrowed from the JSON text;
+//!   API group, with the fields that Muster reads, borrowed from the JSON text;
 //! - [`muster_v1alpha1`]: the kinds of Muster itself, owned, with their defaults and validation;
 //! - [`json`], [`text`], [`interner`]: borrowed, reference-counted and interned strings;
 //! - [`meta`]: object keys;
@@ -15,19 +15,19 @@
 
 extern crate alloc;
 
-/// DaemonSets and ControllerRevisions.
+/// API types of DaemonSets and ControllerRevisions.
 pub mod apps_v1;
-/// Leases.
+/// API types of Leases.
 pub mod coordination_v1;
-/// Pods, nodes, Services and Endpoints.
+/// API types of pods, nodes, Services and Endpoints.
 pub mod core_v1;
-/// EndpointSlices.
+/// API types of EndpointSlices.
 pub mod discovery_v1;
-/// Metadata of all objects, and label selectors.
+/// API types of the metadata of all objects, and of label selectors.
 pub mod meta_v1;
 /// The kinds of Muster: RolloutPolicy, ClusterRolloutPolicy and DaemonRollout.
 pub mod muster_v1alpha1;
-/// PodDisruptionBudgets.
+/// API types of PodDisruptionBudgets.
 pub mod policy_v1;
 
 /// Interning: equal strings and lists are stored once.
@@ -43,7 +43,7 @@ pub mod labels;
 pub mod meta;
 /// Syntax of names, label keys and similar strings.
 pub mod names;
-/// Taints and tolerations.
+/// Taints and tolerations, and the function that matches them.
 pub mod taints;
 /// Names of labels, taints, annotations and conditions to which Kubernetes gives a meaning.
 pub mod well_known;
@@ -55,9 +55,9 @@ pub mod quantity;
 /// Requests and limits of a pod.
 pub mod resources;
 
-/// JSON text as Go writes it.
+/// Formats JSON as Go's `encoding/json` does.
 pub mod go_json;
-/// The formats of `/metrics`.
+/// The text formats of `/metrics`: OpenMetrics and the Prometheus text format.
 pub mod metrics_exposition;
 /// Timestamps and durations.
 pub mod time;

@@ -50,7 +50,7 @@ pub fn dns_label_errors(text: &str) -> Vec<String> {
         if is_dns_subdomain(text) {
             errors.push("must not contain dots".into());
         } else {
-            errors.push(regex_mismatch(
+            errors.push(regex_mismatch_message(
                 "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
                  start and end with an alphanumeric character",
                 &["my-name", "123-abc"],
@@ -67,11 +67,12 @@ pub fn dns_subdomain_with_underscore_errors(text: &str) -> Vec<String> {
     const SUBDOMAIN_PART_REGEX: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
     let is_part = |it: &str| {
         let it = it.strip_prefix('_').unwrap_or(it);
-        it.bytes().all(|b| is_lowercase_or_digit(b) || b == b'-' || b == b'_') && has_lowercase_ends(it)
+        it.bytes().all(|b| is_lowercase_or_digit(b) || b == b'-' || b == b'_')
+            && has_lowercase_or_digit_ends(it)
     };
     let mut errors = length_errors(text, 253, "characters");
     if !text.split('.').all(is_part) {
-        errors.push(regex_mismatch(
+        errors.push(regex_mismatch_message(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and \
              must start and end with an alphanumeric character",
             &["example.com"],
@@ -108,7 +109,7 @@ pub fn qualified_name_errors(text: &str) -> Vec<String> {
         _ => {
             return vec![format!(
                 "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
-                regex_mismatch(QUALIFIED_NAME_MESSAGE, QUALIFIED_NAME_EXAMPLES, QUALIFIED_NAME_REGEX)
+                regex_mismatch_message(QUALIFIED_NAME_MESSAGE, QUALIFIED_NAME_EXAMPLES, QUALIFIED_NAME_REGEX)
             )];
         }
     };
@@ -120,7 +121,7 @@ pub fn qualified_name_errors(text: &str) -> Vec<String> {
     if name.is_empty() || !is_label_value(name) {
         errors.push(format!(
             "name part {}",
-            regex_mismatch(QUALIFIED_NAME_MESSAGE, QUALIFIED_NAME_EXAMPLES, QUALIFIED_NAME_REGEX)
+            regex_mismatch_message(QUALIFIED_NAME_MESSAGE, QUALIFIED_NAME_EXAMPLES, QUALIFIED_NAME_REGEX)
         ));
     }
     errors
@@ -130,7 +131,7 @@ pub fn qualified_name_errors(text: &str) -> Vec<String> {
 pub fn label_value_errors(text: &str) -> Vec<String> {
     let mut errors = length_errors(text, 63, "bytes");
     if !is_label_value(text) {
-        errors.push(regex_mismatch(
+        errors.push(regex_mismatch_message(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
              start and end with an alphanumeric character",
             &["MyValue", "my_value", "12345"],
@@ -140,7 +141,7 @@ pub fn label_value_errors(text: &str) -> Vec<String> {
     errors
 }
 
-/// Validates the name of an environment variable and returns the error messages.
+/// Returns the errors of the name of an environment variable.
 pub fn env_name_errors(text: &str) -> Vec<String> {
     if text.is_empty() {
         return vec!["environment variable name must be non-empty".into()];
@@ -159,7 +160,7 @@ pub fn config_key_errors(text: &str) -> Vec<String> {
     let mut errors = length_errors(text, 253, "characters");
     let is_inner = |it: u8| it.is_ascii_alphanumeric() || b"-._".contains(&it);
     if text.is_empty() || !text.bytes().all(is_inner) {
-        errors.push(regex_mismatch(
+        errors.push(regex_mismatch_message(
             "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
             &["key.name", "KEY_NAME", "key-name"],
             "[-._a-zA-Z0-9]+",
@@ -216,7 +217,7 @@ pub fn percent_errors(text: &str) -> Vec<String> {
     if !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit()) {
         return Vec::new();
     }
-    vec![regex_mismatch(
+    vec![regex_mismatch_message(
         "a valid percent string must be a numeric string followed by an ending '%'",
         &["1%", "93%"],
         "[0-9]+%",
@@ -228,7 +229,7 @@ pub fn http_header_errors(text: &str) -> Vec<String> {
     if !text.is_empty() && text.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-') {
         return Vec::new();
     }
-    vec![regex_mismatch(
+    vec![regex_mismatch_message(
         "a valid HTTP header must consist of alphanumeric characters or '-'",
         &["X-Header-Name"],
         "[-A-Za-z0-9]+",
@@ -237,7 +238,7 @@ pub fn http_header_errors(text: &str) -> Vec<String> {
 
 /// Formats upstream's message for a string that does not match a regular expression: `<message> (e.g. 'a',  or 'b',
 /// regex used for validation is '<form>')`, with upstream's commas and spaces.
-pub fn regex_mismatch(message: &str, examples: &[&str], form: &str) -> String {
+pub fn regex_mismatch_message(message: &str, examples: &[&str], form: &str) -> String {
     let examples: Vec<_> = examples.iter().map(|it| format!("'{it}', ")).collect();
     let examples =
         if examples.is_empty() { String::new() } else { format!("e.g. {}", examples.join(" or ")) };
@@ -251,7 +252,7 @@ const DNS_LABEL_REGEX: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 fn subdomain_errors(text: &str, unit: &str) -> Vec<String> {
     let mut errors = length_errors(text, 253, unit);
     if !is_dns_subdomain(text) {
-        errors.push(regex_mismatch(
+        errors.push(regex_mismatch_message(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
              start and end with an alphanumeric character",
             &["example.com"],
@@ -289,11 +290,11 @@ fn is_dns_subdomain(text: &str) -> bool {
 }
 
 fn is_dns_label(text: &str) -> bool {
-    text.bytes().all(|it| is_lowercase_or_digit(it) || it == b'-') && has_lowercase_ends(text)
+    text.bytes().all(|it| is_lowercase_or_digit(it) || it == b'-') && has_lowercase_or_digit_ends(text)
 }
 
 /// Whether the text is not empty and its first and last byte are lowercase letters or digits.
-fn has_lowercase_ends(text: &str) -> bool {
+fn has_lowercase_or_digit_ends(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.first().is_some_and(|&it| is_lowercase_or_digit(it))
         && bytes.last().is_some_and(|&it| is_lowercase_or_digit(it))

@@ -1,4 +1,4 @@
-//! Taints and tolerations.
+//! Taints and tolerations, and the function that matches them.
 
 use core::fmt;
 

@@ -33,12 +33,12 @@ pub(crate) struct Caller {
     pub(crate) client: Client,
     /// Rate limit and lease term of the calls. `None` for a controller without leader election, for which the work
     /// queue limits the calls.
-    pub(crate) limits: Option<Limits>,
+    pub(crate) limits: Option<CallLimits>,
 }
 
 /// Rate limit and lease term of the calls of the DaemonSet controller.
 #[derive(Clone)]
-pub(crate) struct Limits {
+pub(crate) struct CallLimits {
     pub(crate) rate_limiter: RateLimiter,
     /// The period in which this replica may write.
     pub(crate) term: Term,
@@ -52,7 +52,7 @@ impl Caller {
         let request = self.http_request(request);
         let (_permit, timeout) = match &self.limits {
             None => (None, CALL_TIMEOUT),
-            Some(Limits { rate_limiter, term }) => {
+            Some(CallLimits { rate_limiter, term }) => {
                 let permit = rate_limiter.acquire(priority).await;
                 let timeout = match verb {
                     Verb::Get => CALL_TIMEOUT,
@@ -216,7 +216,7 @@ mod tests {
         });
         let set = Arc::new(facts::decode_set(set.to_string().as_bytes(), &mut Interner::default()).unwrap());
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-        let limits = Limits {
+        let limits = CallLimits {
             rate_limiter: RateLimiter::new(crate::RateLimits::default()),
             term: Term::unlimited(Duration::from_secs(4)),
         };

@@ -54,8 +54,8 @@ impl ConflictDetector {
         Self { began: now, warned_at: None, last_writers: BTreeMap::new() }
     }
 
-    /// Checks whether another controller has written the status of a DaemonSet since the watch last delivered it.
-    /// `None` if none has.
+    /// Returns a conflict if another controller has written the status of a DaemonSet since the watch last delivered
+    /// it.
     pub(crate) fn check(&mut self, set: &Set, now: Instant) -> Option<Conflict> {
         let writer = last_other_status_writer(&set.metadata);
         let before = self.last_writers.insert(set.key.clone(), writer.clone());
@@ -93,15 +93,17 @@ pub(crate) fn last_status_writer_name(metadata: &str) -> Option<String> {
 /// Returns the field managers in `managedFields` that wrote status counts. `metadata` is the JSON of a DaemonSet's
 /// metadata.
 fn status_writers(metadata: &str) -> Vec<StatusWriter> {
+    /// The part of a DaemonSet's metadata that is decoded.
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Metadata<'a> {
         #[serde(borrow, default)]
-        managed_fields: Vec<Entry<'a>>,
+        managed_fields: Vec<ManagedFieldsEntry<'a>>,
     }
+    /// An entry of `managedFields`.
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Entry<'a> {
+    struct ManagedFieldsEntry<'a> {
         #[serde(default)]
         manager: String,
         #[serde(default)]
@@ -112,7 +114,7 @@ fn status_writers(metadata: &str) -> Vec<StatusWriter> {
         fields_v1: Option<&'a RawValue>,
     }
     // Only controllers write counts; other managers may write conditions of their own.
-    let has_counts = |it: &Entry<'_>| {
+    let has_counts = |it: &ManagedFieldsEntry<'_>| {
         it.fields_v1
             .is_some_and(|it| it.get().contains("\"f:number") || it.get().contains("NumberScheduled\""))
     };

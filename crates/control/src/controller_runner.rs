@@ -252,7 +252,7 @@ where
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return self.drain(drain_timeout).await,
-                Some((call, outcome, took)) = self.calls.next() => self.done(&call, outcome, took),
+                Some((call, outcome, took)) = self.calls.next() => self.apply_outcome(&call, outcome, took),
                 Some(query) = next_query(&mut queries) => self.observer.answer(&self.queue, query),
                 count = deliveries.recv_many(&mut received, WATCH_EVENTS_PER_RECONCILE_MAX) => {
                     if count == 0 {
@@ -283,7 +283,7 @@ where
         self.queue.apply(event, now());
     }
 
-    /// Reconciles all keys that are queued or whose wake time has come.
+    /// Reconciles all keys that are queued or due for their next reconcile.
     pub(crate) fn reconcile(&mut self) {
         self.queue.enqueue_due(now());
         while let Some((key, queued_at)) = self.queue.next_key(now()) {
@@ -330,7 +330,7 @@ where
 
     /// Applies the outcome of a call. `took` is the duration of the call. If this panics, the runner recovers with
     /// [`Runner::recover`], or propagates the panic if the call belongs to no key.
-    fn done(&mut self, call: &C::Call, outcome: Outcome, took: Duration) {
+    fn apply_outcome(&mut self, call: &C::Call, outcome: Outcome, took: Duration) {
         self.observer.after_call(call, &outcome, took);
         let applying = AssertUnwindSafe(|| self.queue.done(call, outcome, now()));
         if let Err(panic) = catch_unwind(applying) {
@@ -359,7 +359,7 @@ where
         self.observer.on_drain(&self.queue);
         let finishing = async {
             while let Some((call, outcome, took)) = self.calls.next().await {
-                self.done(&call, outcome, took);
+                self.apply_outcome(&call, outcome, took);
                 if let Some(key) = C::key_of(&call).filter(|it| self.queue.controller().is_executing(it))
                     && self.queue.controller().may_reconcile(&key)
                 {
@@ -540,7 +540,7 @@ mod tests {
         let calls = runner.queue.take_step().calls;
         assert_eq!(calls, ["a", "bad", "c"].map(Text::from));
         for call in &calls {
-            runner.done(call, Outcome::Done(Vec::new()), Duration::ZERO);
+            runner.apply_outcome(call, Outcome::Done(Vec::new()), Duration::ZERO);
         }
         assert_eq!(runner.queue.controller().done, ["a", "c"].map(Text::from));
         assert_eq!(runner.queue.calls_in_flight(), 0);
@@ -552,7 +552,7 @@ mod tests {
         let mut runner = runner(PanicIn::Done, None);
         runner.reconcile();
         let call = Text::from("bad");
-        assert_panic_is_propagated(|| runner.done(&call, Outcome::Done(Vec::new()), Duration::ZERO));
+        assert_panic_is_propagated(|| runner.apply_outcome(&call, Outcome::Done(Vec::new()), Duration::ZERO));
         assert_eq!(runner.observer.0, [call]);
     }
 }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::Context;
-use crate::call::{Caller, Limits, outcome_label};
+use crate::call::{CallLimits, Caller, outcome_label};
 use crate::conflict_detection::ConflictDetector;
 use crate::controller_runner::{Observer, RunnerConfig, run_once};
 use crate::explain_query::ExplainQuery;
@@ -63,7 +63,7 @@ async fn run_in_namespace(context: &Arc<Context>, namespace: Option<&str>, stop:
 
 /// Creates the API caller, with the rate limit and lease term of the replica.
 fn caller(context: &Context) -> Caller {
-    let limits = Limits { rate_limiter: context.rate_limiter.clone(), term: context.term.clone() };
+    let limits = CallLimits { rate_limiter: context.rate_limiter.clone(), term: context.term.clone() };
     Caller { client: context.client.clone(), limits: Some(limits) }
 }
 
@@ -96,7 +96,7 @@ fn observe_call(context: &Context, call: &SetCall, response: &Response, took: Du
 
 /// Observer of the DaemonSet controller, for metrics, logs, conflict detection, explain queries and test hooks.
 struct DaemonSetObserver {
-    /// What all runners of the replica share.
+    /// Client, options, rate limiter and other values that all runners of the replica share.
     context: Arc<Context>,
     /// Detects another controller that writes the same DaemonSets.
     conflicts: ConflictDetector,

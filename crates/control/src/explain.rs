@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::clock::now;
 use crate::explain_query::ExplainQueries;
 use crate::read::{Permission, ReadError, for_each_object, get};
-use crate::request::{JSON_MEDIA_TYPE, collection, request};
+use crate::request::{JSON_MEDIA_TYPE, collection_path, request};
 
 /// Timeout of the explain query to the controller. It is short, because the controller answers from memory.
 const CONTROLLER_QUERY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -85,7 +85,7 @@ pub(crate) async fn read_set(
     name: &str,
 ) -> Result<Option<String>, ReadError> {
     let permission = Permission { verb: "get", kind: Kind::Sets, namespace: Some(namespace) };
-    let path = format!("{}/{name}", collection(Kind::Sets, Some(namespace)));
+    let path = format!("{}/{name}", collection_path(Kind::Sets, Some(namespace)));
     match get(client, permission, path).await {
         Err(ReadError::Refused { code: 404, .. }) => Ok(None),
         read => read.map(Some),
@@ -119,7 +119,7 @@ async fn daemonset_names(client: &Client, namespace: &str) -> Vec<String> {
         name: String,
     }
     let permission = Permission { verb: "list", kind: Kind::Sets, namespace: Some(namespace) };
-    let path = format!("{}?limit=5", collection(Kind::Sets, Some(namespace)));
+    let path = format!("{}?limit=5", collection_path(Kind::Sets, Some(namespace)));
     let text = get(client, permission, path).await.unwrap_or_default();
     let list: Result<DaemonSetList, _> = serde_json::from_str(&text);
     list.map(|it| it.items.into_iter().map(|it| it.metadata.name).collect()).unwrap_or_default()
@@ -222,7 +222,7 @@ async fn query_controller_at(client: &Client, path: String, at: Option<&str>) ->
             format!("{server}: {}", causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
         }
         Ok(Ok(text)) => match ControllerState::from_json(text.as_bytes()) {
-            Some(known) => return ControllerAnswer::Known(known),
+            Some(known) => return ControllerAnswer::Responded(known),
             None => format!("{server} answers something else"),
         },
     };

@@ -53,12 +53,12 @@ impl ExplainQueries {
 
     /// Returns the controller's in-memory state about one DaemonSet, as JSON.
     pub async fn query(&self, namespace: &str, name: &str) -> Result<String, QueryError> {
-        let state = self.controller_state(&ObjectKey::new(namespace, name)).await?;
+        let state = self.find_controller_state(&ObjectKey::new(namespace, name)).await?;
         Ok(state.to_json().to_string())
     }
 
     /// Queries each running controller until one has the DaemonSet, and returns that controller's state.
-    async fn controller_state(&self, key: &ObjectKey) -> Result<ControllerState, QueryError> {
+    async fn find_controller_state(&self, key: &ObjectKey) -> Result<ControllerState, QueryError> {
         let senders = {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             all.retain(|it| !it.is_closed());

@@ -33,7 +33,7 @@ async fn new_garbage_collector(client: Client) -> GarbageCollector {
     GarbageCollector::new(served.into_iter().map(|(it, _)| it).collect(), watched)
 }
 
-/// Returns the kinds that the API server serves, each with whether the garbage collector watches it.
+/// Returns the kinds that the API server serves, each with a flag that is `true` if the garbage collector watches it.
 ///
 /// It watches only kinds that can be listed, watched and deleted. It does not watch Events, which have no owners. A
 /// kind that is served in two API groups is watched in one of them.

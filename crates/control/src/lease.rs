@@ -48,24 +48,24 @@ impl Lease {
         self.election.validation_error()
     }
 
-    /// URL path of the Lease.
+    /// Returns the URL path of the Lease.
     fn path(&self) -> String {
         path(&self.namespace, &self.name)
     }
 
-    /// URL path of the collection of Leases in the namespace.
-    fn collection(&self) -> String {
-        collection(&self.namespace)
+    /// Returns the URL path of the collection of Leases in the namespace.
+    fn collection_path(&self) -> String {
+        collection_path(&self.namespace)
     }
 }
 
-/// URL path of a Lease.
+/// Returns the URL path of a Lease.
 pub(crate) fn path(namespace: &str, name: &str) -> String {
-    format!("{}/{name}", collection(namespace))
+    format!("{}/{name}", collection_path(namespace))
 }
 
-/// URL path of the collection of Leases in a namespace.
-fn collection(namespace: &str) -> String {
+/// Returns the URL path of the collection of Leases in a namespace.
+fn collection_path(namespace: &str) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")
 }
 
@@ -177,7 +177,7 @@ impl Elector {
     pub(crate) async fn acquire(&mut self, monitor: &Monitor) {
         loop {
             match self.read_and_decide().await {
-                Ok(LeaseAction::Write(record)) => match self.write(&record).await {
+                Ok(LeaseAction::Write(record)) => match self.acquire_or_renew(&record).await {
                     Ok(()) => return drop(tokio::spawn(self.record_election_event("became leader"))),
                     Err(LeaseError::Conflict) => tracing::debug!("another replica acquired the lease first"),
                     Err(error) => {
@@ -248,7 +248,7 @@ impl Elector {
     /// Writes the record that releases the lease. Does nothing if the Lease does not exist.
     async fn put_release_record(&self) -> Result<(), LeaseError> {
         let Some(found) = self.stored_record() else { return Ok(()) };
-        self.put(&self.election.release_record(&found, now())).await.map(drop)
+        self.put_record(&self.election.release_record(&found, now())).await.map(drop)
     }
 
     /// Renews the lease once. Returns the reason if the lease is lost, and an error if the renewal may be retried.
@@ -258,14 +258,14 @@ impl Elector {
         };
         // The Lease is usually unchanged since the last write, so the renewal does not read it first.
         let next = match self.election.decide(Some(&found), elapsed, now()) {
-            LeaseAction::Write(record) => match self.write(&record).await {
+            LeaseAction::Write(record) => match self.acquire_or_renew(&record).await {
                 Err(LeaseError::Conflict) => self.read_and_decide().await?,
                 done => return done.map(|()| None),
             },
             next => next,
         };
         match next {
-            LeaseAction::Write(record) => self.write(&record).await.map(|()| None),
+            LeaseAction::Write(record) => self.acquire_or_renew(&record).await.map(|()| None),
             LeaseAction::Exit(lost) => Ok(Some(lost)),
             LeaseAction::Wait { .. } => unreachable!("a leader renews or stops"),
         }
@@ -288,7 +288,7 @@ impl Elector {
             .finish();
         let request = request(
             Verb::List,
-            format!("{}?{query}", self.lease.collection()),
+            format!("{}?{query}", self.lease.collection_path()),
             JSON_MEDIA_TYPE,
             String::new(),
         );
@@ -327,9 +327,9 @@ impl Elector {
         }
     }
 
-    /// Reads the Lease and returns what this replica does next.
+    /// Reads the Lease and returns the next action of this replica: to write the Lease, to wait or to exit.
     async fn read_and_decide(&mut self) -> Result<LeaseAction, LeaseError> {
-        self.object = match self.call(Verb::Get, self.lease.path(), None).await {
+        self.object = match self.send_request(Verb::Get, self.lease.path(), None).await {
             Ok(object) => Some(object),
             Err(LeaseError::Call(kube::Error::Api(status))) if status.code == 404 => None,
             Err(error) => return Err(error),
@@ -339,9 +339,9 @@ impl Elector {
     }
 
     /// Acquires or renews the Lease with this record, and extends the lease term.
-    async fn write(&mut self, record: &LeaseRecord) -> Result<(), LeaseError> {
+    async fn acquire_or_renew(&mut self, record: &LeaseRecord) -> Result<(), LeaseError> {
         let began = self.term.began.elapsed();
-        self.object = Some(self.put(record).await?);
+        self.object = Some(self.put_record(record).await?);
         self.election.record_write(began);
         if let Some(until) = self.election.leads_until() {
             self.term.extend(until);
@@ -351,7 +351,7 @@ impl Elector {
 
     /// Creates or updates the Lease with this record, and returns the stored object. Fails with
     /// [`LeaseError::Conflict`] if the Lease changed since it was last read.
-    async fn put(&self, record: &LeaseRecord) -> Result<Value, LeaseError> {
+    async fn put_record(&self, record: &LeaseRecord) -> Result<Value, LeaseError> {
         let (verb, path, mut object) = match &self.object {
             Some(object) => (Verb::Update, self.lease.path(), object.clone()),
             None => {
@@ -359,13 +359,13 @@ impl Elector {
                 let object = json!({
                     "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {},
                 });
-                (Verb::Create, self.lease.collection(), object)
+                (Verb::Create, self.lease.collection_path(), object)
             }
         };
         let mut spec = object["spec"].as_object().cloned().unwrap_or_else(Map::new);
         record.write(&mut spec);
         object["spec"] = spec.into();
-        match self.call(verb, path, Some(&object)).await {
+        match self.send_request(verb, path, Some(&object)).await {
             Err(LeaseError::Call(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
                 Err(LeaseError::Conflict)
             }
@@ -375,7 +375,12 @@ impl Elector {
 
     /// Sends a request about the Lease and returns the object in the response. The timeout is half of the renew
     /// deadline, so that a call that hangs leaves time for a retry.
-    async fn call(&self, verb: Verb, path: String, body: Option<&Value>) -> Result<Value, LeaseError> {
+    async fn send_request(
+        &self,
+        verb: Verb,
+        path: String,
+        body: Option<&Value>,
+    ) -> Result<Value, LeaseError> {
         let body = body.map(Value::to_string).unwrap_or_default();
         let calling = self.client.request_text(request(verb, path, JSON_MEDIA_TYPE, body));
         let text = tokio::time::timeout(self.lease.election.renew_deadline / 2, calling).await;

@@ -21,7 +21,7 @@ mod controller_runner;
 mod daemonset;
 /// Runs the disruption controller.
 mod disruption;
-/// Runs the endpoints controllers.
+/// Runs the controllers of Endpoints and EndpointSlices.
 mod endpoints;
 /// Implements the command `muster explain`.
 mod explain;
@@ -93,7 +93,7 @@ pub(crate) const CONTROLLER_NAME: &str = "muster-controller";
 /// Options of the DaemonSet controller.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Settings of the controller's rules.
+    /// Limits and features of the controller: creates and deletes per plan, status conditions, binding of pods.
     pub settings: Settings,
     /// Namespaces whose DaemonSets are reconciled. Empty means all namespaces.
     pub namespaces: Vec<String>,
@@ -163,8 +163,8 @@ impl fmt::Debug for Controller {
     }
 }
 
-/// What all runners of one replica of the DaemonSet controller share: client, options, rate limiter, lease term and
-/// monitor.
+/// Values that all runners of one replica of the DaemonSet controller share: client, options, rate limiter, lease term
+/// and monitor.
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) options: Options,

@@ -62,7 +62,7 @@ pub struct Monitor {
     registry: Registry,
     /// Time at which the monitor was created.
     began: Instant,
-    /// The current stage.
+    /// The current lifecycle stage of the replica.
     stage: Mutex<Stage>,
     /// Number of runners whose caches are not synced.
     unsynced: AtomicUsize,
@@ -72,31 +72,31 @@ pub struct Monitor {
     collector: Arc<DaemonSetCollector>,
     /// Metric `muster_looks_total`: reconciles by result.
     reconciles: Family<ReconcileLabels, Counter>,
-    /// Metric `muster_decisions_total`.
+    /// Metric `muster_decisions_total`: decisions of plans, by kind and reason.
     decisions: Family<DecisionLabels, Counter>,
-    /// Metric `muster_calls_total`.
+    /// Metric `muster_calls_total`: calls to the API server, by outcome.
     calls: Family<CallLabels, Counter>,
-    /// Metric `muster_call_duration_seconds`, by verb and resource.
+    /// Metric `muster_call_duration_seconds`: duration of calls, by verb and resource.
     latency: Family<CallKind, Histogram>,
-    /// Metric `muster_queue_length`.
+    /// Metric `muster_queue_length`: DaemonSets that wait for a reconcile.
     queued: Gauge,
-    /// Metric `muster_queue_wait_seconds`.
+    /// Metric `muster_queue_wait_seconds`: time that a DaemonSet waited for a reconcile.
     queue_wait: Histogram,
-    /// Metric `muster_busy_daemonsets`.
+    /// Metric `muster_busy_daemonsets`: DaemonSets whose plan is being executed.
     executing: Gauge,
-    /// Metric `muster_cache_objects`.
+    /// Metric `muster_cache_objects`: cached objects, by resource.
     objects: Family<ResourceLabels, Gauge>,
-    /// Metric `muster_lists_total`.
+    /// Metric `muster_lists_total`: lists of all objects, by resource.
     lists: Family<ResourceLabels, Counter>,
-    /// Metric `muster_watch_lag_seconds`.
+    /// Metric `muster_watch_lag_seconds`: time from the end of a plan until the watches delivered its writes.
     watch_lag: Histogram,
-    /// Metric `muster_leader`.
+    /// Metric `muster_leader`: 1 if this replica is the leader or runs without leader election, otherwise 0.
     leader: Gauge,
-    /// Metric `muster_events_dropped_total`.
+    /// Metric `muster_events_dropped_total`: Events that were not recorded.
     pub(crate) events_dropped: Counter,
-    /// Metric `muster_panics_total`.
+    /// Metric `muster_panics_total`: panics of the controller while it worked on a DaemonSet.
     pub(crate) panics: Counter,
-    /// Metric `muster_rival_writes_total`.
+    /// Metric `muster_rival_writes_total`: status writes of another controller while this replica is the leader.
     pub(crate) conflicting_writes: Counter,
 }
 
@@ -109,11 +109,11 @@ impl fmt::Debug for Monitor {
 /// Labels of the metric `muster_looks_total`, which counts reconciles.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReconcileLabels {
-    /// What the plan contains: `waits`, `nothing to do` or `plan`.
+    /// Result of the reconcile: `waits`, `nothing to do` or `plan`.
     result: &'static str,
 }
 
-/// Labels of the metric `muster_decisions_total`.
+/// Labels of the metric `muster_decisions_total`, which counts the decisions of plans.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DecisionLabels {
     /// The decision, such as `create pod`.
@@ -122,7 +122,7 @@ struct DecisionLabels {
     why: &'static str,
 }
 
-/// Labels of the metric `muster_calls_total`.
+/// Labels of the metric `muster_calls_total`, which counts calls to the API server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
     verb: &'static str,
@@ -138,7 +138,8 @@ pub(crate) struct CallKind {
     pub(crate) resource: &'static str,
 }
 
-/// Labels of the metrics `muster_cache_objects`, `muster_lists_total` and `muster_watch_silence_seconds`.
+/// Labels of the metrics that have one value per resource: `muster_cache_objects`, `muster_lists_total` and
+/// `muster_watch_silence_seconds`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResourceLabels {
     resource: &'static str,
@@ -147,12 +148,12 @@ struct ResourceLabels {
 impl ResourceLabels {
     /// Returns the labels for a kind.
     fn of(kind: Kind) -> Self {
-        Self { resource: resource(kind) }
+        Self { resource: resource_label(kind) }
     }
 }
 
 /// Returns the value of the label `resource` for a kind.
-fn resource(kind: Kind) -> &'static str {
+fn resource_label(kind: Kind) -> &'static str {
     match kind {
         Kind::Sets => "daemonsets",
         Kind::Nodes => "nodes",
@@ -266,7 +267,7 @@ impl Monitor {
         self.record_heartbeat();
     }
 
-    /// The current stage.
+    /// Returns the current lifecycle stage of the replica.
     pub(crate) fn stage(&self) -> Stage {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -311,7 +312,7 @@ impl Monitor {
 
     /// Records that the watch of a kind has delivered data, even if only a bookmark.
     pub(crate) fn record_watch_data(&self, kind: Kind) {
-        self.collector.lock().received.insert(resource(kind), Instant::now());
+        self.collector.lock().received.insert(resource_label(kind), Instant::now());
     }
 
     /// Records in `muster_watch_lag_seconds` the time from the end of a plan until the watches delivered its writes.

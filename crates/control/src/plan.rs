@@ -86,7 +86,7 @@ impl PlannedSet {
     }
 
     /// Returns the URL path of the DaemonSets in the namespace.
-    fn collection(&self) -> String {
+    fn collection_path(&self) -> String {
         format!("/apis/{}/namespaces/{}/daemonsets", self.api_version, self.namespace)
     }
 
@@ -123,7 +123,7 @@ pub async fn plan(
     }
     let gone = |SnapshotError::NoSuchSet| PlanError::NoName;
     let first = snapshot.preview_rollout(now()).map_err(gone)?;
-    let nodes = first.unplaced_nodes(&snapshot).iter().map(ToString::to_string).collect();
+    let nodes = first.nodes_to_check_fit(&snapshot).iter().map(ToString::to_string).collect();
     read_pods_on_nodes(client, &mut snapshot, &nodes).await?;
     snapshot.preview_rollout(now()).map_err(gone)
 }
@@ -147,7 +147,7 @@ async fn dry_run_apply(
     live: Option<&str>,
     mode: ApplyMode,
 ) -> Result<String, PlanError> {
-    let path = format!("{}/{}", planned.collection(), planned.name);
+    let path = format!("{}/{}", planned.collection_path(), planned.name);
     let options = |manager: &str| format!("dryRun=All&fieldManager={manager}&fieldValidation=Strict");
     let (verb, path, body) = match (live, mode) {
         (_, ApplyMode::ServerSide { force }) => {
@@ -155,7 +155,7 @@ async fn dry_run_apply(
             (Verb::Patch(Patch::Apply), format!("{path}?{query}"), planned.object.to_string())
         }
         (None, ApplyMode::ClientSide) => {
-            let path = format!("{}?{}", planned.collection(), options(CLIENT_SIDE_MANAGER));
+            let path = format!("{}?{}", planned.collection_path(), options(CLIENT_SIDE_MANAGER));
             (Verb::Create, path, planned.object.to_string())
         }
         (Some(live), ApplyMode::ClientSide) => {

@@ -33,11 +33,12 @@ impl Default for RateLimits {
     }
 }
 
-/// While status writes wait, every call of this number is a status write, and the calls between are normal calls. So
-/// status writes have low priority, but are not starved.
+/// While both status writes and normal calls wait, one of this many calls is a status write. So status writes have low
+/// priority, but are not starved.
 const STATUS_CALL_RATIO: u32 = 16;
 
-/// Gives permits for calls, shared by all runners of one replica.
+/// Limits the calls in flight and the calls per second: each call needs a permit. All runners of one replica share the
+/// limiter.
 #[derive(Debug, Clone)]
 pub(crate) struct RateLimiter {
     /// The permits and the waiting calls, which all clones share.

@@ -43,8 +43,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// Duration after which a watch counts as healthy, so that the backoff is reset.
 const WATCH_HEALTHY_AFTER: Duration = Duration::from_secs(5);
 
-/// How long lists must keep returning an older state than before until the API server's store counts as replaced. An
-/// API server that only lags behind its store catches up sooner.
+/// Time for which lists must return an older state than before until the API server's store counts as replaced. An API
+/// server that only lags behind its store catches up sooner.
 const STORE_REPLACED_AFTER: Duration = Duration::from_secs(60);
 
 /// What a reflector sends to its controller: a whole list, or one watch event.
@@ -104,9 +104,9 @@ struct Reflector<C: Controller> {
     watch: Watch,
     /// Strings that several facts have in common, stored once.
     interner: Interner,
-    /// URL path of the collection.
+    /// URL path of the objects of the kind.
     path: String,
-    /// Where the deliveries are sent.
+    /// Channel to which the deliveries are sent.
     sender: mpsc::Sender<(usize, Delivery<C::Fact>)>,
     /// Whether the server supports streaming lists (`sendInitialEvents`).
     supports_streaming_list: bool,
@@ -114,8 +114,8 @@ struct Reflector<C: Controller> {
     idle_timeout: Duration,
     /// The highest resource version that was received.
     newest_resource_version: u64,
-    /// Since when lists have had a resource version below `newest_resource_version`. `None` if the last list had no
-    /// lower version.
+    /// Time since which every list has had a resource version below `newest_resource_version`. `None` if the last list
+    /// was not below it.
     stale_since: Option<Instant>,
     /// Time after which the store counts as replaced: [`STORE_REPLACED_AFTER`], or less in tests.
     store_replaced_after: Duration,
@@ -244,8 +244,9 @@ where
     /// Lists the kind by a watch with `sendInitialEvents`, and returns the open watch. `None` if the server does not
     /// support streaming lists, or if the stream ended early.
     async fn streaming_list(&mut self) -> Result<Option<WatchLines>, ListWatchError> {
-        const OPTIONS: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
-        let mut lines = match self.open_watch(OPTIONS).await {
+        /// Query parameters that request a streaming list.
+        const STREAMING_LIST_OPTIONS: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+        let mut lines = match self.open_watch(STREAMING_LIST_OPTIONS).await {
             Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => {
                 tracing::debug!(
                     path = self.path,

@@ -149,7 +149,8 @@ async fn get(client: &Client, path: String) -> Result<String, ReleaseError> {
     Ok(response.map_err(|_| ReleaseError::Timeout)??)
 }
 
-/// Removes the conditions from the status of one DaemonSet. If there were any, calls `changed` and returns `true`.
+/// Removes the conditions `Available`, `Progressing` and `Degraded` from the status of one DaemonSet. If there were
+/// any, calls `changed` and returns `true`.
 async fn clear_conditions(
     context: &Arc<Context>,
     mut set: Arc<Set>,

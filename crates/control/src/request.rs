@@ -32,7 +32,7 @@ pub(crate) fn request(verb: Verb, path: String, accept: &str, body: String) -> R
 }
 
 /// Returns the URL path of the objects of a kind, in one namespace, or in all namespaces if `namespace` is `None`.
-pub(crate) fn collection(kind: Kind, namespace: Option<&str>) -> String {
+pub(crate) fn collection_path(kind: Kind, namespace: Option<&str>) -> String {
     let group = match kind.group() {
         "" => "/api/v1".to_owned(),
         group => format!("/apis/{group}/v1"),

@@ -47,8 +47,8 @@ pub(crate) fn hash_pair(a: &str, b: &str) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// Continues a hash with the bytes of a text, eight at a time (FxHash). The multiplication mixes each byte into the
-/// highest bits.
+/// Adds the bytes of a text to a hash, eight at a time (FxHash). The multiplication mixes each byte into the highest
+/// bits.
 fn fx_hash(hash: u64, text: &str) -> u64 {
     text.as_bytes().chunks(8).fold(hash, |hash, bytes| {
         let mut word = [0; 8];
@@ -106,7 +106,7 @@ impl<K: HashKey, V> HashOrderedMap<K, V> {
     }
 
     /// Joins two maps (full outer join). `make` computes the new value of each key from its values in `self` and
-    /// `other`. The join takes linear time, because both maps are iterated in order and no key is looked up.
+    /// `other`. The join takes linear time, because it iterates over both maps in order and looks up no key.
     pub(crate) fn join<W, U>(
         &self,
         other: &HashOrderedMap<K, W>,

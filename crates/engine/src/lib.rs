@@ -17,30 +17,30 @@ extern crate alloc;
 /// A map with a deterministic order that is fast for many long keys.
 mod hash_ordered_map;
 
-/// The parts that all controllers have in common.
+/// What all controllers share: the trait `Controller`, the work queue, retries, event correlation and leader election.
 pub mod controller;
-/// The DaemonSet controller.
+/// The DaemonSet controller: runs one pod of each DaemonSet on every matching node.
 pub mod daemonset;
-/// The disruption controller: the status of PodDisruptionBudgets.
+/// The disruption controller: updates the status of PodDisruptionBudgets.
 pub mod disruption;
-/// The endpoints controllers: Endpoints and EndpointSlices.
+/// The endpoints controllers: write the Endpoints and EndpointSlices of Services.
 pub mod endpoints;
 /// The garbage collector and the pod garbage collector.
 pub mod garbage_collector;
-/// The node lifecycle controller: heartbeats, taints and evictions.
+/// The node lifecycle controller: marks nodes without heartbeats Unknown, taints nodes, and evicts pods.
 pub mod node_lifecycle;
-/// The scheduler.
+/// The scheduler: binds pending pods to nodes.
 pub mod scheduler;
 
-/// The explanation that `muster explain` prints.
+/// `muster explain`: why each node runs or does not run a DaemonSet.
 pub mod explain;
-/// The rollout preview that `muster plan` prints.
+/// `muster plan`: a preview of the rollout of a changed DaemonSet.
 pub mod preview;
 
-/// The rules of the node agent.
+/// The rules of the node agent (kubelet), such as pod lifecycle, probes and eviction.
 pub mod kubelet;
-/// nftables rules and DNS records for Services.
+/// The service proxy: computes nftables rules and DNS records for Services.
 pub mod service_proxy;
 
-/// A cluster as text, for tests and for the simulator.
+/// The state of a cluster as text, parsed and printed, for tests and for the simulator.
 pub mod scenario;

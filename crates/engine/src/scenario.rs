@@ -41,7 +41,7 @@ use crate::daemonset::manifest::{self, HASH_LABEL};
 
 /// Parses the text of a scenario.
 mod read;
-/// Prints a scenario as text.
+/// Formats a cluster state as the text of a scenario.
 mod write;
 
 /// The state of a cluster: its API objects and the current time. The objects are complete enough for an API server to
@@ -77,7 +77,7 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// The epoch of every scenario in Unix seconds: 2026-01-01T00:00:00Z.
+/// Time 0 of every scenario, as a Unix time: 2026-01-01T00:00:00Z.
 pub const EPOCH_S: i64 = 1_767_225_600;
 
 /// Formats seconds since [`EPOCH_S`] as an API timestamp.
@@ -90,13 +90,13 @@ pub fn parse_timestamp(time: &str) -> Option<i64> {
     time.parse::<Timestamp>().ok().map(|it| it.as_second() - EPOCH_S)
 }
 
-/// Parses a scenario. The order of lines matters only within one kind.
+/// Parses the text of a scenario. The order of lines matters only within one kind of line.
 pub fn parse(text: &str) -> Result<World, Error> {
     read::parse_world(text)
 }
 
-/// Prints a scenario. Fields that the language cannot express are left out. A parsed scenario is printed as the same
-/// text.
+/// Formats a cluster state as the text of a scenario. Fields that the language cannot express are left out. For a
+/// parsed scenario, parsing the returned text returns the same objects.
 pub fn print(world: &World) -> String {
     write::print_world(world)
 }
@@ -139,7 +139,7 @@ const LINE_KEYWORDS: [(&str, LineKind); 5] = [
     ("rev", LineKind::Rev),
 ];
 
-/// A keyword, and whether it has a value.
+/// A keyword and how it may occur on a line.
 type KeywordRule = (&'static str, KeywordArity);
 
 /// Keywords that the lines of all kinds of objects may have.
@@ -233,7 +233,7 @@ const DAEMON_POD_KEYWORDS: &[&str] =
 /// The value of the keywords `of=`, `hash=` and `tolerate=` that means "none".
 const NONE_VALUE: &str = "none";
 
-/// Names of counts in the value of `status=`, each with the field of a DaemonSet's status.
+/// Names of counts in the value of the keyword `status=`, each with the field of a DaemonSet's status that it sets.
 const STATUS_COUNTS: [(&str, &str); 7] = [
     ("current", "currentNumberScheduled"),
     ("misscheduled", "numberMisscheduled"),
@@ -244,7 +244,8 @@ const STATUS_COUNTS: [(&str, &str); 7] = [
     ("unavailable", "numberUnavailable"),
 ];
 
-/// Names of operators in the value of `affinity=`, each with the operator of a node selector requirement.
+/// Names of operators in the value of the keyword `affinity=`, each with its operator of a Kubernetes node selector
+/// requirement.
 const SELECTOR_OPERATORS: [(&str, &str); 6] = [
     ("in", "In"),
     ("not-in", "NotIn"),
@@ -257,7 +258,7 @@ const SELECTOR_OPERATORS: [(&str, &str); 6] = [
 /// The effects that a taint can have.
 const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// Keywords of the line of a node, each with the status of the node's condition `Ready`.
+/// Keywords for the readiness of a node, each with the status of the condition `Ready` that it stands for.
 const NODE_READY_STATUSES: [(&str, &str); 3] =
     [("ready", "True"), ("not-ready", "False"), ("unknown", "Unknown")];
 
@@ -274,11 +275,11 @@ struct TaintText<'a> {
 }
 
 impl<'a> TaintText<'a> {
-    /// Description of the notation, for error messages.
+    /// The notation of a taint, as error messages describe it.
     const FORMAT: &'static str =
         "KEY[=VALUE]:EFFECT[@SECONDS] with EFFECT one of: NoSchedule, PreferNoSchedule, NoExecute";
 
-    /// Parses the notation. `None` if the text does not have it.
+    /// Parses a taint or toleration in the notation `KEY[=VALUE][:EFFECT][@N]`. `None` if the text has another format.
     fn read(text: &'a str) -> Option<TaintText<'a>> {
         let (text, at) = match text.rsplit_once('@') {
             Some((text, at)) => (text, Some(at.parse::<i32>().ok()?.into())),
@@ -296,7 +297,7 @@ impl<'a> TaintText<'a> {
         (!key.is_empty()).then_some(TaintText { key, value, effect, at })
     }
 
-    /// Converts a taint object to the notation.
+    /// Creates the notation of a taint from its JSON object.
     fn of_taint(taint: &'a Value) -> TaintText<'a> {
         TaintText {
             key: text_at(taint, "/key"),
@@ -306,7 +307,7 @@ impl<'a> TaintText<'a> {
         }
     }
 
-    /// Converts a toleration object to the notation.
+    /// Creates the notation of a toleration from its JSON object.
     fn of_toleration(toleration: &'a Value) -> TaintText<'a> {
         TaintText {
             key: toleration["key"].as_str().filter(|it| !it.is_empty()).unwrap_or("*"),
@@ -337,7 +338,7 @@ const NAMESPACE_POINTER: &str = "/metadata/namespace";
 const UID_POINTER: &str = "/metadata/uid";
 /// Annotation of a DaemonSet with its `templateGeneration`.
 const TEMPLATE_GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
-/// Waiting reason of a container that crashed. The phase of its pod is Running.
+/// Waiting reason of a container that has crashed and waits for its restart. The phase of its pod is Running.
 const CRASHED_REASON: &str = "CrashLoopBackOff";
 /// Waiting reason of the container of a pod that is starting.
 const STARTING_REASON: &str = "ContainerCreating";
@@ -373,7 +374,7 @@ fn set_of<'w>(object: &Value, world: &'w World) -> Option<&'w Value> {
     })
 }
 
-/// Returns the owner reference with `controller: true`.
+/// Returns the owner reference with `controller: true`. `None` if the object has none.
 fn controller_reference(object: &Value) -> Option<&Value> {
     list_at(object, "/metadata/ownerReferences").iter().find(|it| it["controller"] == true)
 }
@@ -393,7 +394,7 @@ fn template_number(set: &Value) -> i64 {
     image_of(set).map_or(1, |it| it.1)
 }
 
-/// Returns template N of a DaemonSet.
+/// Returns the pod template of a DaemonSet with the image `NAME:number`.
 ///
 /// Rule: template N is the template of the DaemonSet with image number N.
 fn template_of(set: &Value, number: i64) -> Value {
@@ -419,7 +420,7 @@ fn containers_json(name: &str, number: i64) -> Value {
     json!([{"name": name, "image": format!("{name}:{number}")}])
 }
 
-/// The hash label that a pod of template `number` has by default.
+/// Returns the default hash label of a pod that has template `number` of the DaemonSet.
 ///
 /// Rule: the hash label of a pod is that of the DaemonSet's revision with the same template. If there is no such
 /// revision, the hash is computed.
@@ -435,18 +436,18 @@ fn default_hash(set: &Value, number: i64, world: &World) -> String {
     }
 }
 
-/// The hash that the controller computes for a template. `set` provides the `collisionCount`.
+/// Returns the hash that the DaemonSet controller computes for a pod template. `set` provides the `collisionCount`.
 fn computed_hash(set: Option<&Value>, template: &Value) -> String {
     let collisions = set.and_then(|it| it["status"]["collisionCount"].as_i64());
     manifest::revision_hash(template, collisions.and_then(|it| it.try_into().ok()))
 }
 
-/// The value of the hash label. Empty if the object does not have the label.
+/// Returns the value of the hash label (`controller-revision-hash`). Empty if the object does not have the label.
 fn hash_label(object: &Value) -> &str {
     object["metadata"]["labels"][HASH_LABEL].as_str().unwrap_or_default()
 }
 
-/// Returns the UID of an object whose line has no `uid=`, made from its kind, namespace and name.
+/// Returns the UID of an object whose line has no keyword `uid=`. The UID is made from the kind, namespace and name.
 fn default_uid(kind: LineKind, namespace: Option<&str>, name: &str) -> String {
     let letter = match kind {
         LineKind::Now | LineKind::Set => 'u',
@@ -460,51 +461,51 @@ fn default_uid(kind: LineKind, namespace: Option<&str>, name: &str) -> String {
     }
 }
 
-/// The creation time of an object, in seconds since [`EPOCH_S`].
+/// Returns the creation time of an object, in seconds since [`EPOCH_S`]. 0 if the object has none.
 fn created_second(object: &Value) -> i64 {
     parse_timestamp(text_at(object, "/metadata/creationTimestamp")).unwrap_or(0)
 }
 
-/// The `lastTransitionTime` of a condition, in seconds since [`EPOCH_S`].
+/// Returns the `lastTransitionTime` of a condition, in seconds since [`EPOCH_S`]. 0 if the condition has none.
 fn transition_second(condition: &Value) -> i64 {
     parse_timestamp(text_at(condition, "/lastTransitionTime")).unwrap_or(0)
 }
 
-/// The condition `Ready` of a node or pod.
+/// Returns the condition `Ready` of a node or pod. `None` if the object does not have the condition.
 fn ready_condition(object: &Value) -> Option<&Value> {
     list_at(object, "/status/conditions").iter().find(|it| text_at(it, "/type") == "Ready")
 }
 
 // JSON access that never panics.
 
-/// The string at a JSON pointer. Empty if there is none.
+/// Returns the string at a JSON pointer. Empty if there is no string.
 fn text_at<'a>(value: &'a Value, at: &str) -> &'a str {
     value.pointer(at).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The list at a JSON pointer. Empty if there is none.
+/// Returns the list at a JSON pointer. Empty if there is no list.
 fn list_at<'a>(value: &'a Value, at: &str) -> &'a [Value] {
     value.pointer(at).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// A copy of the object at a JSON pointer. Empty if there is none.
+/// Returns a copy of the JSON object at a JSON pointer. Empty if there is no JSON object.
 fn fields_at(value: &Value, at: &str) -> Map<String, Value> {
     value.pointer(at).and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-/// Returns the object at a JSON pointer, to be changed. `None` if there is no object.
+/// Returns a mutable reference to the JSON object at a JSON pointer. `None` if there is no JSON object.
 fn object_mut<'a>(value: &'a mut Value, at: &str) -> Option<&'a mut Map<String, Value>> {
     value.pointer_mut(at).and_then(Value::as_object_mut)
 }
 
-/// Sets a field if it has a value.
+/// Inserts a field into a JSON object, unless `value` is `None`.
 fn put_field(fields: &mut Map<String, Value>, key: &str, value: Option<impl Into<Value>>) {
     if let Some(value) = value {
         fields.insert(key.to_string(), value.into());
     }
 }
 
-/// Sets a field of the object at a JSON pointer, if there is such an object.
+/// Sets a field of the JSON object at a JSON pointer. Does nothing if there is no JSON object.
 fn put_field_at(value: &mut Value, at: &str, key: &str, new: impl Into<Value>) {
     if let Some(fields) = object_mut(value, at) {
         fields.insert(key.to_string(), new.into());
@@ -525,7 +526,7 @@ fn one_word(text: &str) -> String {
     text.replace(char::is_whitespace, "_")
 }
 
-/// Joins the names in a table of keywords, for error messages.
+/// Joins the keywords of a table with commas, for error messages.
 fn keyword_names<T>(table: &[(&str, T)]) -> String {
     table.iter().map(|it| it.0).collect::<Vec<_>>().join(", ")
 }

@@ -18,7 +18,8 @@ pub(crate) struct AdminFlags {
     data_dir: PathBuf,
 }
 
-/// An API client with the administrator's credentials, and properties of the certificates in the kubeconfig.
+/// An API client with the administrator's credentials. The other fields are read from the certificates in the
+/// kubeconfig.
 pub(crate) struct AdminConnection {
     pub(crate) client: Client,
     /// The cluster CA certificate, in DER.

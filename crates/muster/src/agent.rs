@@ -181,7 +181,7 @@ impl EvictionAndGcFlags {
     fn config(&self) -> anyhow::Result<EvictionAndGcConfig> {
         let mut config = EvictionAndGcConfig::default();
         config
-            .parse_system_reserved(&self.system_reserved)
+            .set_system_reserved(&self.system_reserved)
             .map_err(|why| anyhow::anyhow!("choose another --system-reserved: {why}"))?;
         let choose = |flag: &'static str| move |why: String| anyhow::anyhow!("choose another {flag}: {why}");
         let thresholds = config
@@ -207,7 +207,7 @@ impl EvictionAndGcFlags {
     }
 }
 
-/// Runs the agent until a signal.
+/// Executes `muster agent`: runs the node agent until SIGINT or SIGTERM.
 pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<()> {
     if !local_node::is_root() {
         bail!("nodes that run containers need root: use sudo");
@@ -234,8 +234,8 @@ pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Joins the cluster and runs the node until a signal. The first signal cancels `graceful_stop`, and the second cancels
-/// `stop`.
+/// Joins the cluster and runs the node until a token is cancelled. SIGINT or SIGTERM cancels `graceful_stop`, and a
+/// second signal cancels `stop`.
 async fn run_node(
     args: &AgentArgs,
     graceful_stop: &CancellationToken,
@@ -455,7 +455,7 @@ fn parse_cidr(text: &str) -> anyhow::Result<Range> {
     Range::parse(text).with_context(|| format!("{text:?} is not an IPv4 CIDR range such as 192.0.2.0/24"))
 }
 
-/// Parses `FROM=TO`.
+/// Parses the mapping `FROM=TO` of a host path to another path.
 fn parse_path_mapping(text: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
     match text.split_once('=') {
         Some((from, to)) if Path::new(from).is_absolute() && Path::new(to).is_absolute() => {
@@ -477,6 +477,7 @@ fn parse_signal_duration(text: &str) -> anyhow::Result<(String, Duration)> {
 #[derive(Debug, Clone, Copy)]
 struct OptionalAddress(Option<IpAddr>);
 
+/// Parses an IP address, or the word `none`.
 fn parse_optional_address(text: &str) -> anyhow::Result<OptionalAddress> {
     if text == "none" {
         return Ok(OptionalAddress(None));

@@ -54,6 +54,7 @@ enum ControllerCommand {
     Release(ReleaseArgs),
 }
 
+/// Flags of `muster controller` without a subcommand, which runs the DaemonSet controller.
 #[derive(Debug, clap::Args)]
 struct RunControllerArgs {
     #[command(flatten)]

@@ -7,6 +7,7 @@ use muster_server::LimitsConfig;
 
 use crate::duration_flag;
 
+/// Flags for the limits and deadlines of the API server.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits of the API server")]
 pub(crate) struct LimitFlags {

@@ -5,7 +5,7 @@
 
 /// Writes to standard error and standard output.
 mod output;
-/// Suppression of repeated warnings and errors.
+/// Suppresses repeated warnings and errors.
 mod repeat_suppression;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -193,7 +193,7 @@ where
     }
 }
 
-/// The fields of one log event.
+/// The fields of one log event, as a JSON object.
 struct JsonLogFields(Map<String, Value>);
 
 impl JsonLogFields {

@@ -4,7 +4,7 @@
 mod admin;
 /// `muster agent`: runs the node agent.
 mod agent;
-/// `muster backup` and `muster restore`.
+/// `muster backup` and `muster restore`: copy the store to a file and back.
 mod backup;
 /// `muster cert`: lists and revokes client certificates.
 mod cert;
@@ -12,7 +12,7 @@ mod cert;
 mod controller;
 /// The lock on the data directory, and `muster down`.
 mod data_dir;
-/// Durations in flag values.
+/// Parses durations in flag values.
 mod duration_flag;
 /// `muster encrypt`: encrypts Secrets at rest.
 mod encrypt;
@@ -22,7 +22,7 @@ mod explain;
 mod image;
 /// Flags for the limits of the API server.
 mod limit_flags;
-/// Log output.
+/// Writes log lines and messages to standard error.
 mod logging;
 /// `muster plan`: previews a rollout.
 mod plan;
@@ -34,15 +34,15 @@ mod real_nodes;
 mod revocation_list;
 /// `muster server`: runs the API server.
 mod server;
-/// The API server of `muster up` and `muster server`.
+/// Flags, start and shutdown of the API server of `muster up` and `muster server`.
 mod serving_flags;
-/// SIGINT and SIGTERM.
+/// Receives SIGINT and SIGTERM.
 mod signals;
 /// `muster sim-node`: changes simulated nodes.
 mod sim_node;
 /// `muster sim-nodes`: runs simulated nodes.
 mod sim_nodes;
-/// The tasks of a process.
+/// Supervises the tasks of one process and restarts them.
 mod supervisor;
 /// `muster token`: creates, lists and revokes tokens.
 mod token;
@@ -56,8 +56,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
-/// The memory allocator. With the system allocator, decoding many small API objects spent a sixth of the CPU time in
-/// it.
+/// The memory allocator, jemalloc. The system allocator used a sixth of the CPU time when many small API objects were
+/// decoded.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -90,7 +90,7 @@ pub(crate) async fn run(args: &PlanArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the note that objects of other kinds were skipped, or an empty string if none was.
+/// Returns a note that objects of kinds other than DaemonSet were skipped, or an empty string if `others` is empty.
 fn skipped_objects_note(others: &[String]) -> String {
     if others.is_empty() { String::new() } else { format!("; skipped: {}", others.join(", ")) }
 }

@@ -2,6 +2,7 @@
 
 use muster_server::{PodSecurity, PodSecurityLevelVersion};
 
+/// Flags of Pod Security admission.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PodSecurityFlags {
     /// Pod Security level to enforce in namespaces without an enforce label: privileged, baseline or restricted, and

@@ -24,7 +24,7 @@ use crate::token;
 /// Lifetime of the bootstrap token for new nodes.
 const BOOTSTRAP_TOKEN_TTL: Duration = Duration::from_secs(3600);
 
-/// Maximum time that an agent takes to exit after its pods have terminated. After it, the agent is killed.
+/// Maximum time that an agent may take to exit after its pods have terminated. An agent that takes longer is killed.
 const AGENT_EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval at which the routes to and in the nodes' network namespaces are checked and restored.
@@ -121,8 +121,8 @@ impl RealNodes {
     }
 }
 
-/// Restores, at intervals of [`ROUTE_CHECK_INTERVAL`], routes that were lost when a link went down or that a network
-/// manager of the machine removed. Never returns.
+/// Restores lost routes of a node every [`ROUTE_CHECK_INTERVAL`]. Routes are lost when a link goes down, or when a
+/// network manager of the machine removes them. Never returns.
 async fn restore_routes_periodically(node: &LocalNode) {
     loop {
         tokio::time::sleep(ROUTE_CHECK_INTERVAL).await;
@@ -216,8 +216,9 @@ fn spawn_agent(program: &Path, node: &LocalNode, arguments: &[OsString]) -> anyh
     spawned.context("run nsenter")
 }
 
-/// Waits until the agent exits, which is an error. When `stop` is cancelled, terminates the agent and waits for its
-/// exit. Kills it when the time is over or `abort` is cancelled.
+/// Waits until the agent exits, and returns this as an error. When `stop` is cancelled, terminates the agent and waits
+/// for its exit instead. Kills the agent if it does not exit within [`agent_stop_timeout`], or when `abort` is
+/// cancelled.
 async fn run_agent_until_stop(
     mut agent: Child,
     node: &LocalNode,
@@ -242,7 +243,7 @@ async fn run_agent_until_stop(
     Ok(())
 }
 
-/// Returns the maximum time that an agent takes to terminate its pods and exit.
+/// Returns the maximum time that an agent may take to terminate its pods and exit.
 fn agent_stop_timeout() -> Duration {
     host::ShutdownGrace::default().total_max() + AGENT_EXIT_TIMEOUT
 }

@@ -24,7 +24,7 @@ const UPDATE_ATTEMPTS_MAX: usize = 10;
 /// Returns the entry of the revocation list for a credential that is revoked now. `subject` is the user of the
 /// credential. `not_after` is its expiry, or empty if it never expires.
 pub(crate) fn revocation_entry(subject: &str, not_after: &str) -> Value {
-    json!({"subject": subject, "notAfter": not_after, "revokedAt": rfc3339(Timestamp::now())})
+    json!({"subject": subject, "notAfter": not_after, "revokedAt": format_rfc3339(Timestamp::now())})
 }
 
 /// Whether the credential of an entry expired more than [`REVOCATION_RETENTION`] ago. A credential without an expiry
@@ -68,14 +68,14 @@ pub(crate) async fn read_revocation_list(client: &Client) -> anyhow::Result<Opti
     maps.get_opt(REVOCATION_LIST).await.context("read the revocation list")
 }
 
-/// Returns a string field of a JSON object, or an empty string if the field is missing.
+/// Parses a JSON object and returns one of its string fields, or an empty string if the field is missing.
 pub(crate) fn json_string_field(record: &str, name: &str) -> String {
     let record: Value = serde_json::from_str(record).unwrap_or_default();
     record[name].as_str().unwrap_or_default().to_owned()
 }
 
-/// Formats a time in UTC with whole seconds, as the API server does.
-pub(crate) fn rfc3339(at: Timestamp) -> String {
+/// Formats a time as an RFC 3339 timestamp in UTC with whole seconds, as the API server does.
+pub(crate) fn format_rfc3339(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 

@@ -22,6 +22,7 @@ use crate::{duration_flag, pod_security_flags};
 /// Minimum value of `--store-bytes-max`. It has space for the bootstrap objects and a few large objects.
 const STORE_BYTES_MIN: usize = 16 << 20;
 
+/// Flags of the API server, shared by `muster up` and `muster server`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServingFlags {
     /// Directory for the cluster's state, certificates and kubeconfig
@@ -156,7 +157,7 @@ impl ServingFlags {
         };
         let mut server = ApiServer::bind_with_options(self.listen, nodes, &self.data_dir, &options).await?;
         if let Some(path) = &self.audit_log {
-            server.write_audit_log(path)?;
+            server.enable_audit_log(path)?;
         }
         server.set_certificate_lifetime_max(self.cluster_signing_duration);
         if let Some(life) = self.service_account_max_token_expiration {

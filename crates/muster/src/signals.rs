@@ -1,4 +1,4 @@
-//! The signals that end the process.
+//! Receives the signals that end the process: SIGINT and SIGTERM.
 
 use std::io;
 
@@ -12,7 +12,7 @@ pub(crate) struct TerminationSignals {
 }
 
 impl TerminationSignals {
-    /// Starts to receive the signals.
+    /// Starts to receive SIGINT and SIGTERM.
     pub(crate) fn register() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }

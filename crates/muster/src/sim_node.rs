@@ -268,7 +268,7 @@ fn is_evicted_by_drain(pod: &Pod) -> bool {
     !of_daemons && !pod.annotations().contains_key("kubernetes.io/config.mirror")
 }
 
-/// Parses `KEY=VALUE`.
+/// Parses a label in the format `KEY=VALUE`.
 pub(crate) fn parse_label(text: &str) -> anyhow::Result<(String, String)> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),

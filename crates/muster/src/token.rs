@@ -20,7 +20,7 @@ use uuid::Uuid;
 use crate::admin::{AdminConnection, AdminFlags};
 use crate::duration_flag;
 use crate::logging::{aligned_table, print_to_stderr, print_to_stdout};
-use crate::revocation_list::{add_to_revocation_list, revocation_entry, rfc3339};
+use crate::revocation_list::{add_to_revocation_list, format_rfc3339, revocation_entry};
 
 /// Namespace of the Secrets of bootstrap tokens.
 const TOKEN_NAMESPACE: &str = "kube-system";
@@ -171,7 +171,7 @@ async fn create_token_for_node(
         "stringData": {
             "token-id": id,
             "token-secret": secret,
-            "expiration": rfc3339(expires),
+            "expiration": format_rfc3339(expires),
             "usage-bootstrap-authentication": "true",
             "description": description,
         },
@@ -260,7 +260,7 @@ async fn revoke_tokens(args: RevokeTokensArgs) -> anyhow::Result<()> {
                     format!("the token is revoked, but the Secret {namespace}/{name} is not deleted")
                 })?;
                 // The deletion invalidates the token from now on, so the entry may expire.
-                revoke(&rfc3339(Timestamp::now())).await?;
+                revoke(&format_rfc3339(Timestamp::now())).await?;
                 print_to_stdout(format_args!("revoked the token of Secret {namespace}/{name}"));
             }
             TokenReference::Account { id, subject, not_after } => {
@@ -311,7 +311,7 @@ impl TokenReference {
             return Ok(Self::Account {
                 id: id.to_owned(),
                 subject: claims["sub"].as_str().unwrap_or_default().to_owned(),
-                not_after: not_after.map(rfc3339).unwrap_or_default(),
+                not_after: not_after.map(format_rfc3339).unwrap_or_default(),
             });
         }
         if let Some((namespace, name)) = text.split_once('/') {

@@ -1,4 +1,4 @@
-//! HTTPS client of the node agents. Each agent serves the kubelet API of its node.
+//! HTTPS client with which the server sends requests to node agents. Each agent serves the kubelet API of its node.
 //!
 //! An agent's response is untrusted input: its size is limited, and redirects are not followed.
 
@@ -70,7 +70,7 @@ impl std::fmt::Debug for AgentClient {
     }
 }
 
-/// Name of a node, and the IP address and port of its agent from the status of the Node.
+/// Address of a node's agent, as the status of the Node reports it: node name, IP address and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AgentAddress {
     node: String,
@@ -79,8 +79,9 @@ pub(crate) struct AgentAddress {
 }
 
 impl AgentAddress {
-    /// Returns the address of the agent in the status of a Node, or `None` if the Node has no agent endpoint. Only IP
-    /// addresses are used and host names are ignored, so that no DNS server decides where the server connects.
+    /// Reads the address of a node's agent from the status of the Node. Returns `None` if the status has no agent
+    /// endpoint. Only IP addresses are used and host names are ignored, so that no DNS server decides where the server
+    /// connects.
     pub(crate) fn from_node(node: &Value) -> Option<Self> {
         let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
         let port = port.and_then(|it| u16::try_from(it).ok()).filter(|it| *it != 0)?;
@@ -176,12 +177,13 @@ impl AgentClient {
     }
 }
 
-/// Whether the user of a certificate is the agent of the node.
+/// Whether `user`, the subject of a certificate, is the agent of the node `node`.
 fn is_agent_of(user: &User, node: &str) -> bool {
     user.name.strip_prefix(NODE_USER_PREFIX) == Some(node) && user.is_in_group(NODES_GROUP)
 }
 
-/// Reads a whole response body of an agent, of at most `bytes_max` bytes.
+/// Reads a whole response body of an agent. Fails if the body has more than `bytes_max` bytes or does not arrive in
+/// time.
 pub(crate) async fn read_body(body: Incoming, bytes_max: usize) -> Result<Bytes, AgentError> {
     let read = Limited::new(body, bytes_max).collect();
     match tokio::time::timeout(BODY_TIMEOUT, read).await {

@@ -146,7 +146,8 @@ fn event_json(event: &AuditEvent<'_>) -> Value {
     json
 }
 
-/// The current log file. The rotated files beside it are `FILE.1` (the newest), `FILE.2` and so on.
+/// The audit log file that is currently written. The rotated files beside it are `FILE.1` (the newest), `FILE.2` and so
+/// on.
 struct RotatingFile {
     path: PathBuf,
     file: BufWriter<File>,
@@ -164,14 +165,14 @@ impl RotatingFile {
         Ok(Self { path, file: BufWriter::new(file), bytes, bytes_max })
     }
 
-    /// Writes lines until the channel is closed. Flushes the file when the queue is empty.
+    /// Writes the lines that arrive on the channel until it is closed. Flushes the file when no line is waiting.
     fn write_lines(mut self, lines: &Receiver<Vec<u8>>) {
         let mut is_failing = false;
         while let Ok(line) = lines.recv() {
             let mut next = Some(line);
             let mut written = Ok(());
             while let Some(line) = next {
-                written = written.and(self.write(&line));
+                written = written.and(self.write_line(&line));
                 next = lines.try_recv().ok();
             }
             // All queued lines are written before one flush.
@@ -186,8 +187,8 @@ impl RotatingFile {
         }
     }
 
-    /// Writes one line. Rotates the file first if the line would exceed `bytes_max`.
-    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+    /// Writes one line. Rotates the file first if the file would become larger than `bytes_max`.
+    fn write_line(&mut self, line: &[u8]) -> io::Result<()> {
         if self.bytes_max < self.bytes + line.len() as u64 && 0 < self.bytes {
             self.rotate_file()?;
         }
@@ -196,7 +197,7 @@ impl RotatingFile {
         Ok(())
     }
 
-    /// Renames `FILE.n` to `FILE.n+1` and the current file to `FILE.1`.
+    /// Renames `FILE.n` to `FILE.n+1` and the current file to `FILE.1`, and opens a new file.
     fn rotate_file(&mut self) -> io::Result<()> {
         self.file.flush()?;
         let nth = |it: usize| self.path.with_added_extension(it.to_string());
@@ -296,7 +297,7 @@ mod tests {
         let path = dir.path().join("audit.log");
         let mut log = RotatingFile::open(path.clone(), 10).unwrap();
         for line in 0..=2 * ROTATED_FILES_MAX + 2 {
-            log.write(format!("{line:04}\n").as_bytes()).unwrap();
+            log.write_line(format!("{line:04}\n").as_bytes()).unwrap();
         }
         log.file.flush().unwrap();
         let mut said: Vec<String> = fs::read_dir(dir.path())

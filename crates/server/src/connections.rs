@@ -29,10 +29,10 @@ const HANDSHAKES_MAX: usize = 1_000;
 
 /// Maximum number of request bodies on one connection that have not arrived completely.
 const UNFINISHED_BODIES_MAX: usize = 64;
-/// Maximum total size in KiB of the large request bodies of one connection.
+/// Maximum total size in KiB of the large request bodies (above 64 KiB) of one connection.
 const LARGE_BODIES_KIB_MAX: usize = 32 << 10;
 
-/// Maximum total size in KiB of the large responses that wait to be sent on one connection.
+/// Maximum total size in KiB of the large responses (above 64 KiB) that wait to be sent on one connection.
 pub(crate) const UNSENT_RESPONSES_KIB_MAX: u32 = 32 << 10;
 
 /// Tracks all open connections and enforces their limits.
@@ -79,13 +79,13 @@ pub(crate) struct Connection {
     task: OnceLock<AbortHandle>,
     /// Permits for request bodies that have not arrived completely.
     pub(crate) unfinished_bodies: Arc<Semaphore>,
-    /// Permits for the KiB of large request bodies.
+    /// Permits for large request bodies (above 64 KiB), one for each KiB.
     pub(crate) large_body_kib: Arc<Semaphore>,
-    /// Permits for the KiB of large responses that wait to be sent.
+    /// Permits for large responses (above 64 KiB) that wait to be sent, one for each KiB.
     pub(crate) unsent_response_kib: Arc<Semaphore>,
 }
 
-/// The user to whom a connection is attributed in the counts by user.
+/// The user of a connection, for the count of connections by user.
 #[derive(Debug)]
 struct ConnectionUser {
     name: Arc<str>,
@@ -93,7 +93,7 @@ struct ConnectionUser {
     is_trusted: bool,
 }
 
-/// Permit for one connection. When it is dropped, the tracker forgets the connection.
+/// Permit for one connection. Dropping the permit removes the connection from the tracker.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     connections: Arc<ConnectionTracker>,
@@ -204,15 +204,15 @@ impl ConnectionTracker {
 }
 
 impl ConnectionTable {
-    /// Closes one of the connections for which `may` returns true, chosen by the rule of
+    /// Closes one of the connections for which `may_evict` returns true, chosen by the rule of
     /// [`ConnectionTracker::admit_connection`]. Returns `None` if no connection can be closed.
-    fn evict_connection(&mut self, may: impl Fn(&Connection) -> bool) -> Option<()> {
+    fn evict_connection(&mut self, may_evict: impl Fn(&Connection) -> bool) -> Option<()> {
         let connections_of = |it: &Connection| match it.user.get() {
             None => usize::MAX,
             Some(user) if user.is_trusted => 0,
             Some(user) => self.by_user.get(&user.name).copied().unwrap_or(0),
         };
-        let ranked = self.by_id.values().filter(|it| may(it)).map(|it| (connections_of(it), it));
+        let ranked = self.by_id.values().filter(|it| may_evict(it)).map(|it| (connections_of(it), it));
         let (connections, evicted) = ranked.max_by_key(|(connections, it)| {
             (*connections, Reverse(it.last_request_ms.load(Ordering::Relaxed)))
         })?;
@@ -246,7 +246,7 @@ impl ConnectionTable {
     }
 }
 
-/// Decrements a count, and removes it when it is zero.
+/// Decrements the count of `key`, and removes the entry when its count is zero.
 fn decrement_count<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
     if let Some(count) = counts.get_mut(key) {
         *count -= 1;

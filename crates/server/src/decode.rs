@@ -1,6 +1,6 @@
 //! Decodes request bodies (JSON, YAML, protobuf) into objects of the expected type.
 
-/// Canonical form of quantities, times and base64.
+/// Converts quantities, times and base64 to their canonical form.
 mod scalar;
 /// Decodes values of a given type.
 mod value_reader;

@@ -278,8 +278,8 @@ impl ApiError {
         Self { details: json!({"causes": causes}), ..error }
     }
 
-    /// Returns the error for a request that did not complete before its deadline (504), or whose write failed
-    /// repeatedly because of concurrent writes to the same object.
+    /// Returns the error for a request that did not complete before its deadline (504). Also used for a write that
+    /// failed repeatedly because of concurrent writes to the same object.
     pub(crate) fn timeout() -> Self {
         let message =
             "Timeout: request did not complete within requested timeout - context deadline exceeded";

@@ -7,7 +7,7 @@ use hyper::StatusCode;
 /// A request to a health endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HealthProbe {
-    /// `healthz`, `livez` or `readyz`.
+    /// Name of the endpoint: `healthz`, `livez` or `readyz`.
     pub(crate) endpoint: &'static str,
     /// Name of a single check if the path has one, such as `ping` in `/livez/ping`.
     pub(crate) check: Option<String>,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// A stream whose writes fail if they make no progress for a timeout. Reads have a timeout only if one is set.
+/// A stream whose writes fail if they make no progress for the timeout. Reads have a timeout only if one is set.
 #[derive(Debug)]
 pub(crate) struct IdleTimeout<S> {
     stream: S,

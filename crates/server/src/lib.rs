@@ -23,7 +23,7 @@ mod audit;
 mod auth;
 /// Creates the objects that every cluster has, such as the namespace `default`.
 mod bootstrap;
-/// Admission and accounting of client connections.
+/// Tracks the client connections and enforces their limits.
 mod connections;
 /// Controllers that run in the server.
 mod controllers;
@@ -39,7 +39,7 @@ mod defaulting;
 mod discovery;
 /// `ApiError`: why a request failed. Clients receive it as a `Status`.
 mod error;
-/// Priority and fairness: limits how many requests execute at the same time, and what each user may occupy.
+/// Priority and fairness: limits how many requests execute at the same time, and the resources that each user may hold.
 mod flow_control;
 /// Formats values as Go does, for error messages like those of upstream.
 mod go_format;
@@ -155,7 +155,7 @@ const CERTIFICATE_RENEWAL_CHECK_INTERVAL: Duration = Duration::from_secs(60 * 60
 /// Interval at which a server that started on a full disk tries again to create the bootstrap objects.
 const BOOTSTRAP_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Maximum time that a stopping server waits for requests in flight. It aborts the remaining requests.
+/// Maximum time that a stopping server waits for requests in flight. After that, it aborts the remaining requests.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a server could not be started.
@@ -270,7 +270,7 @@ impl ApiServer {
         let mut api = Api::new(Arc::new(registry), CancellationToken::new());
         api.agents = Some(Arc::new(AgentClient::new(&pki)?));
         api.limits = Arc::new(ServerLimits::new(fit_limits_to_open_files(LimitsConfig::default())));
-        let lifetime_max = certificate_signing::DEFAULT_LIFETIME;
+        let lifetime_max = certificate_signing::DEFAULT_LIFETIME_MAX;
         Ok(Self {
             listeners,
             identity: own,
@@ -312,7 +312,7 @@ impl ApiServer {
 
     /// Enables the audit log at `path`, which gets one line for each request. Requests of loopback clients that were
     /// created before this call are not logged.
-    pub fn write_audit_log(&mut self, path: &Path) -> Result<(), BindError> {
+    pub fn enable_audit_log(&mut self, path: &Path) -> Result<(), BindError> {
         let failed = |source| BindError::Audit { path: path.to_owned(), source };
         self.api.audit = Some(Arc::new(AuditLog::open(path).map_err(failed)?));
         Ok(())

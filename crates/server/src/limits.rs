@@ -80,7 +80,7 @@ pub(crate) const HEADERS_MAX: usize = 100;
 /// Maximum total bytes of the headers of a request: enough for a token of 8 KiB, many impersonated groups, and a URL.
 pub(crate) const HEADER_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum length of a URL. It is half of [`HEADER_BYTES_MAX`], which leaves space for long label selectors.
+/// Maximum length of a URL in bytes: half of [`HEADER_BYTES_MAX`], and enough for long label selectors.
 pub(crate) const URL_BYTES_MAX: usize = 32 << 10;
 
 /// Maximum time until the headers of the next HTTP/1 request are complete. If it is exceeded, the server closes the
@@ -145,7 +145,7 @@ pub(crate) struct ServerLimits {
     pub(crate) connections: Arc<ConnectionTracker>,
     /// Seats and queues: which requests execute, and which wait.
     pub(crate) flow_control: Arc<FlowControl>,
-    /// Request bodies, responses, watches and agent streams that each user has in use.
+    /// Resource usage of each user: request bodies, responses, watches and agent streams.
     pub(crate) usage: Arc<UsageTracker>,
 }
 
@@ -253,8 +253,8 @@ pub(crate) fn fit_connections_to_files(requested: usize) -> usize {
     fit
 }
 
-/// Returns the number of connections that a limit of `files` open files allows. `FILE_DESCRIPTORS_RESERVED` files are
-/// not used for connections, but at least half of the files are.
+/// Returns the number of connections that a limit of `files` open files allows. Reserves `FILE_DESCRIPTORS_RESERVED`
+/// files for other uses, but never more than half of all files.
 fn connections_for_files(files: usize) -> usize {
     files.saturating_sub(FILE_DESCRIPTORS_RESERVED).max(files / 2).max(1)
 }

@@ -127,7 +127,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut server = server(&dir).await;
         let log = dir.path().join("audit");
-        server.write_audit_log(&log).unwrap();
+        server.enable_audit_log(&log).unwrap();
         let (controller, admin) =
             (server.loopback_client(BuiltinUser::Controller), server.loopback_client(BuiltinUser::Admin));
         let mut said = String::new();

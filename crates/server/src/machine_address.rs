@@ -1,4 +1,4 @@
-//! The address of this machine.
+//! Finds the IP address of this machine.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 

@@ -103,35 +103,37 @@ pub(crate) struct RequestLabels {
     resource: &'static str,
 }
 
-/// Labels of `apiserver_current_inflight_requests`.
+/// Labels of `apiserver_current_inflight_requests`: whether the requests are read-only or mutating.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct InFlightLabels {
-    /// `readOnly` or `mutating`.
+    /// Kind of the requests: `readOnly` or `mutating`.
     request_kind: &'static str,
 }
 
-/// Labels of `muster_store_namespace_bytes`. Only the largest namespaces have series, so that the number of series is
-/// bounded.
+/// Labels of `muster_store_namespace_bytes`: the namespace. Only the largest namespaces have series, so that the number
+/// of series is bounded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NamespaceLabels {
     namespace: String,
 }
 
-/// Labels of `apiserver_flowcontrol_request_wait_duration_seconds`.
+/// Labels of `apiserver_flowcontrol_request_wait_duration_seconds`: the priority level.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PriorityLevelLabels {
     priority_level: &'static str,
 }
 
-/// Labels of `apiserver_flowcontrol_current_executing_seats` and `apiserver_flowcontrol_current_inqueue_requests`.
+/// Labels of `apiserver_flowcontrol_current_executing_seats` and `apiserver_flowcontrol_current_inqueue_requests`: the
+/// priority level, and whether the requests are read-only or mutating.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FlowLevelLabels {
     priority_level: &'static str,
     request_kind: &'static str,
 }
 
-/// Labels of the `muster_flowcontrol_flow_…` metrics. A flow is the requests of one user in one priority level. Only
-/// the flows with the highest usage have series, so that the number of series is bounded although user names are not.
+/// Labels of the `muster_flowcontrol_flow_…` metrics. They identify a flow: the read-only or mutating requests of one
+/// user in one priority level. Only the flows with the highest usage have series, so that the number of series is
+/// bounded although user names are not.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FlowLabels {
     priority_level: &'static str,
@@ -139,7 +141,7 @@ struct FlowLabels {
     flow: String,
 }
 
-/// Labels of `apiserver_flowcontrol_rejected_requests_total`.
+/// Labels of `apiserver_flowcontrol_rejected_requests_total`: the priority level, and the reason for the rejection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RejectionLabels {
     priority_level: &'static str,
@@ -152,17 +154,17 @@ struct LimitLabels {
     limit: &'static str,
 }
 
-/// Labels of `apiserver_storage_objects`.
+/// Labels of `apiserver_storage_objects`: API group and resource of the objects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StoredObjectLabels {
     group: &'static str,
     resource: &'static str,
 }
 
-/// Labels of `pod_security_evaluations_total`.
+/// Labels of `pod_security_evaluations_total`: the result of an evaluation, the policy, and the request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PodSecurityEvaluationLabels {
-    /// `allow` or `deny`.
+    /// Result of the evaluation: `allow` or `deny`.
     pub(crate) decision: &'static str,
     pub(crate) policy_level: &'static str,
     /// Policy version of the evaluation. It is `future` for a version that is newer than the served API, so that users
@@ -174,7 +176,7 @@ pub(crate) struct PodSecurityEvaluationLabels {
     pub(crate) subresource: &'static str,
 }
 
-/// Labels of `pod_security_exemptions_total`.
+/// Labels of `pod_security_exemptions_total`: operation, resource and subresource of an exempt request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PodSecurityExemptionLabels {
     pub(crate) request_operation: &'static str,
@@ -325,7 +327,7 @@ impl Default for ServerMetrics {
 impl RequestLabels {
     /// Returns the labels of a request. The label of a verb that is not in a fixed list is `other`.
     pub(crate) fn new(verb: &str, kind: Option<&'static Kind>) -> Self {
-        /// Verbs that have a label of their own.
+        /// Verbs that are used as label values. All other verbs get the value `other`.
         const KNOWN_VERBS: [&str; 9] =
             ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "post"];
         Self {
@@ -372,7 +374,7 @@ impl ServerMetrics {
     }
 
     /// Sets the number of seats in use and the number of requests that wait for a seat, for one priority level.
-    pub(crate) fn set_flow_level(
+    pub(crate) fn set_flow_level_usage(
         &self,
         priority_level: &'static str,
         is_read: bool,

@@ -21,7 +21,7 @@ pub(crate) struct UnknownTypeMeta {
 }
 
 /// Decodes a request body that contains an object of the type `of`. Returns the `apiVersion` and `kind` in the body,
-/// and the object as JSON. The JSON is not normalized yet, because it may contain explicit zero values.
+/// and the object as JSON. The JSON is not normalized: it may contain explicit zero values.
 pub(crate) fn decode_object(body: &[u8], of: &'static Type) -> Result<(UnknownTypeMeta, Value), String> {
     let Some(unknown) = body.strip_prefix(PROTOBUF_MAGIC) else {
         return Err(
@@ -143,12 +143,12 @@ fn decode_value(shape: Shape, payload: WireValue<'_>) -> Result<Value, String> {
         (Shape::Bytes, WireValue::Bytes(it)) => Ok(STANDARD.encode(it).into()),
         (Shape::Time, WireValue::Bytes(it)) => decode_time(it, "%Y-%m-%dT%H:%M:%SZ"),
         (Shape::MicroTime, WireValue::Bytes(it)) => decode_time(it, "%Y-%m-%dT%H:%M:%S.%6fZ"),
-        (Shape::Quantity, WireValue::Bytes(it)) => match wrapped_bytes(it, 1)? {
+        (Shape::Quantity, WireValue::Bytes(it)) => match bytes_field(it, 1)? {
             [] => Ok("0".into()),
             quantity => Ok(decode_string(quantity)?.into()),
         },
         (Shape::IntOrString, WireValue::Bytes(it)) => decode_int_or_string(it),
-        (Shape::Any | Shape::FieldsV1, WireValue::Bytes(it)) => match wrapped_bytes(it, 1)? {
+        (Shape::Any | Shape::FieldsV1, WireValue::Bytes(it)) => match bytes_field(it, 1)? {
             [] => Ok(Value::Null),
             raw => serde_json::from_slice(raw).map_err(|error| error.to_string()),
         },
@@ -206,7 +206,7 @@ fn decode_int_or_string(bytes: &[u8]) -> Result<Value, String> {
 }
 
 /// Returns the bytes of the field `number` of a message, or an empty slice if the field is absent.
-fn wrapped_bytes(message: &[u8], number: u32) -> Result<&[u8], String> {
+fn bytes_field(message: &[u8], number: u32) -> Result<&[u8], String> {
     let mut found: &[u8] = &[];
     for part in MessageFields(message) {
         match part? {
@@ -277,18 +277,19 @@ impl<'a> MessageFields<'a> {
         let payload = match key & 7 {
             0 => WireValue::Varint(decode_varint(&mut self.0)?),
             1 => {
-                let (_, rest) = self.0.split_first_chunk::<8>().ok_or_else(unexpected_eof)?;
+                let (_, rest) = self.0.split_first_chunk::<8>().ok_or_else(unexpected_eof_error)?;
                 self.0 = rest;
                 WireValue::Fixed
             }
             2 => {
-                let length = usize::try_from(decode_varint(&mut self.0)?).map_err(|_| unexpected_eof())?;
-                let (bytes, rest) = self.0.split_at_checked(length).ok_or_else(unexpected_eof)?;
+                let length =
+                    usize::try_from(decode_varint(&mut self.0)?).map_err(|_| unexpected_eof_error())?;
+                let (bytes, rest) = self.0.split_at_checked(length).ok_or_else(unexpected_eof_error)?;
                 self.0 = rest;
                 WireValue::Bytes(bytes)
             }
             5 => {
-                let (_, rest) = self.0.split_first_chunk::<4>().ok_or_else(unexpected_eof)?;
+                let (_, rest) = self.0.split_first_chunk::<4>().ok_or_else(unexpected_eof_error)?;
                 self.0 = rest;
                 WireValue::Fixed
             }
@@ -302,7 +303,7 @@ impl<'a> MessageFields<'a> {
 fn decode_varint(bytes: &mut &[u8]) -> Result<u64, String> {
     let mut number = 0;
     for at in 0..10 {
-        let (byte, rest) = bytes.split_first().ok_or_else(unexpected_eof)?;
+        let (byte, rest) = bytes.split_first().ok_or_else(unexpected_eof_error)?;
         *bytes = rest;
         number |= u64::from(byte & 0x7f) << (7 * at);
         if byte & 0x80 == 0 {
@@ -313,7 +314,7 @@ fn decode_varint(bytes: &mut &[u8]) -> Result<u64, String> {
 }
 
 /// Returns the error message for input that ends in the middle of a field.
-fn unexpected_eof() -> String {
+fn unexpected_eof_error() -> String {
     "unexpected EOF".to_owned()
 }
 

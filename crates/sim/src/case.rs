@@ -47,7 +47,7 @@ use crate::invariants::Violation;
 use crate::user_action::UserAction;
 use crate::world::World;
 
-/// A parsed case of the catalogue.
+/// A parsed case: an initial cluster, a script of user actions, and the expected final state.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub name: String,
@@ -69,7 +69,8 @@ pub struct Case {
     anywhere: bool,
     /// Section `end status`: the expected counts of the final DaemonSet statuses.
     status: Vec<ExpectedCounts>,
-    /// Section `end revisions`: the expected ControllerRevisions, in the format of [`revisions_text`].
+    /// Section `end revisions`: the expected ControllerRevisions, such as `d 1#1` (template number and revision
+    /// number).
     revisions: Option<String>,
     /// Section `end events`: reason and expected number of Kubernetes Events.
     events: Vec<(String, usize)>,
@@ -90,7 +91,7 @@ enum ScriptLine {
     SeeStatus(Vec<ExpectedCounts>),
 }
 
-/// The name of a DaemonSet, and the expected counts of its status by the names that [`status_count`] accepts.
+/// The name of a DaemonSet, and the expected counts of its status by name, such as `desired`.
 type ExpectedCounts = (String, Vec<(String, i64)>);
 
 /// A syntax error in a case file.
@@ -109,7 +110,7 @@ impl std::fmt::Display for CaseSyntaxError {
 
 impl std::error::Error for CaseSyntaxError {}
 
-/// The result of a case.
+/// The result of running a case.
 #[derive(Clone, Debug)]
 pub struct CaseResult {
     pub violation: Option<Violation>,
@@ -123,7 +124,7 @@ pub struct CaseResult {
     pub deliveries: usize,
     /// Number of pods that controllers created and deleted, by node and by `create` or `delete`.
     pub summary: BTreeMap<(Text, &'static str), u64>,
-    /// The pods of each node at the end of the case, in the format of [`World::pods_by_node`].
+    /// The pods of each node at the end of the case, one line per node, as [`World::pods_by_node`] formats them.
     pub end: String,
     /// The cluster at the end of the case, as scenario text.
     pub scenario: String,
@@ -268,7 +269,8 @@ fn compare_final_state(case: &Case, world: &mut World, is_fault_free: bool) {
     }
 }
 
-/// Reports a violation of `what` (`see` or `end`) if the texts differ.
+/// Reports a violation if the text `found` differs from the expected text. `what` is the section with the expected
+/// text, `see` or `end`.
 fn expect_text(world: &mut World, what: &'static str, expected: &str, found: &str) {
     if expected.trim_end() != found.trim_end() {
         world.checks.report_violation(what, || format!("expected\n{expected}found\n{found}"));
@@ -283,7 +285,8 @@ fn without_node_names(pods_by_node: &str) -> String {
     lines.concat()
 }
 
-/// Reports a violation of `what` (`see` or `end`) for each status count that differs from its expected value.
+/// Reports a violation if a count in the status of a DaemonSet differs from its expected value. `what` is the section
+/// with the expected counts, `see` or `end`.
 fn expect_counts(world: &mut World, what: &'static str, expected: &[ExpectedCounts]) {
     for (set, counts) in expected {
         for (count, expected) in counts {
@@ -339,7 +342,7 @@ fn revisions_text(world: &World) -> String {
     out
 }
 
-/// Parses the sections of a case file.
+/// Parser of a case file, section by section.
 struct CaseParser<'a> {
     file: String,
     /// The lines that are not parsed yet, with their line numbers.
@@ -348,7 +351,7 @@ struct CaseParser<'a> {
     case: Case,
 }
 
-/// Names of all sections, for error messages.
+/// Names of all sections of a case file, for error messages.
 const SECTION_NAMES: &str =
     "world, run, writes, end, end anywhere, end status, end revisions, end events, loose or once";
 
@@ -379,7 +382,7 @@ impl<'a> CaseParser<'a> {
         CaseSyntaxError { file: self.file.clone(), line, problem: problem.into() }
     }
 
-    /// Parses the whole file.
+    /// Parses all sections of the case file.
     fn parse_case(mut self) -> Result<Case, CaseSyntaxError> {
         let mut lines = std::mem::take(&mut self.lines).into_iter().peekable();
         while let Some((_, line)) = lines.next_if(|(_, line)| line.trim() != "world") {
@@ -422,7 +425,7 @@ impl<'a> CaseParser<'a> {
         Ok(self.case)
     }
 
-    /// Parses the section `world`.
+    /// Parses the section `world`: the initial cluster, the number of controller replicas and the burst limit.
     fn parse_world(&mut self, block: &[(usize, &str)]) -> Result<(), CaseSyntaxError> {
         let mut text = format!("now {START_TIME_S}\n");
         let mut places = vec![0];
@@ -450,7 +453,7 @@ impl<'a> CaseParser<'a> {
         text.parse().map_err(|_| self.syntax_error(at, format!("{text:?} is not a number")))
     }
 
-    /// Parses the section `run`.
+    /// Parses the section `run`: the user actions and the expectations between them.
     fn parse_script(&mut self, block: &[(usize, &str)]) -> Result<(), CaseSyntaxError> {
         let mut lines = block.iter().peekable();
         while let Some((at, line)) = lines.next() {
@@ -473,7 +476,7 @@ impl<'a> CaseParser<'a> {
         Ok(())
     }
 
-    /// Parses the section `writes`.
+    /// Parses the section `writes`: the maximum number of creates and deletes.
     fn parse_write_limits(&mut self, at: usize, text: &str) -> Result<(), CaseSyntaxError> {
         for limit in text.split_whitespace() {
             let (what, most) =
@@ -487,7 +490,7 @@ impl<'a> CaseParser<'a> {
         Ok(())
     }
 
-    /// Parses the lines of `see status` and `end status`.
+    /// Parses the expected status counts in the sections `see status` and `end status`.
     fn parse_counts(&self, block: &[(usize, &str)]) -> Result<Vec<ExpectedCounts>, CaseSyntaxError> {
         let of_line = |(at, line): &(usize, &str)| {
             let mut words = line.split_whitespace();
@@ -502,7 +505,7 @@ impl<'a> CaseParser<'a> {
         block.iter().map(of_line).collect()
     }
 
-    /// Parses the section `end events`.
+    /// Parses the section `end events`: the expected number of Kubernetes Events by reason.
     fn parse_events(&mut self, block: &[(usize, &str)]) -> Result<(), CaseSyntaxError> {
         for (at, line) in block {
             let (reason, count) =
@@ -514,7 +517,7 @@ impl<'a> CaseParser<'a> {
     }
 }
 
-/// Returns the part of a line before its comment.
+/// Returns the part of a line before its comment, which starts with `#`.
 fn without_comment(line: &str) -> &str {
     line.split('#').next().unwrap_or_default()
 }

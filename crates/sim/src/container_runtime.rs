@@ -6,7 +6,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_engine::kubelet::pod::{Action, ActionOutcome, Container, ContainerState, RuntimeState, Sandbox};
 
-/// The sandboxes and containers on one machine, by pod UID.
+/// The simulated container runtime of one node.
 #[derive(Clone, Debug, Default)]
 pub struct SimRuntime {
     /// Sandboxes and containers of each pod, by pod UID.

@@ -159,13 +159,13 @@ impl StepContext<'_> {
 
 /// The simulated process of a built-in controller. The trait hides the type of the controller.
 pub trait ControllerProcess: fmt::Debug {
-    /// Returns the number of process starts and crashes. A step that was scheduled for an earlier process number is
+    /// Returns how often the process has started or crashed. A step that was scheduled for an earlier number is
     /// ignored.
     fn process_number(&self) -> u64;
     /// Executes one step.
     fn execute_step(&mut self, step: ControllerStep, context: &mut StepContext<'_>);
-    /// Returns the step that delivers a new event of `source`, for the caller to schedule, or `None` if such a step is
-    /// already scheduled, if the process is not running, or if the controller does not watch this source.
+    /// Returns the step that delivers a new event of `source`, for the caller to schedule. Returns `None` if such a
+    /// step is already scheduled, if the process is not running, or if the controller does not watch this source.
     fn schedule_delivery_step(&mut self, source: WatchSource) -> Option<ControllerStep>;
 }
 
@@ -186,7 +186,7 @@ pub struct SimProcess<L: Controller> {
     leases_delivered_until: Time,
     /// Watches for which a [`ControllerStep::DeliverEvent`] is scheduled, by index in `watches`.
     scheduled_deliveries: BTreeSet<usize>,
-    /// The strings that decoded facts share.
+    /// Stores equal strings of decoded objects only once.
     shared: Interner,
     /// Requests in flight, by sequence number. The outcome of a request is `None` until the API server has handled the
     /// request.
@@ -265,7 +265,7 @@ impl<L: Controller + 'static> SimProcess<L> {
             .apply(Event::Listed { kind, facts, resource_version: self.cursors[kind] }, context.now);
     }
 
-    /// Decodes an object of the kind with the index `kind` in `watches`.
+    /// Decodes an object of the kind with the index `kind` in `watches` into the fact that the controller keeps.
     fn decode_fact(&mut self, kind: usize, object: &[u8]) -> L::Fact {
         L::decode(&self.watches[kind], object, &mut self.shared).expect("the server holds what it was given")
     }

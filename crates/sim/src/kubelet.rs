@@ -1,5 +1,5 @@
-//! A simulated node. It has a container runtime, and a kubelet that can crash and restart. The kubelet runs the shipped
-//! rules of `engine::kubelet::pod`.
+//! The simulated kubelet of one node, with the node's container runtime. The kubelet can crash and restart. It runs the
+//! shipped rules of `engine::kubelet::pod`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub enum ImageBehaviour {
     CrashLoops,
 }
 
-/// A simulated node with its container runtime and its kubelet.
+/// The simulated kubelet of one node, with the node's container runtime.
 #[derive(Clone, Debug, Default)]
 pub struct Kubelet {
     /// Whether the node is running. A crashed node is not.
@@ -66,7 +66,7 @@ pub struct Kubelet {
     operation_sequence: u64,
     /// The kubelet's in-memory state, by pod UID.
     pods: BTreeMap<Text, ManagedPod>,
-    /// Number of kubelet restarts. An outcome for an earlier process is dropped.
+    /// Number of kubelet restarts. The outcome of an action of an earlier kubelet process is dropped.
     process_number: u64,
 }
 
@@ -117,13 +117,13 @@ pub(crate) struct SyncIteration<'a> {
     pub(crate) checks: &'a mut InvariantChecks,
     /// Time at which the next iteration is due. `None` if no pod needs one.
     pub(crate) next_at: Option<Time>,
-    /// Set if a container crashes the node during the iteration.
+    /// Whether a container has crashed the node during the iteration.
     pub(crate) crashes_node: bool,
 }
 
 impl Kubelet {
-    /// Returns a running node. `skew` is the skew of its clock in microseconds. The two delays are the times that a
-    /// container takes to start and to stop.
+    /// Returns the kubelet of a running node. `skew` is the skew of the node's clock in microseconds. The two delays
+    /// are the times that a container takes to start and to stop.
     pub fn new(skew: i64, start_delay: Duration, stop_delay: Duration) -> Self {
         Self { alive: true, skew, start_delay, stop_delay, ..Self::default() }
     }

@@ -53,7 +53,7 @@ impl KubeletChecks {
         self.end_by = Some(self.end_by.map_or(at, |it| it.min(at)));
     }
 
-    /// Checks an action that the kubelet starts. `seen` is the state of the runtime.
+    /// Checks an action that the kubelet starts. `seen` is the state of the runtime. The error describes the violation.
     pub fn check_action(
         &mut self,
         action: &Action,

@@ -15,7 +15,7 @@ pub mod controllers;
 pub mod faults;
 /// Invariants of the simulation, and their checks.
 pub mod invariants;
-/// A simulated node with its kubelet.
+/// The simulated kubelet of a node, with its container runtime.
 pub mod kubelet;
 /// Invariants of a kubelet's actions.
 pub mod kubelet_checks;
@@ -23,7 +23,7 @@ pub mod kubelet_checks;
 pub mod pod_simulation;
 /// The seeded random number generator.
 pub mod rng;
-/// Runs a seed.
+/// Runs the simulation of one seed.
 pub mod run;
 /// The simulated API server.
 pub mod server;

@@ -35,10 +35,10 @@ pub fn run_pod_seed(seed: u64) -> Result<(), String> {
 const POD_FAULTS_DURATION: Duration = Duration::from_secs(600);
 /// Time within which the pod must converge after the phase with faults. It is longer than the longest backoff.
 const POD_CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(700);
-/// Maximum number of steps in one phase. A phase with more steps has a hot loop.
+/// Maximum number of executed tasks in one phase. A phase with more tasks has a hot loop.
 const PHASE_STEPS_MAX: usize = 100_000;
 
-/// A scheduled step of the simulation.
+/// A scheduled task of the simulation.
 #[derive(Debug)]
 enum PodTask {
     /// The runtime or the API server executes an action.
@@ -65,9 +65,9 @@ enum PodTask {
 struct PodSimulation {
     rng: Rng,
     now: Time,
-    /// Scheduled steps, by time and sequence number.
+    /// Scheduled tasks, by time and sequence number.
     tasks: BTreeMap<(Time, u64), PodTask>,
-    /// Sequence number of the last scheduled step. It orders steps at the same time.
+    /// Sequence number of the last scheduled task. It orders tasks at the same time.
     sequence: u64,
     /// UID of the pod.
     uid: Text,
@@ -200,7 +200,7 @@ impl PodSimulation {
         }
     }
 
-    /// Executes the scheduled steps of the next `span`.
+    /// Executes the tasks that are due within the duration `span`. Returns an error at the first violation.
     fn run_for(&mut self, span: Duration) -> Result<(), String> {
         let end = self.now + span;
         let mut steps = 0;
@@ -220,7 +220,7 @@ impl PodSimulation {
         Ok(())
     }
 
-    /// Schedules a step after `millis` milliseconds.
+    /// Schedules a task after `millis` milliseconds.
     fn schedule_task(&mut self, millis: u64, task: PodTask) {
         self.sequence += 1;
         self.tasks.insert((self.now + Duration::from_millis(millis), self.sequence), task);
@@ -232,7 +232,7 @@ impl PodSimulation {
         self.trace.push(format!("{:>8}.{:03} {}", at / 1000, at % 1000, what.into()));
     }
 
-    /// Executes a step. Steps of an earlier kubelet process are ignored.
+    /// Executes a task, unless it belongs to an earlier kubelet process. Returns an error if an invariant is violated.
     fn execute_task(&mut self, task: PodTask) -> Result<(), String> {
         let process_number = self.process_number;
         match task {
@@ -323,7 +323,7 @@ impl PodSimulation {
         }
     }
 
-    /// Schedules a query of the runtime after `late` milliseconds.
+    /// Schedules a query of the runtime by the kubelet after `late` milliseconds.
     fn schedule_runtime_query(&mut self, late: u64) {
         self.schedule_task(late, PodTask::QueryRuntime { process_number: self.process_number });
     }

@@ -41,29 +41,29 @@ pub struct SimCommit {
     pub actor: Actor,
     /// Time of the commit.
     pub at: Time,
-    /// The fact after the change. `None` if the object was deleted.
+    /// The parsed object after the change. `None` if the object was deleted.
     pub fact: Option<Fact>,
 }
 
-/// One version of an object: the revision of the change, and the fact after the change. The fact is `None` if the
-/// object was deleted.
+/// One version of an object: the revision of the change, and the parsed object after the change. The object is `None`
+/// if it was deleted.
 type ObjectVersion = (u64, Option<Fact>);
 
 /// The simulated API server.
 #[derive(Debug)]
 pub struct SimServer {
     pub store: Store,
-    /// The strings that decoded facts share.
+    /// Stores equal strings of decoded objects only once.
     shared: Interner,
     /// The current objects as JSON.
     objects: BTreeMap<(Kind, ObjectKey), Arc<Value>>,
-    /// The current facts of the sets, by key.
+    /// The current DaemonSets, parsed, by key.
     pub sets: BTreeMap<ObjectKey, Arc<Set>>,
-    /// The current facts of the nodes, by name.
+    /// The current nodes, parsed, by name.
     pub nodes: BTreeMap<Text, Arc<Node>>,
-    /// The current facts of the pods, by key.
+    /// The current pods, parsed, by key.
     pub pods: BTreeMap<ObjectKey, Arc<Pod>>,
-    /// The current facts of the ControllerRevisions, by key.
+    /// The current ControllerRevisions, parsed, by key.
     pub revisions: BTreeMap<ObjectKey, Arc<Revision>>,
     /// All versions of every object. They show which state a controller had in its cache at an earlier revision.
     versions: BTreeMap<(Kind, ObjectKey), Vec<ObjectVersion>>,
@@ -148,7 +148,7 @@ impl SimServer {
         self.objects.iter().filter(move |((it, _), _)| *it == kind).map(|((_, key), value)| (key, value))
     }
 
-    /// Returns the fact of an object at a revision, or `None` if the object did not exist.
+    /// Returns the parsed object (the fact) at a revision, or `None` if the object did not exist.
     pub fn fact_at_revision(&self, kind: Kind, key: &ObjectKey, revision: u64) -> Option<&Fact> {
         let versions = self.versions.get(&(kind, key.clone()))?;
         versions.iter().rev().find(|(at, _)| *at <= revision).and_then(|(_, fact)| fact.as_ref())
@@ -168,7 +168,7 @@ impl SimServer {
         found
     }
 
-    /// Returns all objects of a kind at a revision, which may be older than the current revision.
+    /// Returns all objects of a kind as they were at a revision, parsed.
     pub fn list_at_revision(&self, kind: Kind, revision: u64) -> Vec<Fact> {
         let of_kind = self.versions.iter().filter(|((it, _), _)| *it == kind);
         of_kind.filter_map(|((kind, key), _)| self.fact_at_revision(*kind, key, revision).cloned()).collect()
@@ -381,7 +381,8 @@ impl SimServer {
         self.store_change(kind, key, object, actor);
     }
 
-    /// Writes a change to the store, and records its fact and its commit. `object` is `None` for a deletion.
+    /// Writes a change of an object to the store, and records the parsed object and the commit. `object` is `None` for
+    /// a deletion.
     fn store_change(
         &mut self,
         kind: Kind,
@@ -410,8 +411,8 @@ impl SimServer {
         self.log.push(SimCommit { revision, kind, key: key.clone(), actor, at: self.now, fact });
     }
 
-    /// Parses the newest version of an object, and records the resulting fact as current and as a version. `json` is
-    /// `None` for a deletion.
+    /// Parses the newest version of an object. Records the result (the fact) as the current object and in the object's
+    /// versions. `json` is `None` for a deletion.
     fn record_fact(&mut self, kind: Kind, key: &ObjectKey, json: Option<&[u8]>) {
         let shared = &mut self.shared;
         let parsed = json.and_then(|json| match kind {
@@ -451,8 +452,8 @@ fn set_pod_defaults(pod: &mut Value) {
     }
 }
 
-/// For each taint that stands for a node condition, such as `memory-pressure`, sets that condition to True. Otherwise
-/// the node lifecycle controller would remove the taint.
+/// Sets a node condition to True for each taint that stands for a condition, such as `memory-pressure`. Otherwise the
+/// node lifecycle controller would remove the taint.
 fn set_conditions_for_taints(node: &mut Value) {
     /// Names of the taints that follow from node conditions, each with the type of its condition.
     const CONDITION_TAINTS: [(&str, &str); 4] = [
@@ -526,7 +527,7 @@ fn merge_owner_references(metadata: &mut Value, references: &[Value]) {
     metadata["ownerReferences"] = owners.into();
 }
 
-/// Merges conditions by type.
+/// Merges the changed conditions into the conditions of a status, by type.
 fn merge_conditions(status: &mut Value, changed: &[Value]) {
     let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     for change in changed {

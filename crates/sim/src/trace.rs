@@ -12,7 +12,7 @@ use crate::server::SimCommit;
 pub struct Trace {
     /// FNV-1a hash of the steps and commits so far.
     hash: u64,
-    /// Number of steps so far.
+    /// Number of executed tasks so far.
     pub steps: u64,
     /// Log lines. `None` if the run is not verbose.
     pub lines: Option<Vec<String>>,
@@ -30,7 +30,7 @@ impl Trace {
         self.hash
     }
 
-    /// Adds a step to the hash.
+    /// Adds an executed task to the hash, and counts it as a step.
     pub fn record_step(&mut self, now: Time, task: &impl Debug) {
         self.steps += 1;
         let mut text = String::new();

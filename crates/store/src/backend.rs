@@ -14,8 +14,8 @@ pub trait Backend: Send + Sync {
     /// Submits a commit. Calls `done` when the commit is durable and published, or when it is rejected.
     fn commit(&self, commit: Commit, done: OnCommitted);
 
-    /// Linearizable read barrier. Calls `done` when the published state includes every commit that any server
-    /// acknowledged before this call.
+    /// Performs a linearizable read barrier: calls `done` when the published state includes every commit that any
+    /// server acknowledged before this call.
     fn read_barrier(&self, done: OnReadBarrier);
 
     /// Drops the commits up to `revision` from the history.

@@ -67,8 +67,8 @@ enum WriterEnd {
     Failed(LogError),
 }
 
-/// A commit that has left the history in memory and can be removed from that of the log. Its fields tell which rows the
-/// log then removes: the row of the previous commit to the key and, for a deletion, the row of the commit itself.
+/// A commit that has left the history in memory and can be removed from the history of the log. The log then removes
+/// the row of the previous commit to the key and, if this commit is a deletion, also the row of this commit.
 #[derive(Clone, Copy)]
 struct TrimmedCommit {
     /// Revision of this commit.
@@ -269,13 +269,13 @@ impl LogWriter {
         let (mut commits, dones): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
         let has_write_space = self.has_write_space()?;
         let mut outcomes = self.check_batch(&mut commits, |_| true, has_write_space);
-        let mut written = self.append_outcomes(&outcomes);
+        let mut written = self.append_passed_commits(&outcomes);
         // Rule: on a full disk deletes still succeed: they free disk space, and only they may use the reserve.
         let may_retry = |error: &Result<(), LogError>| matches!(error, Err(LogError::DiskFull));
-        if may_retry(&written) && self.drop_log_history()? {
+        if may_retry(&written) && self.try_compact_log()? {
             restore_indexes(&mut commits, &outcomes);
             outcomes = self.check_batch(&mut commits, |_| true, has_write_space);
-            written = self.append_outcomes(&outcomes);
+            written = self.append_passed_commits(&outcomes);
         }
         if may_retry(&written) && commits.iter().any(Commit::is_deletion) {
             restore_indexes(&mut commits, &outcomes);
@@ -345,7 +345,7 @@ impl LogWriter {
     }
 
     /// Appends the commits that passed [`LogWriter::check_batch`] to the log.
-    fn append_outcomes(
+    fn append_passed_commits(
         &mut self,
         outcomes: &[Result<Arc<CommitEvent>, CommitError>],
     ) -> Result<(), LogError> {
@@ -394,12 +394,12 @@ impl LogWriter {
     /// Whether there is disk space for writes other than deletes. On a full disk, first removes the history from the
     /// log to free space.
     fn has_write_space(&mut self) -> Result<bool, LogError> {
-        Ok(self.log.has_write_space() || self.drop_log_history()? && self.log.has_write_space())
+        Ok(self.log.has_write_space() || self.try_compact_log()? && self.log.has_write_space())
     }
 
-    /// Removes the history from the log, as [`LogWriter::compact_log`] does. Returns `false` if no row was removed, if
-    /// the disk is full or if the database is locked.
-    fn drop_log_history(&mut self) -> Result<bool, LogError> {
+    /// Tries to remove the history from the log: all rows except those of the current objects. Returns `false` if no
+    /// row was removed, if the disk is full or if the database is locked.
+    fn try_compact_log(&mut self) -> Result<bool, LogError> {
         match self.compact_log() {
             Err(error) if error.is_transient() => Ok(false),
             done => done,

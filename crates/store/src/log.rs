@@ -8,7 +8,8 @@ use bytes::Bytes;
 use crate::{CommitEvent, Revision, SelectorIndex, Store};
 
 /// A durable log of commits: a compacted revision and one row for each commit that is kept. The rows up to the
-/// compacted revision are the objects that existed at it. The rows after the compacted revision are all later commits.
+/// compacted revision are the objects that existed at that revision. The rows after the compacted revision are all
+/// later commits.
 pub trait Log: Send {
     /// Returns the compacted revision of the log. The log contains every commit after this revision.
     fn compacted_revision(&mut self) -> Result<Revision, LogError>;

@@ -71,7 +71,7 @@ const LABEL_TAG: u8 = b'l';
 const FIELD_TAG: u8 = b'f';
 
 /// Decodes the next pair and returns its tag, name and value, or `None` at the end or for invalid bytes. Advances
-/// `rest`.
+/// `rest` past the pair.
 fn read_pair<'a>(rest: &mut &'a [u8]) -> Option<(u8, &'a str, &'a str)> {
     let (list, after) = rest.split_first()?;
     *rest = after;
@@ -79,7 +79,7 @@ fn read_pair<'a>(rest: &mut &'a [u8]) -> Option<(u8, &'a str, &'a str)> {
 }
 
 /// Decodes the next string, which is encoded as its length in four bytes and its text. Returns `None` for invalid
-/// bytes. Advances `rest`.
+/// bytes. Advances `rest` past the string.
 fn read_text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     let (len, after) = rest.split_first_chunk::<4>()?;
     let (text, after) = after.split_at_checked(usize::try_from(u32::from_le_bytes(*len)).ok()?)?;

@@ -220,9 +220,9 @@ impl Sqlite {
     /// Secret. The list is empty if Secrets are not encrypted.
     fn encrypt_batch(&self, batch: &[Arc<CommitEvent>]) -> Result<Vec<Option<Vec<u8>>>, LogError> {
         let SecretEncryption::Keys(keys) = &self.secret_encryption else { return Ok(Vec::new()) };
-        let seal = |it: &Arc<CommitEvent>| keys.encrypt(&it.key, it.revision, it.latest_value());
-        let sealed: Result<_, String> = batch.iter().map(seal).collect();
-        sealed.map_err(|why| LogError::Failed { path: self.path.clone(), why })
+        let encrypt = |it: &Arc<CommitEvent>| keys.encrypt(&it.key, it.revision, it.latest_value());
+        let encrypted: Result<_, String> = batch.iter().map(encrypt).collect();
+        encrypted.map_err(|why| LogError::Failed { path: self.path.clone(), why })
     }
 
     /// Decrypts the value of a row. Returns `None` if the value is not encrypted or there are no keys.
@@ -252,10 +252,10 @@ impl Sqlite {
         id.map(Some).map_err(|it| self.to_log_error(&it))
     }
 
+    /// Sets the keys that encrypt and decrypt Secrets, and records the ID of the active key in the database.
+    ///
     /// Rule: a database with encrypted Secrets can be opened only with the key that encrypted them. With keys, new
     /// Secrets are encrypted.
-    ///
-    /// Configures the keys, and records the ID of the active key in the database.
     fn apply_encryption_keys(&mut self, keys: Option<&EncryptionKeys>) -> Result<(), LogError> {
         let id = self.encryption_key_id()?;
         let Some(keys) = keys else {
@@ -279,12 +279,12 @@ impl Sqlite {
         Ok(())
     }
 
-    /// Performs the compaction and inserts the batch in one transaction. `sealed` is the result of
+    /// Performs the compaction and inserts the batch in one transaction. `encrypted` is the result of
     /// [`Sqlite::encrypt_batch`].
     fn write_batch(
         &mut self,
         batch: &[Arc<CommitEvent>],
-        sealed: &[Option<Vec<u8>>],
+        encrypted: &[Option<Vec<u8>>],
         compaction: Option<&Compaction>,
     ) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
@@ -306,8 +306,8 @@ impl Sqlite {
                     continue;
                 }
                 let mut stored = StoredRow::from_event(event);
-                if let Some(Some(sealed)) = sealed.get(at) {
-                    stored.value = sealed;
+                if let Some(Some(encrypted)) = encrypted.get(at) {
+                    stored.value = encrypted;
                 }
                 insert.execute(params![
                     stored.revision,
@@ -379,12 +379,12 @@ impl Log for Sqlite {
             self.set_keep_wal(true)?;
             return Err(error);
         }
-        let sealed = self.encrypt_batch(batch)?;
-        let mut inserted = self.write_batch(batch, &sealed, compaction);
+        let encrypted = self.encrypt_batch(batch)?;
+        let mut inserted = self.write_batch(batch, &encrypted, compaction);
         if inserted.as_ref().is_err_and(|it| it.sqlite_error_code() == Some(ErrorCode::DiskFull)) {
             // After a checkpoint SQLite reuses the space of the write-ahead log from its start.
             self.checkpoint_wal()?;
-            inserted = self.write_batch(batch, &sealed, compaction);
+            inserted = self.write_batch(batch, &encrypted, compaction);
         }
         inserted.map_err(|it| self.to_log_error(&it))?;
         if let (Some(guard), Some(last)) = (&self.guard, batch.last()) {
@@ -621,8 +621,8 @@ fn move_aside(path: &Path) -> io::Result<()> {
     move_or_link_aside(path, false)
 }
 
-/// Does the same as [`move_aside`], except that with `keeps_name` the database file is hard-linked instead of renamed,
-/// so that it also keeps its old name.
+/// Appends `.replaced` to the name of a database, also in the names of its `-journal`, `-wal` and `-shm` files. With
+/// `keeps_name`, the database file is hard-linked instead of renamed, so that it also keeps its old name.
 fn move_or_link_aside(path: &Path, keeps_name: bool) -> io::Result<()> {
     let aside = with_suffix(path, ".replaced");
     for end in JOURNAL_FILE_SUFFIXES.into_iter().chain([""]) {

@@ -8,34 +8,34 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::address_limits::{AddressLimits, AddressPermit};
 
-/// Maximum number of connections served concurrently. Connections of clients other than the API server end with the
-/// handshake and do not count.
+/// Maximum number of connections that are served concurrently. A connection from a client other than the API server is
+/// closed after the TLS handshake and does not count.
 const CONNECTIONS_MAX: usize = 256;
 /// Maximum number of concurrent TLS handshakes, which use about 20 kB each. The API server's addresses
 /// and all other addresses each have a separate limit of this size.
 const HANDSHAKES_MAX: usize = 64;
 /// Maximum number of concurrent TLS handshakes from one IP address that is not the API server's.
 const HANDSHAKES_PER_ADDRESS_MAX: usize = 16;
-/// Maximum number of remembered IP addresses of the API server, which may connect from addresses other than that of its
-/// URL.
+/// Maximum number of IP addresses of the API server that the agent remembers. The API server may connect from other
+/// addresses than those of its URL.
 const SERVER_ADDRESSES_MAX: usize = 16;
 
-/// Limits the connections and handshakes of the agent's port.
+/// Limits the concurrent connections and TLS handshakes at the port of the agent's endpoint.
 #[derive(Debug)]
 pub(super) struct ConnectionLimits {
     /// Permits for connections that are being served.
     connections: Arc<Semaphore>,
-    /// Permits for handshakes from the API server's addresses.
+    /// Permits for TLS handshakes from the API server's addresses.
     server_handshakes: Arc<Semaphore>,
-    /// Permits for handshakes from all other addresses.
+    /// Permits for TLS handshakes from addresses that are not the API server's.
     other_handshakes: Arc<Semaphore>,
     /// Limits the handshakes from each address that is not the API server's.
     handshakes_by_address: Arc<AddressLimits>,
-    /// IP addresses from which the API server has connected, and those of its URL.
+    /// IP addresses of the API server: those of its URL, and those from which it has connected.
     server_addresses: Mutex<VecDeque<IpAddr>>,
 }
 
-/// Permit for a handshake. Released on drop.
+/// Permit for a TLS handshake. Released on drop.
 #[derive(Debug)]
 pub(super) struct HandshakePermit {
     _permit: OwnedSemaphorePermit,
@@ -43,7 +43,7 @@ pub(super) struct HandshakePermit {
 }
 
 impl ConnectionLimits {
-    /// Creates the limits. `servers` are the known addresses of the API server.
+    /// Creates the limits. `servers` are the IP addresses of the API server's URL.
     pub(super) fn new(servers: impl IntoIterator<Item = IpAddr>) -> Arc<Self> {
         let semaphore = |max| Arc::new(Semaphore::new(max));
         Arc::new(Self {
@@ -73,8 +73,9 @@ impl ConnectionLimits {
         })
     }
 
-    /// Returns a permit to serve the connection of a peer that has proved to be the API server. Releases its handshake
-    /// permit, and remembers its address. Returns `None` if too many connections are served.
+    /// Returns a permit to serve a connection whose client has proved in the handshake to be the API server. Releases
+    /// the handshake permit, and remembers `peer` as an address of the API server. Returns `None` if too many
+    /// connections are being served.
     pub(super) fn admit_server(
         &self,
         peer: IpAddr,

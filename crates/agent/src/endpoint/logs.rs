@@ -18,12 +18,12 @@ use tokio::time::Instant;
 /// runtime.
 const LINE_BYTES_MAX: usize = 256 << 10;
 
-/// Number of bytes that are read from a log in one call.
+/// Size of the buffer for reading a log file.
 const CHUNK_BYTES: usize = 32 << 10;
 
 /// Interval at which a followed log is read for new lines.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval of checks whether the container of a followed log has ended.
+/// Interval at which the state of the container is checked while its log is followed.
 const STATE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options of a log request. Upstream: `PodLogOptions`.
@@ -92,7 +92,7 @@ struct LogSender {
 }
 
 impl LogSender {
-    /// Sends the lines of the file, then follows it if `follow` is set.
+    /// Sends the lines of the file. With `options.follow`, also sends new lines until `is_running` returns false.
     async fn send_lines<F>(&mut self, options: &LogOptions, is_running: impl Fn() -> F) -> io::Result<()>
     where
         F: Future<Output = bool>,
@@ -173,13 +173,13 @@ impl LogSender {
         }
     }
 
-    /// Sends a last line that has no newline.
+    /// Sends the last line of the file if it has no newline.
     async fn send_last_line(&mut self) -> io::Result<()> {
         let output = self.lines.flush_last_line();
         self.send_chunk(output).await
     }
 
-    /// Sends a chunk of output to the response, unless it is empty.
+    /// Sends a chunk of the response through the channel, unless it is empty.
     async fn send_chunk(&self, output: Vec<u8>) -> io::Result<()> {
         if output.is_empty() {
             return Ok(());
@@ -193,16 +193,16 @@ struct LogLineFilter {
     options: LogOptions,
     /// Number of bytes that may still be sent.
     bytes_left: u64,
-    /// The part that was read of a line whose end has not been read yet.
+    /// The beginning of a line that has not been read to its end yet.
     unfinished_line: Vec<u8>,
-    /// Whether the previous line was partial, so that the next line continues it.
-    is_continued: bool,
+    /// Whether the next line continues the previous line, which had the tag `P` (partial).
+    is_continuation_next: bool,
 }
 
 impl LogLineFilter {
     fn new(options: LogOptions) -> Self {
         let left = options.bytes_max.unwrap_or(u64::MAX);
-        Self { options, bytes_left: left, unfinished_line: Vec::new(), is_continued: false }
+        Self { options, bytes_left: left, unfinished_line: Vec::new(), is_continuation_next: false }
     }
 
     /// Whether `LogOptions::bytes_max` bytes were sent.
@@ -210,7 +210,7 @@ impl LogLineFilter {
         self.bytes_left == 0
     }
 
-    /// Returns the output for the next chunk of the log.
+    /// Filters the next chunk of the log file, and returns the bytes to send. Fails if a line is too long.
     fn filter_chunk(&mut self, chunk: &[u8]) -> io::Result<Vec<u8>> {
         let mut output = Vec::with_capacity(chunk.len());
         for piece in chunk.split_inclusive(|it| *it == b'\n') {
@@ -230,18 +230,18 @@ impl LogLineFilter {
         Ok(output)
     }
 
-    /// Returns the output for a last line that has no newline.
+    /// Filters the last line of the file if it has no newline, and returns the bytes to send.
     fn flush_last_line(&mut self) -> Vec<u8> {
         let (line, mut output) = (std::mem::take(&mut self.unfinished_line), Vec::new());
         self.filter_line(&line, &mut output);
         output
     }
 
-    /// Appends the output for one complete line.
+    /// Filters one line, and appends the bytes to send to `output`.
     fn filter_line(&mut self, line: &[u8], output: &mut Vec<u8>) {
         // Lines that are not in the CRI format are dropped: they have neither time nor stream.
         let Some(CriLogLine { time, stream, is_partial, text }) = CriLogLine::parse(line) else { return };
-        let is_continuation = std::mem::replace(&mut self.is_continued, is_partial);
+        let is_continuation = std::mem::replace(&mut self.is_continuation_next, is_partial);
         if self.options.stream.is_some_and(|it| it.as_bytes() != stream) {
             return;
         }

@@ -57,7 +57,7 @@ const HEADER_BYTES_MAX: usize = 64 << 10;
 /// unanswered probes.
 const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Capacity of the channel between the reader of a log and the response, in chunks of the log.
+/// Capacity, in chunks, of the channel from the task that reads a log to the response.
 const LOG_CHANNEL_CAPACITY: usize = 4;
 
 /// Body of a response, complete or streamed.
@@ -71,7 +71,7 @@ pub struct Endpoint<R> {
     node: Arc<Node<R>>,
 }
 
-/// The pod that a request names.
+/// The pod that a request addresses.
 struct EndpointPod {
     uid: String,
     name: String,
@@ -137,7 +137,8 @@ fn accept_header(request: &Request<Incoming>) -> &str {
     request.headers().get(ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default()
 }
 
-/// Parses a boolean query parameter as the API server does: only `0` and `false`, regardless of case, are false.
+/// Whether the value of a boolean query parameter is true. As in the API server, every value except `0` and `false` (in
+/// any letter case) is true.
 fn is_true(value: &str) -> bool {
     value != "0" && !value.eq_ignore_ascii_case("false")
 }
@@ -219,7 +220,7 @@ impl<R: Runtime> Endpoint<R> {
             let (endpoint, context) =
                 (self.clone(), stream::StreamContext { _permit: permit.clone(), stop: stop.clone() });
             async move {
-                let answered = endpoint.handle(request, context).await;
+                let answered = endpoint.handle_request(request, context).await;
                 Ok::<_, std::convert::Infallible>(
                     answered.unwrap_or_else(|it| text_response(it.code, it.message)),
                 )
@@ -235,7 +236,7 @@ impl<R: Runtime> Endpoint<R> {
     }
 
     /// Routes a request by its path, and returns the response.
-    async fn handle(
+    async fn handle_request(
         &self,
         request: Request<Incoming>,
         context: stream::StreamContext,
@@ -337,7 +338,7 @@ impl<R: Runtime> Endpoint<R> {
         }
     }
 
-    /// Returns the pod of this node with this namespace and name. The error is status 404.
+    /// Returns the pod of this node with this namespace and name. The error is status 404 if there is no such pod.
     fn find_pod(&self, namespace: &str, name: &str) -> Result<EndpointPod, HttpError> {
         let found = self.node.pods.find_pod(namespace, name).map(|it| it.snapshot());
         let snapshot = found.ok_or_else(|| HttpError::not_found("pod does not exist"))?;
@@ -406,7 +407,7 @@ impl<R: Runtime> Endpoint<R> {
             }
         };
         let target = proxy::ProxyTarget::new(address, scheme, port)?;
-        proxy::check_reachable(&spec, target.address)?;
+        proxy::check_proxy_allowed(&spec, target.address)?;
         Ok(target)
     }
 
@@ -453,13 +454,14 @@ impl<R: Runtime> Endpoint<R> {
     }
 }
 
-/// Returns the path and query of a request without the first `segments` path segments. Nothing is decoded.
+/// Returns the path and query of a request without the first `segments` path segments. Percent-encoded characters stay
+/// encoded.
 fn path_after_segments(uri: &Uri, segments: usize) -> String {
     let whole = uri.path_and_query().map_or("", |it| it.as_str());
     format!("/{}", whole.splitn(segments + 2, '/').nth(segments + 1).unwrap_or_default())
 }
 
-/// Returns the pod object as JSON, with the status that the agent last reported.
+/// Returns the pod object as JSON. Its status is the one that the agent last reported.
 fn pod_with_status(snapshot: &PodSnapshot) -> Value {
     let pod: &Pod = &snapshot.object;
     let mut object = serde_json::to_value(pod).unwrap_or_default();
@@ -481,8 +483,8 @@ fn reported_phase(snapshot: &PodSnapshot) -> String {
     snapshot.status["phase"].as_str().map(str::to_owned).or_else(stored).unwrap_or_default()
 }
 
-/// Selects the container instance whose log is requested, by the IDs in the pod's status. Upstream:
-/// `validateContainerLogStatus`.
+/// Returns the container instance whose log is requested, by the container IDs in the pod's status. If `previous` is
+/// true, returns the instance before the current one. The error is status 400 if there is no such instance.
 fn select_container_instance<'a>(
     pod: &EndpointPod,
     found: &'a [v1::Container],
@@ -556,7 +558,7 @@ fn json_response(value: &Value) -> EndpointResponse {
     build_response(StatusCode::OK, "application/json", full_body(value.to_string()))
 }
 
-/// Returns a response body with these bytes, which is not streamed.
+/// Returns a complete (not streamed) response body with these bytes.
 fn full_body(bytes: impl Into<Bytes>) -> ResponseBody {
     Full::new(bytes.into()).map_err(|it| match it {}).boxed_unsync()
 }

@@ -56,12 +56,12 @@ impl ProxyTarget {
     }
 }
 
-/// Checks that requests to a pod may be proxied to the address `to`.
+/// Checks that requests may be proxied to the address `to` of a pod with this spec.
 ///
 /// Rule: only the declared container ports of a hostNetwork pod can be reached, because every other port of its address
 /// belongs to the node. Loopback, link-local and multicast addresses are refused.
 /// Upstream: only `IsGlobalUnicast` of the address is checked, so other ports of the node can be reached.
-pub(super) fn check_reachable(spec: &PodSpec, to: SocketAddr) -> Result<(), HttpError> {
+pub(super) fn check_proxy_allowed(spec: &PodSpec, to: SocketAddr) -> Result<(), HttpError> {
     let is_link_local = match to.ip() {
         IpAddr::V4(it) => it.is_link_local() || it.is_broadcast(),
         IpAddr::V6(it) => it.is_unicast_link_local(),
@@ -209,7 +209,7 @@ mod tests {
             host_network: Some(on_host),
             ..Default::default()
         };
-        let code = |on_host: bool, to: &str| match check_reachable(&spec(on_host), to.parse().unwrap()) {
+        let code = |on_host: bool, to: &str| match check_proxy_allowed(&spec(on_host), to.parse().unwrap()) {
             Ok(()) => 200,
             Err(refusal) => refusal.code.as_u16(),
         };

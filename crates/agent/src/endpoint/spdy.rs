@@ -10,7 +10,8 @@ use std::io;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-/// Maximum size of a frame. A larger frame is rejected. Runtimes send at most 32 KiB in one frame, far below this limit.
+/// Maximum size of a frame. A larger frame is rejected. Runtimes send at most 32 KiB in one frame, far below this
+/// limit.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
 /// Bit of the first word of a frame that marks a control frame.
@@ -58,7 +59,7 @@ impl<W: AsyncWrite + Unpin> SpdyWriter<W> {
         Self { to, streams_opened: 0 }
     }
 
-    /// Opens a stream with these headers. Header names must be in lower case.
+    /// Opens a stream with these headers, and returns its ID. Header names must be in lower case.
     pub(super) async fn open_stream(&mut self, headers: &[(&str, &str)]) -> io::Result<StreamId> {
         let stream = self.streams_opened * 2 + 1;
         let block = encode_headers(headers, self.streams_opened == 0);
@@ -143,23 +144,23 @@ pub(super) async fn read_frame<R: AsyncRead + Unpin>(from: &mut R) -> io::Result
     }))
 }
 
-/// Appends the header of a control frame of type `kind`.
+/// Appends the header of a control frame of type `kind`. `length` is the length of the payload.
 fn put_control_header(frame: &mut BytesMut, kind: u16, flags: u8, length: usize) {
     frame.put_u16(CONTROL_BIT | SPDY_VERSION);
     frame.put_u16(kind);
     put_flags_and_length(frame, flags, length);
 }
 
-/// Appends the second word of a frame's header.
+/// Appends the flags and the payload length, which are the second word of a frame's header.
 fn put_flags_and_length(frame: &mut BytesMut, flags: u8, length: usize) {
     debug_assert!(length < 1 << 24);
     let length = u32::try_from(length).unwrap_or(u32::MAX) & 0x00ff_ffff;
     frame.put_u32(u32::from(flags) << 24 | length);
 }
 
-/// Encodes the headers of a stream as one stored block of the connection's zlib stream, followed by an empty block. The
-/// empty block is a flush, without which the receiver waits for more data. `is_first` adds the header of the zlib
-/// stream.
+/// Encodes the headers of a stream as one stored block of the connection's zlib stream. An empty block follows as a
+/// flush, without which the receiver waits for more data. `is_first` is true for the first stream of the connection and
+/// adds the zlib header.
 fn encode_headers(headers: &[(&str, &str)], is_first: bool) -> Vec<u8> {
     let mut plain = Vec::new();
     let put = |plain: &mut Vec<u8>, text: &str| {

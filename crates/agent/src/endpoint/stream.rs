@@ -69,7 +69,7 @@ const RUNTIME_UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of bytes that are read from an error response of the runtime.
 const RUNTIME_ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// Timeout for sending the last messages of a stream to the client.
+/// Timeout for sending the remaining messages of a stream to the client before its connection is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum size of a WebSocket message. kubectl sends at most 32 KiB, and other clients may send more.
@@ -87,16 +87,16 @@ const UPGRADE_HEADERS: [&str; 6] = [
     "x-stream-protocol-version",
 ];
 
-/// Lifetime of an upgraded connection (exec, attach, port-forward, logs, proxy). The connection counts in the
-/// connection limit until the context is dropped, and ends when `stop` is cancelled.
+/// Permit and stop signal of an upgraded connection (exec, attach, port-forward, logs, proxy). The connection counts in
+/// the connection limit until the context is dropped, and ends when `stop` is cancelled.
 pub(super) struct StreamContext {
-    /// Permit that counts the connection in the connection limit until it is dropped.
+    /// Permit that counts the connection in the connection limit. Released on drop.
     pub(super) _permit: Arc<OwnedSemaphorePermit>,
     /// Cancelled when the endpoint stops.
     pub(super) stop: CancellationToken,
 }
 
-/// The streams that an exec or attach request asks for, and whether they are a terminal (`tty`).
+/// The streams that an exec or attach request asks for, and whether the command runs in a terminal (`tty`).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CommandStreams {
     pub(super) stdin: bool,
@@ -200,7 +200,8 @@ pub(super) fn is_web_socket(request: &Request<Incoming>) -> bool {
     upgrade.is_some_and(|it| it.eq_ignore_ascii_case(WEBSOCKET_PROTOCOL))
 }
 
-/// Sends a log as WebSocket messages until the log ends or the client disconnects. Upstream: `wsstream.Reader`.
+/// Upgrades the connection to a WebSocket, and starts to send a log as messages until the log ends or the client
+/// disconnects. Returns the response with status 101. Upstream: `wsstream.Reader`.
 pub(super) fn stream_log_messages(
     mut request: Request<Incoming>,
     mut log: mpsc::Receiver<io::Result<Bytes>>,
@@ -253,7 +254,8 @@ pub(super) fn splice_connections(client: OnUpgrade, other: OnUpgrade, context: S
     });
 }
 
-/// Upgrades the client's connection and a connection to the runtime with the same protocol, and splices them.
+/// Upgrades a connection to the runtime and the client's connection to the same protocol, and starts to copy bytes
+/// between them. Returns the response with status 101.
 async fn splice_to_runtime(
     mut request: Request<Incoming>,
     upgrade_request: &UpgradeRequest,
@@ -337,7 +339,7 @@ fn runtime_upgrade_headers(protocol: &'static str) -> HeaderMap {
     headers
 }
 
-/// Returns the headers among `headers` that negotiate an upgrade.
+/// Returns those of the given headers that negotiate an upgrade, see [`UPGRADE_HEADERS`].
 fn upgrade_headers(headers: &HeaderMap) -> HeaderMap {
     let mut selected = HeaderMap::new();
     for name in UPGRADE_HEADERS.map(HeaderName::from_static) {
@@ -383,7 +385,7 @@ async fn server_web_socket(client: Upgraded) -> WebSocketStream<TokioIo<Upgraded
     WebSocketStream::from_raw_socket(TokioIo::new(client), Role::Server, Some(config)).await
 }
 
-/// Sends the last messages to the client, and closes its connection.
+/// Sends the remaining messages to the client, and closes its connection.
 async fn close_client<C: AsyncRead + AsyncWrite + Unpin>(
     to: SplitSink<WebSocketStream<C>, Message>,
     from: SplitStream<WebSocketStream<C>>,
@@ -475,7 +477,8 @@ where
     ended
 }
 
-/// Copies the bytes of a SPDY connection to the runtime to and from WebSocket messages of the client.
+/// Tunnels SPDY between client and runtime. Copies the content of the client's WebSocket messages to the runtime, and
+/// the bytes of the runtime into WebSocket messages.
 async fn relay_tunnel<C, R>(client: WebSocketStream<C>, runtime: R) -> io::Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin,

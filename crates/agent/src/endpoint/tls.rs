@@ -17,7 +17,7 @@ const API_SERVER_NAME: &str = "kube-apiserver-kubelet-client";
 /// Group in the API server's client certificate. No CertificateSigningRequest can obtain a certificate with this group.
 const MASTERS_GROUP: &str = "system:masters";
 
-/// A CA or serving certificate that cannot be loaded.
+/// Error for a cluster CA or serving certificate that cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[error("load the node's serving certificate: {0}")]
 pub struct ServingIdentityError(Box<dyn std::error::Error + Send + Sync>);
@@ -59,7 +59,7 @@ impl ServingIdentity {
         Ok(())
     }
 
-    /// Returns the TLS configuration of the endpoint, which requires a client certificate of the cluster CA.
+    /// Returns the TLS configuration of the endpoint. Clients must have a certificate that the cluster CA signed.
     pub(super) fn tls_config(self: &Arc<Self>) -> Result<ServerConfig, ServingIdentityError> {
         let config = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
             let mut roots = RootCertStore::empty();

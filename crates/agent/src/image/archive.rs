@@ -21,7 +21,7 @@ const LAYER_MEDIA_TYPE: &str = "application/vnd.oci.image.layer.v1.tar";
 const INDEX_MEDIA_TYPES: [&str; 2] =
     ["application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"];
 
-/// Annotations that contain the name of an image. The first one has the complete reference.
+/// Annotations that contain the name of an image. Only the first annotation contains the complete reference.
 const NAME_ANNOTATIONS: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 
 /// Maximum size of a file that is read as JSON. A larger file is assumed to be a layer.
@@ -304,8 +304,8 @@ impl ArchiveFiles {
     }
 }
 
-/// Explains to the user why an archive cannot be read. Most often the archive is truncated, because a copy was
-/// interrupted or the disk was full.
+/// Returns a message for the user that explains why an archive cannot be read. Most often the archive is truncated,
+/// because a copy was interrupted or the disk was full.
 fn describe_read_error(error: &io::Error) -> String {
     let message = error.to_string();
     let is_cut = error.kind() == io::ErrorKind::UnexpectedEof
@@ -358,7 +358,7 @@ fn visit_entries(path: &Path, mut visit: impl FnMut(ArchiveEntry<'_>) -> io::Res
     Ok(())
 }
 
-/// Normalizes a path relative to the root of the archive.
+/// Returns the path relative to the root of the archive, with `.` and `..` resolved.
 fn normalize_path(path: &Path) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in path.components() {
@@ -396,8 +396,8 @@ fn gc_reference_labels(config: &Blob, layers: &[Blob]) -> HashMap<String, String
     layers.chain([config]).collect()
 }
 
-/// Returns the containerd label of a layer's blob with the digest of the layer's uncompressed content (`diff_id`),
-/// which containerd needs.
+/// Returns the containerd label for a layer's blob that holds `diff_id`, the digest of the layer's uncompressed
+/// content. containerd needs this label. Empty if `diff_id` is `None`.
 fn uncompressed_label(diff_id: Option<&str>) -> HashMap<String, String> {
     diff_id.map(|it| ("containerd.io/uncompressed".to_owned(), it.to_owned())).into_iter().collect()
 }

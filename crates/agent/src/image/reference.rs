@@ -8,7 +8,7 @@ const DEFAULT_REGISTRY: &str = "docker.io";
 /// Maximum length of an image reference.
 const REFERENCE_BYTES_MAX: usize = 1024;
 
-/// Why a text is not an image reference. Upstream: `ErrReferenceInvalidFormat`, `ErrNameContainsUppercase`.
+/// Why a text is not a valid image reference. Upstream: `ErrReferenceInvalidFormat`, `ErrNameContainsUppercase`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ImageNameError {
     #[error("invalid reference format")]
@@ -19,7 +19,8 @@ pub enum ImageNameError {
 
 /// Normalizes an image reference to the form that runtimes use.
 ///
-/// Rule: `busybox` becomes `docker.io/library/busybox:latest`, and a tag beside a digest is dropped.
+/// Rule: `busybox` becomes `docker.io/library/busybox:latest`. If a reference has both a tag and a digest, the tag is
+/// dropped.
 /// Upstream: `reference.ParseDockerRef`.
 pub fn normalize_reference(name: &str) -> Result<String, ImageNameError> {
     if REFERENCE_BYTES_MAX < name.len() {
@@ -72,7 +73,7 @@ fn is_registry_address(text: &str) -> bool {
     is_host && port.is_none_or(|it| it.parse::<u16>().is_ok())
 }
 
-/// Whether the text is a component of a repository path, between two slashes.
+/// Whether the text is a valid component of a repository path. Slashes separate the components.
 fn is_path_component(text: &str) -> bool {
     let is_end = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit();
     let is_inside = |it: char| is_end(it) || "._-".contains(it);

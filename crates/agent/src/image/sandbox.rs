@@ -44,7 +44,7 @@ fn build_image(name: &str, config: &Value, layers: Vec<Blob>) -> BuiltImage {
     BuiltImage { name: name.to_owned(), target, blobs }
 }
 
-/// Returns a blob with this content.
+/// Builds a blob from its content, with its digest and size.
 fn blob_from_bytes(content: Vec<u8>) -> Blob {
     Blob { digest: sha256_digest(&content), size: content.len() as u64, labels: HashMap::new(), content }
 }

@@ -100,7 +100,7 @@ fn encode_pem(der: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-/// Verifies that the server's certificate is signed by the CA with the expected fingerprint.
+/// TLS verifier that accepts a server certificate only if the CA with the expected fingerprint has signed it.
 #[derive(Debug)]
 struct PinnedCaVerifier {
     /// Fingerprint of the CA certificate, as [`fingerprint`] returns it.

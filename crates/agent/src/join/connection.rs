@@ -1,5 +1,5 @@
 //! The node's HTTP/2 connection to the API server, shared by all requests and watches. Pings detect a dead peer, so
-//! that a node that was cut off reconnects. A renewed certificate opens a new connection.
+//! that a node that was cut off reconnects. After the certificate was renewed, a new connection is opened.
 
 use std::fmt;
 use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
@@ -33,7 +33,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// HTTP/2 flow-control window of one stream. It is small because there are many watches, and each transfers little.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 
-/// An error of the connection, as the API client expects it.
+/// Error type of the connection, as the API client requires it.
 type TransportError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Credentials with which the node authenticates to the API server.
@@ -94,7 +94,7 @@ impl ServerConnection {
         self.credentials.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sends a request over the open connection, or over a new one.
+    /// Sends a request over the open connection. Opens a connection if none is open.
     async fn send(&self, mut request: Request<Body>) -> Result<Response<Incoming>, TransportError> {
         let user_agent = HeaderValue::from_static(concat!("muster-agent/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().insert(USER_AGENT, user_agent);

@@ -58,7 +58,8 @@ impl Certificate {
     }
 }
 
-/// Creates a directory that only its owner can access, and removes temporary files in it.
+/// Creates a directory that only its owner can access. If it exists, removes the temporary files that interrupted
+/// writes left in it.
 pub(super) fn create_private_dir(path: &Path) -> Result<(), JoinError> {
     muster_files::create_private_dir(path).map_err(file_error(path))?;
     muster_files::remove_temporary_files(path).map_err(file_error(path))

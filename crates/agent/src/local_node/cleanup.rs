@@ -18,7 +18,7 @@ use crate::volumes::mount_table;
 /// Maximum number of sandboxes that are stopped concurrently. More concurrent stops would slow each other down.
 const SANDBOX_STOPS_MAX: usize = 8;
 
-/// Maximum termination grace period of containers that are stopped without an agent.
+/// Maximum termination grace period of containers that the cleanup stops because no agent is left to stop them.
 pub const STOP_GRACE_MAX: Duration = Duration::from_secs(30);
 
 /// Timeout for the runtime to stop all pods of a node. After it, their processes are killed.
@@ -27,9 +27,9 @@ const PODS_STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for a runtime to list its sandboxes. After it, the runtime is assumed to have none.
 const LIST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Timeout for a process to exit after a signal, first SIGTERM and then SIGKILL.
+/// Timeout for a process to exit after a signal. After the first timeout the process gets SIGKILL.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval of checks whether a signalled process has exited.
+/// Interval between checks whether a signalled process has exited.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Mount point of the cgroup hierarchies.
@@ -85,8 +85,8 @@ pub fn find_leftovers(data_dir: &Path) -> Result<LeftoverResources, LocalNodeErr
     Ok(list_leftovers(&dir, &id, &find_nodes(&dir, &id)))
 }
 
-/// Removes the resources of a cluster whose data directory was removed, before a new cluster starts in that directory.
-/// Returns the removed resources. The list is empty if there were none, or if they can be reused.
+/// Removes the resources of an earlier cluster in this data directory if its files are gone, before a new cluster
+/// starts there. Returns the removed resources. If the files still exist, removes nothing and returns an empty list.
 ///
 /// Rule: the resources of a cluster whose data directory was removed cannot be reused, because their files are gone.
 pub async fn clean_up_abandoned(data_dir: &Path) -> Result<LeftoverResources, LocalNodeError> {

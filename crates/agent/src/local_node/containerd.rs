@@ -19,10 +19,10 @@ use crate::runtime::{Cri, Runtime as _};
 /// Timeout for a started containerd to respond. It usually responds after 250 ms, but takes much longer on a busy
 /// machine.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Interval of checks whether a started containerd responds.
+/// Interval between checks whether a started containerd responds.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Interval of checks whether a containerd has exited that this process did not start.
+/// Interval between checks whether a containerd that an earlier process started has exited.
 const EXIT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Number of bytes at the end of containerd's log in which the last line is searched. The error message for an

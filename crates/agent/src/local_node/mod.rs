@@ -94,7 +94,7 @@ pub struct LocalNode {
 }
 
 impl LocalCluster {
-    /// Finds or creates the cluster's network. The nodes are not changed.
+    /// Opens the cluster of this data directory, and creates its bridge if it is missing. The nodes are not changed.
     pub async fn open_or_create(data_dir: &Path) -> Result<Self, LocalNodeError> {
         let (dir, id) = cluster_identity(data_dir)?;
         let nodes = dir.join("nodes");
@@ -205,7 +205,7 @@ impl LocalNode {
         let var_log = self.var_log();
         let made = DirBuilder::new().recursive(true).mode(0o755).create(&var_log);
         made.map_err(file_error(&var_log))?;
-        self.make_mounts_shared()?;
+        self.make_agent_root_shared()?;
         network::create_node_network(self).await
     }
 
@@ -215,7 +215,7 @@ impl LocalNode {
     }
 
     /// Makes the agent's root directory a shared mount. Mount propagation needs it, and `/` may be a private mount.
-    fn make_mounts_shared(&self) -> Result<(), LocalNodeError> {
+    fn make_agent_root_shared(&self) -> Result<(), LocalNodeError> {
         let root = self.agent_root();
         if !mount_table::is_mounted(&root).map_err(file_error(&root))? {
             mount_bind(&root, &root)
@@ -255,7 +255,7 @@ fn create_dir(path: &Path) -> Result<(), LocalNodeError> {
     DirBuilder::new().recursive(true).mode(0o711).create(path).map_err(file_error(path))
 }
 
-/// Returns a function that converts an error of accessing the file at this path.
+/// Returns a function that converts an I/O error of this file to a [`LocalNodeError`].
 fn file_error(path: &Path) -> impl FnOnce(io::Error) -> LocalNodeError {
     let path = path.to_owned();
     move |source| LocalNodeError::File { path, source }

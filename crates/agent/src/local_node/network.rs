@@ -20,7 +20,7 @@ pub(super) const CLUSTER_RANGES: RangeInclusive<u8> = 160..=239;
 /// Third octet of node addresses. The other /24 networks of the range are pod CIDRs.
 const NODE_SUBNET: u8 = 255;
 
-/// Address of the machine on the bridge of the cluster with this address range.
+/// Returns the address of the machine on the bridge of the cluster with this address range.
 pub(super) fn bridge_address(range: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, range, NODE_SUBNET, 1)
 }
@@ -30,7 +30,7 @@ pub fn is_bridge_address(address: IpAddr) -> bool {
     matches!(address, IpAddr::V4(it) if CLUSTER_RANGES.contains(&it.octets()[1]) && it == bridge_address(it.octets()[1]))
 }
 
-/// Address of the node with this number in the cluster with this address range.
+/// Returns the address of the node with this number in the cluster with this address range.
 pub(super) fn node_address(range: u8, number: u16) -> Ipv4Addr {
     Ipv4Addr::new(10, range, NODE_SUBNET, u8::try_from(number + 1).expect("NODES_MAX is below 255"))
 }
@@ -179,7 +179,8 @@ pub(super) fn link_exists(link: &str) -> bool {
     Path::new("/sys/class/net").join(link).exists()
 }
 
-/// Runs many `ip` commands in one process, in a network namespace or on the machine.
+/// Runs `ip` commands, one per line of `commands`, in one process. They apply to the network namespace `netns`, or to
+/// that of this process if it is `None`.
 async fn run_ip_batch(netns: Option<&str>, commands: &str) -> Result<(), LocalNodeError> {
     let mut ip = Command::new("ip");
     if let Some(netns) = netns {

@@ -28,7 +28,7 @@ const SYSTEM_DIRS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 /// Programs and privileges that this machine lacks to run local nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingTools {
-    /// Whether this process runs as root, as it must.
+    /// Whether this process runs as root, which local nodes require.
     is_root: bool,
     /// The missing programs.
     programs: Vec<&'static str>,
@@ -73,8 +73,9 @@ pub fn find_missing_tools() -> Option<MissingTools> {
     (!is_root || !missing.programs.is_empty()).then_some(missing)
 }
 
-/// Lists the missing programs without which a joining machine can run no pod. Each entry describes a program and its
-/// remedy. containerd, runc and the CNI plugins are not checked, because they belong to the container runtime.
+/// Lists the programs and cgroup controllers that a joining machine lacks and without which it can run no pod. Each
+/// entry is a message for the user. containerd, runc and the CNI plugins are not checked, because they belong to the
+/// container runtime.
 pub fn missing_agent_tools() -> Vec<String> {
     let programs = REQUIRED_PROGRAMS.iter().filter(|(program, _)| ["ip", "nft"].contains(program));
     let missing = programs.filter(|(program, _)| find_program(program).is_none());
@@ -103,8 +104,8 @@ fn missing_cgroup_controllers(root: &Path) -> Option<String> {
     }
 }
 
-/// Lists the missing programs that a joining machine needs for some pods only (CNI plugins, iptables). Each entry
-/// describes a program and its remedy.
+/// Lists the missing programs that a joining machine needs for some pods only (CNI plugins, iptables). Each entry is a
+/// message for the user with the package to install.
 pub fn missing_optional_tools() -> Vec<String> {
     let mut missing = Vec::new();
     if cni_plugin_dir().is_none() {

@@ -1,7 +1,7 @@
 //! The network of a node: Services, DNS, and routes to the pods of other nodes.
 //!
-//! service_cache -> service_rules, routes, dns. Three watches fill the cache. The engine computes rules, routes and DNS
-//! records from the cache, and this module applies them.
+//! Three watches fill `service_cache`. The engine computes nftables rules, routes and DNS records from the cache.
+//! `service_rules` and `routes` apply them, and `dns` serves the records.
 
 /// Connections to the API server that no Service rule may block.
 mod api_server;
@@ -45,7 +45,7 @@ pub use muster_engine::service_proxy::Range;
 /// one reconciliation.
 const BATCH_DELAY: Duration = Duration::from_millis(50);
 
-/// Interval of checks that nftables rules and routes still exist, because other programs may remove them.
+/// Interval at which nftables rules and routes are checked, because other programs may remove them.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Delay between a route change in the kernel and the check that it triggers, so that a burst of changes triggers one
@@ -59,7 +59,7 @@ const RETRY_BACKOFF_MIN: Duration = Duration::from_secs(1);
 /// Maximum backoff after a failed reconciliation of the network.
 const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// An error of setting up the node's network.
+/// Error of setting up the node's network.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NetworkError {
     #[error("run {program}: is it installed?")]
@@ -152,8 +152,8 @@ async fn reconcile_loop(config: &Config, client: &Client, cache: &ServiceCache) 
     }
 }
 
-/// Applies the nftables rules and routes that follow from the service cache. `server` has the addresses of the API
-/// server.
+/// Computes nftables rules, routes and the CNI configuration from the service cache, and applies them. `server` are the
+/// addresses and ports of the API server.
 async fn reconcile(
     config: &Config,
     client: &Client,
@@ -194,8 +194,8 @@ async fn reconcile(
     results.into_iter().collect()
 }
 
-/// Patches the Node with the configured pod CIDR. If none is configured the patch is empty, and the API server assigns a
-/// pod CIDR.
+/// Patches the Node with the configured pod CIDR. If none is configured, the patch is empty, and the API server assigns
+/// a pod CIDR.
 async fn request_pod_cidr(config: &Config, client: &Client) -> Result<(), NetworkError> {
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
     let spec = match &config.pod_cidr {

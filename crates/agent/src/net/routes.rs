@@ -24,13 +24,13 @@ pub(super) struct PodRoutes {
     address: IpAddr,
     /// The network of the interface that has the node's address.
     network: Option<Range>,
-    /// The node's IPv4 addresses.
+    /// The machine's own IPv4 addresses.
     node_addresses: Vec<Ipv4Addr>,
     /// Whether bridged packets between the node's pods pass nftables.
     is_bridge_filtered: bool,
-    /// Whether the DNS address and the kernel settings are set up.
+    /// Whether [`PodRoutes::prepare_host`] has prepared the host since the last check of the routes.
     is_prepared: bool,
-    /// The routes that the agent applied, as far as they still exist.
+    /// The agent's routes in the kernel, as they were last read or applied.
     applied: Routes,
 }
 
@@ -55,8 +55,8 @@ impl PodRoutes {
         self.is_bridge_filtered
     }
 
-    /// Sets up the DNS address and kernel settings, which do not depend on other nodes, and reads the routes that
-    /// an earlier agent left.
+    /// Adds the cluster DNS address to the loopback interface, enables kernel settings, and reads the machine's
+    /// addresses and the agent's routes. Does nothing if the host is already prepared.
     pub(super) async fn prepare_host(&mut self, dns: Option<IpAddr>) -> Result<(), NetworkError> {
         if self.is_prepared {
             return Ok(());
@@ -162,8 +162,8 @@ fn network_of_address(links: &[Interface], address: IpAddr) -> Option<Range> {
     }
 }
 
-/// Returns the machine's own IPv4 addresses, without addresses of Services: the cluster DNS address is on the loopback
-/// interface, and kube-proxy in IPVS mode has all cluster IPs on `kube-ipvs0`.
+/// Returns the machine's own IPv4 addresses. Addresses of Services are omitted: the cluster DNS address on the loopback
+/// interface, and the cluster IPs that kube-proxy in IPVS mode adds to `kube-ipvs0`.
 fn machine_addresses(links: &[Interface]) -> Vec<Ipv4Addr> {
     let links = links.iter().filter(|it| !matches!(&*it.ifname, "lo" | "kube-ipvs0"));
     let addresses = links.flat_map(|it| &it.addr_info).filter_map(|it| it.local);

@@ -133,8 +133,8 @@ impl WatchedKind {
     }
 }
 
-/// Watches one kind while the API server is confirmed to belong to the node's cluster. `was_listed` is set when the
-/// kind was listed.
+/// Watches one kind while the API server is confirmed to belong to the node's cluster. `was_listed` is set after the
+/// first list.
 async fn watch_kind(
     client: &Client,
     cache: &ServiceCache,

@@ -79,8 +79,8 @@ pub(super) async fn admit_pod<R: Runtime>(
     }
 }
 
-/// Returns the name of the pod's RuntimeClass in a set. The set is empty if the pod names no RuntimeClass, or if the
-/// RuntimeClass does not exist. Whether the runtime supports its handler is known only when the sandbox is started.
+/// Returns a set with the name of the pod's RuntimeClass. The set is empty if the pod names none, or if the
+/// RuntimeClass does not exist. If the API server does not respond, the RuntimeClass is assumed to exist.
 async fn runtime_classes<R: Runtime>(node: &Node<R>, spec: &PodSpec) -> BTreeSet<Text> {
     let Some(name) = spec.runtime_class_name.as_deref().filter(|it| !it.is_empty()) else {
         return BTreeSet::new();

@@ -80,7 +80,7 @@ fn possible_cgroup_paths(parent: &str, uid: &str) -> [String; 3] {
 }
 
 /// Returns the CRI resources of a container: CPU shares and quota, memory limit, `oom_score_adj`, huge pages.
-/// `node_memory` is the memory capacity of the node in bytes.
+/// `node_memory` is the allocatable memory of the node in bytes.
 pub(crate) fn container_resources(
     spec: &PodSpec,
     container: &Container,

@@ -55,7 +55,7 @@ pub(crate) struct ContainerConfigBuilder<'a> {
     pub variables: &'a BTreeMap<String, String>,
     /// Volume mounts of the container. `build` adds the mounts of `/etc/hosts` and of the termination message file.
     pub mounts: Vec<v1::Mount>,
-    /// Memory capacity of the node in bytes.
+    /// Allocatable memory of the node in bytes.
     pub node_memory: i64,
     /// ID of the container whose namespaces an ephemeral container shares (`targetContainerName`).
     pub target_id: Option<String>,

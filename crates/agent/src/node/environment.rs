@@ -13,11 +13,11 @@ use crate::references::{ReferenceError, References};
 pub(crate) struct EnvironmentSource<'a> {
     pub references: &'a References,
     pub pod: &'a Pod,
-    /// The pod object with its current addresses.
+    /// The pod object as JSON, with its current IP addresses.
     pub pod_json: &'a Value,
     /// Allocatable resources of the node, which replace missing limits in `resourceFieldRef`.
     pub allocatable: &'a ResourceQuantities,
-    /// Environment variables for Services.
+    /// Environment variables that announce Services, such as `WEB_SERVICE_HOST`.
     pub services: &'a BTreeMap<String, String>,
 }
 
@@ -85,6 +85,7 @@ struct EnvironmentReader<'a> {
 }
 
 impl EnvironmentReader<'_> {
+    /// Returns the namespace of the pod.
     fn namespace(&self) -> &str {
         self.source.pod.metadata.namespace.as_deref().unwrap_or("default")
     }

@@ -34,7 +34,7 @@ use crate::runtime::{Runtime, RuntimeError};
 /// Timeout for a response of the API server, and for the sync of the service cache.
 const API_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Poll interval while waiting for the service cache, which syncs soon after the agent's start.
+/// Interval at which the agent checks whether the service cache is synced.
 const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Minimum grace period of a container after its preStop hook, even if the hook took the whole grace period. Upstream:
@@ -133,7 +133,7 @@ impl<R: Runtime> Executor<R> {
         prepared.map_err(|it| it.to_string())
     }
 
-    /// Returns the pod object with its current addresses, as the downward API reads it.
+    /// Returns the pod object as JSON with its current IP addresses, for the downward API.
     fn pod_json_with_addresses(&self) -> Value {
         let ips = |all: &[String]| -> Value { all.iter().map(|ip| json!({"ip": ip})).collect() };
         let host = self.node.config.address.to_string();
@@ -203,7 +203,7 @@ impl<R: Runtime> Executor<R> {
         }
     }
 
-    /// Checks whether the runtime has an image.
+    /// Checks whether the runtime has an image with this name.
     async fn find_image(&self, name: &str) -> ActionOutcome {
         if let Err(why) = image::normalize_image_name(name) {
             return failed_outcome(
@@ -305,8 +305,8 @@ impl<R: Runtime> Executor<R> {
         Ok(id)
     }
 
-    /// Returns the ID of the running container that an ephemeral container names as `targetContainerName`. Returns
-    /// `None` if the container names none, and an error if the named container is not running.
+    /// Returns the ID of the running container that the `targetContainerName` of an ephemeral container names. Returns
+    /// `None` if `targetContainerName` is not set, and an error if the target is not running.
     fn target_container_id(&self, role: &PodContainer) -> Result<Option<String>, String> {
         let Some(name) = role.target.as_deref().filter(|it| !it.is_empty()) else { return Ok(None) };
         let running = self.containers.iter().filter(|it| matches!(it.state, ContainerState::Running { .. }));
@@ -479,12 +479,12 @@ pub(super) struct StartTiming {
     in_runtime_us: AtomicU64,
     /// Whether this agent started a container of the pod.
     has_started: AtomicBool,
-    /// Whether `record_pod_start` has returned the durations.
-    is_recorded: AtomicBool,
+    /// Whether `take_start_latency` has already returned the latency.
+    is_latency_taken: AtomicBool,
 }
 
 impl StartTiming {
-    /// Awaits a call to the runtime, and adds its duration to the time in the runtime.
+    /// Awaits a call to the runtime, and adds its duration to the time spent in the runtime.
     pub(super) async fn measure_call<T>(&self, call: impl Future<Output = T>) -> T {
         let began = Instant::now();
         let outcome = call.await;
@@ -493,9 +493,9 @@ impl StartTiming {
         outcome
     }
 
-    /// Returns the start latency of the pod since `begun`, and the part of it that was not spent in the runtime. Returns
-    /// `Some` only in the first call after a container of the pod runs.
-    pub(super) fn record_pod_start(
+    /// Returns the start latency of the pod since `begun`, and the part of it that was not spent in the runtime.
+    /// Returns the latency only once, in the first call after a container of the pod runs, and otherwise `None`.
+    pub(super) fn take_start_latency(
         &self,
         state: &RuntimeState,
         begun: Instant,
@@ -504,7 +504,7 @@ impl StartTiming {
         let in_runtime = Duration::from_micros(self.in_runtime_us.load(Ordering::Relaxed));
         let runs = state.containers.iter().any(|it| matches!(it.state, ContainerState::Running { .. }));
         let has_started = self.has_started.load(Ordering::Relaxed);
-        if !runs || !has_started || self.is_recorded.swap(true, Ordering::Relaxed) {
+        if !runs || !has_started || self.is_latency_taken.swap(true, Ordering::Relaxed) {
             return None;
         }
         let all = begun.elapsed();

@@ -121,7 +121,7 @@ fn normalize_registry(name: &str) -> String {
     }
 }
 
-/// Whether the credentials of a registry, which may contain `*` and a path, apply to an image.
+/// Whether the credentials of a registry apply to an image. The registry name may contain `*` and a path.
 fn registry_matches(registry: &str, image: &str) -> bool {
     let (host, path) = registry.split_once('/').map_or((registry, ""), |(host, path)| (host, path));
     let (image_host, image_path) = image.split_once('/').unwrap_or((image, ""));

@@ -83,7 +83,7 @@ impl PodHostname {
     }
 }
 
-/// Truncates a pod's name to a valid hostname.
+/// Truncates a name to at most [`DNS_LABEL_CHARS_MAX`] characters, so that it is a valid hostname.
 fn truncate_hostname(name: &str) -> String {
     match name.get(..DNS_LABEL_CHARS_MAX) {
         Some(head) if DNS_LABEL_CHARS_MAX < name.len() => head.trim_end_matches(['-', '.']).to_owned(),
@@ -141,7 +141,7 @@ fn combine_dns(
     dns
 }
 
-/// Adds the pod's `dnsConfig`.
+/// Adds the pod's `dnsConfig` to a DNS configuration.
 fn add_dns_config(dns: &mut DnsConfig, own: &PodDNSConfig) {
     dns.servers.extend(own.nameservers.iter().flatten().cloned());
     dns.searches.extend(own.searches.iter().flatten().cloned());

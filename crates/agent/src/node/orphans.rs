@@ -7,8 +7,8 @@ use muster_api::meta::ObjectKey;
 
 use crate::config::Config;
 
-/// Finds the pods that have a directory or logs on this node, by UID. The namespace and name of a pod without logs are
-/// empty, because only its log marker file has them. Logs of other agents in the same directory are ignored.
+/// Finds the pods that have a directory or logs on this node, by UID. The namespace and name come from the marker file
+/// that the node keeps for each pod with logs. They are empty for a pod that has only a directory.
 pub(super) fn pods_on_disk(config: &Config) -> BTreeMap<String, ObjectKey> {
     let names = |dir: PathBuf| {
         let all = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
@@ -23,7 +23,7 @@ pub(super) fn pods_on_disk(config: &Config) -> BTreeMap<String, ObjectKey> {
     dirs.chain(logs).filter(|(uid, _)| is_path_safe_uid(uid)).collect()
 }
 
-/// Whether a UID can safely be part of a path.
+/// Whether a UID can be part of a path: it is short and has only letters, digits and hyphens.
 pub(super) fn is_path_safe_uid(uid: &str) -> bool {
     !uid.is_empty() && uid.len() <= 128 && uid.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-')
 }

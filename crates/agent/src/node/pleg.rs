@@ -72,8 +72,8 @@ fn resync_all_pods<R: Runtime>(node: &Node<R>) {
     }
 }
 
-/// Lists the containers of the runtime periodically, even without an API server. `listed` is notified when the pods of
-/// the API server are known. Never returns.
+/// Lists the containers of the runtime periodically, even while the API server is unreachable. `listed` is notified
+/// after the first list of the API server's pods. Never returns.
 pub(super) async fn relist<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     // Before the first list, an unknown pod may be one of the API server's.
     let mut pods_are_listed = false;
@@ -88,8 +88,8 @@ pub(super) async fn relist<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     }
 }
 
-/// Lists the containers of the runtime once. Wakes the workers whose runtime state is out of date, and removes orphans
-/// if the pods of the API server are known (`pods_are_listed`).
+/// Lists the containers of the runtime once, and wakes the workers whose runtime state is out of date. Also removes
+/// orphans, if the API server's pods were listed (`pods_are_listed`).
 async fn relist_once<R: Runtime>(node: &Arc<Node<R>>, pods_are_listed: bool) -> Result<(), RuntimeError> {
     let mut found: BTreeMap<String, (ObjectKey, BTreeSet<(String, bool)>)> = BTreeMap::new();
     for it in node.runtime.list_sandboxes(None).await? {

@@ -23,8 +23,8 @@ use super::{Node, pleg, sandbox};
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError};
 
-/// Maximum number of remembered exits of containers and sandboxes. It is larger than the number of exits between two
-/// reads of a new pod's runtime state.
+/// Maximum number of remembered exits of containers and sandboxes. An exit is needed only until the worker of the pod
+/// has read the new state from the runtime.
 const EXITS_REMEMBERED_MAX: usize = 256;
 /// Delay before a worker that panicked is restarted. It may panic again.
 const WORKER_RESTART_DELAY: Duration = Duration::from_secs(10);
@@ -38,8 +38,8 @@ pub enum PodSource {
     Api,
     /// The pod is from a manifest on the node's disk.
     Static,
-    /// The pod is known only from the runtime or the disk. It no longer exists on the API server or as a manifest, and
-    /// is cleaned up.
+    /// The pod was found only in the runtime or on the disk. It no longer exists on the API server or as a manifest,
+    /// and is cleaned up.
     Orphan,
 }
 
@@ -72,12 +72,12 @@ struct MirrorPods {
 #[derive(Debug)]
 pub struct PodEntry {
     pub source: PodSource,
-    /// Input that the worker has not taken yet.
+    /// Input that the worker has not processed yet.
     update: Mutex<WorkerUpdate>,
     /// Notified when `update` changes.
     update_notify: Notify,
     snapshot: Mutex<PodSnapshot>,
-    /// The pod as pod admission reads it. `None` for an orphan.
+    /// The pod in the form that pod admission checks. `None` for an orphan.
     pub(super) candidate: Option<AdmissionCandidate>,
     /// Whether pod admission has admitted the pod.
     is_admitted: AtomicBool,
@@ -143,7 +143,7 @@ impl PodEntry {
         self.is_admitted.load(Ordering::Relaxed)
     }
 
-    /// Whether the pod was deleted or terminated while it waits for admission.
+    /// Whether a pod that waits for admission was deleted or terminated meanwhile.
     pub(super) fn should_stop(&self) -> bool {
         let update = lock(&self.update);
         let is_deleted = update.object.as_ref().is_some_and(|it| it.metadata.deletion_timestamp.is_some());
@@ -188,7 +188,7 @@ impl PodEntry {
         self.update_notify.notify_one();
     }
 
-    /// Waits for the next input of the worker, and takes it.
+    /// Waits until the worker has new input, and returns the input.
     pub(super) async fn next_update(&self) -> WorkerUpdate {
         self.update_notify.notified().await;
         std::mem::take(&mut lock(&self.update))
@@ -305,7 +305,7 @@ impl PodManager {
         ended.drain(..excess);
     }
 
-    /// Tells the worker of a deleted pod to stop and clean up the pod.
+    /// Tells the worker of a pod that the pod was deleted. The worker then stops the containers and cleans up.
     pub fn remove_pod(&self, uid: &str) {
         if let Some(entry) = self.get(uid) {
             *lock(&entry.successor) = None;

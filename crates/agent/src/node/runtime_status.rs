@@ -12,14 +12,15 @@ use crate::runtime::{Runtime, RuntimeError, label, v1};
 /// Reads the runtime state of one pod. Values that can no longer change are cached.
 #[derive(Debug, Default)]
 pub(super) struct RuntimeStatusReader {
-    /// The containers as they were last read, by ID.
+    /// The containers as they were last read, by container ID.
     containers: BTreeMap<String, Container>,
-    /// IP addresses of sandboxes, by ID.
+    /// IP addresses of sandboxes, by sandbox ID.
     addresses: BTreeMap<String, Vec<String>>,
 }
 
 impl RuntimeStatusReader {
-    /// Reads the sandboxes and containers of the pod. `change_count` is the pod's change count at the time of the read.
+    /// Reads the sandboxes and containers of the pod. `change_count` is the number of actions that had changed them
+    /// before the read.
     pub(super) async fn read_state<R: Runtime>(
         &mut self,
         runtime: &R,

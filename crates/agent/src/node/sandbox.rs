@@ -69,7 +69,7 @@ pub(crate) fn pod_labels(pod: &Pod) -> BTreeMap<String, String> {
         .into()
 }
 
-/// Returns the init containers with restartPolicy Always.
+/// Returns the sidecar containers of a pod: the init containers with restartPolicy Always.
 fn sidecar_containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
     spec.init_containers.iter().flatten().filter(|it| it.restart_policy.as_deref() == Some("Always"))
 }
@@ -106,7 +106,7 @@ fn linux_config(config: &Config, spec: &PodSpec, uid: &str) -> v1::LinuxPodSandb
             supplemental_groups: supplemental_groups(spec),
             supplemental_groups_policy: supplemental_groups_policy(spec),
             // A container can be privileged only in a privileged sandbox.
-            privileged: all_containers(spec).any(is_privileged),
+            privileged: main_and_init_containers(spec).any(is_privileged),
             seccomp: Some(security_profile(v1::security_profile::ProfileType::RuntimeDefault)),
             ..Default::default()
         }),
@@ -124,11 +124,12 @@ pub(crate) fn security_profile(kind: v1::security_profile::ProfileType) -> v1::S
     v1::SecurityProfile { profile_type: kind as i32, localhost_ref: String::new() }
 }
 
-/// Returns the main and init containers.
-fn all_containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+/// Returns the main containers and the init containers of a pod.
+fn main_and_init_containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
     spec.containers.iter().chain(spec.init_containers.iter().flatten())
 }
 
+/// Whether the security context of the container sets `privileged`.
 pub(crate) fn is_privileged(container: &Container) -> bool {
     container.security_context.as_ref().and_then(|it| it.privileged) == Some(true)
 }

@@ -94,8 +94,8 @@ async fn watch_manifests<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
     }
 }
 
-/// Starts the pods of new manifests, and removes static pods without a manifest. Returns whether a pod must wait until
-/// a pod of the same name has terminated, which is from an older version of its manifest.
+/// Starts the pods of new manifests, and removes static pods without a manifest. A new pod is not started while an
+/// older pod of the same name is terminating. Returns whether a new pod waits for this reason.
 fn reconcile_pods<R: Runtime>(node: &Arc<Node<R>>, files: &ManifestFiles) -> bool {
     let desired: BTreeMap<String, &Arc<ParsedPod>> = files
         .by_path
@@ -132,12 +132,13 @@ fn static_entries<R: Runtime>(node: &Node<R>) -> Vec<Arc<PodEntry>> {
     node.pods.all_pods().into_iter().filter(|it| it.source == PodSource::Static).collect()
 }
 
+/// Returns the namespace and name of a pod.
 fn pod_key(pod: &Pod) -> ObjectKey {
     ObjectKey::new(pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
 impl ManifestFiles {
-    /// Reads the manifests that have changed, and forgets those that were removed.
+    /// Reads the manifests that have changed, and removes the entries of manifests that no longer exist.
     fn reload_manifests(&mut self, dir: &Path, node: &str) {
         let paths = match list_manifests(dir) {
             Ok(paths) => paths,
@@ -193,7 +194,7 @@ fn list_manifests(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Reads a manifest of at most [`MANIFEST_BYTES_MAX`].
+/// Reads a manifest. Fails if it is larger than [`MANIFEST_BYTES_MAX`].
 fn read_manifest(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     fs::File::open(path)?.take(MANIFEST_BYTES_MAX + 1).read_to_end(&mut text)?;
@@ -257,7 +258,7 @@ async fn run_mirrors<R: Runtime>(node: &Arc<Node<R>>) {
     }
 }
 
-/// Creates missing mirror pods, and deletes outdated ones. `logged` has the last logged message about each pod.
+/// Creates missing mirror pods, and deletes outdated mirror pods. `logged` has the last logged message about each pod.
 async fn reconcile_mirrors<R: Runtime>(
     node: &Arc<Node<R>>,
     mirrors: &BTreeMap<ObjectKey, Arc<ParsedPod>>,

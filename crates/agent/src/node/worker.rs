@@ -19,7 +19,7 @@ use crate::clock::now;
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::Runtime;
 
-/// Delay before the worker calls a runtime again that did not respond.
+/// Delay before the worker calls the runtime again after the runtime did not respond.
 const RUNTIME_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Delays between the reads of the runtime state after an exit event, in milliseconds. Several reads are needed because
@@ -37,7 +37,7 @@ pub(super) struct Worker<R> {
     entry: Arc<PodEntry>,
     /// The pod's state machine.
     pod: pod::Pod,
-    /// The pod object that was last applied.
+    /// The pod object that was last passed to the state machine.
     object: Arc<ParsedPod>,
     /// Reads the runtime state of the pod.
     status_reader: RuntimeStatusReader,
@@ -85,7 +85,7 @@ impl<R: Runtime> Worker<R> {
         }
     }
 
-    /// Runs until the pod's containers and files are removed.
+    /// Runs the pod until its containers and files are removed.
     pub(super) async fn run(mut self) {
         if let Some(ending) = admission::admit_pod(&self.node, &self.entry).await {
             self.pod.terminate(ending, now());
@@ -142,7 +142,8 @@ impl<R: Runtime> Worker<R> {
         let Self { node, status_reader, object, pod, start_timing: figures, .. } = self;
         let reading = status_reader.read_state(&*node.runtime, &node.config, object, pod.change_count());
         let state = figures.measure_call(reading).await?;
-        if let Some((all, own)) = self.start_timing.record_pod_start(&state, self.first_seen, self.pod.key())
+        if let Some((all, own)) =
+            self.start_timing.take_start_latency(&state, self.first_seen, self.pod.key())
         {
             self.node.metrics.observe_pod_start(all, own);
         }
@@ -152,7 +153,8 @@ impl<R: Runtime> Worker<R> {
         Ok(())
     }
 
-    /// Whether a container or sandbox shows as running although the runtime reported its exit.
+    /// Whether the last runtime state has a running container or ready sandbox although the runtime has reported its
+    /// exit.
     fn is_exit_pending(&self) -> bool {
         let running = self
             .runtime_state
@@ -280,13 +282,13 @@ impl<R: Runtime> Worker<R> {
     }
 }
 
-/// Returns the addresses and the runtime name of the node, in the form that the kubelet rules need.
+/// Returns the addresses and the runtime name of the node, for the kubelet rules.
 fn host_info<R: Runtime>(node: &Node<R>) -> Host {
     let runtime = node.runtime_name.get().map_or("containerd", |it| it.as_str());
     Host { addresses: vec![node.config.address.to_string().into()], runtime: runtime.into() }
 }
 
-/// Converts the node's time to an instant, by the difference to `now`.
+/// Converts the engine's time `at` to an `Instant`. `now` is the current time of the engine.
 fn to_instant(at: Time, now: Time) -> Instant {
     Instant::now() + at.since(now)
 }

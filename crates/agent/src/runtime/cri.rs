@@ -15,7 +15,7 @@ use super::containerd::events::{SubscribeRequest, TaskExit};
 use super::v1::image_service_client::ImageServiceClient;
 use super::v1::runtime_service_client::RuntimeServiceClient;
 use super::{ExitStream, Runtime, RuntimeError, RuntimeErrorKind, RuntimeStatus, label, v1};
-use crate::metrics::RuntimeCalls;
+use crate::metrics::RuntimeCallMetrics;
 
 /// Timeout of a CRI call, except calls that start or stop sandboxes or pull images. Upstream: `runtimeRequestTimeout`.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
@@ -32,8 +32,8 @@ const MESSAGE_BYTES_MAX: usize = 16 << 20;
 pub struct Cri {
     socket: PathBuf,
     channel: Channel,
-    /// Metrics of the calls.
-    calls: RuntimeCalls,
+    /// Metrics of the CRI calls.
+    calls: RuntimeCallMetrics,
 }
 
 impl Cri {
@@ -47,15 +47,16 @@ impl Cri {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         }));
-        Self { socket: socket.to_owned(), channel, calls: RuntimeCalls::default() }
+        Self { socket: socket.to_owned(), channel, calls: RuntimeCallMetrics::default() }
     }
 
-    /// Returns the client with metrics that record each call.
+    /// Returns the client, which from now on records each call in the metrics `calls`.
     #[must_use]
-    pub fn with_metrics(self, calls: RuntimeCalls) -> Self {
+    pub fn with_metrics(self, calls: RuntimeCallMetrics) -> Self {
         Self { calls, ..self }
     }
 
+    /// Returns the path of the runtime's Unix socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -89,7 +90,7 @@ impl Cri {
     }
 
     /// Returns the name of the sandbox image that the runtime is configured with. Returns `None` if the runtime does
-    /// not report it, as all runtimes except containerd.
+    /// not report it. Only containerd does.
     pub async fn sandbox_image(&self) -> Result<Option<String>, RuntimeError> {
         let request = v1::StatusRequest { verbose: true };
         let mut runtime = self.runtime_service();
@@ -101,10 +102,12 @@ impl Cri {
         Ok(name.map(str::to_owned))
     }
 
+    /// Returns a gRPC client for CRI's `RuntimeService`.
     fn runtime_service(&self) -> RuntimeServiceClient<Channel> {
         RuntimeServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 
+    /// Returns a gRPC client for CRI's `ImageService`.
     fn image_service(&self) -> ImageServiceClient<Channel> {
         ImageServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
@@ -164,7 +167,7 @@ impl Runtime for Cri {
                 self.runtime_service().pod_sandbox_status(request),
             )
             .await?;
-        answer.status.ok_or_else(|| empty_response("get the status of a sandbox"))
+        answer.status.ok_or_else(|| empty_response_error("get the status of a sandbox"))
     }
 
     async fn run_sandbox(&self, config: v1::PodSandboxConfig, handler: &str) -> Result<String, RuntimeError> {
@@ -231,7 +234,7 @@ impl Runtime for Cri {
                 self.runtime_service().container_status(request),
             )
             .await?;
-        answer.status.ok_or_else(|| empty_response("get the status of a container"))
+        answer.status.ok_or_else(|| empty_response_error("get the status of a container"))
     }
 
     async fn create_container(
@@ -511,7 +514,7 @@ fn runtime_error(tried: &'static str, status: &tonic::Status) -> RuntimeError {
 }
 
 /// Returns the error for a response without the expected content. `tried` describes the operation that failed.
-fn empty_response(tried: &'static str) -> RuntimeError {
+fn empty_response_error(tried: &'static str) -> RuntimeError {
     RuntimeError {
         operation: tried,
         kind: RuntimeErrorKind::Refused,

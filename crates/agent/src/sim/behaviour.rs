@@ -54,15 +54,15 @@ pub const IMAGE_NAME_BEHAVIOURS: [(&str, &str); 6] = [
     ("hangs", "never stops, and stays Terminating"),
 ];
 
-/// Delay between the start and the exit of a container that exits on its own, unless an annotation sets the delay.
-const CRASH_DELAY: Duration = Duration::from_secs(1);
+/// Time from the start of a container until it exits on its own, unless an annotation sets it.
+const EXIT_DELAY_DEFAULT: Duration = Duration::from_secs(1);
 /// Start delay of containers whose node has the fault `slow-start`, or whose image name contains `slow-start`.
 const SLOW_START_DELAY: Duration = Duration::from_secs(30);
 
 /// Exit code of a container that was killed with SIGKILL.
 pub(super) const EXIT_CODE_SIGKILL: i32 = 137;
 
-/// Maximum duration that is parsed. It can be added to any timestamp without overflow.
+/// Upper limit of parsed durations. It can be added to any timestamp without overflow.
 const DURATION_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// A fault of a simulated node.
@@ -128,7 +128,7 @@ impl fmt::Display for NodeFault {
     }
 }
 
-/// Default start and stop times of containers.
+/// How long containers take to start and to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContainerTimings {
     /// Time that containers take to start.
@@ -192,7 +192,8 @@ impl NodeBehaviour {
         ![NodeFault::Silent, NodeFault::Vanish].into_iter().any(|it| self.has_fault(it))
     }
 
-    /// Returns the start and stop times of containers on the node. `default_timings` apply where the node sets none.
+    /// Returns how long containers on the node take to start and to stop. `default_timings` apply where the node sets
+    /// none.
     pub(super) fn timings(&self, default_timings: ContainerTimings) -> ContainerTimings {
         let slow = self.has_fault(NodeFault::SlowStart).then_some(SLOW_START_DELAY);
         ContainerTimings {
@@ -260,7 +261,7 @@ impl ContainerBehaviour {
             let code =
                 code.unwrap_or(if reason.as_deref() == Some("OOMKilled") { EXIT_CODE_SIGKILL } else { 0 });
             let reason = reason.map_or_else(|| exit_reason(code).into(), String::into_boxed_str);
-            ExitBehaviour { after: after.unwrap_or(CRASH_DELAY), code, reason }
+            ExitBehaviour { after: after.unwrap_or(EXIT_DELAY_DEFAULT), code, reason }
         });
         Self {
             start: reader.parse_annotation(START_DELAY_ANNOTATION, parse_duration),
@@ -271,7 +272,8 @@ impl ContainerBehaviour {
         }
     }
 
-    /// Returns the behaviour of one container: that of the pod, changed by words in the container's image name.
+    /// Returns the behaviour of one container: that of the pod, changed by words in the container's image name. The
+    /// pod's `exit` and `never_ready` apply only to main containers.
     pub(super) fn for_container(&self, role: Role, image: &str) -> Self {
         let own = match role {
             Role::Main => self.clone(),
@@ -293,7 +295,8 @@ impl ContainerBehaviour {
     /// Adds the effects of the words in the image name, see [`IMAGE_NAME_BEHAVIOURS`].
     fn with_behaviour_of_image(mut self, image: &str) -> Self {
         let has = |word: &str| image.contains(word);
-        let exit = |code, reason: &str| ExitBehaviour { after: CRASH_DELAY, code, reason: reason.into() };
+        let exit =
+            |code, reason: &str| ExitBehaviour { after: EXIT_DELAY_DEFAULT, code, reason: reason.into() };
         self.image_missing |= has("non-existent");
         self.never_ready |= has("never-ready");
         if has("crash-loop") {
@@ -331,11 +334,13 @@ impl AnnotationReader<'_> {
     }
 }
 
+/// Parses `true` or `false`.
 fn parse_bool(text: &str) -> Result<bool, String> {
     text.parse().map_err(|_| format!("{text:?} is neither true nor false"))
 }
 
-/// Parses a duration such as `0`, `300ms`, `30s`, `5m` or `1h`, at most [`DURATION_MAX`].
+/// Parses a duration such as `0`, `300ms`, `30s`, `5m` or `1h`. A longer duration than [`DURATION_MAX`] is reduced to
+/// it.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     time::parse_duration(text)
         .map(|it| it.min(DURATION_MAX))

@@ -10,12 +10,12 @@ use tokio::time::Instant;
 /// difference is drift.
 const CLOCK_STEP_MIN: SignedDuration = SignedDuration::from_secs(1);
 
-/// The wall clock. Changes of the wall clock are detected by comparison with the monotonic clock.
+/// Reads the wall clock, and detects changes of it by comparison with the monotonic clock.
 #[derive(Clone)]
 pub(super) struct FleetClock {
     /// Reads the wall clock.
     wall: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// Wall clock and monotonic clock at the last reading.
+    /// Wall-clock time and monotonic time when the clock was last read.
     read: (Timestamp, Instant),
 }
 
@@ -24,8 +24,8 @@ impl FleetClock {
         Self { read: (wall(), Instant::now()), wall: Arc::new(wall) }
     }
 
-    /// Returns the current time, and the change of the wall clock since the last reading: positive if it was set
-    /// forward, and negative if it was set back.
+    /// Returns the current wall-clock time, and the change of the wall clock since the last call. The change is
+    /// positive if the clock was set forward, negative if it was set back, and otherwise zero.
     pub(super) fn read_and_detect_step(&mut self) -> (Timestamp, SignedDuration) {
         let now = ((self.wall)(), Instant::now());
         let before = std::mem::replace(&mut self.read, now);
@@ -34,13 +34,13 @@ impl FleetClock {
         (now.0, if step.abs() < CLOCK_STEP_MIN { SignedDuration::ZERO } else { step })
     }
 
-    /// Returns the current time, without detection of clock changes.
+    /// Returns the current wall-clock time, without detection of clock changes.
     pub(super) fn now(&self) -> Timestamp {
         (self.wall)()
     }
 }
 
-/// Shifts a timestamp by a change of the wall clock.
+/// Adds a change of the wall clock to a timestamp. The sum saturates.
 pub(super) fn shift_timestamp(at: Timestamp, by: SignedDuration) -> Timestamp {
     let end = if by.is_negative() { Timestamp::MIN } else { Timestamp::MAX };
     at.checked_add(by).unwrap_or(end)

@@ -51,13 +51,13 @@ const JSON_MEDIA_TYPE: &str = "application/json";
 /// Configuration of a fleet.
 #[derive(Debug, Clone)]
 pub struct FleetOptions {
-    /// Value of the fleet label on the nodes of this fleet.
+    /// Name of the fleet: the value of the label [`FLEET_LABEL`] on its nodes.
     pub fleet: String,
     /// Minimum number of nodes, named `PREFIX-1`, `PREFIX-2`, …
     pub count: u16,
     /// Prefix of the node names.
     pub prefix: String,
-    /// Default start and stop times of containers.
+    /// How long containers take to start and to stop by default.
     pub timings: ContainerTimings,
     /// Number of zones over which the nodes are spread. With 0, nodes have no zone.
     pub zones: u16,
@@ -83,7 +83,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Registers the nodes. They are Ready unless their annotations name a fault.
+    /// Registers the nodes of a fleet. A node is Ready unless its annotations name a fault.
     pub async fn register(client: Client, options: FleetOptions) -> kube::Result<Self> {
         let now = Timestamp::now();
         let mut calls = Vec::new();
@@ -252,12 +252,13 @@ struct SimulatedNode {
     pods: BTreeSet<Arc<str>>,
     /// Pod addresses of the node.
     addresses: PodAddressPool,
-    /// Due times of the heartbeat timer ([`HEARTBEAT_TIMER`]) and of the node status report timer ([`STATUS_REPORT_TIMER`]).
+    /// Due times of the heartbeat timer and the node status report timer, at the indexes [`HEARTBEAT_TIMER`] and
+    /// [`STATUS_REPORT_TIMER`].
     timers: [Option<Timestamp>; 2],
 }
 
 impl SimulatedNode {
-    /// Address and container timings of the node.
+    /// Returns the address and the container timings of the node.
     fn simulated_host(&self, default_timings: ContainerTimings) -> SimulatedHost {
         SimulatedHost {
             address: node::host_address(self.number),
@@ -266,19 +267,20 @@ impl SimulatedNode {
     }
 }
 
-/// A pod of the fleet.
+/// A pod of the fleet, with the state of its timer and API call.
 struct SimulatedPodEntry {
     pod: SimulatedPod,
-    /// Whether an API call for the pod is in flight. The pod is stepped again when the call completes.
+    /// Whether an API call for the pod is in flight. No further actions of the pod are executed until the call
+    /// completes.
     is_call_in_flight: bool,
-    /// Time of the pod's next step, or `None` if no step is scheduled.
+    /// Time at which the next actions of the pod are due, or `None` if no timer is set.
     timer: Option<Timestamp>,
 }
 
 /// What a timer is for, with the UID of the pod or the name of the node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum TimerKey {
-    /// The next step of a pod.
+    /// The next actions of a pod.
     Pod(Arc<str>),
     /// The next heartbeat of a node.
     Heartbeat(Arc<str>),
@@ -286,7 +288,7 @@ enum TimerKey {
     Report(Arc<str>),
 }
 
-/// A queued API call.
+/// An API call in a queue.
 struct QueuedCall {
     key: CallKey,
     request: Request<Vec<u8>>,
@@ -303,7 +305,7 @@ enum CallKey {
     LeaseCreation(Arc<str>),
     /// Report the status of a node.
     NodeReport(Arc<str>),
-    /// Set the pod CIDR and addresses of a node that another client created.
+    /// Set the labels and the pod CIDR of a node that another client created.
     NodeAdoption(Arc<str>),
     /// Delete the Node object of a node with the fault `vanish`.
     NodeDeletion(Arc<str>),
@@ -311,7 +313,7 @@ enum CallKey {
     PodList(Arc<str>),
 }
 
-/// A completed API call.
+/// A completed API call and its result.
 struct CompletedCall {
     key: CallKey,
     result: kube::Result<CallResponse>,
@@ -511,28 +513,28 @@ impl FleetRunner {
         self.timers.insert((at, key(name.clone())));
     }
 
-    /// Handles an event of the node watch. `is_late` is true if the pods were already listed. The pods of a new node
-    /// must then be listed separately.
-    fn handle_node_event(&mut self, event: watcher::Event<wire::Node>, is_late: bool) {
+    /// Handles an event of the node watch. `pods_are_listed` is whether the pods of the fleet were already listed. The
+    /// pods of a new node must then be listed separately.
+    fn handle_node_event(&mut self, event: watcher::Event<wire::Node>, pods_are_listed: bool) {
         match event {
             watcher::Event::Init => self.listed_nodes.clear(),
             watcher::Event::InitApply(node) => {
                 self.listed_nodes.insert(node.name_any().into());
-                self.apply_node(&node, is_late);
+                self.apply_node(&node, pods_are_listed);
             }
             watcher::Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed_nodes);
                 let removed: Vec<_> = self.nodes.keys().filter(|it| !listed.contains(*it)).cloned().collect();
                 removed.iter().for_each(|it| self.remove_node(it));
             }
-            watcher::Event::Apply(node) => self.apply_node(&node, is_late),
+            watcher::Event::Apply(node) => self.apply_node(&node, pods_are_listed),
             watcher::Event::Delete(node) => self.remove_node(node.name_any().as_str()),
         }
     }
 
-    /// Adds a node to the fleet, or applies its changes. `is_late` is true if the pods were already listed. The pods of
-    /// a new node must then be listed separately.
-    fn apply_node(&mut self, object: &wire::Node, is_late: bool) {
+    /// Adds a node to the fleet, or applies its changes. `pods_are_listed` is whether the pods of the fleet were
+    /// already listed. The pods of a new node must then be listed separately.
+    fn apply_node(&mut self, object: &wire::Node, pods_are_listed: bool) {
         let now = self.now();
         let name: Arc<str> = object.name_any().into();
         let uid = object.uid().unwrap_or_default().into_boxed_str();
@@ -570,7 +572,7 @@ impl FleetRunner {
                 STATUS_REPORT_TIMER,
                 add_duration(now, REPORT_INTERVAL.mul_f64(interval_offset(number))),
             );
-            if is_late {
+            if pods_are_listed {
                 self.call_queue.push_back(pod_list_call(&name));
             }
             self.apply_initial_behaviour(&name, now);
@@ -581,7 +583,8 @@ impl FleetRunner {
         }
     }
 
-    /// Assigns a number to a node that another client created. The node's addresses are derived from the number.
+    /// Assigns a number to a node that another client created, and queues the call that sets its pod CIDR. The node's
+    /// addresses are derived from the number.
     fn assign_number(&mut self, name: &Arc<str>) -> u16 {
         let used: HashSet<u16> = self.nodes.values().map(|it| it.number).collect();
         let number = (1..node::NODES_MAX).find(|it| !used.contains(it)).unwrap_or(node::NODES_MAX);
@@ -707,7 +710,8 @@ impl FleetRunner {
         self.step_pod(&uid, now);
     }
 
-    /// Steps a pod, queues the resulting API call, and sets the timer of the next step.
+    /// Executes the actions of a pod that are due, queues the resulting API call, and sets the timer for the next
+    /// actions.
     fn step_pod(&mut self, uid: &Arc<str>, now: Timestamp) {
         let Some(entry) = self.pods.get_mut(uid) else { return };
         let Some(node) = self.nodes.get(&entry.pod.node) else { return };
@@ -756,7 +760,7 @@ impl FleetRunner {
         self.set_node_timer(name, HEARTBEAT_TIMER, due);
     }
 
-    /// Handles the response to an API call, or its failure.
+    /// Handles a completed API call, successful or failed.
     fn handle_call_completion(&mut self, done: CompletedCall) {
         let now = self.now();
         let CompletedCall { key, result } = done;
@@ -844,8 +848,8 @@ const HEARTBEAT_TIMER: usize = 0;
 /// Index of the timer for node status reports in `SimulatedNode::timers`.
 const STATUS_REPORT_TIMER: usize = 1;
 
-/// Returns the point within an interval, as a fraction from 0 to 1, at which the node with this number acts. The
-/// fractions are multiples of the golden ratio, which are evenly spread for any number of nodes.
+/// Returns the fraction of an interval, from 0 to 1, after which the node with this number first acts. The fractions
+/// come from multiples of the golden ratio, so they are evenly spread for any number of nodes.
 fn interval_offset(number: u16) -> f64 {
     (f64::from(number) * 0.618_033_988_749_895).fract()
 }

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use super::clock::{FleetClock, shift_timestamp};
 use super::fleet::{FleetOptions, FleetRunner};
 
-/// A client of a fake API server that has one node and one terminating pod, and records the requests.
+/// Returns a client of a fake API server that has one node and one terminating pod. Each request except watches is
+/// added to `asked`.
 fn fake_api_client(asked: Arc<Mutex<Vec<String>>>) -> kube::Client {
     let answer = move |request: Request<Body>| {
         let (method, uri) = (request.method().clone(), request.uri().clone());
@@ -36,6 +37,7 @@ fn fake_api_client(asked: Arc<Mutex<Vec<String>>>) -> kube::Client {
     kube::Client::new(tower::service_fn(answer), "default")
 }
 
+/// Returns the Node that the fake API server has.
 fn node_json() -> Value {
     let labels = json!({"sim.muster.dev/fleet": "up"});
     let conditions = json!([{"type": "Ready", "status": "True"}]);
@@ -46,7 +48,7 @@ fn node_json() -> Value {
     })
 }
 
-/// A terminating pod whose container takes 60 s to stop.
+/// Returns the pod that the fake API server has: it is terminating, and its container takes 60 s to stop.
 fn pod_json() -> Value {
     let running = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
     let status =
@@ -94,7 +96,7 @@ async fn renewals_after_clock_change(step: SignedDuration) -> (usize, bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_is_set_changes_no_heartbeat_and_no_end_of_a_pod() {
+async fn clock_change_affects_neither_heartbeats_nor_pod_deletion() {
     for hours in [0, -1, 1, 24] {
         let (renewals, removed) = renewals_after_clock_change(SignedDuration::from_hours(hours)).await;
         assert!((8..=10).contains(&renewals), "{hours} h: {renewals} renewals in 90 s");

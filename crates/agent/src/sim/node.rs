@@ -75,13 +75,14 @@ pub(super) struct PodAddressPool {
 }
 
 impl PodAddressPool {
-    /// Creates the pool for the pod CIDR of the node with this number. The network and broadcast addresses are never allocated.
+    /// Creates the pool for the pod CIDR of the node with this number. The network and broadcast addresses are never
+    /// allocated.
     pub(super) fn new(number: u16) -> Self {
         Self { number, allocated: [1, 1 << 127] }
     }
 
-    /// Allocates the requested address if it is free, otherwise the lowest free address. If no address is free, the
-    /// last address is shared.
+    /// Allocates the requested address, or the lowest free address if none is requested. If no address is free, returns
+    /// the last address, which several pods then share.
     pub(super) fn allocate_address(&mut self, requested: Option<Ipv4Addr>) -> Ipv4Addr {
         let last = match (requested, self.allocated) {
             (Some(requested), _) => u32::from(requested.octets()[3]),
@@ -93,7 +94,7 @@ impl PodAddressPool {
         requested.unwrap_or_else(|| pod_address(self.number, last))
     }
 
-    /// Makes an address free again.
+    /// Marks a pod address as free.
     pub(super) fn release_address(&mut self, address: Option<Ipv4Addr>) {
         if let Some([.., last @ 1..=254]) = address.map(|it| it.octets()) {
             self.allocated[usize::from(last >> 7)] &= !(1 << (last & 127));
@@ -166,7 +167,7 @@ pub(super) fn pod_address(node: u16, number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, high, low, number)
 }
 
-/// Whether the node's conditions on the API server (`shown`) are the conditions that follow from its behaviour.
+/// Whether the node's conditions on the API server (`shown`) match its behaviour.
 pub(super) fn is_status_current(behaviour: &NodeBehaviour, shown: &[wire::WireCondition]) -> bool {
     let current = current_conditions(behaviour, shown);
     current
@@ -190,8 +191,8 @@ impl SimulatedCondition {
     }
 }
 
-/// Returns the conditions that follow from a node's behaviour. `shown` are the conditions on the API server, which
-/// decide whether NetworkUnavailable is included.
+/// Returns the conditions of a node with this behaviour. NetworkUnavailable is included only if the node has this fault
+/// or if `shown`, the conditions on the API server, include it.
 fn current_conditions(behaviour: &NodeBehaviour, shown: &[wire::WireCondition]) -> Vec<SimulatedCondition> {
     let condition =
         |kind, holds, reason, message| SimulatedCondition { kind, is_true: holds, reason, message };

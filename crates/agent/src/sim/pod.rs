@@ -73,7 +73,7 @@ struct ActivePod {
     in_flight: Vec<(Option<Time>, Action)>,
     /// Probes that have passed, by container ID. A passed probe is not run again.
     passed: BTreeSet<(Text, ProbeKind)>,
-    /// The status report or deletion that is in flight.
+    /// The action whose API call is in flight: a status report or a deletion.
     call_in_flight: Option<Action>,
     /// The last watch event that arrived while a call was in flight.
     deferred_event: Option<wire::Pod>,
@@ -82,7 +82,7 @@ struct ActivePod {
     skew: SignedDuration,
 }
 
-/// The result of a step: the API call to make, and the time of the next step.
+/// Result of [`SimulatedPod::step`]: the API call to make, and the time at which the next actions are due.
 #[derive(Debug)]
 pub(super) struct PodStep {
     pub(super) call: Option<PodCall>,
@@ -143,7 +143,7 @@ impl SimulatedPod {
         Some(pod)
     }
 
-    /// Applies a watch event.
+    /// Applies a watch event of the pod. While an API call is in flight, the event is deferred.
     pub(super) fn apply_event(&mut self, event: wire::Pod, host: SimulatedHost, now: Timestamp) {
         // An event that is older than the last status write has no newer status. It is still applied if it carries a
         // deletion or a spec change, because its event may arrive after the response to that write.
@@ -234,8 +234,8 @@ impl SimulatedPod {
         }
     }
 
-    /// Executes all actions that take no time. Returns at most one API call, whose status report has the effects of all
-    /// these actions.
+    /// Executes the actions of the pod that are due. Returns at most one API call, which reports the effects of all
+    /// executed actions or deletes the pod.
     pub(super) fn step(&mut self, SimulatedHost { timings, .. }: SimulatedHost, now: Timestamp) -> PodStep {
         let Self { active: active_pod, runtime, behaviour, address, .. } = self;
         let Some(active) = active_pod else { return PodStep { call: None, wake_at: None } };
@@ -298,12 +298,12 @@ impl ActivePod {
         has_ended && self.object.deletion_grace.is_none()
     }
 
-    /// Converts a wall-clock time to the pod's own time.
+    /// Converts a wall-clock time to the pod's own time, which does not follow changes of the wall clock.
     fn pod_time(&self, now: Timestamp) -> Time {
         to_time(shift_timestamp(now, -self.skew))
     }
 
-    /// Converts the pod's own time to a wall-clock time.
+    /// Converts the pod's own time, which does not follow changes of the wall clock, to a wall-clock time.
     fn wall_time(&self, at: Time) -> Timestamp {
         shift_timestamp(Timestamp::from_microsecond(at.as_micros()).unwrap_or(Timestamp::MAX), self.skew)
     }

@@ -1,4 +1,5 @@
-//! A fake container runtime. Its containers start, exit and stop when the simulated pod schedules it.
+//! A fake container runtime. Its containers have no processes: they start, exit and stop when the simulated pod says
+//! so.
 
 use std::net::Ipv4Addr;
 
@@ -81,12 +82,12 @@ impl FakeRuntime {
         self.containers.push(container(current_id, count, current));
     }
 
-    /// Returns the sandboxes and containers. `change_count` is the pod's change count at the time of the read.
+    /// Returns the sandboxes and containers. `change_count` is the number of actions that have changed them.
     pub(super) fn runtime_state(&self, change_count: u64) -> RuntimeState {
         RuntimeState { change_count, sandboxes: self.sandboxes.clone(), containers: self.containers.clone() }
     }
 
-    /// Executes an action that takes no time. `address` is the pod's IP address.
+    /// Executes an action that completes immediately. `address` is the pod's IP address.
     pub(super) fn execute_instant_action(&mut self, action: &Action, address: Option<Ipv4Addr>, now: Time) {
         match action {
             Action::RunSandbox { attempt } => {
@@ -148,14 +149,14 @@ impl FakeRuntime {
         self.exits.iter().map(|(at, ..)| *at).min()
     }
 
-    /// Ends the containers whose scheduled exit is due.
+    /// Marks the containers whose scheduled exit is due as exited.
     pub(super) fn exit_due_containers(&mut self, now: Time) {
         let due: Vec<(Time, Text, ExitBehaviour)> =
             self.exits.extract_if(.., |(at, ..)| *at <= now).collect();
         due.into_iter().for_each(|(_, id, exit)| self.exit_container(&id, exit.code, &exit.reason, now));
     }
 
-    /// Ends a container that was asked to stop, with the exit code of SIGKILL if `is_killed` is true.
+    /// Marks a running container as exited. The exit code is that of SIGKILL if `is_killed` is true, and otherwise 0.
     pub(super) fn stop_container(&mut self, id: &Text, is_killed: bool, now: Time) {
         let code = if is_killed { EXIT_CODE_SIGKILL } else { 0 };
         self.exit_container(id, code, exit_reason(code), now);
@@ -173,7 +174,7 @@ impl FakeRuntime {
         })
     }
 
-    /// Sets the state of a running container to exited.
+    /// Marks a running container as exited with this exit code and reason.
     fn exit_container(&mut self, id: &Text, code: i32, reason: &str, now: Time) {
         self.exits.retain(|(_, it, _)| it != id);
         for container in self.containers.iter_mut().filter(|it| it.id == *id) {

@@ -126,7 +126,7 @@ fn deserialize_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ob
     })
 }
 
-/// Returns the resourceVersion as a number. The numbers of one API server only increase.
+/// Returns the resourceVersion as a number, or 0 if it is missing. The numbers of one API server only increase.
 pub(super) fn resource_version(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|it| it.parse().ok()).unwrap_or_default()
 }

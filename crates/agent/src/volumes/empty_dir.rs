@@ -17,7 +17,7 @@ pub(super) struct EmptyDir {
     pub(super) medium: EmptyDirMedium,
     /// The pod's fsGroup.
     pub(super) group: Option<u32>,
-    /// Whether a container mounts the volume with Bidirectional propagation, so that it must be a shared mount.
+    /// Whether a container mounts the volume with Bidirectional propagation, so that the volume must be a shared mount.
     pub(super) is_shared: bool,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum EmptyDirMedium {
 
 impl EmptyDir {
     /// Creates the directory of the volume. Does nothing if the marker file `ready` exists and the volume is still
-    /// mounted, because later changes of the directory belong to the pod.
+    /// mounted, because the pod may have changed the directory since.
     pub(super) fn create(&self, dir: &Path, ready: &Path) -> io::Result<()> {
         let mounts = mount_table::read_mounts()?;
         let is_mounted = mounts.iter().any(|it| it.mount_point == dir);

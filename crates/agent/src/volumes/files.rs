@@ -13,14 +13,14 @@ use jiff::Timestamp;
 
 use super::payload::VolumeFile;
 
-/// Link to the directory with the current files.
+/// Name of the symbolic link to the directory with the current files.
 const DATA_LINK: &str = "..data";
-/// Temporary name of the new link, which then replaces [`DATA_LINK`].
+/// Temporary name of a new symbolic link, which then replaces [`DATA_LINK`].
 const DATA_LINK_NEXT: &str = "..data_tmp";
 
-/// Mode bits that are set on the files of a read-only volume with an fsGroup.
+/// Mode bits that are added to the files of a read-only volume with an fsGroup.
 const FS_GROUP_FILE_MODE: u32 = 0o440;
-/// Mode bits that are set on the directories of a read-only volume with an fsGroup.
+/// Mode bits that are added to the directories of a read-only volume with an fsGroup.
 const FS_GROUP_DIR_MODE: u32 = 0o2550;
 
 /// Writes the files of a volume. `group` is the pod's fsGroup.
@@ -37,7 +37,7 @@ pub(super) fn write_files(
         Err(why) => return Err(why),
     };
     let is_current = match &current {
-        Some(it) => has_exactly_files(&volume.join(it), files, group)?,
+        Some(it) => contains_exactly(&volume.join(it), files, group)?,
         None => false,
     };
     let current_dir = if is_current { current } else { Some(replace_data_dir(volume, files, group)?) };
@@ -62,7 +62,8 @@ pub(super) fn write_files(
     Ok(())
 }
 
-/// Writes all files into a new directory and points `..data` to it. Returns the new directory.
+/// Writes all files into a new directory and points `..data` to it. Returns the name of the new directory in the
+/// volume.
 fn replace_data_dir(
     volume: &Path,
     files: &BTreeMap<String, VolumeFile>,
@@ -73,14 +74,14 @@ fn replace_data_dir(
     let name = PathBuf::from(name);
     let dir = volume.join(&name);
     fs::create_dir(&dir)?;
-    set_dir_owner(&dir, group)?;
+    set_dir_group_and_mode(&dir, group)?;
     for (path, file) in files {
         let path = dir.join(path);
         let mut missing: Vec<&Path> = path.ancestors().skip(1).take_while(|it| *it != dir).collect();
         missing.reverse();
         for parent in missing {
             match fs::create_dir(parent) {
-                Ok(()) => set_dir_owner(parent, group)?,
+                Ok(()) => set_dir_group_and_mode(parent, group)?,
                 Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(why) => return Err(why),
             }
@@ -98,8 +99,8 @@ fn replace_data_dir(
     Ok(name)
 }
 
-/// Whether a directory has exactly these files, with the same content, mode and owner.
-fn has_exactly_files(
+/// Whether a directory contains exactly these files, with the same content, mode and owner.
+fn contains_exactly(
     dir: &Path,
     files: &BTreeMap<String, VolumeFile>,
     group: Option<u32>,
@@ -154,13 +155,13 @@ fn link_file(volume: &Path, name: &str, group: Option<u32>) -> io::Result<()> {
     std::os::unix::fs::lchown(&link, None, group)
 }
 
-/// Returns the mode of a file. In a volume with an fsGroup, the group can read the file.
+/// Returns the mode with which a file is written. In a volume with an fsGroup, the group can read the file.
 fn file_mode(file: &VolumeFile, group: Option<u32>) -> u32 {
     if group.is_some() { file.mode | FS_GROUP_FILE_MODE } else { file.mode }
 }
 
 /// Sets the group and the mode of a directory in the volume.
-fn set_dir_owner(dir: &Path, group: Option<u32>) -> io::Result<()> {
+fn set_dir_group_and_mode(dir: &Path, group: Option<u32>) -> io::Result<()> {
     std::os::unix::fs::chown(dir, None, group)?;
     let mode = if group.is_some() { 0o755 | FS_GROUP_DIR_MODE } else { 0o755 };
     fs::set_permissions(dir, Permissions::from_mode(mode))

@@ -53,8 +53,8 @@ impl HostPathChecks {
 /// Checks the `type` of a hostPath volume. Without a type nothing is checked, and the runtime creates a missing
 /// directory.
 ///
-/// Rule: a hostPath must have its declared type, or the pod waits. The two `OrCreate` types create a missing file or
-/// directory. Upstream: `hostpath.checkType`.
+/// Rule: a hostPath must have its declared type. Until it has, the pod is not started. The two `OrCreate` types create
+/// a missing file or directory. Upstream: `hostpath.checkType`.
 pub(super) fn check_type(path: &Path, kind: &str) -> Result<(), VolumeError> {
     if kind.is_empty() {
         return Ok(());
@@ -95,12 +95,14 @@ pub(super) fn parse_host_path(path: &str) -> Result<&Path, VolumeError> {
     Ok(parsed)
 }
 
+/// Creates the directory of a hostPath volume.
 fn create_dir(path: &Path) -> Result<(), VolumeError> {
     fs::create_dir_all(path)
         .and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o755)))
         .map_err(|source| VolumeError::from_io("create the directory", path, source))
 }
 
+/// Creates the file of a hostPath volume.
 fn create_file(path: &Path) -> Result<(), VolumeError> {
     let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(path);
     made.map(drop).map_err(|source| VolumeError::from_io("create the file", path, source))

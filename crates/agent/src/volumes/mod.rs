@@ -121,8 +121,8 @@ impl Volumes {
         }
     }
 
-    /// Sets up or updates all volumes of a pod. `tree` is the pod object with its current addresses. The method is
-    /// idempotent.
+    /// Sets up or updates all volumes of a pod. `tree` is the JSON of the pod object, with its current addresses. The
+    /// method is idempotent.
     pub async fn prepare_volumes(
         &self,
         pod: &Pod,
@@ -258,7 +258,7 @@ impl Volumes {
         };
         let found = {
             let (place, kind, mode) = (place.clone(), kind.clone(), mount.mount_propagation.clone());
-            let own_paths = self.config.host_path_mappings.clone();
+            let mappings = self.config.host_path_mappings.clone();
             move || {
                 if let Some(kind) = &kind {
                     host_path::check_type(&place, kind)?;
@@ -270,7 +270,7 @@ impl Volumes {
                 };
                 let (propagation, host_path) = resolve_propagation(mode.as_deref(), host_path)?;
                 let hidden = if kind.is_some() && is_whole {
-                    mapped_paths_below(&own_paths, &place)
+                    mapped_paths_below(&mappings, &place)
                 } else {
                     Vec::new()
                 };
@@ -373,7 +373,8 @@ pub(crate) fn is_empty_dir_path(path: &Path) -> bool {
     path.parent().is_some_and(|it| it.ends_with("volumes/kubernetes.io~empty-dir"))
 }
 
-/// Returns the directory of a volume in the pod's directory. `kind` is the plugin name without `kubernetes.io/`.
+/// Returns the directory of a volume in the pod's directory. `kind` is the name of the volume plugin without
+/// `kubernetes.io/`, such as `empty-dir`.
 fn pod_volume_dir(pod_dir: &Path, kind: &str, name: &str) -> PathBuf {
     pod_dir.join("volumes").join(format!("kubernetes.io~{kind}")).join(name)
 }
@@ -390,7 +391,7 @@ enum VolumeLocation<'a> {
 struct ResolvedMount {
     host_path: PathBuf,
     propagation: MountPropagation,
-    /// Host paths below the mount that `host_path_mappings` maps to the node's own directories. Each entry has the path
+    /// Host paths below the mount that `host_path_mappings` maps to directories of this node. Each entry has the path
     /// relative to the mount, and the directory that is mounted over it.
     mapped_below: Vec<(PathBuf, PathBuf)>,
 }
@@ -425,11 +426,11 @@ fn mount_sub_path(volume: &Path, sub_path: &Path, target: PathBuf) -> Result<Pat
     Ok(target)
 }
 
-/// Returns the host paths below `place` that `own_paths` (the configured `host_path_mappings`) maps to the node's own
-/// directories. Each entry has the path relative to `place`, and the directory that must be mounted over it.
-fn mapped_paths_below(own_paths: &[(PathBuf, PathBuf)], place: &Path) -> Vec<(PathBuf, PathBuf)> {
-    let hidden = own_paths.iter().filter_map(|(from, to)| {
-        let rest = from.strip_prefix(place).ok().filter(|it| !it.as_os_str().is_empty())?;
+/// Returns the host paths below `host_path` that the configured `host_path_mappings` map to directories of this node.
+/// Each entry has the path relative to `host_path`, and the directory that must be mounted over it.
+fn mapped_paths_below(mappings: &[(PathBuf, PathBuf)], host_path: &Path) -> Vec<(PathBuf, PathBuf)> {
+    let hidden = mappings.iter().filter_map(|(from, to)| {
+        let rest = from.strip_prefix(host_path).ok().filter(|it| !it.as_os_str().is_empty())?;
         // A directory can be mounted only over a directory, and a file, such as a socket, only over a file.
         let (is_dir, is_own_dir) = (fs::metadata(from).ok()?.is_dir(), fs::metadata(to).ok()?.is_dir());
         (is_dir == is_own_dir).then(|| (rest.to_owned(), to.clone()))
@@ -493,9 +494,11 @@ fn empty_dir_medium(
     }
 }
 
-/// Whether a mount is recursively read-only. `is_able` is whether the runtime supports recursive read-only mounts.
+/// Returns whether a mount is recursively read-only. Fails if the mount requests it but is not read-only or has mount
+/// propagation. Also fails if the mode is `Enabled` and the runtime does not support it. `is_supported` is whether the
+/// runtime supports it.
 /// Upstream: `resolveRecursiveReadOnly`.
-fn resolve_recursive_read_only(mount: &VolumeMount, is_able: bool) -> Result<bool, VolumeError> {
+fn resolve_recursive_read_only(mount: &VolumeMount, is_supported: bool) -> Result<bool, VolumeError> {
     let refuse = |why: String| {
         Err(VolumeError::Unsupported(format!("requested recursive read-only mode, but it is {why}")))
     };
@@ -511,15 +514,16 @@ fn resolve_recursive_read_only(mount: &VolumeMount, is_able: bool) -> Result<boo
         other => return refuse(format!("not compatible with propagation {other:?}")),
     }
     match mode {
-        "IfPossible" => Ok(is_able),
-        "Enabled" if is_able => Ok(true),
+        "IfPossible" => Ok(is_supported),
+        "Enabled" if is_supported => Ok(true),
         "Enabled" => refuse("not supported by the runtime".into()),
         other => Err(VolumeError::Unsupported(format!("unknown recursive read-only mode {other:?}"))),
     }
 }
 
-/// Returns the mount propagation for the CRI mode, and the path for the runtime. Symbolic links in the path are
-/// resolved, because the runtime checks the mount of the literal path, and a link may lead to another mount.
+/// Returns the CRI mount propagation for the `mountPropagation` of a volume mount, and the path for the runtime. With
+/// propagation, symbolic links in the path are resolved, because the runtime checks the mount of the literal path, and
+/// a link may lead to another mount.
 ///
 /// Rule: Bidirectional propagation needs a shared mount on the machine. HostToContainer propagation needs a shared or
 /// slave mount. A container with HostToContainer is started even on a private mount, but then nothing propagates.
@@ -607,7 +611,7 @@ fn absolute_path(path: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
 }
 
-/// Returns the path as UTF-8 text, as CRI requires it. Fails for other encodings.
+/// Returns the path as UTF-8 text, as CRI requires it. Fails if the path is not UTF-8.
 fn path_to_string(path: &Path) -> Result<String, VolumeError> {
     let named = path.to_str().map(str::to_owned);
     named.ok_or_else(|| VolumeError::Path { path: path.display().to_string(), why: "must be UTF-8" })

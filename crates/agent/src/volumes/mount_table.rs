@@ -70,8 +70,8 @@ pub(crate) fn is_mounted(path: &Path) -> io::Result<bool> {
 
 /// Unmounts all mounts below a directory of the agent, before its files are deleted.
 ///
-/// Rule: the deepest mounts are unmounted first. Each mount is made private before, because an unmount in a shared
-/// mount propagates to its peers. If one unmount fails, the other mounts are still unmounted.
+/// Rule: the deepest mounts are unmounted first. Each mount is made private before its unmount, because an unmount in a
+/// shared mount propagates to its peers. If one unmount fails, the other mounts are still unmounted.
 pub(crate) fn unmount_below(dir: &Path) -> io::Result<()> {
     let mut last_error = None;
     // Twice: a mount below another one shows when the upper one is gone.

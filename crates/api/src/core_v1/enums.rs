@@ -9,7 +9,7 @@ pub enum ConditionStatus {
 }
 
 impl ConditionStatus {
-    /// Parses the status of a condition. An invalid text is `Unknown`.
+    /// Parses the status of a condition. Returns `Unknown` for an invalid text.
     pub fn parse(text: &str) -> Self {
         match text {
             "True" => Self::True,
@@ -37,7 +37,7 @@ pub enum PodPhase {
 }
 
 impl PodPhase {
-    /// Parses the phase of a pod. An invalid text is `Pending`.
+    /// Parses the phase of a pod. Returns `Pending` for an invalid text.
     pub fn parse(text: &str) -> Self {
         match text {
             "Running" => Self::Running,

@@ -1,17 +1,17 @@
 //! `v1`, the core group: pods, nodes, Services and Endpoints.
 //!
-//! The structs have only the fields that rules read. All other fields are skipped. As in Go, `null` is the same as an
+//! The structs have only the fields that Muster reads. All other fields are skipped. As in Go, `null` is the same as an
 //! absent field.
 
-/// Affinity and topology spread constraints.
+/// API types of affinity and topology spread constraints.
 mod affinity;
-/// Condition statuses and pod phases.
+/// Enums of condition statuses and pod phases.
 mod enums;
-/// Nodes.
+/// API types of nodes.
 mod node;
-/// Pods and pod templates.
+/// API types of pods and pod templates.
 mod pod;
-/// Services and Endpoints.
+/// API types of Services and Endpoints.
 mod service;
 
 pub use affinity::{

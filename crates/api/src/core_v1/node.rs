@@ -1,4 +1,4 @@
-//! Nodes.
+//! API types of nodes.
 
 use alloc::vec::Vec;
 
@@ -48,7 +48,7 @@ pub struct Taint<'a> {
 }
 
 impl Taint<'_> {
-    /// Converts the taint into the type that rules use, with interned strings.
+    /// Converts the taint of the API object into a [`taints::Taint`] with interned strings.
     pub fn intern(&self, interner: &mut Interner) -> taints::Taint {
         taints::Taint {
             key: interner.intern_text(self.key.as_deref().unwrap_or_default()),

@@ -1,4 +1,4 @@
-//! Pods and pod templates.
+//! API types of pods and pod templates.
 
 use alloc::vec::Vec;
 
@@ -12,8 +12,8 @@ use crate::meta_v1::ObjectMeta;
 use crate::resources::ResourceQuantities;
 use crate::taints;
 
-/// Upstream: `v1.Pod`. The types of the containers and of the container statuses are parameters, because they are the
-/// largest part of a pod. [`IgnoredAny`] skips them.
+/// Upstream: `v1.Pod`. The types of the containers and of the container statuses are type parameters. A caller that
+/// does not need them skips them with [`IgnoredAny`], because they are the largest part of a pod.
 #[derive(Deserialize, Clone, Debug)]
 pub struct Pod<'a, C = Container<'a>, S = ContainerStatus<'a>> {
     #[serde(borrow, default)]
@@ -93,7 +93,7 @@ pub struct Toleration<'a> {
 }
 
 impl Toleration<'_> {
-    /// Converts the toleration into the type that rules use, with interned strings.
+    /// Converts the toleration of the API object into a [`taints::Toleration`] with interned strings.
     pub fn intern(&self, interner: &mut Interner) -> taints::Toleration {
         let key = interner.intern_text(self.key.as_deref().unwrap_or_default());
         let value = || interner.intern_text(self.value.as_deref().unwrap_or_default());
@@ -219,7 +219,7 @@ impl PodCondition<'_> {
         self.status() == ConditionStatus::True
     }
 
-    /// Whether the status of the condition is False. It is not if the status is Unknown.
+    /// Whether the status of the condition is False. Returns `false` if the status is Unknown.
     pub fn is_false(&self) -> bool {
         self.status() == ConditionStatus::False
     }

@@ -1,4 +1,4 @@
-//! Services and Endpoints.
+//! API types of Services and Endpoints.
 
 use alloc::vec::Vec;
 

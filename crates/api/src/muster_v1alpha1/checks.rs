@@ -38,7 +38,7 @@ pub struct RolloutCheck {
     /// Time between two runs of the check, from 5s to 1h. Defaults to 1m.
     #[cfg_attr(
         feature = "schema",
-        schemars(extend("x-kubernetes-validations" = rules::duration(&validation::CHECK_INTERVAL)))
+        schemars(extend("x-kubernetes-validations" = rules::duration(&validation::CHECK_INTERVAL_BOUNDS)))
     )]
     pub interval: GoDuration,
     /// Number of consecutive failures that fail the rollout. Defaults to 3.
@@ -98,7 +98,7 @@ pub struct WebhookCheck {
     /// Timeout of a call, from 1s to 30s. Defaults to 10s.
     #[cfg_attr(
         feature = "schema",
-        schemars(extend("x-kubernetes-validations" = rules::duration(&validation::WEBHOOK_TIMEOUT)))
+        schemars(extend("x-kubernetes-validations" = rules::duration(&validation::WEBHOOK_TIMEOUT_BOUNDS)))
     )]
     pub timeout: GoDuration,
     /// Secret with a bearer token, in the namespace of the policy, or of the controller for a ClusterRolloutPolicy.

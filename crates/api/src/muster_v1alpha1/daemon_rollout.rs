@@ -27,8 +27,8 @@ pub struct DaemonRollout<'a> {
     pub status: DaemonRolloutStatus,
 }
 
-/// Instructions of operators. The controller never writes them. An instruction for a revision that is not current has
-/// no effect.
+/// Instructions that operators give for the rollout. The controller never writes them. An instruction for a revision
+/// that is not current has no effect.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -143,7 +143,7 @@ pub struct DaemonRolloutStatus {
     /// missing. PartiallyComplete: the last step has passed, and does not include all nodes. Stopped: the rollout failed
     /// and nodes stay as they are. RollingBack and RolledBack: nodes return, or have returned, to the stable revision.
     pub phase: RolloutPhase,
-    /// Whether the rollout is paused by its spec, its policy or a window; message says by which.
+    /// Whether the rollout is paused by its spec, by its policy or by a closed window; message says by which.
     pub paused: bool,
     /// Explanation of the phase.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -243,7 +243,7 @@ pub struct AdmittedNodes {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub nodes: Vec<String>,
-    /// Position in the order of nodes up to which nodes are admitted.
+    /// Sort key of a node in the order of the rollout. Nodes with this sort key or a lower one are admitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub up_to: Option<String>,
     /// Only nodes that were created at this time or before are admitted.
@@ -256,7 +256,7 @@ pub struct AdmittedNodes {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RolloutNodeCounts {
-    /// Nodes that run a pod of the DaemonSet.
+    /// Nodes that should run a pod of the DaemonSet.
     pub eligible: i32,
     /// Nodes that may get the current revision.
     pub admitted: i32,
@@ -264,11 +264,11 @@ pub struct RolloutNodeCounts {
     pub updated: i32,
     /// Nodes with an available pod of the current revision.
     pub available: i32,
-    /// Nodes whose pod of the current revision has soaked.
+    /// Nodes whose pod of the current revision has been available for the soak time.
     pub soaked: i32,
-    /// Nodes with a pod of a revision that is neither good nor assigned to them.
+    /// Nodes that are not admitted, but have a pod of a revision that is not good.
     pub unassigned: i32,
-    /// Nodes that are held at the stable revision.
+    /// Nodes that are not admitted, so that they keep or get the stable revision.
     pub held: i32,
 }
 
@@ -279,7 +279,7 @@ pub struct RolloutNodeCounts {
 pub struct RolloutFailures {
     /// Number of faulty nodes in this attempt.
     pub counted: i32,
-    /// Number of faulty nodes that does not fail the rollout.
+    /// Maximum number of faulty nodes. With more faulty nodes, the rollout fails.
     pub allowed: i32,
     /// Faulty nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -3,12 +3,12 @@
 //! - [`policy`]: RolloutPolicy and ClusterRolloutPolicy, which say how DaemonSets are rolled out;
 //! - [`checks`]: the checks of a policy; [`daemon_rollout`]: DaemonRollout, the rollout of one DaemonSet;
 //! - [`values`]: enums, durations, counts and selectors; [`syntax`]: the syntax of names;
-//! - [`validation`]: the rules of all fields.
+//! - [`validation`]: the validation of all fields.
 //!
 //! The doc comments are the descriptions that `kubectl explain` prints. With the feature `schema` the types have JSON
-//! schemas, from which the type table of the server and the CustomResourceDefinitions are generated. A type decodes
-//! from any object of the right shape: unknown fields are ignored, absent fields have their defaults, and invalid
-//! values are kept for the validation to report.
+//! schemas, from which the type table of the server and the CustomResourceDefinitions are generated. Decoding is
+//! lenient: unknown fields are ignored, absent fields have their defaults, and invalid values are kept for the
+//! validation to report.
 
 /// The checks in a policy.
 pub mod checks;

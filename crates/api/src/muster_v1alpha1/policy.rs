@@ -103,8 +103,8 @@ pub struct RolloutSettings {
     pub max_unavailable: CountOrPercent,
     /// Order in which nodes get a new revision.
     pub order: RolloutOrder,
-    /// Steps of a rollout, one after the other. Each limits how many nodes have the new revision. Among steps with an
-    /// equal selector, neither counts nor percentages may fall. Defaults to one step with all nodes.
+    /// Steps of a rollout, one after the other. Each limits how many nodes have the new revision. A later step with an
+    /// equal selector must not have a lower count or percentage. Defaults to one step with all nodes.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = validation::STEPS_MAX)))]
     #[cfg_attr(feature = "schema", schemars(extend(
         "x-kubernetes-list-type" = "map",
@@ -159,7 +159,7 @@ impl Default for RolloutSettings {
     }
 }
 
-/// A time of the day at which nodes may get a new revision.
+/// A time window in which nodes may get a new revision.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend(
@@ -332,8 +332,8 @@ impl Default for StepGroups {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct FailureBudget {
-    /// Number of faulty nodes, or percentage of the nodes that have had the new revision, that does not fail a rollout.
-    /// Percentages are rounded down. Defaults to 2%.
+    /// Maximum number of faulty nodes, or percentage of the nodes that have had the new revision. With more faulty
+    /// nodes, a rollout fails. Percentages are rounded down. Defaults to 2%.
     #[cfg_attr(feature = "schema", schemars(extend(
         "minimum" = 0,
         "maximum" = validation::FAULTY_NODES_MAX,
@@ -343,7 +343,7 @@ pub struct FailureBudget {
     /// Highest number of restarts of a container of a new pod; with more, the node is faulty. Defaults to 2.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = validation::RESTARTS_MAX)))]
     pub max_restarts: i32,
-    /// Time without being available after which the node of a new pod is faulty. Defaults to 5m.
+    /// Time for which a new pod may be unavailable before its node counts as faulty. Defaults to 5m.
     #[cfg_attr(
         feature = "schema",
         schemars(extend("x-kubernetes-validations" = rules::duration(&validation::POSITIVE_DURATION)))
@@ -365,12 +365,13 @@ pub struct FailureBudget {
 impl Default for FailureBudget {
     fn default() -> Self {
         /// Default of `immediateFailureReasons`.
-        const REASONS: [&str; 3] = ["InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"];
+        const DEFAULT_REASONS: [&str; 3] =
+            ["InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"];
         Self {
             max_nodes: CountOrPercent::Percent(2),
             max_restarts: 2,
             ready_timeout: GoDuration::new("5m"),
-            immediate_failure_reasons: REASONS.map(str::to_owned).into(),
+            immediate_failure_reasons: DEFAULT_REASONS.map(str::to_owned).into(),
             node_not_ready: NodeNotReadyPolicy::default(),
         }
     }

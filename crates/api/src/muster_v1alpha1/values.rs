@@ -103,7 +103,7 @@ string_enum! {
 }
 
 string_enum! {
-    /// By what nodes are ordered when they get the new revision.
+    /// The criterion by which nodes are ordered for a rollout.
     OrderBy { Hash, Name, Label, }
 }
 
@@ -128,7 +128,7 @@ string_enum! {
 }
 
 string_enum! {
-    /// The revision of nodes that join during a rollout.
+    /// The revision that a node gets if it joins during a rollout.
     NewNodePolicy { Stable, Latest, }
 }
 
@@ -143,7 +143,7 @@ string_enum! {
 }
 
 string_enum! {
-    /// The result of a check.
+    /// The outcome of a check. `Inconclusive` neither passes nor fails the rollout.
     CheckOutcome { Inconclusive, Pass, Fail, }
 }
 
@@ -347,7 +347,7 @@ mod schema {
             true
         }
 
-        /// Returns the schema with the default bounds. Fields with other bounds replace them.
+        /// Returns the schema of a count or percentage with the default bounds. Fields with other bounds replace them.
         fn json_schema(_: &mut SchemaGenerator) -> Schema {
             json_schema!({
                 "x-kubernetes-int-or-string": true,
@@ -368,7 +368,8 @@ mod schema {
             true
         }
 
-        /// Returns the schema with the rule for any duration. Fields with other bounds replace the rule.
+        /// Returns the schema of a duration with the CEL rule for
+        /// [`ANY_DURATION`](super::super::validation::ANY_DURATION). Fields with other bounds replace the rule.
         fn json_schema(_: &mut SchemaGenerator) -> Schema {
             json_schema!({
                 "type": "string",

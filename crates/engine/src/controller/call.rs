@@ -1,4 +1,4 @@
-//! API requests and their outcomes.
+//! API requests that controllers make, and their outcomes.
 
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use serde_json::Value;
 
-/// The API request of a call, with its body as a JSON value.
+/// An API request that a controller makes. Its body is a JSON value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     pub verb: Verb,
@@ -19,7 +19,7 @@ pub struct Request {
     pub metadata_only: bool,
 }
 
-/// The API request of a call, with its body serialized, ready to be sent.
+/// An API request that a controller makes, ready to be sent: its body is serialized.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EncodedRequest {
     pub verb: Verb,
@@ -39,7 +39,7 @@ impl From<Request> for EncodedRequest {
     }
 }
 
-/// The representation that the response should have (header `Accept`).
+/// The representation that the client requests for a response (header `Accept`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accept {
     /// The response is the whole object.
@@ -84,7 +84,7 @@ impl Verb {
     }
 }
 
-/// The type of a patch. Upstream: `types.PatchType`.
+/// The format of a patch: merge patch, strategic merge patch or server-side apply. Upstream: `types.PatchType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Patch {
     /// A JSON merge patch (RFC 7386).
@@ -97,7 +97,7 @@ pub enum Patch {
 }
 
 impl Patch {
-    /// Returns the media type of the patch.
+    /// Returns the media type of this patch format, for the header `Content-Type`.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Merge => "application/merge-patch+json",
@@ -107,12 +107,12 @@ impl Patch {
     }
 }
 
-/// How an API call ended.
+/// The result of an API call: the body of the response, or an error.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// The call succeeded. Holds the body of the response, usually an object.
     Done(Vec<u8>),
-    /// The call failed with this error.
+    /// The call failed. Holds the error.
     Refused(CallError),
 }
 
@@ -121,7 +121,7 @@ pub enum Outcome {
 pub enum CallError {
     /// Status 404: the object does not exist.
     NotFound,
-    /// Status 409 with the reason `AlreadyExists`: the object to create exists.
+    /// Status 409 with the reason `AlreadyExists`: the object to create exists already.
     AlreadyExists,
     /// Status 409 with any other reason: the object has changed since it was read, or a precondition failed.
     Conflict,
@@ -129,9 +129,9 @@ pub enum CallError {
     Forbidden(String),
     /// Another error status, such as 400 or 422: the request or its object is invalid. Holds the message.
     Invalid(String),
-    /// Status 429: the client has sent too many requests.
+    /// Status 429: the client has sent too many requests. `retry_after` is the delay in the header `Retry-After`.
     TooManyRequests { retry_after: Option<Duration> },
-    /// Status 5xx, with this message. A write may or may not have been applied.
+    /// Status 5xx: the API server failed. A write may or may not have been applied. Holds the message.
     Server(String),
     /// No response was received. A write may or may not have been applied.
     NoAnswer,
@@ -139,12 +139,12 @@ pub enum CallError {
     NamespaceTerminating,
 }
 
-/// Maximum delay that the client accepts from a `Retry-After` header. A longer delay is shortened to this one.
+/// Maximum delay that the client accepts from a `Retry-After` header. A longer delay is shortened to this maximum.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 impl CallError {
-    /// Returns the delay before the next attempt that the API server requested, at most [`RETRY_AFTER_MAX`]. Zero if it
-    /// requested none.
+    /// Returns the delay that the API server requested before the next attempt, at most [`RETRY_AFTER_MAX`]. Zero if
+    /// the API server requested no delay.
     pub(crate) fn retry_after(&self) -> Duration {
         match self {
             Self::TooManyRequests { retry_after } => retry_after.unwrap_or_default().min(RETRY_AFTER_MAX),

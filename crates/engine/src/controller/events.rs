@@ -22,15 +22,15 @@ pub struct EmittedEvent {
     message: String,
     /// Number of times that the event occurred.
     count: u32,
-    /// The `firstTimestamp`.
+    /// The `firstTimestamp`: when the event first occurred.
     first: Time,
-    /// The `lastTimestamp`.
+    /// The `lastTimestamp`: when the event last occurred.
     last: Time,
 }
 
 impl EmittedEvent {
-    /// Returns path and body of the request that creates the Event.
-    fn create(
+    /// Returns the path and the body of the request that creates the Event.
+    fn create_request(
         &self,
         component: &str,
         host: &str,
@@ -70,22 +70,22 @@ impl EmittedEvent {
         (format!("/api/v1/namespaces/{}/events", event_namespace(about)), body)
     }
 
-    /// Returns path and body of the merge patch that increments the Event's count.
-    fn patch(&self, about: &ObjectReference) -> (String, Value) {
+    /// Returns the path and the body of the merge patch that increments the Event's count.
+    fn patch_request(&self, about: &ObjectReference) -> (String, Value) {
         let body =
             json!({"count": self.count, "lastTimestamp": self.last.to_rfc3339(), "message": self.message});
         (format!("/api/v1/namespaces/{}/events/{}", event_namespace(about), self.name), body)
     }
 }
 
-/// The attempts to write one Event: makes the request, and decides whether to retry it after a failure.
+/// The write of one Event with its retries: builds each request, and decides whether to retry a failed one.
 #[derive(Debug)]
 pub struct EventWrite<'a> {
     /// The Event to write.
     emitted: &'a EmittedEvent,
-    /// The event from which the Event was made.
+    /// The record from which the Event was made.
     record: &'a EventRecord,
-    /// Whether the Event exists, so that it is patched. Otherwise it is created.
+    /// Whether the next request patches an existing Event. Otherwise it creates the Event.
     is_patch: bool,
     /// Number of failed attempts.
     tries: u32,
@@ -97,18 +97,18 @@ const EVENT_WRITE_ATTEMPTS_MAX: u32 = 3;
 const EVENT_WRITE_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 impl<'a> EventWrite<'a> {
-    /// Starts the write of `emitted`, which was made from `record`.
+    /// Creates the write of `emitted`, which was made from `record`. No request has been made yet.
     pub fn new(emitted: &'a EmittedEvent, record: &'a EventRecord) -> Self {
         Self { emitted, record, is_patch: emitted.count != 1, tries: 0 }
     }
 
-    /// Returns verb, path and body of the next request. `host` is the node of the component, empty for a component that
-    /// runs on no node.
+    /// Returns the verb, path and body of the next request. `component` reports the Event. `host` is the name of its
+    /// node, or empty if the component runs on no node.
     pub fn request(&self, component: &str, host: &str) -> (Verb, String, Value) {
         let (verb, (path, body)) = if self.is_patch {
-            (Verb::Patch(Patch::Merge), self.emitted.patch(&self.record.about))
+            (Verb::Patch(Patch::Merge), self.emitted.patch_request(&self.record.about))
         } else {
-            (Verb::Create, self.emitted.create(component, host, self.record))
+            (Verb::Create, self.emitted.create_request(component, host, self.record))
         };
         (verb, path, body)
     }
@@ -131,7 +131,7 @@ impl<'a> EventWrite<'a> {
     }
 }
 
-/// Maximum number of events in the queue. Further events are dropped. Upstream: `maxQueuedEvents`.
+/// Maximum number of events that wait to be written. Further events are dropped. Upstream: `maxQueuedEvents`.
 pub const QUEUED_EVENTS_MAX: usize = 1000;
 
 /// Returns the namespace of an Event: the namespace of its object, or `default` for a cluster-scoped object.
@@ -144,27 +144,27 @@ fn event_namespace(about: &ObjectReference) -> &str {
 pub struct EventCorrelator {
     /// The remembered events about each object, by UID.
     objects: BTreeMap<Text, ObjectEvents>,
-    /// The timestamp in the name of the last Event. Each new Event gets a later timestamp, so that names are unique.
+    /// The timestamp in the name of the last Event. Each new Event gets a later timestamp, so that its name is unique.
     last_name: Time,
 }
 
-/// Maximum number of objects whose events are remembered. At this number, the older half is forgotten, by the time of
-/// each object's last event.
+/// Maximum number of objects whose events are remembered. When it is reached, the objects in the older half, by the
+/// time of their last event, are forgotten.
 const REMEMBERED_OBJECTS_MAX: usize = 4096;
 /// Maximum number of remembered events per object. Above this number, the oldest event is forgotten.
 const REMEMBERED_EVENTS_MAX: usize = 64;
 
-/// Number of different messages with the same reason, about one object, at which further events with that reason are
-/// aggregated into one Event. Upstream: `defaultAggregateMaxEvents`.
+/// Maximum number of different messages for one object and reason. Once it is reached, further events with that reason
+/// are aggregated into one Event. Upstream: `defaultAggregateMaxEvents`.
 const SIMILAR_EVENTS_MAX: usize = 10;
-/// How long an object must have no event with a reason until the aggregation of that reason ends. Upstream:
-/// `defaultAggregateIntervalInSeconds`.
+/// If an object has no event with some reason for this time, later events with that reason are no longer aggregated.
+/// Upstream: `defaultAggregateIntervalInSeconds`.
 const SIMILAR_EVENTS_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Size of the token bucket that limits the Events about one object. Each object has one bucket for warnings and one
 /// for normal events. Upstream: `defaultSpamBurst`.
 const EVENT_BURST: u32 = 25;
-/// Time in which a token bucket gains one token. It is the inverse of upstream's rate `defaultSpamQPS`.
+/// Time in which a token bucket of [`EVENT_BURST`] tokens gains one token. Upstream's `defaultSpamQPS` is its inverse.
 const EVENT_TOKEN_INTERVAL: Duration = Duration::from_secs(300);
 
 /// The remembered events about one object.
@@ -172,7 +172,7 @@ const EVENT_TOKEN_INTERVAL: Duration = Duration::from_secs(300);
 struct ObjectEvents {
     /// Time of the last event about the object.
     last: Time,
-    /// Recent events, by reason and whether they are warnings.
+    /// Recent events, by whether they are warnings and by reason.
     similar: BTreeMap<(bool, &'static str), SimilarEvents>,
     /// The Events that were written for the object.
     emitted: BTreeMap<EventKey, EmittedEvent>,
@@ -181,7 +181,7 @@ struct ObjectEvents {
 }
 
 /// Identifies the events that are counted as one Event: whether they are warnings, their reason and their message. The
-/// message is `None` once the events with this reason are aggregated.
+/// message is `None` for aggregated events.
 type EventKey = (bool, &'static str, Option<String>);
 
 /// The recent events about one object that have the same type and reason.
@@ -211,7 +211,7 @@ impl EventCorrelator {
         }
         let object = self.objects.entry(about.uid.clone()).or_default();
         object.last = now;
-        let aggregated = object.is_aggregated(event, now);
+        let aggregated = object.record_message(event, now);
         let message = if aggregated {
             format!("(combined from similar events): {}", event.message)
         } else {
@@ -237,7 +237,7 @@ impl EventCorrelator {
     }
 }
 
-/// Returns an object's name, shortened so that it forms a valid Event name together with a timestamp.
+/// Returns the name of an object, shortened so that it forms a valid Event name together with a timestamp.
 fn name_prefix(name: &str) -> &str {
     /// Maximum length of the object's name in the name of an Event.
     const PREFIX_MAX: usize = 230;
@@ -245,8 +245,8 @@ fn name_prefix(name: &str) -> &str {
 }
 
 impl ObjectEvents {
-    /// Records the message of an event. Returns whether the event is aggregated with others of the same reason.
-    fn is_aggregated(&mut self, event: &KubeEvent, now: Time) -> bool {
+    /// Records the message of an event. Returns whether the event is to be aggregated with others of the same reason.
+    fn record_message(&mut self, event: &KubeEvent, now: Time) -> bool {
         let similar = self.similar.entry((event.warning, event.reason)).or_default();
         if SIMILAR_EVENTS_INTERVAL < now.since(similar.last) {
             similar.messages.clear();
@@ -420,8 +420,8 @@ mod tests {
         let first = correlator.correlate(&record("u", &event), at(1_767_225_600)).unwrap();
         let second = correlator.correlate(&record("u", &event), at(1_767_225_601)).unwrap();
         let both = [
-            first.create("daemonset-controller", "", &record("u", &event)),
-            second.patch(&record("u", &event).about),
+            first.create_request("daemonset-controller", "", &record("u", &event)),
+            second.patch_request(&record("u", &event).about),
         ]
         .map(text);
         expect![[r#"

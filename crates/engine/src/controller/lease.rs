@@ -67,13 +67,13 @@ impl LeaderElectionConfig {
 pub struct LeaseRecord {
     /// The `holderIdentity`: identity of the replica that holds the lease. Empty if no replica holds it.
     pub holder: Text,
-    /// The `leaseDurationSeconds`.
+    /// The `leaseDurationSeconds`: how long the lease lasts after a renewal.
     pub duration_s: u32,
-    /// The `acquireTime`.
+    /// The `acquireTime`: when the holder acquired the lease.
     pub acquired: Option<Time>,
-    /// The `renewTime`.
+    /// The `renewTime`: when the holder last renewed the lease.
     pub renewed: Option<Time>,
-    /// The `leaseTransitions`.
+    /// The `leaseTransitions`: how often the lease changed its holder.
     pub transitions: i64,
 }
 
@@ -105,13 +105,13 @@ impl LeaseRecord {
         }
     }
 
-    /// Returns the lease duration that the holder wrote.
+    /// Returns the lease duration that the holder has written into the record.
     fn duration(&self) -> Duration {
         Duration::from_secs(self.duration_s.into())
     }
 }
 
-/// What a replica does after it has read the Lease.
+/// What a replica must do after it has read the Lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LeaseAction {
     /// Acquire or renew the lease: write this record, with the `resourceVersion` that was read as precondition.
@@ -125,7 +125,7 @@ pub enum LeaseAction {
 /// The reason why a leader lost its lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LostLease {
-    /// The Lease now has another `holderIdentity`, this one. Empty if the Lease has no holder.
+    /// The Lease has another holder. Holds the `holderIdentity` of the Lease, which is empty if nobody holds it.
     HeldBy(Text),
     /// The Lease object was deleted.
     Deleted,
@@ -154,7 +154,8 @@ pub struct Election {
     identity: Text,
     /// Durations of leader election.
     config: LeaderElectionConfig,
-    /// The lease record that was last read, and the time (since the process started) at which it was first read.
+    /// The last lease record that was read, and the time (since the process started) at which this record was first
+    /// read.
     observed: Option<(LeaseRecord, Duration)>,
     /// Start time of this replica's last successful write of the Lease. `None` if this replica has never been the
     /// leader.
@@ -209,8 +210,8 @@ impl Election {
         }
     }
 
-    /// Records that this replica has written the Lease, so that it is the leader. `began` is the time at which the
-    /// write began, since the process started.
+    /// Records that this replica has written the Lease, so that it is the leader. `began` is the start time of the
+    /// write, counted from the start of the process.
     pub fn record_write(&mut self, began: Duration) {
         self.renewed = Some(began);
     }

@@ -11,18 +11,19 @@
 
 /// API calls of controllers: their requests, outcomes and errors.
 mod call;
-/// Decides which events become new Kubernetes Events, and which only increment a count or are dropped.
+/// Event correlation: decides which events become new Kubernetes Events, which increment a count, and which are
+/// dropped.
 pub mod events;
-/// Decides when a replica acquires, renews or loses the Lease of leader election.
+/// Leader election: decides when a replica acquires, renews or loses the Lease.
 pub mod lease;
 /// Retries failed calls about one object with backoff.
 pub(crate) mod retry;
 /// An in-memory API server for tests of controllers.
 #[cfg(test)]
 pub(crate) mod test_cluster;
-/// Decodes the lines of a watch.
+/// Decodes the lines of a watch response into watch events.
 mod watch_event;
-/// The work queue of a controller.
+/// The work queue of a controller: the keys to reconcile, and the calls in flight.
 mod work_queue;
 
 use alloc::format;
@@ -43,14 +44,14 @@ pub use work_queue::WorkQueue;
 /// Watches some kinds, keeps facts about their objects, and returns the API calls to make for a key. Upstream: a
 /// controller of kube-controller-manager, or `Reconciler` in controller-runtime.
 pub trait Controller {
-    /// The fields of an object that the controller keeps in memory.
+    /// The type of the facts: the fields of an object that the controller keeps in memory.
     type Fact: Fact;
     /// The key of an entry in the work queue, usually namespace and name of an object.
     type Key: Ord + Clone;
     /// An API call that a reconcile returns. `Display` is for logs and tests.
     type Call: Clone + fmt::Display;
 
-    /// The kinds to list and watch.
+    /// Returns the kinds to list and watch.
     fn watches(&self) -> Vec<Watch>;
 
     /// Decodes one object of a watched kind. `object` is its JSON. `shared` holds strings that several facts have in
@@ -63,7 +64,8 @@ pub trait Controller {
         Self::decode(watch, object, shared)
     }
 
-    /// Updates the facts and returns the keys to reconcile. Nothing is reconciled before every watched kind was listed.
+    /// Applies a list or watch event to the facts, and returns the keys to reconcile. Nothing is reconciled before
+    /// every watched kind was listed.
     fn apply(&mut self, event: Event<Self::Fact>, now: Time) -> Vec<Self::Key>;
 
     /// Applies a bookmark, which shows that a watch has delivered all events up to this resource version. `_kind` is an
@@ -77,7 +79,7 @@ pub trait Controller {
         true
     }
 
-    /// Whether calls of an earlier reconcile of this key are still to be made. They are made before the key is
+    /// Whether some calls of an earlier reconcile of this key have not been made yet. They are made before the key is
     /// reconciled again.
     fn is_executing(&self, _key: &Self::Key) -> bool {
         false
@@ -98,13 +100,13 @@ pub trait Controller {
     /// Applies the outcome of a call and returns the keys to reconcile.
     fn done(&mut self, call: &Self::Call, outcome: Outcome, now: Time) -> Requeue<Self::Key>;
 
-    /// Returns the key whose reconcile returned this call. `None` if the controller cannot recover from a panic while
-    /// it applies the outcome of the call.
+    /// Returns the key whose reconcile returned this call. `None` if the controller cannot recover from a panic during
+    /// [`Controller::done`].
     fn key_of(_call: &Self::Call) -> Option<Self::Key> {
         None
     }
 
-    /// Recovers from a panic while this key was reconciled, or while the outcome of a call of this key was applied.
+    /// Recovers from a panic during the reconcile of this key, or while the outcome of one of its calls was applied.
     /// Returns the time at which to reconcile the key again, or `None` if the controller cannot recover.
     fn recover(&mut self, _key: &Self::Key, _now: Time) -> Option<Time> {
         None
@@ -113,7 +115,7 @@ pub trait Controller {
 
 /// The fields of an object that a controller keeps in memory.
 pub trait Fact {
-    /// Namespace and name of the object. The namespace is empty for a cluster-scoped kind.
+    /// Returns namespace and name of the object. The namespace is empty for a cluster-scoped kind.
     fn key(&self) -> ObjectKey;
     fn resource_version(&self) -> u64;
 
@@ -154,7 +156,8 @@ impl Resource {
         }
     }
 
-    /// Returns the URL path of the objects of the kind in one namespace, or in all namespaces if `namespace` is `None`.
+    /// Returns the URL path of the objects of this kind in one namespace, or in all namespaces if `namespace` is
+    /// `None`.
     pub fn collection(&self, namespace: Option<&str>) -> String {
         let (group, version, plural) = (&self.group, &self.version, &self.plural);
         let mut path =
@@ -213,7 +216,7 @@ impl Watch {
     }
 }
 
-/// A decoded list or watch event. `kind` is an index in [`Controller::watches`].
+/// A list or a watch event, with decoded objects. `kind` is an index in [`Controller::watches`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event<F> {
     /// All objects of a kind were listed. An object that is not in the list does not exist.
@@ -244,10 +247,10 @@ impl<C> Default for Reconcile<C> {
     }
 }
 
-/// What follows from the outcome of a call: the keys to reconcile, and the events to record.
+/// The result of applying the outcome of a call: the keys to reconcile, and the events to record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Requeue<K> {
-    /// Keys to reconcile.
+    /// The keys to reconcile.
     pub keys: Vec<K>,
     pub events: Vec<EventRecord>,
 }
@@ -305,7 +308,7 @@ pub struct ObjectReference {
     pub resource_version: u64,
 }
 
-/// Decodes one line of a controller's watch: `{"type":…,"object":…}`.
+/// Decodes one line of a watch response, `{"type":…,"object":…}`, of a kind that the controller `C` watches.
 pub fn decode_watch_event<C: Controller>(
     watch: &Watch,
     line: &[u8],

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::controller::{CallError, Outcome};
 
-/// Maximum time to wait for the watch to deliver a write. After this time the write is made again. The second write
+/// Maximum time to wait until the watch delivers a write. After this time the write is made again. The second write
 /// changes nothing if the first one was applied.
 pub(crate) const WATCH_DELAY_MAX: Duration = Duration::from_secs(10);
 
@@ -17,7 +17,7 @@ const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// Maximum backoff after a failure of a call.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
-/// The state of the last call about an object, from which the time of the next call follows.
+/// The state of the last call about an object. It determines when the next call about this object may be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Attempt {
     /// No call about the object is in flight or has failed, and the watch has delivered every write.
@@ -32,14 +32,14 @@ pub(crate) enum Attempt {
     Failed { failures: u32, retry_at: Time },
 }
 
-/// The time at which the next call about an object may be made.
+/// When the next call about an object may be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NextAttempt {
     /// The call may be made now.
     Now,
-    /// After the outcome of the call that is in flight.
+    /// The call may be made once the outcome of the call in flight is known.
     AfterOutcome,
-    /// At this time.
+    /// The call may be made at this time.
     At(Time),
 }
 
@@ -47,7 +47,7 @@ impl Attempt {
     /// Returns when the next call may be made. `version` is the resource version of the object that the watch last
     /// delivered. If the remaining wait exceeds the maximum backoff, the clock was set back, and the call may be made
     /// now.
-    pub(crate) fn next(self, version: u64, now: Time) -> NextAttempt {
+    pub(crate) fn next_attempt(self, version: u64, now: Time) -> NextAttempt {
         let waits = |until: Time| now < until && until <= now + BACKOFF_MAX;
         match self {
             Self::InFlight { .. } => NextAttempt::AfterOutcome,
@@ -99,11 +99,13 @@ impl Attempt {
 
 /// Returns the `resourceVersion` of the object in a response. `None` if the response is not an object.
 fn resource_version_of(answer: &[u8]) -> Option<u64> {
+    /// The object in a response. Only its metadata is decoded.
     #[derive(Deserialize)]
     struct ResponseObject<'a> {
         #[serde(borrow)]
         metadata: ResponseMetadata<'a>,
     }
+    /// The metadata of the object in a response. Only the `resourceVersion` is decoded.
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct ResponseMetadata<'a> {
@@ -126,9 +128,9 @@ mod tests {
         let mut done = Attempt::default();
         done.expect_version(5, now);
         for (attempt, until) in [(refused, now + BACKOFF_MIN), (done, now + WATCH_DELAY_MAX)] {
-            assert_eq!(attempt.next(4, now), NextAttempt::At(until));
-            assert_eq!(attempt.next(4, until), NextAttempt::Now);
-            assert_eq!(attempt.next(4, now - hour), NextAttempt::Now);
+            assert_eq!(attempt.next_attempt(4, now), NextAttempt::At(until));
+            assert_eq!(attempt.next_attempt(4, until), NextAttempt::Now);
+            assert_eq!(attempt.next_attempt(4, now - hour), NextAttempt::Now);
         }
     }
 }

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::controller::{CallError, Controller, Event, Outcome, Patch, Request, Verb, Watch, WorkQueue};
 
+/// An in-memory API server, its clock, and the controller under test.
 pub(crate) struct TestCluster<C: Controller> {
     queue: WorkQueue<C>,
     watches: Vec<Watch>,
@@ -20,9 +21,9 @@ pub(crate) struct TestCluster<C: Controller> {
     shared: Interner,
     version: u64,
     pub(crate) now: Time,
-    /// Events that the watches have not delivered yet, while they are delayed.
+    /// While the watches are delayed: the events that they have not delivered yet. Otherwise `None`.
     delayed: Option<Vec<Event<C::Fact>>>,
-    /// Errors that the next calls return.
+    /// Errors that the next calls return, one error for each call.
     pub(crate) refusals: VecDeque<CallError>,
     log: String,
 }
@@ -73,6 +74,7 @@ impl<C: Controller> TestCluster<C> {
         self.put_object(kind, key, object);
     }
 
+    /// Deletes an object as a user would.
     pub(crate) fn delete(&mut self, kind: &str, name: &str) {
         let kind = self.kind_index(kind);
         let key = self.find_key(kind, name);
@@ -89,6 +91,7 @@ impl<C: Controller> TestCluster<C> {
         self.delayed = Some(Vec::new());
     }
 
+    /// Delivers all delayed watch events, and ends the delay.
     pub(crate) fn deliver_watches(&mut self) {
         let now = self.now;
         self.delayed.take().into_iter().flatten().for_each(|it| self.queue.apply(it, now));
@@ -132,6 +135,7 @@ impl<C: Controller> TestCluster<C> {
         panic!("does not settle:\n{}", self.log);
     }
 
+    /// Executes an API request of the controller, and returns its outcome.
     fn execute_request(&mut self, request: &Request) -> Outcome {
         let path = request.path.trim_end_matches("/status");
         let found = self.watches.iter().enumerate().find_map(|(kind, watch)| {
@@ -188,6 +192,7 @@ impl<C: Controller> TestCluster<C> {
         }
     }
 
+    /// Stores an object with a new resource version, and notifies the watch. Returns the JSON of the object.
     fn put_object(&mut self, kind: usize, key: ObjectKey, mut object: Value) -> Vec<u8> {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -198,6 +203,7 @@ impl<C: Controller> TestCluster<C> {
         answer
     }
 
+    /// Removes an object, and notifies the watch.
     fn remove(&mut self, kind: usize, key: &ObjectKey) {
         self.version += 1;
         let mut object = self.objects.remove(&(kind, key.clone())).unwrap();
@@ -206,6 +212,7 @@ impl<C: Controller> TestCluster<C> {
         self.notify_watch(Event::Deleted { kind, fact });
     }
 
+    /// Passes a watch event to the controller, or keeps it while the watches are delayed.
     fn notify_watch(&mut self, event: Event<C::Fact>) {
         match &mut self.delayed {
             Some(delayed) => delayed.push(event),
@@ -213,16 +220,19 @@ impl<C: Controller> TestCluster<C> {
         }
     }
 
+    /// Returns the index of a kind, such as `Pod`, in [`Controller::watches`].
     fn kind_index(&self, kind: &str) -> usize {
         self.watches.iter().position(|it| *it.resource.kind == *kind).unwrap()
     }
 
+    /// Returns the key of the object with this name. `kind` is an index in [`Controller::watches`].
     fn find_key(&self, kind: usize, name: &str) -> ObjectKey {
         let found = self.objects.keys().find(|(it, key)| *it == kind && *key.name == *name);
         found.unwrap_or_else(|| panic!("there is no {name}")).1.clone()
     }
 }
 
+/// Decodes an object as the controller does. If the watch is metadata-only, all other fields are removed first.
 fn decode_fact<C: Controller>(watch: &Watch, object: &Value, shared: &mut Interner) -> C::Fact {
     let mut object = object.clone();
     if watch.metadata_only {
@@ -236,7 +246,7 @@ fn key_of_object(object: &Value) -> ObjectKey {
     ObjectKey::new(meta("namespace"), meta("name"))
 }
 
-/// Applies a merge patch. A strategic patch also merges lists by the field `type` of their elements.
+/// Applies a merge patch to an object. A strategic patch also merges lists by the field `type` of their elements.
 fn merge_patch(object: &mut Value, patch: &Value, strategic: bool) {
     let Value::Object(fields) = patch else {
         *object = patch.clone();

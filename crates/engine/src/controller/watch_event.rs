@@ -1,4 +1,4 @@
-//! Decodes the lines of a watch.
+//! Decodes the lines of a watch response into watch events.
 
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
@@ -10,8 +10,8 @@ use muster_api::well_known::ANNOTATION_INITIAL_EVENTS_END;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The error for JSON that does not have the structure of its kind. The API server refuses such objects. One that is
-/// received nevertheless is logged and skipped.
+/// The error for JSON that does not have the structure of its kind. The API server refuses to store such an object. If
+/// one is received nevertheless, it is logged and skipped.
 #[derive(Debug)]
 pub struct Malformed {
     /// Plural name of the resource, such as `pods`.
@@ -63,13 +63,14 @@ impl<F> WatchEvent<F> {
     }
 }
 
-/// Decodes one line of a watch, `{"type":…,"object":…}`. `kind` is the plural name of the resource, for errors.
-/// `decode` is called with whether the object was deleted, and with the JSON of the object.
+/// Decodes one line of a watch response, `{"type":…,"object":…}`. `kind` is the plural name of the resource, for
+/// errors. `decode` decodes the object: its arguments are whether the object was deleted, and the JSON of the object.
 pub(crate) fn decode_watch_line<F>(
     kind: &str,
     line: &[u8],
     mut decode: impl FnMut(bool, &[u8]) -> Result<F, Malformed>,
 ) -> Result<WatchEvent<F>, Malformed> {
+    /// A line of a watch response.
     #[derive(Deserialize)]
     struct WatchLine<'a> {
         #[serde(borrow, rename = "type")]
@@ -86,8 +87,9 @@ pub(crate) fn decode_watch_line<F>(
     decode_event(kind, line.event.as_ref(), line.object.get().as_bytes(), &mut decode)
 }
 
-/// Splits a line of a watch into event type and JSON of the object, without parsing JSON. `None` if the line does not
-/// have the exact form that API servers write. Such a line is parsed as JSON, which is slower.
+/// Splits a line of a watch response into the event type and the JSON of the object, without parsing JSON. `None` if
+/// the line does not have the exact form that API servers write. The caller then parses the line as JSON, which is
+/// slower.
 fn split_line(line: &[u8]) -> Option<(&str, &[u8])> {
     let rest = line.strip_prefix(br#"{"type":""#)?;
     let (event, rest) = rest.split_at_checked(rest.iter().position(|it| *it == b'"')?)?;
@@ -95,19 +97,21 @@ fn split_line(line: &[u8]) -> Option<(&str, &[u8])> {
     Some((core::str::from_utf8(event).ok()?, object.trim_ascii_end().strip_suffix(b"}")?))
 }
 
-/// Decodes a watch event from its type, such as `ADDED`, and the JSON of its object. `decode` decodes the object,
-/// except in a bookmark, which has only a resource version, and in an error, which has a `Status`.
+/// Decodes a watch event from its type, such as `ADDED`, and the JSON of its object. `decode` decodes the object of an
+/// event that adds, changes or deletes it. Bookmarks and errors are decoded without `decode`.
 fn decode_event<F>(
     kind: &str,
     event: &str,
     object: &[u8],
     decode: &mut impl FnMut(bool, &[u8]) -> Result<F, Malformed>,
 ) -> Result<WatchEvent<F>, Malformed> {
+    /// The object of a bookmark event, which has only metadata.
     #[derive(Deserialize)]
     struct Bookmark<'a> {
         #[serde(borrow, default)]
         metadata: BookmarkMetadata<'a>,
     }
+    /// The metadata of a bookmark event.
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "camelCase", default)]
     struct BookmarkMetadata<'a> {
@@ -116,6 +120,7 @@ fn decode_event<F>(
         #[serde(borrow)]
         annotations: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
     }
+    /// The `Status` object of an error event.
     #[derive(Deserialize)]
     struct StatusError {
         #[serde(default)]
@@ -146,7 +151,7 @@ fn decode_event<F>(
 /// Annotation `k8s.io/initial-events-end` of the bookmark that ends a streaming list.
 const LIST_END_ANNOTATION: &str = ANNOTATION_INITIAL_EVENTS_END;
 
-/// Parses JSON. `kind` is the plural name of the resource, for the error.
+/// Parses JSON into a `T`. `kind` is the plural name of the resource, for the error.
 fn parse_json<'a, T: Deserialize<'a>>(kind: &str, json: &'a [u8]) -> Result<T, Malformed> {
     serde_json::from_slice(json).map_err(|source| Malformed::new(kind, source))
 }

@@ -23,7 +23,7 @@ pub struct WorkQueue<C: Controller> {
     wakes: BTreeMap<C::Key, Time>,
     /// The entries of `wakes` sorted by time, earliest first.
     due: BTreeSet<(Time, C::Key)>,
-    /// The `now` of the last call of `enqueue_due`, to notice a clock that was set back.
+    /// The `now` of the last call of [`WorkQueue::enqueue_due`]. It shows whether the clock was set back.
     last_now: Time,
     /// Calls to make as soon as fewer than `calls_max` calls are in flight.
     ready: VecDeque<C::Call>,
@@ -58,7 +58,7 @@ impl<C: Controller> WorkQueue<C> {
         }
     }
 
-    /// The controller of this work queue.
+    /// Returns the controller of this work queue.
     pub fn controller(&self) -> &C {
         &self.controller
     }
@@ -68,7 +68,7 @@ impl<C: Controller> WorkQueue<C> {
         self.missing.is_empty()
     }
 
-    /// Number of keys to reconcile now.
+    /// Returns the number of keys to reconcile now.
     pub fn len(&self) -> usize {
         self.queue.len() + self.deferred.len()
     }
@@ -78,17 +78,17 @@ impl<C: Controller> WorkQueue<C> {
         self.len() == 0
     }
 
-    /// Whether a key is to be reconciled now, including keys that the controller may not reconcile yet.
+    /// Whether a key is queued to be reconciled now, even if the controller may not reconcile it yet.
     pub fn is_queued(&self, key: &C::Key) -> bool {
         self.queue.contains_key(key) || self.deferred_since.contains_key(key)
     }
 
-    /// Returns the time at which a key is reconciled even without an event. `None` if the key waits for no time.
+    /// Returns the time at which a key is reconciled even without an event. `None` if no such time is set.
     pub fn wake_at(&self, key: &C::Key) -> Option<Time> {
         self.wakes.get(key).copied()
     }
 
-    /// Number of calls that were returned to the runner and whose outcome is not known yet.
+    /// Returns the number of calls that the runner has received and whose outcome is not known yet.
     pub fn calls_in_flight(&self) -> usize {
         self.in_flight
     }
@@ -109,7 +109,8 @@ impl<C: Controller> WorkQueue<C> {
         self.enqueue(keys, now);
     }
 
-    /// Reconciles every key that is due. Returns what [`WorkQueue::take_step`] returns.
+    /// Reconciles every key that is due. Returns the next step for the runner: the calls to make, the events to record
+    /// and the next wake time, as [`WorkQueue::take_step`] does.
     pub fn next(&mut self, now: Time) -> Reconcile<C::Call> {
         self.enqueue_due(now);
         while let Some((key, _)) = self.next_key(now) {
@@ -164,11 +165,12 @@ impl<C: Controller> WorkQueue<C> {
         self.events.extend(reconcile.events);
         self.ready.extend(reconcile.calls);
         self.relist |= reconcile.relist;
-        self.wake(key.clone(), reconcile.wake_at);
+        self.set_wake_time(key.clone(), reconcile.wake_at);
     }
 
-    /// Takes the next step for the runner: the calls to make now within the limit of calls in flight, the events to
-    /// record, the time at which the next key is due, and whether to list every kind again. Reconciles no key.
+    /// Returns the next step for the runner, and removes it from the queue: the calls to make within the limit of calls
+    /// in flight, the events to record, the time at which the next key is due, and whether to list every kind again.
+    /// Reconciles no key.
     pub fn take_step(&mut self) -> Reconcile<C::Call> {
         let allowed = self.calls_max.saturating_sub(self.in_flight).min(self.ready.len());
         self.in_flight += allowed;
@@ -192,7 +194,7 @@ impl<C: Controller> WorkQueue<C> {
     /// `false` if the controller cannot recover.
     pub fn recover(&mut self, key: &C::Key, now: Time) -> bool {
         let Some(at) = self.controller.recover(key, now) else { return false };
-        self.wake(key.clone(), Some(at));
+        self.set_wake_time(key.clone(), Some(at));
         true
     }
 
@@ -205,9 +207,9 @@ impl<C: Controller> WorkQueue<C> {
         }
     }
 
-    /// Sets the time at which a key is reconciled even without an event, instead of the previous one. `None` removes
+    /// Sets the time at which a key is reconciled even without an event. It replaces the previous time. `None` removes
     /// it.
-    fn wake(&mut self, key: C::Key, at: Option<Time>) {
+    fn set_wake_time(&mut self, key: C::Key, at: Option<Time>) {
         if let Some(before) = self.wakes.remove(&key) {
             self.due.remove(&(before, key.clone()));
         }

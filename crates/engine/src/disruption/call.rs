@@ -33,8 +33,8 @@ impl Call {
         }
     }
 
-    /// Returns the resource version of the budget or pod that the call was computed from. The request has it as
-    /// precondition.
+    /// Returns the resource version of the budget or pod from which the call was computed. It is the precondition of
+    /// the request.
     pub(super) fn base_version(&self) -> u64 {
         match self {
             Self::WriteStatus { budget, .. } => budget.resource_version,
@@ -43,7 +43,7 @@ impl Call {
     }
 }
 
-/// Returns the API request of a call: a patch with the `resourceVersion` as precondition.
+/// Returns the API request of a call: a patch with the `resourceVersion` as its precondition.
 pub(super) fn request(call: &Call) -> Request {
     match call {
         Call::WriteStatus { budget, status } => {

@@ -1,5 +1,4 @@
-//! Decodes PodDisruptionBudgets and pods into facts: the fields that rules of the disruption controller read. All other
-//! fields are skipped.
+//! Decodes PodDisruptionBudgets and pods into facts: only the fields that the disruption controller reads.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -59,14 +58,14 @@ pub struct PodDisruptionBudget {
     pub status: BudgetStatus,
 }
 
-/// How many pods a budget keeps available: its `minAvailable` or `maxUnavailable`.
+/// How many pods a PodDisruptionBudget keeps available: its `minAvailable` or `maxUnavailable`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AvailabilityTarget {
-    /// The number of pods in `minAvailable`.
+    /// The `minAvailable` as a number of pods.
     MinAvailable(i64),
-    /// The percentage of the expected pods in `minAvailable`.
+    /// The `minAvailable` as a percentage of the expected pods.
     MinAvailablePercent(IntOrPercent),
-    /// The number, or percentage of the expected pods, in `maxUnavailable`.
+    /// The `maxUnavailable`, as a number of pods or as a percentage of the expected pods.
     MaxUnavailable(IntOrPercent),
     /// The spec has neither field.
     Unset,
@@ -78,13 +77,13 @@ pub enum AvailabilityTarget {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BudgetStatus {
     pub observed_generation: i64,
-    /// The `disruptionsAllowed`.
+    /// The `disruptionsAllowed`: how many pods may be evicted now.
     pub allowed: i64,
-    /// The `currentHealthy`.
+    /// The `currentHealthy`: how many selected pods are healthy.
     pub healthy: i64,
-    /// The `desiredHealthy`.
+    /// The `desiredHealthy`: how many pods must be healthy.
     pub desired: i64,
-    /// The `expectedPods`.
+    /// The `expectedPods`: how many pods the budget counts in total.
     pub expected: i64,
     /// The `disruptedPods`: names of pods that an eviction is about to delete, with the time of the eviction.
     pub disrupted: BTreeMap<Text, Time>,
@@ -93,7 +92,7 @@ pub struct BudgetStatus {
 }
 
 impl PodDisruptionBudget {
-    /// Whether the budget's selector matches the pod. Both must be in the same namespace.
+    /// Whether the budget's selector matches the pod's labels. The caller must pass a pod in the same namespace.
     pub(super) fn selects(&self, pod: &Pod) -> bool {
         self.selector.matches(&pod.labels)
     }
@@ -104,7 +103,7 @@ impl PodDisruptionBudget {
     }
 }
 
-/// The fields of a pod that budgets depend on.
+/// The fields of a pod that the disruption controller reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
     pub key: ObjectKey,
@@ -135,7 +134,7 @@ impl Pod {
         self.ready && !self.deleting
     }
 
-    /// Whether two versions of a pod are equal in all fields that budgets depend on.
+    /// Whether two versions of a pod are equal in all fields that the disruption controller reads.
     pub(super) fn is_equivalent(&self, other: &Self) -> bool {
         self.uid == other.uid
             && self.labels == other.labels
@@ -167,8 +166,8 @@ fn object_reference(
     }
 }
 
-/// Decodes an object of a watched kind into a fact.
-pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
+/// Decodes the JSON of a PodDisruptionBudget or pod, and keeps only the fields that the disruption controller reads.
+pub(super) fn decode_fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let plural = &watch.resource.plural;
     let malformed = |source| Malformed::new(plural, source);
     if **plural == *"pods" {
@@ -179,7 +178,7 @@ pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Resul
     Ok(Fact::Budget(Arc::new(budget_fact(budget, shared))))
 }
 
-/// Reduces a PodDisruptionBudget to its fact.
+/// Extracts the fields of a PodDisruptionBudget that the disruption controller reads.
 fn budget_fact(budget: policy_v1::PodDisruptionBudget<'_>, shared: &mut Interner) -> PodDisruptionBudget {
     let meta = budget.metadata;
     let spec = budget.spec.unwrap_or_default();
@@ -210,7 +209,7 @@ fn budget_fact(budget: policy_v1::PodDisruptionBudget<'_>, shared: &mut Interner
     }
 }
 
-/// Parses `maxUnavailable` or, if that is absent, `minAvailable`.
+/// Returns the `maxUnavailable` of a PodDisruptionBudget or, if that is absent, its `minAvailable`.
 fn availability_target(spec: &PodDisruptionBudgetSpec<'_>) -> AvailabilityTarget {
     let invalid = |field: &str, value: &IntOrString<'_>| {
         AvailabilityTarget::Malformed(format!("{field}: {value} is neither a number nor a percentage").into())
@@ -227,7 +226,7 @@ fn availability_target(spec: &PodDisruptionBudgetSpec<'_>) -> AvailabilityTarget
     }
 }
 
-/// Reduces a pod to its fact.
+/// Extracts the fields of a pod that the disruption controller reads.
 fn pod_fact(pod: PodWithoutContainers<'_>, shared: &mut Interner) -> Pod {
     let meta = pod.metadata;
     let status = pod.status.unwrap_or_default();

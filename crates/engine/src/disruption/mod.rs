@@ -46,7 +46,7 @@ const STATUS_WRITE_INTERVAL_MIN: Duration = Duration::from_millis(250);
 pub struct DisruptionController {
     budgets: BTreeMap<ObjectKey, BudgetState>,
     pods: BTreeMap<ObjectKey, Arc<Pod>>,
-    /// The last call about each budget or pod.
+    /// The state of the last call about each budget or pod.
     attempts: BTreeMap<DisruptionKey, Attempt>,
 }
 
@@ -55,11 +55,11 @@ pub struct DisruptionController {
 pub enum DisruptionKey {
     /// A PodDisruptionBudget.
     Budget(ObjectKey),
-    /// A pod that has the condition `DisruptionTarget`, or that more than one PodDisruptionBudget selects.
+    /// A pod with the condition `DisruptionTarget`, or a pod that more than one PodDisruptionBudget selects.
     Pod(ObjectKey),
 }
 
-/// A PodDisruptionBudget, with the totals of the pods that it selects.
+/// A PodDisruptionBudget, the totals of the pods that it selects, and the time of the last write of its status.
 #[derive(Debug)]
 struct BudgetState {
     budget: Arc<PodDisruptionBudget>,
@@ -83,23 +83,23 @@ pub(crate) struct SelectedPods {
 }
 
 impl SelectedPods {
-    /// Adds a pod to the totals.
+    /// Adds a pod to the counts and names.
     fn add(&mut self, pod: &Pod) {
         self.pods += 1;
         self.healthy += i64::from(pod.is_healthy());
-        self.names_of_same_kind(pod).insert(pod.key.name.clone());
+        self.name_set_for(pod).insert(pod.key.name.clone());
     }
 
-    /// Subtracts a pod from the totals.
+    /// Removes a pod from the counts and names.
     fn remove(&mut self, pod: &Pod) {
         self.pods -= 1;
         self.healthy -= i64::from(pod.is_healthy());
-        self.names_of_same_kind(pod).remove(&pod.key.name);
+        self.name_set_for(pod).remove(&pod.key.name);
     }
 
-    /// Returns the set of names that the pod belongs to: [`Self::controlled`] if it has a controller, otherwise
+    /// Returns the set that contains the name of the pod: [`Self::controlled`] if the pod has a controller, otherwise
     /// [`Self::unmanaged`].
-    fn names_of_same_kind(&mut self, pod: &Pod) -> &mut BTreeSet<Text> {
+    fn name_set_for(&mut self, pod: &Pod) -> &mut BTreeSet<Text> {
         if pod.controller.is_some() { &mut self.controlled } else { &mut self.unmanaged }
     }
 }
@@ -118,7 +118,7 @@ impl Controller for DisruptionController {
     }
 
     fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
-        decode::fact(watch, object, shared)
+        decode::decode_fact(watch, object, shared)
     }
 
     fn apply(&mut self, event: Event<Fact>, _: Time) -> Vec<DisruptionKey> {
@@ -127,7 +127,7 @@ impl Controller for DisruptionController {
             Event::Applied { fact, .. } => self.put(fact, &mut keys),
             Event::Deleted { fact, .. } => self.remove(&fact, &mut keys),
             Event::Listed { kind, facts, .. } => {
-                for gone in self.known_facts_not_listed(kind, &facts) {
+                for gone in self.stored_objects_not_listed(kind, &facts) {
                     self.remove(&gone, &mut keys);
                 }
                 facts.into_iter().for_each(|it| self.put(it, &mut keys));
@@ -160,7 +160,7 @@ impl Controller for DisruptionController {
 impl DisruptionController {
     /// Returns the stored objects of a kind that a new list does not contain. `kind` is an index in
     /// [`Controller::watches`].
-    fn known_facts_not_listed(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
+    fn stored_objects_not_listed(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
         let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
         match kind {
             0 => {
@@ -213,8 +213,8 @@ impl DisruptionController {
         }
     }
 
-    /// Updates the totals of the budgets after a pod was added, changed or deleted, and adds the keys to reconcile to
-    /// `keys`.
+    /// Updates the totals of the budgets that select a pod, after the pod was added, changed or deleted. Adds the keys
+    /// to reconcile to `keys`.
     fn update_pod(&mut self, before: Option<&Pod>, now: Option<&Pod>, keys: &mut BTreeSet<DisruptionKey>) {
         let Some(key) = now.or(before).map(|it| &it.key) else { return };
         let is_same = before.zip(now).is_some_and(|(before, now)| before.is_equivalent(now));
@@ -237,17 +237,17 @@ impl DisruptionController {
         }
     }
 
-    /// Writes the status of a budget if it has changed.
+    /// Returns the call that writes the status of a budget, if the status has changed.
     fn reconcile_budget(&mut self, queue_key: &DisruptionKey, key: &ObjectKey, now: Time) -> Reconcile<Call> {
         let Some(state) = self.budgets.get_mut(key) else { return Reconcile::default() };
         let budget = state.budget.clone();
         let attempt = self.attempts.entry(queue_key.clone()).or_default();
-        match attempt.next(budget.resource_version, now) {
+        match attempt.next_attempt(budget.resource_version, now) {
             NextAttempt::Now => {}
             NextAttempt::AfterOutcome => return Reconcile::default(),
             NextAttempt::At(at) => return Reconcile { wake_at: Some(at), ..Reconcile::default() },
         }
-        let evaluation = status::evaluate(&budget, &state.selected, &self.pods, now);
+        let evaluation = status::evaluate_budget(&budget, &state.selected, &self.pods, now);
         let status = evaluation.status(&budget, now);
         let wake_at = evaluation.next_change_at();
         if status == budget.status {
@@ -269,7 +269,8 @@ impl DisruptionController {
         Reconcile { calls, events, wake_at, ..Reconcile::default() }
     }
 
-    /// Clears a stale condition `DisruptionTarget` of a pod, and reports a pod that more than one budget selects.
+    /// Returns the call that clears a stale condition `DisruptionTarget` of a pod, and the event about a pod that more
+    /// than one budget selects.
     ///
     /// Rule: the condition `DisruptionTarget` of a pod that is not being deleted is reset to False after two minutes,
     /// unless the kubelet set the condition. Upstream: `syncStalePodDisruption`.
@@ -285,7 +286,7 @@ impl DisruptionController {
             return Reconcile { events, wake_at: Some(stale_at), ..Reconcile::default() };
         }
         let attempt = self.attempts.entry(queue_key.clone()).or_default();
-        match attempt.next(pod.resource_version, now) {
+        match attempt.next_attempt(pod.resource_version, now) {
             NextAttempt::AfterOutcome => Reconcile { events, ..Reconcile::default() },
             NextAttempt::At(at) => Reconcile { events, wake_at: Some(at), ..Reconcile::default() },
             NextAttempt::Now => {
@@ -299,8 +300,8 @@ impl DisruptionController {
         }
     }
 
-    /// Returns the event about a pod that more than one budget selects, which the eviction subresource refuses to
-    /// evict. `None` if at most one budget selects the pod.
+    /// Returns the event about a pod that more than one budget selects. The eviction subresource refuses to evict such
+    /// a pod. `None` if at most one budget selects the pod.
     fn multiple_budgets_event(&self, pod: &Pod) -> Option<EventRecord> {
         let mut selecting =
             in_namespace(&self.budgets, &pod.key.namespace).filter(|(_, state)| state.budget.selects(pod));
@@ -320,7 +321,7 @@ impl DisruptionController {
     }
 }
 
-/// Returns the entries of a map whose keys are in a namespace.
+/// Returns the entries of a map that are in a namespace.
 fn in_namespace<'a, T>(
     all: &'a BTreeMap<ObjectKey, T>,
     namespace: &'a Text,
@@ -329,7 +330,7 @@ fn in_namespace<'a, T>(
     all.range(first..).take_while(move |(key, _)| key.namespace == *namespace)
 }
 
-/// Returns the entries of a map whose keys are in a namespace, with mutable values.
+/// Returns the entries of a map that are in a namespace, with mutable values.
 fn in_namespace_mut<'a, T>(
     all: &'a mut BTreeMap<ObjectKey, T>,
     namespace: &'a Text,

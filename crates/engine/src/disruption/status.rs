@@ -15,21 +15,21 @@ use super::decode::{AvailabilityTarget, BudgetStatus, Pod, PodController, PodDis
 use super::{DISRUPTION_TIMEOUT, SelectedPods};
 use crate::controller::{EventRecord, KubeEvent};
 
-/// The pod counts of a PodDisruptionBudget, from which its new status and the events about it are made.
-pub(super) struct Evaluation {
+/// The counted pods of a PodDisruptionBudget, from which its new status and the events about it are computed.
+pub(super) struct BudgetEvaluation {
     /// The pod counts, or the error message if the expected number of pods cannot be computed.
     counts: Result<PodCounts, String>,
-    /// Pods that were evicted [`DISRUPTION_TIMEOUT`] ago and still exist.
+    /// Pods that were evicted at least [`DISRUPTION_TIMEOUT`] ago and still exist.
     not_deleted: Vec<Arc<Pod>>,
 }
 
 /// The numbers of pods in the status of a PodDisruptionBudget, and its `disruptedPods`.
 struct PodCounts {
-    /// The `currentHealthy`.
+    /// The `currentHealthy`: how many selected pods are healthy.
     healthy: i64,
-    /// The `desiredHealthy`.
+    /// The `desiredHealthy`: how many pods must be healthy.
     desired: i64,
-    /// The `expectedPods`.
+    /// The `expectedPods`: how many pods the budget counts in total.
     expected: i64,
     /// The `disruptedPods`: names of pods that an eviction is about to delete, with the time of the eviction.
     disrupted: BTreeMap<Text, Time>,
@@ -40,12 +40,12 @@ struct PodCounts {
 ///
 /// Rule: a budget allows as many disruptions as it has healthy pods above the desired number. A pod is healthy if it is
 /// Ready, is not being deleted, and was not evicted in the last two minutes. Upstream: `trySync`.
-pub(super) fn evaluate(
+pub(super) fn evaluate_budget(
     budget: &PodDisruptionBudget,
     selected: &SelectedPods,
     pods: &BTreeMap<ObjectKey, Arc<Pod>>,
     now: Time,
-) -> Evaluation {
+) -> BudgetEvaluation {
     let mut healthy = selected.healthy;
     let (mut disrupted, mut not_deleted) = (BTreeMap::new(), Vec::new());
     for (name, at) in &budget.status.disrupted {
@@ -60,7 +60,7 @@ pub(super) fn evaluate(
         }
     }
     let counts = expected_pod_count(budget, selected, pods);
-    Evaluation {
+    BudgetEvaluation {
         counts: counts.map(|(desired, expected)| PodCounts { healthy, desired, expected, disrupted }),
         not_deleted,
     }
@@ -96,8 +96,7 @@ fn expected_pod_count(
     Ok((i64::try_from(desired).unwrap_or(i64::MAX), 0))
 }
 
-/// Returns the error message for a pod whose controller has no `scale` subresource. No kind that this API server serves
-/// has that subresource.
+/// Returns the error message for a pod whose controller has no `scale` subresource.
 fn no_scale_error(controller: &PodController) -> String {
     let PodController { api_version, kind, .. } = controller;
     let resource = match (&**api_version, &**kind) {
@@ -108,9 +107,9 @@ fn no_scale_error(controller: &PodController) -> String {
     format!("{resource} does not implement the scale subresource")
 }
 
-impl Evaluation {
-    /// Returns the time at which the next evicted pod, if it still exists, counts as healthy again. `None` if no
-    /// evicted pod is left.
+impl BudgetEvaluation {
+    /// Returns the earliest time at which an evicted pod that still exists counts as healthy again. `None` if there is
+    /// no evicted pod.
     pub(super) fn next_change_at(&self) -> Option<Time> {
         let disrupted = self.counts.as_ref().ok().map(|it| &it.disrupted);
         let times = disrupted.into_iter().flatten().map(|(_, at)| Some(*at + DISRUPTION_TIMEOUT));
@@ -190,8 +189,8 @@ impl Evaluation {
     }
 }
 
-/// Sets the condition `DisruptionAllowed` in a status. `lastTransitionTime` changes only when the status of the
-/// condition changes.
+/// Returns the status with this condition `DisruptionAllowed`. The `lastTransitionTime` of the condition changes only
+/// if its status changes.
 fn with_condition(
     mut status: BudgetStatus,
     condition_status: &str,

@@ -13,7 +13,7 @@ use muster_api::text::Text;
 use serde_json::{Map, Value, json};
 
 use super::facts::{
-    Address, Endpoint, EndpointPort, Endpoints, Family, Slice, SliceOwner, Subset, TargetRef,
+    Address, Endpoint, EndpointPort, Endpoints, IpFamily, Slice, SliceOwner, Subset, TargetRef,
 };
 use crate::controller::{Patch, Request, Verb};
 
@@ -36,7 +36,7 @@ pub enum EndpointsWrite {
     DeleteSlice(Arc<Slice>),
 }
 
-/// The desired content of Endpoints. An annotation without a value is removed.
+/// The desired content of Endpoints. An annotation with the value `None` is removed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EndpointsDraft {
     pub key: ObjectKey,
@@ -45,13 +45,13 @@ pub struct EndpointsDraft {
     pub subsets: Vec<Subset>,
 }
 
-/// The desired content of an EndpointSlice. An annotation without a value is removed.
+/// The desired content of an EndpointSlice. An annotation with the value `None` is removed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SliceDraft {
     pub owner: SliceOwner,
     pub labels: BTreeMap<Text, Text>,
     pub annotations: BTreeMap<Text, Option<Text>>,
-    pub family: Family,
+    pub family: IpFamily,
     pub ports: Vec<EndpointPort>,
     pub endpoints: Vec<Endpoint>,
 }
@@ -59,7 +59,7 @@ pub struct SliceDraft {
 /// Maximum length of an EndpointSlice's name in bytes.
 const SLICE_NAME_MAX: usize = 253;
 
-/// Returns the API request of a call. Updates and deletes have the `resourceVersion` as precondition.
+/// Returns the API request of a call. The precondition of updates and deletes is the `resourceVersion`.
 pub(super) fn request(call: &Call) -> Request {
     let namespace = &call.service.namespace;
     let endpoints = format!("/api/v1/namespaces/{namespace}/endpoints");
@@ -87,7 +87,7 @@ pub(super) fn request(call: &Call) -> Request {
     Request { verb, path, body: Some(body), metadata_only: true }
 }
 
-/// Returns `DeleteOptions` with UID and `resourceVersion` as preconditions.
+/// Returns the `DeleteOptions` of a delete, with UID and `resourceVersion` as preconditions.
 fn delete_options(uid: &Text, resource_version: u64) -> Value {
     json!({
         "apiVersion": "v1",
@@ -110,7 +110,7 @@ fn create_endpoints_body(draft: &EndpointsDraft) -> Value {
     })
 }
 
-/// Returns the merge patch that gives the existing Endpoints `of` the content of the draft.
+/// Returns the merge patch that changes the existing Endpoints `of` to the content of the draft.
 fn update_endpoints_body(of: &Endpoints, draft: &EndpointsDraft) -> Value {
     // An empty list is stored as an absent one.
     let subsets = if draft.subsets.is_empty() { Value::Null } else { subsets_json(&draft.subsets) };
@@ -144,7 +144,7 @@ fn create_slice_body(draft: &SliceDraft) -> Value {
     })
 }
 
-/// Returns the merge patch that gives the existing EndpointSlice `of` the content of the draft.
+/// Returns the merge patch that changes the existing EndpointSlice `of` to the content of the draft.
 fn update_slice_body(of: &Slice, draft: &SliceDraft) -> Value {
     let mut body = json!({
         "metadata": {
@@ -164,7 +164,7 @@ fn update_slice_body(of: &Slice, draft: &SliceDraft) -> Value {
     body
 }
 
-/// Returns the JSON of the annotations. Annotations without a value are left out.
+/// Returns the JSON of the annotations. Annotations with the value `None` are left out.
 fn annotations_json(annotations: &BTreeMap<Text, Option<Text>>) -> Value {
     let present =
         annotations.iter().filter_map(|(key, value)| Some((key.to_string(), json!(value.as_ref()?))));

@@ -1,5 +1,5 @@
-//! Decodes Services, pods, nodes, Endpoints and EndpointSlices into facts: the fields that rules of the endpoints
-//! controllers read. All other fields are skipped.
+//! Decodes Services, pods, nodes, Endpoints and EndpointSlices into facts: only the fields that the endpoints
+//! controllers read.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -17,13 +17,13 @@ use muster_api::well_known::{ANNOTATION_LAST_APPLIED, LABEL_TOPOLOGY_ZONE, POD_R
 use serde::de::IgnoredAny;
 
 use super::facts::{
-    Address, Endpoint, EndpointHints, EndpointPort, Endpoints, Fact, Family, Node, Pod, Service, ServicePort,
-    Slice, SliceOwner, Subset, TargetPort, TargetRef, TrafficDistribution,
+    Address, Endpoint, EndpointHints, EndpointPort, Endpoints, Fact, IpFamily, Node, Pod, Service,
+    ServicePort, Slice, SliceOwner, Subset, TargetPort, TargetRef, TrafficDistribution,
 };
 use crate::controller::{Malformed, Watch};
 
-/// Decodes an object of a watched kind into a fact.
-pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
+/// Decodes the JSON of an object of a watched kind, and keeps only the fields that the endpoints controllers read.
+pub(super) fn decode_fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let plural = &*watch.resource.plural;
     let decoded = match plural {
         "services" => json::from_slice(object).map(|it| Fact::Service(Arc::new(service_fact(it, shared)))),
@@ -51,7 +51,7 @@ pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
     parts.next().is_none().then_some(IpAddr::V4(Ipv4Addr::from(octets)))
 }
 
-/// Interns a string. Returns `None` if the string is absent or empty.
+/// Interns a string. Returns `None` if the string is `None` or empty.
 fn intern_non_empty(it: Option<&str>, shared: &mut Interner) -> Option<Text> {
     it.filter(|it| !it.is_empty()).map(|it| shared.intern_text(it))
 }
@@ -64,7 +64,7 @@ fn annotations(meta: &ObjectMeta<'_>, shared: &mut Interner) -> BTreeMap<Text, T
     all.map(|(key, value)| (shared.intern_text(key), shared.intern_text(value))).collect()
 }
 
-/// Reduces the metadata of a node to its fact.
+/// Extracts the fields of a node that the endpoints controllers read.
 fn node_fact(node: &PartialObjectMetadata<'_>, shared: &mut Interner) -> Node {
     let meta = &node.metadata;
     Node {
@@ -75,7 +75,7 @@ fn node_fact(node: &PartialObjectMetadata<'_>, shared: &mut Interner) -> Node {
     }
 }
 
-/// Reduces a Service to its fact.
+/// Extracts the fields of a Service that the endpoints controllers read.
 fn service_fact(service: core_v1::Service<'_>, shared: &mut Interner) -> Service {
     let meta = service.metadata;
     let spec = service.spec.unwrap_or_default();
@@ -91,8 +91,8 @@ fn service_fact(service: core_v1::Service<'_>, shared: &mut Interner) -> Service
     });
     let ports = ports.collect();
     let families = spec.ip_families.iter().flatten().filter_map(|it| match &**it {
-        "IPv4" => Some(Family::V4),
-        "IPv6" => Some(Family::V6),
+        "IPv4" => Some(IpFamily::V4),
+        "IPv6" => Some(IpFamily::V6),
         _ => None,
     });
     // Topology-aware hints take precedence over `trafficDistribution`.
@@ -126,7 +126,7 @@ fn service_fact(service: core_v1::Service<'_>, shared: &mut Interner) -> Service
 /// A pod as the endpoints controllers decode it. Container statuses are ignored.
 type EndpointPod<'a> = core_v1::Pod<'a, core_v1::Container<'a>, IgnoredAny>;
 
-/// Reduces a pod to its fact.
+/// Extracts the fields of a pod that the endpoints controllers read.
 fn pod_fact(pod: EndpointPod<'_>, shared: &mut Interner) -> Pod {
     let meta = pod.metadata;
     let (spec, status) = (pod.spec.unwrap_or_default(), pod.status.unwrap_or_default());
@@ -192,7 +192,7 @@ fn decode_addresses(addresses: Option<Vec<EndpointAddress<'_>>>, shared: &mut In
     addresses.collect()
 }
 
-/// Reduces Endpoints to their fact.
+/// Extracts the fields of Endpoints that the endpoints controllers read.
 fn endpoints_fact(endpoints: core_v1::Endpoints<'_>, shared: &mut Interner) -> Endpoints {
     let meta = endpoints.metadata;
     let subsets = endpoints.subsets.into_iter().flatten().map(|it| Subset {
@@ -233,7 +233,7 @@ fn decode_endpoint(endpoint: discovery_v1::Endpoint<'_>, shared: &mut Interner) 
     }
 }
 
-/// Reduces an EndpointSlice to its fact.
+/// Extracts the fields of an EndpointSlice that the endpoints controllers read.
 fn slice_fact(slice: EndpointSlice<'_>, shared: &mut Interner) -> Slice {
     let meta = slice.metadata;
     let owners = meta.owner_references.iter().flatten().map(|it| SliceOwner {
@@ -252,8 +252,8 @@ fn slice_fact(slice: EndpointSlice<'_>, shared: &mut Interner) -> Slice {
         annotations: annotations(&meta, shared),
         owners,
         family: match slice.address_type.as_deref() {
-            Some("IPv6") => Some(Family::V6),
-            Some("IPv4") => Some(Family::V4),
+            Some("IPv6") => Some(IpFamily::V6),
+            Some("IPv4") => Some(IpFamily::V4),
             _ => None,
         },
         ports: decode_ports(slice.ports, shared),

@@ -1,5 +1,4 @@
-//! Facts: the fields of Services, pods, nodes, Endpoints and EndpointSlices that rules of the endpoints controllers
-//! read.
+//! Facts: the fields of Services, pods, nodes, Endpoints and EndpointSlices that the endpoints controllers read.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -62,25 +61,25 @@ pub struct Service {
     pub is_headless: bool,
     /// The `clusterIP`. `None` for a headless Service, or before an address is allocated.
     pub address: Option<IpAddr>,
-    /// The `ipFamilies`, the primary one first. May be empty, see [`Self::families`].
-    pub families: Vec<Family>,
+    /// The `ipFamilies`, the primary one first. May be empty: [`Self::families`] then returns a default.
+    pub families: Vec<IpFamily>,
     /// The Service's selector. `None` if users or other controllers write the Service's endpoints.
     pub selector: Option<Labels>,
     pub ports: Vec<ServicePort>,
     /// Whether pods that are not ready count as ready endpoints (`publishNotReadyAddresses`).
     pub publishes_unready: bool,
-    /// The `trafficDistribution`.
+    /// The `trafficDistribution`: which endpoints clients prefer.
     pub traffic: TrafficDistribution,
 }
 
-/// An IP family.
+/// An IP family: IPv4 or IPv6.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Family {
+pub enum IpFamily {
     V4,
     V6,
 }
 
-impl Family {
+impl IpFamily {
     /// Returns the IP family of an address.
     pub(super) fn of(address: IpAddr) -> Self {
         if address.is_ipv6() { Self::V6 } else { Self::V4 }
@@ -101,7 +100,7 @@ pub struct ServicePort {
     pub name: Text,
     pub protocol: Text,
     pub app_protocol: Option<Text>,
-    /// The `targetPort`.
+    /// The `targetPort`: the port of the pods.
     pub target: TargetPort,
 }
 
@@ -124,7 +123,7 @@ pub enum TrafficDistribution {
 }
 
 impl Service {
-    /// Whether the Service selects the pod. Both must be in the same namespace.
+    /// Whether the Service's selector matches the pod's labels. The caller must pass a pod in the same namespace.
     pub(super) fn selects(&self, pod: &Pod) -> bool {
         let Some(selector) = &self.selector else { return false };
         selector.iter().all(|(key, value)| pod.labels.get(key).is_some_and(|it| **it == *value))
@@ -132,10 +131,10 @@ impl Service {
 
     /// Returns the IP families of the Service, the primary one first. If the field `families` is empty, returns the
     /// family of the cluster IP or, without a cluster IP, both families.
-    pub(super) fn families(&self) -> Vec<Family> {
+    pub(super) fn families(&self) -> Vec<IpFamily> {
         match (&self.families[..], self.address) {
-            ([], Some(address)) => [Family::of(address)].into(),
-            ([], None) => [Family::V4, Family::V6].into(),
+            ([], Some(address)) => [IpFamily::of(address)].into(),
+            ([], None) => [IpFamily::V4, IpFamily::V6].into(),
             (families, _) => families.into(),
         }
     }
@@ -162,7 +161,7 @@ pub(super) fn object_reference(
     }
 }
 
-/// The fields of a pod that endpoints depend on.
+/// The fields of a pod that the endpoints controllers read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
     pub key: ObjectKey,
@@ -172,9 +171,9 @@ pub struct Pod {
     /// Name of the pod's node. `None` until the pod is bound.
     pub node: Option<Text>,
     pub hostname: Option<Text>,
-    /// The `spec.subdomain`.
+    /// The `spec.subdomain`: name of the headless Service in whose DNS domain the pod has a hostname.
     pub subdomain: Option<Text>,
-    /// The `podIPs`.
+    /// The `podIPs`: all IP addresses of the pod.
     pub addresses: Vec<IpAddr>,
     /// Name, protocol and number of each container port that has a name.
     pub named_ports: Arc<[(Text, Text, i64)]>,
@@ -188,7 +187,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Whether two versions of a pod are equal in all fields that endpoints depend on.
+    /// Whether two versions of a pod are equal in all fields that the endpoints controllers read.
     pub(super) fn is_equivalent(&self, other: &Self) -> bool {
         self.uid == other.uid
             && self.labels == other.labels
@@ -247,9 +246,9 @@ pub struct Endpoints {
 /// Addresses that have the same ports. Upstream: `v1.EndpointSubset`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Subset {
-    /// The `addresses`.
+    /// The `addresses`, which are ready.
     pub ready: Vec<Address>,
-    /// The `notReadyAddresses`.
+    /// The `notReadyAddresses`, which are not ready.
     pub unready: Vec<Address>,
     pub ports: Vec<EndpointPort>,
 }
@@ -260,7 +259,7 @@ pub struct Address {
     pub ip: Text,
     pub hostname: Option<Text>,
     pub node: Option<Text>,
-    /// The `targetRef`.
+    /// The `targetRef`: the object that has the address, usually a pod.
     pub target: Option<TargetRef>,
 }
 
@@ -273,8 +272,8 @@ pub struct EndpointPort {
     pub app_protocol: Option<Text>,
 }
 
-/// The `targetRef` of an endpoint: the object that has the address, usually a pod. Its `resourceVersion` is ignored, so
-/// that a change of the pod alone changes no endpoint.
+/// The `targetRef` of an endpoint: the object that has the address, usually a pod. Its `resourceVersion` is ignored,
+/// because otherwise every change of a pod would change its endpoint.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct TargetRef {
     pub api_version: Option<Text>,
@@ -286,7 +285,7 @@ pub struct TargetRef {
 }
 
 impl TargetRef {
-    /// Returns a reference to a pod.
+    /// Returns the `targetRef` of a pod.
     pub(super) fn pod(pod: &Pod) -> Self {
         Self {
             kind: Some("Pod".into()),
@@ -309,7 +308,7 @@ pub struct Slice {
     pub annotations: BTreeMap<Text, Text>,
     pub owners: Vec<SliceOwner>,
     /// IP family of the slice's addresses. `None` for the address type `FQDN`.
-    pub family: Option<Family>,
+    pub family: Option<IpFamily>,
     pub ports: Vec<EndpointPort>,
     pub endpoints: Vec<Endpoint>,
 }
@@ -323,12 +322,12 @@ pub struct SliceOwner {
 }
 
 impl Slice {
-    /// Whether an owner reference has this kind and UID.
+    /// Whether the slice has an owner reference with this kind and UID.
     pub(super) fn is_owned_by(&self, kind: &str, uid: &Text) -> bool {
         self.owners.iter().any(|it| *it.kind == *kind && it.uid == *uid)
     }
 
-    /// Returns the value of a label. It is empty if the slice does not have the label.
+    /// Returns the value of a label. The value is empty if the slice does not have the label.
     pub(super) fn label(&self, key: &str) -> &str {
         self.labels.get(key).map_or("", |it| it)
     }
@@ -345,7 +344,7 @@ pub struct Endpoint {
     pub zone: Option<Text>,
     /// The conditions of the endpoint: whether it is `ready`, `serving` and `terminating`.
     pub condition: EndpointConditions,
-    /// The `targetRef`.
+    /// The `targetRef`: the object that has the addresses, usually a pod.
     pub target: Option<TargetRef>,
     /// Zones and nodes whose clients should use the endpoint.
     pub hints: EndpointHints,

@@ -14,9 +14,9 @@ use muster_api::well_known::LABEL_SKIP_MIRROR;
 use super::call::{EndpointsWrite, SliceDraft};
 use super::decode::parse_address;
 use super::facts::{
-    Address, Endpoint, EndpointHints, EndpointPort, Endpoints, Family, Slice, SliceOwner, object_reference,
+    Address, Endpoint, EndpointHints, EndpointPort, Endpoints, IpFamily, Slice, SliceOwner, object_reference,
 };
-use super::subsets::{flatten, repack};
+use super::subsets::{flatten_subsets, repack_subsets};
 use super::{MANAGED_BY_LABEL, SERVICE_NAME_LABEL, TRIGGER_TIME_ANNOTATION};
 use crate::controller::{EventRecord, KubeEvent};
 
@@ -26,7 +26,7 @@ pub(super) const MANAGED_BY_VALUE: &str = "endpointslicemirroring-controller.k8s
 /// Maximum number of addresses per subset that are mirrored. Upstream: `mirroring-max-endpoints-per-subset`.
 const ENDPOINTS_PER_SUBSET_MAX: usize = 1000;
 
-/// Annotation of Endpoints with a leader election record. Old clients used Endpoints instead of a Lease.
+/// Annotation of Endpoints that contains a leader election record. Old clients used Endpoints instead of a Lease.
 const LEADER_ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
 
 /// Whether the Endpoints of a Service without a selector are mirrored into EndpointSlices.
@@ -38,20 +38,20 @@ pub(super) fn is_mirrored(endpoints: &Endpoints) -> bool {
     !skips && !is_leader_election_record(endpoints)
 }
 
-/// Whether the Endpoints are a leader election record, which is in the annotation [`LEADER_ANNOTATION`]. Such Endpoints
-/// have no addresses.
+/// Whether the Endpoints contain a leader election record, in the annotation [`LEADER_ANNOTATION`]. Such Endpoints have
+/// no addresses.
 pub(super) fn is_leader_election_record(endpoints: &Endpoints) -> bool {
     endpoints.annotations.contains_key(LEADER_ANNOTATION)
 }
 
-/// Returns the writes that bring the mirrored EndpointSlices up to date, and the events to record. There is one slice
-/// for each IP family and list of ports.
-pub(super) fn writes(
+/// Returns the writes after which the EndpointSlices mirror the Endpoints of a Service, and the events to record. There
+/// is one slice for each IP family and list of ports.
+pub(super) fn slice_writes(
     endpoints: &Endpoints,
     slices: &[&Arc<Slice>],
 ) -> (Vec<EndpointsWrite>, Vec<EventRecord>) {
     let (desired, events) = desired_slices(endpoints);
-    let mut existing: BTreeMap<(Family, Vec<EndpointPort>), Vec<&Arc<Slice>>> = BTreeMap::new();
+    let mut existing: BTreeMap<(IpFamily, Vec<EndpointPort>), Vec<&Arc<Slice>>> = BTreeMap::new();
     let (mut created, mut changed, mut spare) = (Vec::new(), Vec::new(), Vec::new());
     for slice in slices {
         match slice.family {
@@ -84,15 +84,15 @@ pub(super) fn writes(
     (writes, events)
 }
 
-/// The endpoints of each desired slice, by IP family and list of ports.
-type DesiredSlices = BTreeMap<(Family, Vec<EndpointPort>), Vec<Endpoint>>;
+/// The desired endpoints of each EndpointSlice. The slices are identified by IP family and list of ports.
+type DesiredSlices = BTreeMap<(IpFamily, Vec<EndpointPort>), Vec<Endpoint>>;
 
-/// Returns the endpoints of the slices that the Endpoints should have, and the events about addresses that cannot be
+/// Returns the endpoints of the slices that should mirror the Endpoints, and the events about addresses that cannot be
 /// mirrored.
 fn desired_slices(endpoints: &Endpoints) -> (DesiredSlices, Vec<EventRecord>) {
     let mut desired = DesiredSlices::new();
     let (mut invalid, mut skipped) = (0, 0);
-    for subset in repack(flatten(&endpoints.subsets)) {
+    for subset in repack_subsets(flatten_subsets(&endpoints.subsets)) {
         let mut added = 0;
         let ready = subset.ready.iter().map(|it| (it, true));
         for (it, ready) in ready.chain(subset.unready.iter().map(|it| (it, false))) {
@@ -132,8 +132,9 @@ fn desired_slices(endpoints: &Endpoints) -> (DesiredSlices, Vec<EventRecord>) {
     (desired, events)
 }
 
-/// Returns the endpoint for an address of Endpoints, and its IP family. `None` if the address is invalid.
-fn mirrored_endpoint(it: &Address, ready: bool) -> Option<(Family, Endpoint)> {
+/// Returns the IP family of an address of Endpoints, and the endpoint that mirrors it. `None` if the address is
+/// invalid.
+fn mirrored_endpoint(it: &Address, ready: bool) -> Option<(IpFamily, Endpoint)> {
     let ip = parse_address(&it.ip)?;
     let endpoint = Endpoint {
         addresses: [ip.to_string().as_str().into()].into(),
@@ -144,13 +145,13 @@ fn mirrored_endpoint(it: &Address, ready: bool) -> Option<(Family, Endpoint)> {
         target: it.target.clone(),
         hints: EndpointHints::default(),
     };
-    Some((Family::of(ip), endpoint))
+    Some((IpFamily::of(ip), endpoint))
 }
 
-/// Returns the desired content of a slice with these ports and endpoints.
+/// Returns the desired content of an EndpointSlice with these ports and endpoints.
 fn slice_draft(
     endpoints: &Endpoints,
-    family: Family,
+    family: IpFamily,
     ports: Vec<EndpointPort>,
     group: Vec<Endpoint>,
 ) -> SliceDraft {
@@ -174,7 +175,8 @@ fn slice_draft(
     }
 }
 
-/// Returns the write that updates a mirrored slice, and removes annotations that the Endpoints do not have.
+/// Returns the write that changes a mirrored slice to the content of the draft. The write also removes annotations that
+/// the Endpoints do not have.
 fn update_slice_write(slice: &Arc<Slice>, mut draft: SliceDraft) -> EndpointsWrite {
     for key in slice.annotations.keys() {
         draft.annotations.entry(key.clone()).or_default();

@@ -22,8 +22,8 @@ use serde::Deserialize;
 
 pub use call::{Call, EndpointsDraft, EndpointsWrite, SliceDraft};
 pub use facts::{
-    Address, Endpoint, EndpointHints, EndpointPort, Endpoints, Fact, Family, Node, Pod, Service, ServicePort,
-    Slice, SliceOwner, Subset, TargetPort, TargetRef, TrafficDistribution,
+    Address, Endpoint, EndpointHints, EndpointPort, Endpoints, Fact, IpFamily, Node, Pod, Service,
+    ServicePort, Slice, SliceOwner, Subset, TargetPort, TargetRef, TrafficDistribution,
 };
 
 use self::slices::NodeZones;
@@ -37,7 +37,7 @@ use crate::controller::{
 mod call;
 /// Decodes the objects that the endpoints controllers watch.
 mod decode;
-/// Facts: the decoded objects, reduced to the fields that the endpoints controllers read.
+/// Facts: the fields of objects that the endpoints controllers read.
 mod facts;
 /// Computes the EndpointSlices that mirror the Endpoints of a Service without a selector.
 mod mirror;
@@ -61,7 +61,7 @@ const SERVICE_NAME_LABEL: &str = LABEL_SERVICE_NAME;
 /// Label `endpointslice.kubernetes.io/managed-by` of an EndpointSlice. Its value is the name of the controller that
 /// manages the slice.
 const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
-/// Annotation of Endpoints and EndpointSlices with the time of the first change that the last write contains.
+/// Annotation of Endpoints and EndpointSlices. Its value is the time of the first change that the last write contains.
 const TRIGGER_TIME_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// Annotation of Endpoints from which addresses were left out because there were more than 1000.
 const OVER_CAPACITY_ANNOTATION: &str = "endpoints.kubernetes.io/over-capacity";
@@ -79,7 +79,7 @@ pub struct EndpointsController {
     zones: NodeZones,
     /// The key of the Service of each EndpointSlice, by the key of the slice.
     slices: BTreeMap<ObjectKey, ObjectKey>,
-    /// Whether all Endpoints have been listed, so that Endpoints without a Service are orphaned.
+    /// Whether the Endpoints have been listed once. The first list marks Endpoints without a Service as orphaned.
     endpoints_were_listed: bool,
 }
 
@@ -92,22 +92,22 @@ struct ServiceState {
     endpoints: Option<Arc<Endpoints>>,
     /// The EndpointSlices of the Service that these controllers manage, by name.
     slices: BTreeMap<Text, Arc<Slice>>,
-    /// Whether the Endpoints are to be deleted when no Service has their name. It is true if the Service was deleted,
-    /// now or before this controller started.
+    /// Whether the Endpoints are to be deleted if no Service has their name. True after the Service was deleted, even
+    /// if that was before this controller started.
     endpoints_are_orphaned: bool,
     /// The time of the first change that is not written yet.
     trigger: WriteTrigger,
     /// Number of calls for the Service whose outcome is not known yet.
     calls_in_flight: usize,
-    /// The states that the watches must still deliver for the last writes of this controller, by kind and name of the
-    /// written object.
+    /// The object states that the watches must still deliver after the last writes of this controller, by kind and name
+    /// of the written object.
     expected: BTreeMap<(WrittenKind, Text), ExpectedState>,
     /// Time until which the Service waits for the watches to deliver the writes in `expected`.
     expected_until: Time,
-    /// The last writes for the Service, which are retried together after a failure.
+    /// The state of the last writes for the Service. After a failure they are retried together.
     attempt: Attempt,
-    /// Time before which nothing is written for the Service: the end of the batch period, or of the delay after the
-    /// namespace was found terminating.
+    /// Time before which nothing is written for the Service: the end of the batch period, or of the delay for a
+    /// terminating namespace.
     not_before: Option<Time>,
 }
 
@@ -126,8 +126,8 @@ enum ExpectedState {
     Deleted,
 }
 
-/// The time of the first change that is not written yet, for the annotation `last-change-trigger-time`. Upstream:
-/// `TriggerTimeTracker`.
+/// The value of the annotation `last-change-trigger-time`: the time of the first change that is not written yet.
+/// Upstream: `TriggerTimeTracker`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum WriteTrigger {
     /// Nothing has been written for the Service yet. The creation time of the Service is the trigger time.
@@ -138,9 +138,9 @@ enum WriteTrigger {
 }
 
 impl WriteTrigger {
-    /// Records the time of a change of a pod's readiness. Nothing is recorded before the first write for the Service,
-    /// because its trigger time is the creation time of the Service.
-    fn add(&mut self, ready_changed_at: Option<Time>) {
+    /// Records the time of a change of a pod's readiness. Does nothing before the first write for the Service, because
+    /// until then the trigger time is the creation time of the Service.
+    fn record_change(&mut self, ready_changed_at: Option<Time>) {
         if let Self::Pod(first) = self {
             *first = muster_api::time::earliest(*first, ready_changed_at);
         }
@@ -148,7 +148,7 @@ impl WriteTrigger {
 }
 
 impl ServiceState {
-    /// Whether nothing is stored about the Service, so that its state can be dropped.
+    /// Whether nothing is stored about the Service, so that its entry can be removed.
     fn is_empty(&self) -> bool {
         self.service.is_none()
             && self.endpoints.is_none()
@@ -158,11 +158,11 @@ impl ServiceState {
 
     /// Returns the slices that `controller` manages according to their label `managed-by`, and that are not being
     /// deleted.
-    fn slices_of(&self, controller: &str) -> Vec<&Arc<Slice>> {
+    fn slices_managed_by(&self, controller: &str) -> Vec<&Arc<Slice>> {
         self.slices.values().filter(|it| it.label(MANAGED_BY_LABEL) == controller && !it.deleting).collect()
     }
 
-    /// Returns the resource version of an object that its watch last delivered. `None` if the watch has not delivered
+    /// Returns the last resource version of an object that its watch delivered. `None` if the watch has not delivered
     /// the object, or has delivered its deletion.
     fn watched_version(&self, kind: WrittenKind, name: &Text) -> Option<u64> {
         match kind {
@@ -178,14 +178,14 @@ impl ServiceState {
         }
     }
 
-    /// Returns the time before which nothing may be written for the Service: until the watches have delivered the last
-    /// writes, and the batch period and any backoff have ended. `None` if a write is allowed now.
-    fn backoff_until(&mut self, now: Time) -> Option<Time> {
+    /// Returns the earliest time of the next write for the Service. Before a write, the watches must have delivered the
+    /// last writes, and the batch period and any backoff must have ended. `None` if a write is allowed now.
+    fn earliest_write_at(&mut self, now: Time) -> Option<Time> {
         // All calls have ended, and none failed.
         if let Attempt::InFlight { .. } = self.attempt {
             self.attempt = Attempt::None;
         }
-        let failed = match self.attempt.next(0, now) {
+        let failed = match self.attempt.next_attempt(0, now) {
             NextAttempt::At(at) => Some(at),
             NextAttempt::Now | NextAttempt::AfterOutcome => None,
         };
@@ -197,7 +197,7 @@ impl ServiceState {
         failed.max(expected).max(not_before)
     }
 
-    /// Removes the expected writes that the watches have delivered.
+    /// Removes the writes that the watches have delivered from the expected writes.
     fn drop_delivered_writes(&mut self) {
         let mut expected = core::mem::take(&mut self.expected);
         expected.retain(|(kind, name), it| match (it, self.watched_version(*kind, name)) {
@@ -225,7 +225,7 @@ impl Controller for EndpointsController {
     }
 
     fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
-        decode::fact(watch, object, shared)
+        decode::decode_fact(watch, object, shared)
     }
 
     fn apply(&mut self, event: Event<Fact>, _: Time) -> Vec<ObjectKey> {
@@ -234,7 +234,7 @@ impl Controller for EndpointsController {
             Event::Applied { fact, .. } => self.put(fact, &mut keys),
             Event::Deleted { fact, .. } => self.remove(&fact, &mut keys),
             Event::Listed { kind, facts, .. } => {
-                for gone in self.known_facts_not_listed(kind, &facts) {
+                for gone in self.stored_objects_not_listed(kind, &facts) {
                     self.remove(&gone, &mut keys);
                 }
                 facts.into_iter().for_each(|it| self.put(it, &mut keys));
@@ -252,7 +252,7 @@ impl Controller for EndpointsController {
             return Reconcile::default();
         }
         state.drop_delivered_writes();
-        if let Some(wake_at) = state.backoff_until(now) {
+        if let Some(wake_at) = state.earliest_write_at(now) {
             return Reconcile { wake_at: Some(wake_at), ..Reconcile::default() };
         }
         state.expected.clear();
@@ -314,13 +314,13 @@ impl Controller for EndpointsController {
     }
 }
 
-/// Index of Endpoints in [`Controller::watches`].
+/// Index of the watch of Endpoints in [`Controller::watches`].
 const ENDPOINTS_WATCH: usize = 3;
 
 impl EndpointsController {
     /// Returns the stored objects of a kind that a new list does not contain. `kind` is an index in
     /// [`Controller::watches`].
-    fn known_facts_not_listed(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
+    fn stored_objects_not_listed(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
         let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
         let mut known: Vec<Fact> = match kind {
             0 => self.services.values().filter_map(|it| it.service.clone()).map(Fact::Service).collect(),
@@ -403,7 +403,7 @@ impl EndpointsController {
         }
     }
 
-    /// Adds or updates a Service. If its selector is new, the pods that it selects are determined again.
+    /// Adds or updates a Service. If its selector has changed, determines again which pods it selects.
     fn put_service(&mut self, service: Arc<Service>, keys: &mut BTreeSet<ObjectKey>) {
         keys.insert(service.key.clone());
         let state = self.services.entry(service.key.clone()).or_default();
@@ -417,13 +417,13 @@ impl EndpointsController {
             state.reset_backoff();
             for (key, pod) in selected_pods {
                 state.selected_pods.insert(key.name.clone());
-                state.trigger.add(pod.ready_changed_at);
+                state.trigger.record_change(pod.ready_changed_at);
             }
         }
         state.service = Some(service);
     }
 
-    /// Adds or updates an EndpointSlice. A slice that other controllers manage is ignored.
+    /// Adds or updates an EndpointSlice. Ignores a slice that another controller manages.
     fn put_slice(&mut self, slice: Arc<Slice>, keys: &mut BTreeSet<ObjectKey>) {
         let is_ours =
             [slices::MANAGED_BY_VALUE, mirror::MANAGED_BY_VALUE].contains(&slice.label(MANAGED_BY_LABEL));
@@ -441,8 +441,8 @@ impl EndpointsController {
         }
     }
 
-    /// Updates the pods of Services after a pod was added, changed or deleted, and adds the keys of the Services to
-    /// reconcile to `keys`.
+    /// Updates the Services that select a pod, after the pod was added, changed or deleted. Adds the keys of the
+    /// Services to reconcile to `keys`.
     fn update_pod(&mut self, before: Option<&Pod>, now: Option<&Pod>, keys: &mut BTreeSet<ObjectKey>) {
         let Some(key) = now.or(before).map(|it| it.key.clone()) else { return };
         let (was_on, is_on) = (before.and_then(|it| it.node.as_ref()), now.and_then(|it| it.node.as_ref()));
@@ -464,7 +464,7 @@ impl EndpointsController {
         }
         let ready_changed_at = now.and_then(|it| it.ready_changed_at);
         let is_news = ready_changed_at > before.and_then(|it| it.ready_changed_at);
-        for (name, state) in in_namespace(&mut self.services, &key.namespace) {
+        for (name, state) in services_in_namespace(&mut self.services, &key.namespace) {
             let Some(service) = &state.service else { continue };
             let was = before.is_some_and(|it| service.selects(it));
             let is = now.is_some_and(|it| service.selects(it));
@@ -473,7 +473,7 @@ impl EndpointsController {
                 false => state.selected_pods.remove(&key.name),
             };
             if is && (is_news || !was) {
-                state.trigger.add(ready_changed_at);
+                state.trigger.record_change(ready_changed_at);
             }
             if was || is {
                 keys.insert(name.clone());
@@ -481,11 +481,11 @@ impl EndpointsController {
         }
     }
 
-    /// Adds to `keys` the Services that select a pod on this node, so that they are reconciled after the zone of the
-    /// node has changed.
+    /// Adds to `keys` the Services that select a pod on this node. They are reconciled after the zone of the node has
+    /// changed.
     fn enqueue_services_of_node(&mut self, node: &Text, keys: &mut BTreeSet<ObjectKey>) {
         for key in self.by_node.get(node).into_iter().flatten() {
-            let services = in_namespace(&mut self.services, &key.namespace);
+            let services = services_in_namespace(&mut self.services, &key.namespace);
             keys.extend(
                 services.filter(|(_, it)| it.selected_pods.contains(&key.name)).map(|(name, _)| name.clone()),
             );
@@ -494,7 +494,7 @@ impl EndpointsController {
 }
 
 /// Returns the Services in a namespace, each with its key.
-fn in_namespace<'a>(
+fn services_in_namespace<'a>(
     services: &'a mut BTreeMap<ObjectKey, ServiceState>,
     namespace: &'a Text,
 ) -> impl Iterator<Item = (&'a ObjectKey, &'a mut ServiceState)> {
@@ -514,7 +514,7 @@ fn writes_for_service(
     pods: &BTreeMap<ObjectKey, Arc<Pod>>,
     zones: &NodeZones,
 ) -> (Vec<EndpointsWrite>, Vec<EventRecord>) {
-    let mirrors = state.slices_of(mirror::MANAGED_BY_VALUE);
+    let mirrors = state.slices_managed_by(mirror::MANAGED_BY_VALUE);
     let without_mirror =
         || mirrors.iter().map(|it| EndpointsWrite::DeleteSlice((*it).clone())).collect::<Vec<_>>();
     let Some(service) = state.service.clone() else {
@@ -528,7 +528,7 @@ fn writes_for_service(
     };
     if service.selector.is_none() {
         return match state.endpoints.as_ref().filter(|it| mirror::is_mirrored(it)) {
-            Some(endpoints) => mirror::writes(endpoints, &mirrors),
+            Some(endpoints) => mirror::slice_writes(endpoints, &mirrors),
             None => (without_mirror(), Vec::new()),
         };
     }
@@ -550,15 +550,15 @@ fn writes_for_service(
         state.endpoints.as_ref(),
         trigger,
     ));
-    let slices = state.slices_of(slices::MANAGED_BY_VALUE);
-    writes.extend(slices::writes(&service, selected_pods, zones, &slices, trigger));
+    let slices = state.slices_managed_by(slices::MANAGED_BY_VALUE);
+    writes.extend(slices::slice_writes(&service, selected_pods, zones, &slices, trigger));
     if service.deleting {
         writes.retain(|it| !matches!(it, EndpointsWrite::CreateEndpoints(_)));
     }
     (writes, Vec::new())
 }
 
-/// Returns the state that the watch must deliver for a written object before the Service is reconciled again, by kind
+/// Returns the state of a written object that the watch must deliver before the Service is reconciled again, with kind
 /// and name of the object. `body` is the response to the write. `None` if the response cannot be decoded.
 fn expected_watch_state(write: &EndpointsWrite, body: &[u8]) -> Option<((WrittenKind, Text), ExpectedState)> {
     /// The response to a create or update: the written object.
@@ -588,7 +588,7 @@ fn expected_watch_state(write: &EndpointsWrite, body: &[u8]) -> Option<((Written
     Some(((kind, written.metadata.name.as_str().into()), ExpectedState::Version(version)))
 }
 
-/// Returns the record of the event about a failed write, with upstream's reason and message.
+/// Returns the event about a failed write, with upstream's reason and message.
 fn write_failure_event(service: &Service, write: &EndpointsWrite, refusal: &CallError) -> EventRecord {
     let key = &service.key;
     let slices = |what: &str| {

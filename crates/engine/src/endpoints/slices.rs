@@ -12,7 +12,7 @@ use muster_api::time::Time;
 
 use super::call::{EndpointsWrite, SliceDraft};
 use super::facts::{
-    Endpoint, EndpointHints, EndpointIdentity, EndpointPort, Family, Pod, Service, Slice, SliceOwner,
+    Endpoint, EndpointHints, EndpointIdentity, EndpointPort, IpFamily, Pod, Service, Slice, SliceOwner,
     TargetRef, TrafficDistribution,
 };
 use super::{HEADLESS_LABEL, MANAGED_BY_LABEL, SERVICE_NAME_LABEL, TRIGGER_TIME_ANNOTATION};
@@ -20,8 +20,8 @@ use super::{HEADLESS_LABEL, MANAGED_BY_LABEL, SERVICE_NAME_LABEL, TRIGGER_TIME_A
 /// Value of the label `endpointslice.kubernetes.io/managed-by` of the EndpointSlices that this module writes.
 pub(super) const MANAGED_BY_VALUE: &str = "endpointslice-controller.k8s.io";
 
-/// Maximum number of endpoints per slice. It limits the size of a write, because a change of one endpoint writes the
-/// whole slice. Upstream: `max-endpoints-per-slice`.
+/// Maximum number of endpoints per EndpointSlice. It limits the size of a write, because a change of one endpoint
+/// writes the whole slice. Upstream: `max-endpoints-per-slice`.
 const ENDPOINTS_PER_SLICE_MAX: usize = 100;
 
 /// The zone of each node, by node name. `None` for a node without a zone.
@@ -29,7 +29,7 @@ pub(super) type NodeZones = BTreeMap<Text, Option<Text>>;
 
 /// Returns the writes after which a Service's EndpointSlices contain exactly its pods. `slices` are the existing
 /// slices. `trigger` is the value of the annotation `last-change-trigger-time`.
-pub(super) fn writes<'a>(
+pub(super) fn slice_writes<'a>(
     service: &Service,
     pods: impl Iterator<Item = &'a Arc<Pod>> + Clone,
     zones: &NodeZones,
@@ -43,7 +43,7 @@ pub(super) fn writes<'a>(
             slices.iter().copied().filter(|it| it.family == Some(*family)).collect();
         let desired = desired_endpoints(service, pods.clone(), zones, *family);
         let writer = SliceReconciler { service, family: *family, trigger };
-        writes.extend(writer.writes(desired, &slices));
+        writes.extend(writer.slice_writes(desired, &slices));
     }
     let has_other_family = |it: &&&Arc<Slice>| it.family.is_none_or(|it| !families.contains(&it));
     writes
@@ -51,7 +51,7 @@ pub(super) fn writes<'a>(
     writes
 }
 
-/// Endpoints with the same ports, which can be in one EndpointSlice, by their identity.
+/// Endpoints with the same ports, by their identity. They can be in one EndpointSlice.
 type EndpointGroup = BTreeMap<EndpointIdentity, Endpoint>;
 
 /// Returns the endpoints that a Service should have in one IP family, grouped by their ports.
@@ -63,7 +63,7 @@ fn desired_endpoints<'a>(
     service: &Service,
     pods: impl Iterator<Item = &'a Arc<Pod>>,
     zones: &NodeZones,
-    family: Family,
+    family: IpFamily,
 ) -> BTreeMap<Vec<EndpointPort>, EndpointGroup> {
     let mut groups: BTreeMap<Vec<EndpointPort>, EndpointGroup> = BTreeMap::new();
     for pod in pods.filter(|it| !it.ended && !it.addresses.is_empty()) {
@@ -100,8 +100,8 @@ fn endpoint_ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
 /// Rule: an endpoint is `ready` if its pod is ready and not being deleted, or if the Service has
 /// `publishNotReadyAddresses`. An endpoint is `serving` while its pod is ready, even if the pod is being deleted.
 /// Upstream: `podToEndpoint`.
-fn pod_endpoint(service: &Service, pod: &Pod, zone: Option<Text>, family: Family) -> Endpoint {
-    let of_family = pod.addresses.iter().filter(|it| Family::of(**it) == family);
+fn pod_endpoint(service: &Service, pod: &Pod, zone: Option<Text>, family: IpFamily) -> Endpoint {
+    let of_family = pod.addresses.iter().filter(|it| IpFamily::of(**it) == family);
     let mut addresses: Vec<Text> = of_family.map(|it| it.to_string().as_str().into()).collect();
     addresses.sort();
     let ready = service.publishes_unready || (pod.ready && !pod.deleting);
@@ -124,7 +124,7 @@ fn pod_endpoint(service: &Service, pod: &Pod, zone: Option<Text>, family: Family
     }
 }
 
-/// An existing EndpointSlice, and the endpoints that it should have.
+/// An existing EndpointSlice, and its desired endpoints.
 struct SlicePlan<'a> {
     slice: &'a Arc<Slice>,
     endpoints: Vec<Endpoint>,
@@ -132,17 +132,18 @@ struct SlicePlan<'a> {
     changed: bool,
 }
 
-/// Computes the writes of a Service's EndpointSlices of one IP family.
+/// Computes the writes of the EndpointSlices of a Service, for one IP family.
 struct SliceReconciler<'a> {
     service: &'a Service,
-    family: Family,
+    family: IpFamily,
     /// Value of the annotation `last-change-trigger-time`.
     trigger: Option<Time>,
 }
 
 impl SliceReconciler<'_> {
-    /// Returns the writes for the desired endpoints. `slices` are the existing slices of the IP family.
-    fn writes(
+    /// Returns the writes after which the EndpointSlices contain the desired endpoints. `slices` are the existing
+    /// slices of the IP family.
+    fn slice_writes(
         &self,
         desired: BTreeMap<Vec<EndpointPort>, EndpointGroup>,
         slices: &[&Arc<Slice>],
@@ -248,7 +249,7 @@ impl SliceReconciler<'_> {
         (created, plans)
     }
 
-    /// Returns the desired content of a slice with these ports and endpoints.
+    /// Returns the desired content of an EndpointSlice with these ports and endpoints.
     fn slice_draft(&self, ports: Vec<EndpointPort>, endpoints: Vec<Endpoint>) -> SliceDraft {
         let service = self.service;
         let mut labels: BTreeMap<Text, Text> = copied_labels(&service.labels).collect();
@@ -273,7 +274,7 @@ impl SliceReconciler<'_> {
     }
 }
 
-/// Whether the labels that a slice copies from its Service differ from the labels of the Service.
+/// Whether the labels that an EndpointSlice copied from its Service differ from the labels of the Service.
 fn labels_differ(service: &Service, slice: &Slice) -> bool {
     !copied_labels(&service.labels).eq(copied_labels(&slice.labels))
 }

@@ -11,7 +11,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::call::{EndpointsDraft, EndpointsWrite};
-use super::facts::{Address, EndpointPort, Endpoints, Family, Pod, Service, Subset, TargetRef};
+use super::facts::{Address, EndpointPort, Endpoints, IpFamily, Pod, Service, Subset, TargetRef};
 use super::{HEADLESS_LABEL, OVER_CAPACITY_ANNOTATION, TRIGGER_TIME_ANNOTATION};
 
 /// Label `endpoints.kubernetes.io/managed-by` of Endpoints. EndpointSlices have another label,
@@ -31,11 +31,11 @@ pub(super) fn endpoints_write<'a>(
     endpoints: Option<&Arc<Endpoints>>,
     trigger: Option<Time>,
 ) -> Option<EndpointsWrite> {
-    let mut subsets = repack(address_ports(service, pods));
+    let mut subsets = repack_subsets(address_ports(service, pods));
     let truncated = truncate_addresses(&mut subsets);
     if let Some(before) = endpoints {
         let was_truncated = before.annotations.contains_key(OVER_CAPACITY_ANNOTATION);
-        let is_same = repack(flatten(&before.subsets)) == subsets
+        let is_same = repack_subsets(flatten_subsets(&before.subsets)) == subsets
             && was_truncated == truncated
             && before.labels.get(MANAGED_BY_LABEL).is_some_and(|it| **it == *MANAGED_BY_VALUE)
             && copied_labels(&before.labels).eq(copied_labels(&service.labels));
@@ -74,7 +74,7 @@ fn copied_labels(labels: &Labels) -> impl Iterator<Item = (Text, Text)> + '_ {
 /// An address, one of its ports, and whether the address is ready. The port is `None` if the address has no ports.
 type AddressPort = (Address, Option<EndpointPort>, bool);
 
-/// Returns each combination of the address of a pod and a port of the Service.
+/// Returns each combination of a pod address and a port of the Service.
 ///
 /// Rule: the Endpoints contain the address of each pod in the Service's first IP family, as ready or not ready. A
 /// terminal pod is left out. A pod that is being deleted is left out too, unless the Service has
@@ -85,10 +85,10 @@ fn address_ports<'a>(
 ) -> impl Iterator<Item = AddressPort> {
     let family = match (&service.families[..], service.address) {
         ([first, ..], _) => Some(*first),
-        ([], address) => address.map(Family::of),
+        ([], address) => address.map(IpFamily::of),
     };
     pods.filter(|it| !it.ended && (!it.deleting || service.publishes_unready)).flat_map(move |pod| {
-        let is_of_family = |it: &&core::net::IpAddr| family.is_none_or(|family| Family::of(**it) == family);
+        let is_of_family = |it: &&core::net::IpAddr| family.is_none_or(|family| IpFamily::of(**it) == family);
         let address = pod.addresses.iter().find(is_of_family).map(|ip| Address {
             ip: ip.to_string().as_str().into(),
             hostname: pod.hostname_in(service),
@@ -111,8 +111,8 @@ fn address_ports<'a>(
     })
 }
 
-/// Returns each combination of an address and a port of its subset. It is the inverse of [`repack`].
-pub(super) fn flatten(subsets: &[Subset]) -> impl Iterator<Item = AddressPort> + '_ {
+/// Returns each combination of an address and a port in the subsets. [`repack_subsets`] does the inverse.
+pub(super) fn flatten_subsets(subsets: &[Subset]) -> impl Iterator<Item = AddressPort> + '_ {
     subsets.iter().flat_map(|subset| {
         let ready = subset.ready.iter().map(|it| (it, true));
         ready.chain(subset.unready.iter().map(|it| (it, false))).flat_map(|(address, ready)| {
@@ -123,12 +123,12 @@ pub(super) fn flatten(subsets: &[Subset]) -> impl Iterator<Item = AddressPort> +
     })
 }
 
-/// Identifies an address by IP and pod UID, because host-network pods share the IP address of their node.
+/// Identifies an address by IP and pod UID, because host-network pods have the IP address of their node.
 type AddressKey = (Text, Option<Text>);
 
-/// Groups addresses with the same ports into one sorted subset. An address that occurs as ready and as not ready counts
-/// as not ready. Upstream: `RepackSubsets`.
-pub(super) fn repack(address_ports: impl Iterator<Item = AddressPort>) -> Vec<Subset> {
+/// Groups addresses with the same ports into subsets, sorted. An address that occurs both as ready and as not ready
+/// counts as not ready. Upstream: `RepackSubsets`.
+pub(super) fn repack_subsets(address_ports: impl Iterator<Item = AddressPort>) -> Vec<Subset> {
     let mut addresses: BTreeMap<AddressKey, Address> = BTreeMap::new();
     let mut by_port: BTreeMap<Option<EndpointPort>, BTreeMap<AddressKey, bool>> = BTreeMap::new();
     for (address, port, ready) in address_ports {

@@ -1,4 +1,4 @@
-//! [`ControllerState`]: what the running controller remembers about one DaemonSet, as `/debug/explain` sends it.
+//! [`ControllerState`]: what the running controller has in memory about one DaemonSet, as `/debug/explain` returns it.
 
 use alloc::string::{String, ToString as _};
 
@@ -10,19 +10,20 @@ use crate::daemonset::SetMemory;
 use crate::daemonset::execution::CreateResult;
 use crate::daemonset::{FailedPodBackoff, RolloutDeletion};
 
-/// The answer of the running controller to an explain query.
+/// The response of the running controller to a `/debug/explain` request, or why there is none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ControllerAnswer {
-    /// The controller answered with its state.
-    Known(ControllerState),
+    /// The controller responded with its state.
+    Responded(ControllerState),
     /// The controller could not be queried, for this reason.
     Unavailable(String),
 }
 
-/// What the running controller remembers about one DaemonSet: its memory, queue position and backoffs.
+/// What the running controller has in memory about one DaemonSet, such as backoffs, pending writes and its state in the
+/// work queue.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ControllerState {
-    /// What the controller remembers between reconciles of the DaemonSet.
+    /// What the controller keeps in memory between reconciles of the DaemonSet, such as backoffs.
     pub memory: SetMemory,
     /// Whether a plan of the DaemonSet is being executed.
     pub is_executing: bool,

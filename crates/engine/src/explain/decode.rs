@@ -51,7 +51,7 @@ pub(super) fn pod_problem(json: &[u8]) -> Option<String> {
     ))
 }
 
-/// Returns the number of restarts as `, 2 restarts`. Empty without restarts.
+/// Returns the number of restarts as `, 2 restarts`. Empty if the container was never restarted.
 fn restart_count_text(container: &ContainerStatus<'_>) -> String {
     match container.restart_count.unwrap_or(0) {
         0 => String::new(),
@@ -60,7 +60,7 @@ fn restart_count_text(container: &ContainerStatus<'_>) -> String {
     }
 }
 
-/// Returns how a container last terminated, as a message. `None` if it has not terminated.
+/// Returns a message about how the container last terminated. `None` if it has not terminated.
 fn last_termination(container: &ContainerStatus<'_>) -> Option<String> {
     let end = container.last_state.as_ref()?.terminated.as_ref()?;
     let reason = end.reason.as_deref().filter(|it| !it.is_empty()).unwrap_or("Error");
@@ -68,7 +68,7 @@ fn last_termination(container: &ContainerStatus<'_>) -> Option<String> {
     Some(with_message(&format!("it last ended with {reason}, exit code {code}"), end.message.as_deref()))
 }
 
-/// Appends a shortened message after a colon, if there is one.
+/// Returns `what`, followed by a colon and the shortened message. Returns only `what` if there is no message.
 fn with_message(what: &str, message: Option<&str>) -> String {
     match message.map(str::trim).filter(|it| !it.is_empty()) {
         Some(message) => format!("{what}: {}", shorten_message(message)),
@@ -78,9 +78,9 @@ fn with_message(what: &str, message: Option<&str>) -> String {
 
 /// Shortens a long message in the middle, because its beginning names the operation and its end names the cause.
 fn shorten_message(message: &str) -> String {
-    /// Number of characters that are kept at the beginning.
+    /// Number of characters that are kept at the beginning of a long message.
     const HEAD_CHARS: usize = 120;
-    /// Number of characters that are kept at the end.
+    /// Number of characters that are kept at the end of a long message.
     const TAIL_CHARS: usize = 180;
     let line: Vec<char> = message.chars().map(|it| if it.is_control() { ' ' } else { it }).collect();
     match (line.get(..HEAD_CHARS), line.len().checked_sub(TAIL_CHARS).and_then(|it| line.get(it..))) {

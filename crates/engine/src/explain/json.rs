@@ -1,4 +1,4 @@
-//! Prints an explanation as JSON. docs/explain.md documents the schema. Fields may be added, but are never removed.
+//! Formats an explanation as JSON. docs/explain.md documents the schema. Fields may be added, but are never removed.
 
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use super::{ControllerAnswer, Explanation, NodeReport, NodeState};
 use crate::daemonset::facts::UpdateStrategy;
 
 impl Explanation {
-    /// Returns the explanation as JSON, with all nodes, or with only the node of the name `only`.
+    /// Returns the explanation as JSON, with all nodes, or with only the node named `only`.
     pub fn to_json(&self, only: Option<&str>) -> Value {
         let shown = self.nodes.iter().filter(|it| only.is_none_or(|only| it.explained.node.as_ref() == only));
         let (set, rollout) = (&self.set, &self.rollout);
@@ -20,8 +20,8 @@ impl Explanation {
             counts.insert(camel_case(state), self.count(state).into());
         }
         let (strategy, share) = strategy_name_and_limit(set.rollout);
-        let waits_for: Vec<Value> = self
-            .waits_for()
+        let wait_reasons: Vec<Value> = self
+            .wait_reasons()
             .iter()
             .map(|(message, nodes)| json!({"message": message, "nodes": nodes}))
             .collect();
@@ -42,7 +42,7 @@ impl Explanation {
                 "budget": rollout.budget,
                 "used": rollout.charged,
                 "complete": rollout.complete,
-                "waitsFor": waits_for,
+                "waitsFor": wait_reasons,
                 "next": rollout.next,
             },
             "controller": controller_json(&self.controller),
@@ -57,7 +57,7 @@ impl Explanation {
 fn controller_json(answer: &ControllerAnswer) -> Value {
     match answer {
         ControllerAnswer::Unavailable(why) => json!({"known": false, "why": why}),
-        ControllerAnswer::Known(it) => {
+        ControllerAnswer::Responded(it) => {
             let mut said = it.to_json();
             said["known"] = true.into();
             said
@@ -65,7 +65,7 @@ fn controller_json(answer: &ControllerAnswer) -> Value {
     }
 }
 
-/// Returns the JSON of one element of `nodes`.
+/// Returns the JSON of one element of the field `nodes`.
 pub(crate) fn node_json(node: &NodeReport) -> Value {
     json!({
         "node": node.explained.node,
@@ -80,8 +80,8 @@ pub(crate) fn node_json(node: &NodeReport) -> Value {
     })
 }
 
-/// Returns the field that limits the rollout and its value: `maxUnavailable` or `maxSurge`, or `OnDelete` without a
-/// value.
+/// Returns the update strategy as the field that limits the rollout, `maxUnavailable` or `maxSurge`, with its value.
+/// For the strategy `OnDelete`, returns `OnDelete` without a value.
 pub(crate) fn strategy_name_and_limit(rollout: UpdateStrategy) -> (&'static str, Option<String>) {
     match rollout {
         UpdateStrategy::OnDelete => ("OnDelete", None),
@@ -90,7 +90,7 @@ pub(crate) fn strategy_name_and_limit(rollout: UpdateStrategy) -> (&'static str,
     }
 }
 
-/// Returns the name of a state in camel case, such as `upToDate`.
+/// Returns the name of a node state in camel case, such as `upToDate`.
 pub(crate) fn camel_case(state: NodeState) -> String {
     let mut words = state.as_str().split(' ');
     let first = words.next().unwrap_or_default().to_string();

@@ -4,13 +4,13 @@
 //! an [`Explanation`], which is printed as text or JSON. This module has no rules of its own: every reason is a [`Why`]
 //! of the controller's rules.
 
-/// What the running controller remembers about a DaemonSet.
+/// What the running controller has in memory about a DaemonSet.
 mod controller_state;
 /// Reads from a pod's status why the pod is not ready.
 mod decode;
 /// Formats an explanation as JSON.
 mod json;
-/// The objects of a cluster from which the state of a DaemonSet is explained.
+/// The objects of a cluster from which the state of a DaemonSet is computed.
 mod snapshot;
 /// Formats an explanation as text.
 mod text;
@@ -43,13 +43,13 @@ pub struct Explanation {
     pub now: Time,
     /// The DaemonSet.
     pub set: Arc<Set>,
-    /// Number of the current revision. `None` until a revision records the template.
+    /// Number of the current revision. `None` if no revision contains the current template yet.
     pub revision: Option<i64>,
-    /// The states of all nodes, sorted by node name. Deleted nodes that still have pods are last.
+    /// The state of the DaemonSet on each node, sorted by node name. Deleted nodes that still have pods are last.
     pub nodes: Vec<NodeReport>,
     /// Progress and budget of the rollout.
     pub rollout: RolloutSummary,
-    /// What the running controller answered about the DaemonSet.
+    /// The response of the running controller about the DaemonSet, or why there is none.
     pub controller: ControllerAnswer,
     /// Messages for the user that are not about a single node.
     pub notes: Vec<String>,
@@ -60,7 +60,8 @@ pub struct Explanation {
 pub struct NodeReport {
     /// The state and its reason, as the controller's rules return them.
     pub explained: NodeExplanation,
-    /// The reason in words. It contains no pod names and times, so that it is the same for all nodes with that reason.
+    /// The reason in words. It contains no pod names and times, so that all nodes with the same reason have the same
+    /// message.
     pub message: String,
     /// Further messages about this node, such as pod names, times and unmet requirements.
     pub details: Vec<String>,
@@ -92,12 +93,12 @@ impl Explanation {
         groups
     }
 
-    /// Returns the number of nodes in a state.
+    /// Returns the number of nodes on which the DaemonSet has this state.
     pub fn count(&self, state: NodeState) -> usize {
         self.nodes.iter().filter(|it| it.explained.state == state).count()
     }
 
-    /// Returns the number of nodes that exist, without deleted nodes that still have pods.
+    /// Returns the number of nodes that exist. Deleted nodes that still have pods are not counted.
     pub fn node_count(&self) -> usize {
         self.nodes.len() - self.count(NodeState::Gone)
     }
@@ -106,7 +107,7 @@ impl Explanation {
     ///
     /// Rule: a rollout waits for the nodes that count against its budget. They are listed by reason, the largest group
     /// first.
-    pub fn waits_for(&self) -> Vec<(&str, Vec<&Text>)> {
+    pub fn wait_reasons(&self) -> Vec<(&str, Vec<&Text>)> {
         let mut by_reason: BTreeMap<&str, Vec<&Text>> = BTreeMap::new();
         let has_budget = self.set.rollout != UpdateStrategy::OnDelete;
         for node in self.nodes.iter().filter(|it| it.explained.charged && has_budget) {
@@ -118,8 +119,8 @@ impl Explanation {
     }
 }
 
-/// Returns the message for a reason, without pod names and times, so that it is the same for all nodes.
-/// [`reason_details`] returns the names and times.
+/// Returns the message for a reason. It contains no pod names and times, so that all nodes with the same reason have
+/// the same message. [`reason_details`] returns the names and times.
 fn reason_message(why: &Why) -> String {
     match why {
         Why::AnotherNodeIsNamed { .. }

@@ -31,26 +31,27 @@ use crate::scheduler::{self, FitCheck, Scheduler};
 pub struct Snapshot {
     /// Namespace and name of the DaemonSet.
     pub(crate) key: ObjectKey,
-    /// Strings that several facts have in common.
+    /// Interned strings, which several decoded objects have in common.
     shared: Interner,
-    /// The versions of the DaemonSet in the order in which they were added: the live object, then the changed object.
+    /// The versions of the DaemonSet in the order in which they were added: the live object, then the changed object
+    /// (if any).
     pub(crate) sets: Vec<Arc<Set>>,
     /// The decoded objects, by kind.
     pub(crate) facts: BTreeMap<Kind, Vec<Fact>>,
-    /// For each pod of the DaemonSet that is not Ready, why it is not, by pod name.
+    /// Why a pod of the DaemonSet is not Ready, by pod name. Pods that are Ready have no entry.
     pub(crate) pod_problems: BTreeMap<Text, String>,
     /// The ControllerRevisions of the DaemonSet, and those without an owner.
     pub(crate) revisions: Vec<Arc<Revision>>,
     /// Messages for the user that are not about a single node.
     pub(crate) notes: Vec<String>,
-    /// Allocatable resources of the nodes, and the pods that use them, as far as both were added.
+    /// The nodes with their allocatable resources, and the pods that use them, as far as they were added.
     pub(crate) capacity: Scheduler,
 }
 
-/// The pods of the DaemonSet, by name of their node.
-pub(crate) type OwnPods = BTreeMap<Text, Vec<Arc<Pod>>>;
+/// The pods of a DaemonSet, by the name of their node.
+pub(crate) type PodsByNode = BTreeMap<Text, Vec<Arc<Pod>>>;
 
-/// Why the state of a DaemonSet cannot be explained from a snapshot.
+/// The error if the state of a DaemonSet cannot be computed from a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SnapshotError {
     /// No DaemonSet was added to the snapshot.
@@ -102,7 +103,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Returns the DaemonSet that was added last. `None` if no DaemonSet was added.
+    /// Returns the DaemonSet version that was added last. `None` if no DaemonSet was added.
     pub fn set(&self) -> Option<&Arc<Set>> {
         self.sets.last()
     }
@@ -114,7 +115,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Adds the resource requests of a pod to its node, whatever the owner of the pod is.
+    /// Adds the resource requests of a pod to its node. The pod may have any owner.
     pub fn add_scheduled_pod(&mut self, pod: &[u8]) -> Result<(), serde_json::Error> {
         let pod = scheduler::pod(pod, &mut self.shared)?;
         if pod.node.is_some() {
@@ -128,11 +129,11 @@ impl Snapshot {
         self.notes.push(note);
     }
 
-    /// Explains the state of the DaemonSet on every node. `controller` is what the running controller answered.
+    /// Explains the state of the DaemonSet on every node. `controller` is the response of the running controller.
     pub fn explain(&self, controller: ControllerAnswer, now: Time) -> Result<Explanation, SnapshotError> {
         let set = self.sets.last().ok_or(SnapshotError::NoSuchSet)?;
         let mut planner = self.planner(set, Settings::default());
-        if let ControllerAnswer::Known(it) = &controller {
+        if let ControllerAnswer::Responded(it) = &controller {
             planner.import_memory(&self.key, &it.memory);
         }
         let plan = planner.reconcile(&self.key, now);
@@ -144,7 +145,7 @@ impl Snapshot {
         self.explanation(&planner, controller, notes, now).ok_or(SnapshotError::NoSuchSet)
     }
 
-    /// Creates a planner that contains all facts of the snapshot, with `set` as the DaemonSet.
+    /// Creates a planner that contains all objects of the snapshot, with `set` as the DaemonSet.
     pub(crate) fn planner(&self, set: &Arc<Set>, settings: Settings) -> Planner {
         let mut planner = Planner::new(settings);
         for kind in Kind::ALL {
@@ -174,9 +175,9 @@ impl Snapshot {
             explained = self.verdicts(&set);
         }
         explained.sort_by_key(|it| it.state == NodeState::Gone);
-        let pod = self.pod_of(&set);
+        let pod = self.template_pod(&set);
         let fit_check = pod.as_ref().map(|it| self.capacity.fit_check(it));
-        let own = self.own_pods(&set);
+        let own = self.pods_by_node(&set);
         let fit_check = fit_check.as_ref().map(|it| (it, &own));
         let nodes = explained.into_iter();
         let nodes = nodes.map(|it| self.node_report(planner, (&set, &rollout), it, fit_check, now)).collect();
@@ -185,7 +186,8 @@ impl Snapshot {
         Some(Explanation { key: self.key.clone(), now, set, revision, nodes, rollout, controller, notes })
     }
 
-    /// Returns the verdict for each node, without regard to pods, sorted by node name.
+    /// Returns for each node whether the DaemonSet should run on it, without regard to existing pods. The nodes are
+    /// sorted by name.
     fn verdicts(&self, set: &Set) -> Vec<NodeExplanation> {
         let nodes = self.facts.get(&Kind::Nodes).into_iter().flatten().filter_map(|it| match it {
             Fact::Node(node) => Some(node),
@@ -214,8 +216,8 @@ impl Snapshot {
     }
 
     /// Returns the DaemonSet's pods by node name, as they were added to the snapshot.
-    pub(crate) fn own_pods(&self, set: &Set) -> OwnPods {
-        let mut own: OwnPods = BTreeMap::new();
+    pub(crate) fn pods_by_node(&self, set: &Set) -> PodsByNode {
+        let mut own: PodsByNode = BTreeMap::new();
         for item in self.facts.get(&Kind::Pods).into_iter().flatten() {
             if let Fact::Pod(pod) = item
                 && let Some(node) = pod.target.as_ref().filter(|_| pod.owner.as_ref() == Some(&set.uid))
@@ -226,9 +228,9 @@ impl Snapshot {
         own
     }
 
-    /// Returns the pod that the DaemonSet would create, as the scheduler decodes it, without a node. `None` if the
-    /// template is invalid.
-    pub(crate) fn pod_of(&self, set: &Set) -> Option<scheduler::Pod> {
+    /// Returns the pod that the DaemonSet would create, as the scheduler decodes it, without a node and without node
+    /// affinity. `None` if the template is invalid.
+    pub(crate) fn template_pod(&self, set: &Set) -> Option<scheduler::Pod> {
         let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
         let template = serde_json::from_str(&set.template.raw).ok()?;
         let pod = manifest::daemon_pod(owner, &template, "", "", None, Binding::Scheduler);
@@ -240,13 +242,13 @@ impl Snapshot {
         Some(pod)
     }
 
-    /// Builds the report about one node: adds to its state the reason in words, and details.
+    /// Returns the report about one node: its state, the reason in words, and details.
     fn node_report(
         &self,
         planner: &Planner,
         (set, rollout): (&Set, &RolloutSummary),
         explained: NodeExplanation,
-        fit_check: Option<(&FitCheck<'_>, &OwnPods)>,
+        fit_check: Option<(&FitCheck<'_>, &PodsByNode)>,
         now: Time,
     ) -> NodeReport {
         let node = planner.node_by_name(&explained.node);
@@ -295,9 +297,9 @@ impl Snapshot {
             _ => {}
         }
         let waits_for_scheduler = matches!(&explained.why, Why::NotReady { reason: Some(reason) } if reason.as_ref() == "Unschedulable");
-        let unplaced_nodes =
+        let is_unplaced =
             explained.state == NodeState::Pending || explained.why == Why::NoPodHere || waits_for_scheduler;
-        if let Some((fit_check, own)) = fit_check.filter(|_| unplaced_nodes) {
+        if let Some((fit_check, own)) = fit_check.filter(|_| is_unplaced) {
             let here = planner.pods_on(&self.key, &explained.node);
             let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
             let left = own.get(&explained.node).into_iter().flatten().filter(left).map(|it| it.key.clone());

@@ -334,7 +334,7 @@ fn what_the_controller_remembers() {
                     holds failed pods back on 1 node
                     looks again at 00:17:34Z (in 54s), or when something changes
     "#]]
-    .assert_eq(&explanation(world, ControllerAnswer::Known(controller)).to_string());
+    .assert_eq(&explanation(world, ControllerAnswer::Responded(controller)).to_string());
 }
 
 #[test]
@@ -657,5 +657,5 @@ fn why_pods_cannot_be_created() {
         controller  100 calls failed in a row, tried again at 00:16:57Z (in 17s)
                     looks again at 00:16:57Z (in 17s), or when something changes
     "#]]
-    .assert_eq(&explanation(world, ControllerAnswer::Known(controller)).to_string());
+    .assert_eq(&explanation(world, ControllerAnswer::Responded(controller)).to_string());
 }

@@ -1,4 +1,4 @@
-//! Prints an explanation as text: summary, nodes by reason, rollout, controller. Lines have at most 80 columns, unless
+//! Formats an explanation as text: summary, nodes by reason, rollout, controller. Lines have at most 80 columns, unless
 //! a single word is longer.
 
 use alloc::format;
@@ -37,7 +37,7 @@ impl fmt::Display for Explanation {
             if let Some(first) = group.nodes.iter().find(|it| !it.details.is_empty()) {
                 let which =
                     if 1 < group.nodes.len() { format!("{}: ", first.explained.node) } else { String::new() };
-                let more = if has_no_details(&group) { &[] } else { first.details.as_slice() };
+                let more = if omits_details(&group) { &[] } else { first.details.as_slice() };
                 for detail in more {
                     write_wrapped(f, REASON_COLUMN, &format!("{which}{detail}"))?;
                 }
@@ -47,8 +47,9 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Whether the details of a group are left out, because its message says everything.
-fn has_no_details(group: &NodeGroup<'_>) -> bool {
+/// Whether the details of a group of nodes are left out: the group has several nodes, which should not run the
+/// DaemonSet.
+fn omits_details(group: &NodeGroup<'_>) -> bool {
     group.state == NodeState::Excluded && 1 < group.nodes.len()
 }
 
@@ -60,7 +61,7 @@ impl Explanation {
         out
     }
 
-    /// Formats everything about one node. `None` if there is no such node.
+    /// Formats the state of one node with all details. `None` if there is no such node.
     pub fn node_text(&self, node: &str) -> Option<String> {
         let it = self.nodes.iter().find(|it| it.explained.node.as_ref() == node)?;
         let mut out = String::new();
@@ -157,7 +158,7 @@ impl Explanation {
         words
             .push(format!("{updated} of {desired} nodes up to date, {} available", rollout.counts.available));
         words.push(self.budget_text());
-        for (message, nodes) in self.waits_for() {
+        for (message, nodes) in self.wait_reasons() {
             let count = pluralize(nodes.len(), "node");
             words.push(format!(
                 "waits for {count}: {message}: {}",
@@ -191,29 +192,30 @@ impl Explanation {
                 "OnDelete: old pods are replaced when somebody deletes them".to_string()
             }
             UpdateStrategy::Drain(share) => {
-                format!("maxUnavailable {}: {charged} down, {left}", format_share_of_nodes(share, budget))
+                format!("maxUnavailable {}: {charged} down, {left}", format_rollout_limit(share, budget))
             }
             UpdateStrategy::Surge(share) => {
                 format!(
                     "maxSurge {}: {charged} with a second pod, {left}",
-                    format_share_of_nodes(share, budget)
+                    format_rollout_limit(share, budget)
                 )
             }
         }
     }
 
-    /// Returns the lines about the running controller, or why it is not known.
+    /// Returns the lines about the running controller. If it did not respond, returns one line with the reason.
     fn controller_lines(&self) -> Vec<String> {
         match &self.controller {
             ControllerAnswer::Unavailable(why) => Vec::from([format!("not known from outside: {why}")]),
-            ControllerAnswer::Known(it) => it.lines(self.now),
+            ControllerAnswer::Responded(it) => it.state_lines(self.now),
         }
     }
 }
 
 impl ControllerState {
-    /// Returns lines about the controller: what it does, what it waits for, and when it reconciles the DaemonSet next.
-    fn lines(&self, now: Time) -> Vec<String> {
+    /// Returns lines about the running controller: what it does, what it waits for, and when it reconciles the
+    /// DaemonSet next.
+    fn state_lines(&self, now: Time) -> Vec<String> {
         let mut words = Vec::new();
         if self.is_executing {
             words.push("carries out a plan for it now".to_string());
@@ -248,24 +250,24 @@ impl ControllerState {
 /// Writes the number of nodes in a group, their state and the reason.
 fn write_group(f: &mut fmt::Formatter<'_>, count: usize, group: &NodeGroup<'_>) -> fmt::Result {
     let lead = format!("{count:7}  {:11}", group.state.as_str());
-    write_hanging(f, &lead, REASON_COLUMN, group.message)
+    write_hanging_indent(f, &lead, REASON_COLUMN, group.message)
 }
 
-/// Writes lines after a label, which is printed only before the first line.
+/// Writes lines from a fixed column, with a label at the beginning of the first line.
 pub(crate) fn write_labelled(f: &mut impl fmt::Write, label: &str, lines: &[String]) -> fmt::Result {
     for (at, line) in lines.iter().enumerate() {
-        write_hanging(f, if at == 0 { label } else { "" }, LABEL_COLUMN, line)?;
+        write_hanging_indent(f, if at == 0 { label } else { "" }, LABEL_COLUMN, line)?;
     }
     Ok(())
 }
 
 /// Writes words from column `at`, wrapped at [`LINE_WIDTH`].
 pub(crate) fn write_wrapped(f: &mut impl fmt::Write, at: usize, words: &str) -> fmt::Result {
-    write_hanging(f, "", at, words)
+    write_hanging_indent(f, "", at, words)
 }
 
-/// Writes `lead`, then the words from column `at`, wrapped at [`LINE_WIDTH`]. Further lines start at column `at` too.
-fn write_hanging(f: &mut impl fmt::Write, lead: &str, at: usize, words: &str) -> fmt::Result {
+/// Writes `lead`, then `words` from column `at`, wrapped at [`LINE_WIDTH`]. Further lines are indented to column `at`.
+fn write_hanging_indent(f: &mut impl fmt::Write, lead: &str, at: usize, words: &str) -> fmt::Result {
     let mut line = format!("{lead:at$}");
     let mut used = line.chars().count();
     let mut is_fresh = true;
@@ -302,7 +304,7 @@ pub(crate) fn pluralize(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// Formats the time of day of `at`, and its distance from `now`. The date is added if `at` is on another day.
+/// Formats the time of day of `at`, and its distance from `now`. Adds the date if `at` is on another day.
 pub(crate) fn format_time(at: Time, now: Time) -> String {
     let (text, today) = (at.to_rfc3339(), now.to_rfc3339());
     let shown = match (text.split_once('T'), today.split_once('T')) {
@@ -329,8 +331,8 @@ pub(crate) fn format_duration(span: Duration) -> String {
 }
 
 /// Formats `maxUnavailable` or `maxSurge`: `3`, or `10% (200 nodes)`. `budget` is the number of nodes that a percentage
-/// amounts to.
-pub(crate) fn format_share_of_nodes(share: IntOrPercent, budget: usize) -> String {
+/// yields.
+pub(crate) fn format_rollout_limit(share: IntOrPercent, budget: usize) -> String {
     match share {
         IntOrPercent::Count(_) => format_int_or_percent(share),
         IntOrPercent::Percent(_) => {

@@ -28,21 +28,21 @@ pub enum Call {
     UnblockOwners { object: Arc<TrackedObject> },
     /// Removes a finalizer of the garbage collector from an object.
     RemoveFinalizer { object: Arc<TrackedObject>, finalizer: &'static str },
-    /// Sets the phase of a pod to Failed, before the pod is deleted. `at` is the transition time of the condition
-    /// `DisruptionTarget`, which is set if the node of the pod is gone.
+    /// Sets the phase of a pod to Failed before the pod is deleted. If the pod's node does not exist, also sets the
+    /// condition `DisruptionTarget`, with `at` as its transition time.
     MarkPodFailed { object: Arc<TrackedObject>, why: Why, at: Time },
     /// Deletes a pod with grace period 0, because no kubelet will confirm its termination.
     ForceDeletePod { object: Arc<TrackedObject>, why: Why },
 }
 
-/// The `propagationPolicy` of a delete: what happens to the dependents of the object.
+/// The `propagationPolicy` of a delete: what happens to the dependents of the deleted object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Propagation {
     /// The dependents are deleted after the object.
     Background,
     /// The dependents are deleted before the object.
     Foreground,
-    /// The dependents stay, without the owner reference.
+    /// The dependents stay. Their owner reference to the object is removed.
     Orphan,
 }
 
@@ -120,7 +120,7 @@ pub fn request(call: &Call) -> Request {
     }
 }
 
-/// Returns a request that writes an object. Its response is only the metadata of the object.
+/// Returns a request that writes an object. The response contains only the metadata of the object.
 fn write_request(object: &TrackedObject, verb: Verb, body: Value) -> Request {
     Request { verb, path: object.resource.path(&object.key), body: Some(body), metadata_only: true }
 }

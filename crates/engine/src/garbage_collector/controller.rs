@@ -34,7 +34,7 @@ impl Controller for GarbageCollector {
     }
 
     fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<TrackedObject, Malformed> {
-        decode::object(&watch.resource, object, shared)
+        decode::decode_object(&watch.resource, object, shared)
             .map_err(|source| Malformed::new(&watch.resource.plural, source))
     }
 
@@ -61,7 +61,7 @@ impl Controller for GarbageCollector {
         let outcome = match (outcome, call) {
             (controller::Outcome::Refused(refusal), _) => CallOutcome::Refused(refusal),
             (controller::Outcome::Done(answer), Call::Read(it)) => {
-                match decode::object(&it.resource, &answer, &mut Interner::default()) {
+                match decode::decode_object(&it.resource, &answer, &mut Interner::default()) {
                     Ok(object) => CallOutcome::Found(object),
                     Err(_) => CallOutcome::Refused(CallError::NoAnswer),
                 }

@@ -1,5 +1,5 @@
-//! Decodes objects, whole or only their metadata, into facts: the fields that rules of the garbage collector read. All
-//! other fields are skipped.
+//! Decodes objects of any kind, whole or metadata only. All fields that the garbage collector does not read are
+//! skipped.
 
 use alloc::sync::Arc;
 
@@ -12,13 +12,13 @@ use serde::de::Error as _;
 
 use super::{OwnerReference, Pod, Resource, TrackedObject};
 
-/// Whether the garbage collector needs whole objects of a kind, not only their metadata. It needs whole pods and nodes.
+/// Whether the garbage collector watches whole objects of a kind, not only their metadata. True for pods and nodes.
 pub(super) fn needs_whole_object(resource: &Resource) -> bool {
     resource.group.is_empty() && matches!(&*resource.kind, "Pod" | "Node")
 }
 
 /// Decodes an object of any kind into a [`TrackedObject`].
-pub(super) fn object(
+pub(super) fn decode_object(
     resource: &Arc<Resource>,
     json: &[u8],
     shared: &mut Interner,
@@ -70,7 +70,7 @@ fn metadata_fact(
     })
 }
 
-/// Returns the fields of a pod that pod garbage collection depends on.
+/// Extracts the fields of a pod that pod garbage collection reads.
 fn pod_fact(pod: &PodWithoutContainers<'_>, shared: &mut Interner) -> Pod {
     let (spec, status) = (pod.spec.as_ref(), pod.status.as_ref());
     let is_evicted = |it: &core_v1::PodStatus<'_, _>| {
@@ -110,7 +110,7 @@ mod tests {
             })
         };
         for resource in [resource("Pod", "pods"), resource("Node", "nodes"), resource("Secret", "secrets")] {
-            let read = |json: &str| object(&resource, json.as_bytes(), &mut Interner::default());
+            let read = |json: &str| decode_object(&resource, json.as_bytes(), &mut Interner::default());
             assert!(read(r#"{"metadata": {"name": "a", "uid": "u"}}"#).is_ok());
             assert!(read(r#"{"metadata": {"name": "a"}}"#).is_err());
             assert!(read("{}").is_err());

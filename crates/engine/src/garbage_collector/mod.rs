@@ -35,11 +35,12 @@ mod call;
 mod controller;
 /// Decodes objects of all kinds.
 mod decode;
-/// The pod garbage collector: decides which pods are deleted because no kubelet will finish them, or because there are
+/// The pod garbage collector: decides which pods to delete because no kubelet will finish them, or because there are
 /// too many terminated pods.
 mod pod_gc;
 
-/// Finalizer of an object that is deleted in the foreground. The object stays until its dependents are deleted.
+/// Finalizer of an object that is being deleted with foreground propagation. The object stays until its dependents are
+/// deleted.
 pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 /// Finalizer of an object whose deletion orphans its dependents. The object stays until no dependent refers to it.
 pub const ORPHAN_FINALIZER: &str = "orphan";
@@ -118,7 +119,7 @@ enum OwnerState {
     Absent,
 }
 
-/// The result of looking up an owner in the graph or in the owner cache.
+/// The state of an owner, from the graph or from the owner cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct OwnerLookup {
     state: OwnerState,
@@ -138,19 +139,19 @@ pub enum GraphEvent {
     Deleted { uid: Text },
 }
 
-/// The outcome of a call.
+/// The result of a call of the garbage collector.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CallOutcome {
     /// The call succeeded.
     Done,
     /// A [`Call::Read`] succeeded and read this object.
     Found(TrackedObject),
-    /// The call failed.
+    /// The call failed. Holds the error.
     Refused(CallError),
 }
 
-/// Time for which the state of an owner that was read from the API server is cached, so that all its dependents cost
-/// one read. Upstream: `absentOwnerCache`.
+/// Time for which the state of an owner is cached after it was read from the API server. So one read suffices for all
+/// its dependents. Upstream: `absentOwnerCache`.
 const OWNER_CACHE_TTL: Duration = Duration::from_secs(10);
 
 /// Maximum number of owners in the owner cache. A full cache is cleared. Then owners are read from the API server
@@ -159,11 +160,12 @@ const OWNER_CACHE_MAX: usize = 1000;
 
 /// Maximum delay between the watches of two kinds.
 ///
-/// The orphan finalizer of an owner is removed only after this delay, because the watch may deliver late a dependent
-/// that was created just before. Otherwise that dependent would be deleted instead of orphaned.
+/// The orphan finalizer of an owner is removed only after this delay. Until then, a watch may still deliver a dependent
+/// that was created shortly before. Without the delay, that dependent would be deleted instead of orphaned.
 const WATCH_SKEW_MAX: Duration = Duration::from_millis(250);
 
-/// The graph of owner references over all kinds. Upstream: `GraphBuilder`, `GarbageCollector`.
+/// The garbage collector, with the graph of owner references over all kinds. Upstream: `GraphBuilder`,
+/// `GarbageCollector`.
 #[derive(Debug)]
 pub struct GarbageCollector {
     /// The watched kinds, in the order of [`Controller::watches`](crate::controller::Controller::watches).
@@ -181,16 +183,16 @@ pub struct GarbageCollector {
     owner_cache: BTreeMap<Text, Vec<(ObjectIdentity, OwnerState, Time)>>,
     /// Owners that are being read from the API server, each with the UIDs of the objects to reconcile afterwards.
     pending_reads: BTreeMap<ObjectIdentity, BTreeSet<Text>>,
-    /// The last call about each object, by UID.
+    /// The state of the last call about each object, by UID.
     attempts: BTreeMap<Text, Attempt>,
-    /// For each owner that orphans its dependents, by UID: the time at which the watches have delivered all its
-    /// dependents.
+    /// For each owner that orphans its dependents, by UID: the time from which the watches are assumed to have
+    /// delivered all its dependents.
     dependents_visible_at: BTreeMap<Text, Time>,
     /// State of the pod garbage collector.
     pod_gc: PodGc,
 }
 
-/// The next step for one object.
+/// What the garbage collector does next with one object.
 enum GcDecision {
     /// The object stays as it is.
     Nothing,
@@ -288,8 +290,8 @@ impl GarbageCollector {
         keys.extend(self.dependents.get(uid).into_iter().flatten().cloned());
     }
 
-    /// Removes the edge from an owner to a dependent. The owner is reconciled, because it may have waited for this
-    /// dependent.
+    /// Removes the edge between an owner and a dependent from the graph. Adds the owner to `keys` if it is being
+    /// deleted, because it may have waited for this dependent.
     fn remove_dependent(&mut self, owner: &Text, dependent: &Text, keys: &mut BTreeSet<Text>) {
         if let Some(others) = self.dependents.get_mut(owner) {
             others.remove(dependent);
@@ -309,7 +311,7 @@ impl GarbageCollector {
             return Reconcile::default();
         }
         let mut attempt = self.attempts.get(uid).copied().unwrap_or_default();
-        match attempt.next(object.resource_version, now) {
+        match attempt.next_attempt(object.resource_version, now) {
             NextAttempt::Now => {}
             NextAttempt::AfterOutcome => return Reconcile::default(),
             NextAttempt::At(at) => return Reconcile { wake_at: Some(at), ..Reconcile::default() },
@@ -339,7 +341,8 @@ impl GarbageCollector {
         }
     }
 
-    /// Decides what to do with an object: first by the rules of pod garbage collection, then by its owners.
+    /// Decides what to do with an object: first by the rules of pod garbage collection, then by the states of its
+    /// owners.
     fn decide(&mut self, object: &Arc<TrackedObject>, now: Time) -> GcDecision {
         let until = match self.decide_pod_gc(object, now) {
             None => return self.decide_by_owners(object, now),
@@ -354,7 +357,8 @@ impl GarbageCollector {
         }
     }
 
-    /// Decides about an object by the states of its owners and, if it is being deleted, by its dependents.
+    /// Decides what to do with an object, from the states of its owners and, if it is being deleted, from its
+    /// dependents.
     fn decide_by_owners(&mut self, object: &Arc<TrackedObject>, now: Time) -> GcDecision {
         let owners: Vec<(&OwnerReference, Option<OwnerLookup>)> =
             object.owners.iter().map(|it| (it, self.resolve_owner(object, it, now))).collect();
@@ -415,7 +419,8 @@ impl GarbageCollector {
     /// Decides whether pod garbage collection deletes an object. `None` if the object is not a pod, or if the pod
     /// stays.
     ///
-    /// The pod is marked Failed before it is deleted, so that its controller notices.
+    /// The phase of the pod is set to Failed before the pod is deleted, so that the pod's controller notices the
+    /// failure.
     fn decide_pod_gc(&mut self, object: &Arc<TrackedObject>, now: Time) -> Option<GcDecision> {
         let pod = object.pod.as_ref()?;
         let why = match self.pod_gc.decide(object, pod, now) {
@@ -560,10 +565,10 @@ impl GarbageCollector {
         Some(ObjectIdentity { resource, key, uid: owner.uid.clone() })
     }
 
-    /// Handles the outcome of a call, and returns the UIDs of the objects to reconcile.
+    /// Applies the outcome of a call, and returns the UIDs of the objects to reconcile.
     pub fn done(&mut self, call: &Call, outcome: CallOutcome, now: Time) -> BTreeSet<Text> {
         match call {
-            Call::Read(identity) => self.owner_was_read(identity, outcome, now),
+            Call::Read(identity) => self.apply_owner_read(identity, outcome, now),
             Call::Delete { object, .. }
             | Call::RemoveOwners { object, .. }
             | Call::UnblockOwners { object }
@@ -584,7 +589,7 @@ impl GarbageCollector {
     }
 
     /// Stores the outcome of [`Call::Read`] in the owner cache, and returns the UIDs of the objects that waited for it.
-    fn owner_was_read(
+    fn apply_owner_read(
         &mut self,
         identity: &ObjectIdentity,
         outcome: CallOutcome,

@@ -10,7 +10,7 @@ use muster_api::time::Time;
 use super::TrackedObject;
 use crate::daemonset::why::Why;
 
-/// The fields of a pod that pod garbage collection depends on.
+/// The fields of a pod that pod garbage collection reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
     /// Name of the pod's node; empty until the pod is bound.
@@ -25,8 +25,8 @@ pub struct Pod {
     pub has_zero_grace_period: bool,
 }
 
-/// Time for which a Node must be missing before its pods are deleted, because the node may register again. Upstream:
-/// `quarantineTime`.
+/// Time for which a Node object must be missing before the pods of the node are deleted. The node may register again
+/// within this time. Upstream: `quarantineTime`.
 pub(super) const QUARANTINE_PERIOD: Duration = Duration::from_secs(40);
 
 /// Maximum number of terminated pods. If there are more, the oldest are deleted. Upstream:
@@ -54,7 +54,7 @@ pub(super) struct PodGc {
 /// first value is false for an evicted pod.
 type TerminatedOrder = (bool, Time, Text);
 
-/// Whether the pod garbage collector deletes a pod.
+/// The decision of the pod garbage collector about one pod.
 pub(super) enum PodGcDecision {
     /// The pod stays.
     Keep,
@@ -164,7 +164,7 @@ impl PodGc {
     }
 }
 
-/// Returns the sort key of a pod in the order in which terminated pods are deleted.
+/// Returns the position of a pod in the order in which terminated pods are deleted.
 fn terminated_order(object: &TrackedObject, pod: &Pod) -> TerminatedOrder {
     (!pod.evicted, pod.created, object.key.name.clone())
 }

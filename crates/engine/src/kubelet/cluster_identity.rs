@@ -40,7 +40,7 @@ pub enum ServerIdentity {
 /// The node's membership in a cluster: its record of the cluster, and whether the API server belongs to that cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Membership {
-    /// The cluster that the node has joined.
+    /// The cluster that the node has joined, as recorded on disk.
     recorded: ClusterRecord,
     /// Whether the API server belongs to that cluster.
     identity: ServerIdentity,
@@ -54,8 +54,8 @@ impl Membership {
     }
 
     /// Compares the cluster UID that was read from the server with the recorded one. Returns the UID to write to disk
-    /// if the node has joined no cluster yet, else `None`. After the UID was written, the server is verified by
-    /// [`Membership::record_joined_cluster`].
+    /// if the node has joined no cluster yet, else `None`. The caller writes the UID, and then calls
+    /// [`Membership::record_joined_cluster`], which marks the server as verified.
     ///
     /// Rule: a node belongs to the first cluster whose UID it reads, and to no other cluster until a user deletes the
     /// record.
@@ -73,7 +73,7 @@ impl Membership {
         None
     }
 
-    /// Records that the cluster's UID was written to disk.
+    /// Records that the cluster's UID was written to disk, and marks the server as verified.
     pub fn record_joined_cluster(&mut self, uid: Text) {
         self.recorded = ClusterRecord::Cluster(uid);
         self.identity = ServerIdentity::Verified;
@@ -85,7 +85,7 @@ impl Membership {
         self.identity = ServerIdentity::Unverified(why);
     }
 
-    /// Whether the API server belongs to the node's cluster, with the details.
+    /// Returns whether the API server belongs to the node's cluster and, if not, the reason or the other cluster's UID.
     pub fn server_identity(&self) -> &ServerIdentity {
         &self.identity
     }
@@ -98,9 +98,9 @@ impl Membership {
         self.identity == ServerIdentity::Verified
     }
 
-    /// Records that a complete list of pods was received, after which the server's cluster UID was read again. Returns
-    /// whether to apply the list.
-    pub fn record_list(&mut self) -> bool {
+    /// Records that a complete list of pods was received. The caller has read the server's cluster UID again after the
+    /// list. Returns whether to apply the list.
+    pub fn record_pod_list(&mut self) -> bool {
         self.is_listed |= self.is_verified();
         self.is_verified()
     }
@@ -113,8 +113,8 @@ impl Membership {
         self.is_listed && self.is_verified()
     }
 
-    /// Returns the message why the node is not ready, or `None` if the server is verified or has not answered. `record`
-    /// is the path of the file with the cluster UID, for the message.
+    /// Returns the message that explains why the node is not ready, or `None` if the server is verified or has not
+    /// answered. `record` is the path of the file with the cluster UID, for the message.
     pub fn not_ready_reason(&self, record: &str) -> Option<String> {
         let kept = "containers are kept and no pod is started or removed";
         match (&self.identity, &self.recorded) {
@@ -157,7 +157,7 @@ mod tests {
                 }
                 _ if event == "silent" => node.mark_unverified(None),
                 _ if event == "refused" => node.mark_unverified(Some("forbidden".into())),
-                _ => obeyed = if node.record_list() { ", list obeyed" } else { ", list ignored" },
+                _ => obeyed = if node.record_pod_list() { ", list obeyed" } else { ", list ignored" },
             }
             let orphans = if node.may_remove_orphans() { "removed" } else { "kept" };
             lines.push(format!("{event}: orphans {orphans}{obeyed}"));

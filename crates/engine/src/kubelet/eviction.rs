@@ -97,7 +97,7 @@ impl EvictionResource {
     }
 
     /// Converts an amount of this resource to a quantity, for messages.
-    fn amount_quantity(self, count: i64) -> Quantity {
+    fn to_quantity(self, count: i64) -> Quantity {
         match self {
             Self::Memory | Self::EphemeralStorage => Quantity::from_bytes(count),
             Self::Inodes | Self::Pids => Quantity::from_units(count),
@@ -121,13 +121,13 @@ impl fmt::Display for EvictionResource {
 pub enum ThresholdValue {
     /// An absolute amount.
     Quantity(Quantity),
-    /// A part of the capacity of the resource, in thousandths.
+    /// A fraction of the resource's capacity, in thousandths.
     CapacityThousandths(u32),
 }
 
 impl ThresholdValue {
     /// Returns the amount that must be available if the resource has this capacity.
-    fn of(self, capacity: i64) -> i64 {
+    fn required_amount(self, capacity: i64) -> i64 {
         match self {
             Self::Quantity(amount) => i64::try_from(amount.units()).unwrap_or(i64::MAX),
             Self::CapacityThousandths(thousandths) => {
@@ -144,8 +144,8 @@ pub struct Thresholds {
     hard: BTreeMap<Signal, ThresholdValue>,
     /// Soft thresholds. When one has been crossed for its grace period, pods are evicted.
     soft: BTreeMap<Signal, (ThresholdValue, Duration)>,
-    /// Amount that must be available in addition to the threshold after an eviction, so that the threshold is not
-    /// crossed again at once. Upstream: `eviction-minimum-reclaim`.
+    /// Minimum reclaim: amount that must be available in addition to the threshold after an eviction, so that the
+    /// threshold is not crossed again at once. Upstream: `eviction-minimum-reclaim`.
     reclaim: BTreeMap<Signal, ThresholdValue>,
 }
 
@@ -164,8 +164,9 @@ impl Default for Thresholds {
 }
 
 impl Thresholds {
-    /// Sets the hard thresholds in `text`, for example `memory.available<100Mi,nodefs.available<10%`. Other signals
-    /// keep their thresholds. As upstream, 0% or 100% removes a threshold. The error is a message for the user.
+    /// Sets the hard thresholds that `text` lists, for example `memory.available<100Mi,nodefs.available<10%`. Signals
+    /// that `text` does not list keep their thresholds. As upstream, 0% or 100% removes a threshold. The error is a
+    /// message for the user.
     pub fn with_hard(mut self, text: &str) -> Result<Self, String> {
         for (signal, least) in parse_thresholds(text, '<')? {
             match least {
@@ -176,8 +177,8 @@ impl Thresholds {
         Ok(self)
     }
 
-    /// Sets the soft thresholds in `text`. `graces` are the grace periods, each with the name of its signal. The error
-    /// is a message for the user.
+    /// Sets the soft thresholds that `text` lists, for example `memory.available<300Mi`. `graces` are the grace
+    /// periods, each with the name of its signal. The error is a message for the user.
     ///
     /// Rule: a soft threshold evicts pods after it has been crossed for its grace period. Each soft threshold must have
     /// a grace period.
@@ -205,8 +206,8 @@ impl Thresholds {
         }
     }
 
-    /// Sets the minimum reclaim of the signals in `text`, for example `memory.available=200Mi`. The error is a message
-    /// for the user.
+    /// Sets the minimum reclaim of each signal that `text` lists, for example `memory.available=200Mi`. The error is a
+    /// message for the user.
     pub fn with_reclaim(mut self, text: &str) -> Result<Self, String> {
         self.reclaim.extend(parse_thresholds(text, '=')?);
         Ok(self)
@@ -215,7 +216,7 @@ impl Thresholds {
     /// Returns the amount of a resource that must stay available because of the hard threshold of `signal`. It is not
     /// allocatable to pods.
     pub fn reserved(&self, signal: Signal, capacity: i64) -> i64 {
-        self.hard.get(&signal).map_or(0, |it| it.of(capacity))
+        self.hard.get(&signal).map_or(0, |it| it.required_amount(capacity))
     }
 
     /// Returns all thresholds with their grace periods, in order of urgency: hard thresholds first.
@@ -226,7 +227,7 @@ impl Thresholds {
     }
 }
 
-/// Identifies a threshold: whether it is soft, and its signal.
+/// Key of a threshold: whether it is a soft threshold, and its signal.
 type ThresholdKey = (bool, Signal);
 
 /// Parses a list of thresholds, for example `memory.available<100Mi,nodefs.available<10%`. `sign` separates signal and
@@ -265,7 +266,7 @@ fn parse_signal(name: &str) -> Result<Signal, String> {
     })
 }
 
-/// Parses a percentage without the sign `%`. `None` if it is not a number from 0 to 100.
+/// Parses a percentage that was written without the sign `%`. `None` if it is not a number from 0 to 100.
 fn parse_percentage(percent: &str) -> Option<ThresholdValue> {
     let thousandths = Quantity::parse(percent).ok()?.millis().checked_div(100)?;
     u32::try_from(thousandths).ok().filter(|it| *it <= 1000).map(ThresholdValue::CapacityThousandths)
@@ -324,8 +325,8 @@ pub struct ThresholdMonitor {
     thresholds: Thresholds,
     /// Time for which a pressure condition stays True after the pressure was last observed.
     pressure_transition_period: Duration,
-    /// The crossed thresholds. The value is the time since which a threshold is crossed, and whether pods were evicted
-    /// for it, so that the minimum reclaim applies.
+    /// The crossed thresholds. The value is the time since which a threshold is crossed, and whether it has become due
+    /// for an eviction, after which the minimum reclaim applies.
     crossed: BTreeMap<ThresholdKey, (Time, bool)>,
     /// Time at which memory pressure was last observed.
     memory: Option<Time>,
@@ -353,18 +354,18 @@ impl ThresholdMonitor {
     /// Rule: a threshold is crossed while less than its value is available. After an eviction, it stays crossed until
     /// the minimum reclaim is available too. A signal that could not be measured crosses no threshold.
     ///
-    /// A pressure condition stays True for five minutes after the pressure was last observed. A soft threshold causes
-    /// the pressure condition at once, but is returned only when its grace period is over. Only the most urgent
-    /// threshold is returned, because what is reclaimed for it may resolve the others.
+    /// A pressure condition stays True for the pressure transition period after the pressure was last observed. A soft
+    /// threshold causes the pressure condition at once, but is returned only when its grace period is over. Only the
+    /// most urgent threshold is returned, because what is reclaimed for it may resolve the others.
     pub fn observe(&mut self, measures: &Measures, now: Time) -> (Pressures, Option<CrossedThreshold>) {
         let mut still_crossed = BTreeMap::new();
         let mut due = None;
         for (name @ (is_soft, signal), least, grace) in self.thresholds.all_thresholds() {
             let Some(measure) = measures.get(&signal) else { continue };
-            let least = least.of(measure.capacity);
+            let least = least.required_amount(measure.capacity);
             let (since, has_evicted) = self.crossed.get(&name).copied().unwrap_or((now, false));
             let more = self.thresholds.reclaim.get(&signal).filter(|_| has_evicted);
-            let required = least.saturating_add(more.map_or(0, |it| it.of(measure.capacity)));
+            let required = least.saturating_add(more.map_or(0, |it| it.required_amount(measure.capacity)));
             if required <= measure.available {
                 continue;
             }
@@ -444,7 +445,7 @@ pub fn choose_pod_to_evict(
 /// Returns the message in the status of an evicted pod. Upstream: `evictionMessage`.
 pub fn eviction_message(shortage: CrossedThreshold, pod: &EvictionCandidate) -> String {
     let resource = shortage.resource();
-    let amount = |count| resource.amount_quantity(count);
+    let amount = |count| resource.to_quantity(count);
     let mut message = format!(
         "The node was low on resource: {resource}. Threshold quantity: {}, available: {}. ",
         amount(shortage.threshold),

@@ -41,14 +41,14 @@ pub struct Image {
     pub is_pinned: bool,
 }
 
-/// State of image garbage collection: when each image was first seen, and when it was last used.
+/// State of image garbage collection: when the node first saw each image, and when a container last used it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ImageGc {
     /// The records by image ID.
     records: BTreeMap<Text, ImageRecord>,
 }
 
-/// When an image was first seen and last used.
+/// When the node first saw an image, and when a container last used it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct ImageRecord {
     first_seen: Time,
@@ -100,8 +100,8 @@ impl ImageGc {
         deleted
     }
 
-    /// Returns IDs and sizes of all images that may be deleted, least recently used first. `age_min` is zero if the
-    /// node has disk pressure.
+    /// Returns IDs and sizes of all images that may be deleted, least recently used first. Images that the node first
+    /// saw less than `age_min` ago are left out. Callers pass zero if the node has disk pressure.
     pub fn unused_images(
         &self,
         images: &[Image],

@@ -35,7 +35,7 @@ const IMAGE_NAMES_MAX: usize = 5;
 /// belong to users. Upstream: `updateDefaultLabels`.
 const DEFAULT_LABELS: [&str; 11] = KUBELET_LABELS;
 
-/// What the agent measures about its node. The Node object is computed from it.
+/// Properties of a node that the agent measures. The Node object and its status are computed from them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Node {
     pub name: String,
@@ -55,7 +55,7 @@ pub struct Node {
     /// Names of the runtime handlers that a RuntimeClass may refer to. The default handler has an empty name.
     pub handlers: Vec<String>,
     pub pressures: Pressures,
-    /// Messages why the node is not ready. Empty if the node is ready.
+    /// Messages that explain why the node is not ready. Empty if the node is ready.
     pub not_ready_reasons: Vec<String>,
 }
 
@@ -187,8 +187,8 @@ pub fn status(node: &Node, current: &Value, now: Time) -> (Value, Vec<KubeEvent>
     let addresses = node.addresses.iter().map(|it| json!({"type": "InternalIP", "address": it}));
     let addresses = addresses.chain([json!({"type": "Hostname", "address": name})]);
     let status = json!({
-        "capacity": quantities_json(&node.capacity, &current["capacity"]),
-        "allocatable": quantities_json(&allocatable(&node.capacity, &node.reserved), &current["allocatable"]),
+        "capacity": quantities_patch(&node.capacity, &current["capacity"]),
+        "allocatable": quantities_patch(&allocatable(&node.capacity, &node.reserved), &current["allocatable"]),
         "conditions": conditions,
         "addresses": addresses.collect::<Vec<_>>(),
         "daemonEndpoints": {"kubeletEndpoint": {"Port": node.port}},
@@ -235,8 +235,8 @@ fn is_equal_or_default(ours: &Value, current: &Value) -> bool {
 
 /// Returns the allocatable resources of a node.
 ///
-/// Rule: the allocatable amount of a resource is its capacity without the reserved amount. Huge pages are also
-/// subtracted from memory. Upstream: `MachineInfo`.
+/// Rule: the allocatable amount of a resource is its capacity minus the reserved amount. Huge pages are also subtracted
+/// from memory. Upstream: `MachineInfo`.
 pub fn allocatable(capacity: &ResourceQuantities, reserved: &ResourceQuantities) -> ResourceQuantities {
     let above_zero = |it: Quantity| if it.is_negative() { Quantity::ZERO } else { it };
     let mut left: ResourceQuantities = capacity
@@ -326,9 +326,9 @@ fn find_condition<'a>(conditions: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.as_array()?.iter().find(|it| it["type"] == kind)
 }
 
-/// Returns the merge patch of `capacity` or `allocatable`. The patch removes huge page sizes that the node no longer
-/// has. Extended resources that other components have set stay.
-fn quantities_json(ours: &ResourceQuantities, current: &Value) -> Value {
+/// Returns the merge patch for the field `capacity` or `allocatable` of the node status. The patch removes huge page
+/// sizes that the node no longer has. Extended resources that other components have set stay.
+fn quantities_patch(ours: &ResourceQuantities, current: &Value) -> Value {
     let gone = current.as_object().into_iter().flatten().map(|(key, _)| key);
     let gone = gone.filter(|key| key.starts_with("hugepages-") && !ours.contains_key(*key));
     let mut all: Map<String, Value> = gone.map(|key| (key.clone(), Value::Null)).collect();

@@ -144,7 +144,7 @@ fn check_spec(spec: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Sets the defaults in the spec of a static pod that the API server would set.
+/// Sets the default values that the API server would set in the spec of a static pod.
 fn set_defaults(spec: &mut Value) {
     let fill = |of: &mut Value, key: &str, value: Value| {
         if let Some(of) = of.as_object_mut() {
@@ -204,7 +204,7 @@ fn set_defaults(spec: &mut Value) {
     }
 }
 
-/// Returns the elements of a list field, or nothing if the field is absent.
+/// Returns the elements of the list in the field `key` of an object. Empty if the field is absent.
 fn list_mut<'a>(of: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
     of.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
 }
@@ -231,7 +231,7 @@ pub fn mirror_pod(pod: &Value, node: &str, node_uid: &str) -> Value {
 /// Whether an existing mirror pod is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MirrorDecision {
-    /// The mirror pod represents the static pod.
+    /// The mirror pod is kept, because it represents the current static pod.
     Keep,
     /// The mirror pod is deleted. If the static pod still exists, a new mirror pod is created afterwards.
     Delete,

@@ -23,18 +23,18 @@ pub(super) const DELETION_BY_TAINT_MANAGER: &str = "DeletionByTaintManager";
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
     /// Reads the Lease of a node before the node is marked Unknown, because the watch may be delayed. `last_heartbeat`
-    /// is the last heartbeat that the watch has delivered.
+    /// is the time of the last heartbeat that the watch has delivered.
     ReadLease { node: Text, last_heartbeat: Time },
     /// Sets conditions of a node to Unknown, with `at` as their transition time.
     MarkUnknown { node: Arc<Node>, conditions: Vec<ConditionType>, at: Time },
-    /// Sets the taints of a node if `taints` is `Some`, and the deprecated aliases of its OS and architecture labels
-    /// ([`Node::alias_labels`]).
+    /// Sets the deprecated aliases of the node's OS and architecture labels ([`Node::alias_labels`]), and replaces the
+    /// taints of the node if `taints` is `Some`.
     PatchNode { node: Arc<Node>, taints: Option<Vec<Taint>> },
-    /// Sets the condition `Ready` of a pod on an Unknown node to False, with `at` as its transition time.
+    /// Sets the condition `Ready` of a pod to False because its node is Unknown, with `at` as the transition time.
     MarkPodNotReady { pod: Arc<Pod>, at: Time },
-    /// Sets the condition `DisruptionTarget` of a pod, with `at` as its transition time, before the pod is deleted.
+    /// Sets the condition `DisruptionTarget` of a pod before the pod is evicted, with `at` as the transition time.
     MarkDisruptionTarget { pod: Arc<Pod>, at: Time },
-    /// Deletes an evicted pod.
+    /// Deletes a pod that is evicted.
     DeletePod { pod: Arc<Pod> },
 }
 
@@ -105,12 +105,12 @@ pub(super) fn request(call: &Call) -> Request {
     }
 }
 
-/// Returns a patch request. Its response is only the metadata of the object.
+/// Returns a patch request. The response contains only the metadata of the object.
 fn patch_request(kind: Patch, path: String, body: Value) -> Request {
     Request { verb: Verb::Patch(kind), path, body: Some(body), metadata_only: true }
 }
 
-/// Returns the `metadata` of a patch, with UID and `resourceVersion` of the node as precondition.
+/// Returns the `metadata` of a patch, with UID and `resourceVersion` of the node as preconditions.
 fn resource_version_precondition(node: &Node) -> Value {
     json!({"uid": node.uid, "resourceVersion": node.resource_version.to_string()})
 }
@@ -134,7 +134,7 @@ fn unknown_condition(node: &Node, condition: ConditionType, at: Time) -> Value {
     body
 }
 
-/// Returns the JSON of a taint, with every field that was read, because a merge patch replaces all taints of the Node.
+/// Returns the JSON of a taint with all its fields, because a merge patch replaces all taints of the Node.
 fn taint_json(taint: &Taint) -> Value {
     let mut body = Map::new();
     body.insert("key".to_string(), json!(taint.key));

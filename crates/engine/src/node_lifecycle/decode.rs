@@ -1,5 +1,4 @@
-//! Decodes nodes, node Leases and pods into facts: the fields that rules of the node lifecycle controller read. All
-//! other fields are skipped.
+//! Decodes nodes, node Leases and pods into facts: only the fields that the node lifecycle controller reads.
 
 use alloc::vec::Vec;
 
@@ -52,8 +51,8 @@ pub struct Node {
     pub conditions: Conditions,
     /// The `lastHeartbeatTime` of the condition `Ready`, by the node's clock. It is only compared with earlier values.
     pub heartbeat: Option<Text>,
-    /// The deprecated labels `beta.kubernetes.io/os` and `beta.kubernetes.io/arch` whose value differs from that of the
-    /// stable label. Each has the value of the stable label, which it is to be set to.
+    /// The deprecated labels `beta.kubernetes.io/os` and `beta.kubernetes.io/arch` that are to be changed, each with
+    /// its new value: the value of the stable label.
     pub alias_labels: Vec<(&'static str, Text)>,
 }
 
@@ -63,7 +62,8 @@ impl Node {
         self.conditions.get(ConditionType::Ready)
     }
 
-    /// Whether two states of a node are equal in all fields that rules read. A heartbeat changes none of them.
+    /// Whether two versions of a node are equal in all fields that rules read. A heartbeat alone does not change these
+    /// fields.
     pub(super) fn is_equivalent(&self, other: &Self) -> bool {
         let Self { resource_version: _, heartbeat: _, name: _, created: _, .. } = self;
         self.uid == other.uid
@@ -118,7 +118,7 @@ impl ConditionType {
     }
 }
 
-/// The status of each condition of a node; `None` if the node has no such condition.
+/// The status of each condition type of a node. `None` if the node does not have the condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Conditions([Option<ConditionStatus>; 5]);
 
@@ -202,8 +202,8 @@ fn region_and_zone<'a>(meta: &'a ObjectMeta<'_>) -> [&'a str; 2] {
     ]
 }
 
-/// Returns the deprecated OS and architecture labels whose value differs from that of the stable label. Each has the
-/// value of the stable label, which it is to be set to. Upstream: `reconcileNodeLabels`.
+/// Returns the deprecated OS and architecture labels that differ from the stable labels, each with its new value: the
+/// value of the stable label. Upstream: `reconcileNodeLabels`.
 fn outdated_alias_labels<'a>(meta: &'a ObjectMeta<'_>) -> impl Iterator<Item = (&'static str, &'a str)> {
     /// Each stable label with its deprecated alias.
     const ALIASES: [(&str, &str); 2] = [(LABEL_OS, LABEL_BETA_OS), (LABEL_ARCH, LABEL_BETA_ARCH)];
@@ -211,8 +211,8 @@ fn outdated_alias_labels<'a>(meta: &'a ObjectMeta<'_>) -> impl Iterator<Item = (
     wanted.filter(|(alias, value)| meta.label(alias) != Some(*value))
 }
 
-/// Decodes a Node.
-pub(super) fn node(object: &[u8], shared: &mut Interner) -> Result<Node, Malformed> {
+/// Decodes the JSON of a Node, and keeps only the fields that the node lifecycle controller reads.
+pub(super) fn decode_node(object: &[u8], shared: &mut Interner) -> Result<Node, Malformed> {
     let core_v1::Node { metadata, spec, status } =
         json::from_slice(object).map_err(|it| Malformed::new("nodes", it))?;
     let spec = spec.unwrap_or_default();
@@ -255,8 +255,8 @@ pub(super) fn node(object: &[u8], shared: &mut Interner) -> Result<Node, Malform
     })
 }
 
-/// Decodes a Lease.
-pub(super) fn lease(object: &[u8], shared: &mut Interner) -> Result<Lease, Malformed> {
+/// Decodes the JSON of a node Lease, and keeps only the fields that the node lifecycle controller reads.
+pub(super) fn decode_lease(object: &[u8], shared: &mut Interner) -> Result<Lease, Malformed> {
     let coordination_v1::Lease { metadata, spec } =
         json::from_slice(object).map_err(|it| Malformed::new("leases", it))?;
     Ok(Lease {
@@ -269,8 +269,8 @@ pub(super) fn lease(object: &[u8], shared: &mut Interner) -> Result<Lease, Malfo
     })
 }
 
-/// Decodes a pod.
-pub(super) fn pod(object: &[u8], shared: &mut Interner) -> Result<Pod, Malformed> {
+/// Decodes the JSON of a pod, and keeps only the fields that the node lifecycle controller reads.
+pub(super) fn decode_pod(object: &[u8], shared: &mut Interner) -> Result<Pod, Malformed> {
     let PodWithoutContainers { metadata, spec, status } =
         json::from_slice(object).map_err(|it| Malformed::new("pods", it))?;
     let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());

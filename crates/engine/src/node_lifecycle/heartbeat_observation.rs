@@ -6,18 +6,18 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-/// Decides since when a missing heartbeat counts against a node. A pause of this process, of the watches or of the API
+/// Tracks since when heartbeats have been observed without a gap. A pause of this process, of the watches or of the API
 /// server is a gap: heartbeats may have been missed, so every node gets its grace period again.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct HeartbeatObservation {
     /// The start of the observation: the end of the last gap.
     since: Time,
-    /// Time of the last call of [`Self::check_gap`], which the controller makes whenever it runs.
+    /// Time of the last call of [`Self::check_gap`]. The controller makes this call whenever it runs.
     last_run: Option<Time>,
     /// Time at which the controller last received a heartbeat, from any node.
     last_heartbeat: Option<Time>,
-    /// Whether the API server failed to execute a write of this controller, and no heartbeat was received since. Such
-    /// an API server may refuse heartbeats too.
+    /// Whether the API server failed to execute a write of this controller, and no heartbeat was received since then.
+    /// Such an API server may refuse heartbeats too.
     writes_fail: bool,
     /// The node that the controller tries to mark Unknown while writes fail, to test whether writes succeed again.
     probe: Option<Text>,
@@ -89,14 +89,14 @@ impl HeartbeatObservation {
         }
     }
 
-    /// Records that the API server rejected the write that marks `node` Unknown, for a reason that does not concern
-    /// other writes, such as a conflict. Another node may become the probe.
+    /// Records that the API server rejected the write that marks `node` Unknown. The reason, such as a conflict, does
+    /// not affect other writes, so another node may be tried next.
     pub(super) fn record_write_rejection(&mut self, node: &Text) {
         self.probe.take_if(|it| it == node);
     }
 
     /// Whether the controller may try to mark this node Unknown now. While writes fail, it tries only one node at a
-    /// time, because the other nodes can send heartbeats again as soon as a write succeeds.
+    /// time. As soon as a write succeeds, the other nodes can send heartbeats again.
     pub(super) fn may_mark_unknown(&mut self, node: &Text) -> bool {
         !self.writes_fail || self.probe.get_or_insert_with(|| node.clone()) == node
     }

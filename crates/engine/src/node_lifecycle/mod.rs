@@ -61,17 +61,17 @@ pub struct Config {
     pub node_startup_grace_period: Duration,
     /// Interval at which a healthy node sends heartbeats.
     pub heartbeat_interval: Duration,
-    /// Minimum time between adding the `NoExecute` taint, which evicts pods, to one node of a zone and to the next node
-    /// of that zone. It is the inverse of upstream's `node-eviction-rate`.
+    /// Minimum time between adding the `NoExecute` taint to two nodes of the same zone. The taint evicts pods.
+    /// Upstream's `node-eviction-rate` is its inverse.
     pub eviction_interval: Duration,
-    /// Minimum time between adding the `NoExecute` taint, which evicts pods, to one node and to the next node of a
-    /// large zone that is partly down. It is the inverse of upstream's `secondary-node-eviction-rate`.
+    /// Minimum time between adding the `NoExecute` taint to two nodes of a large zone that is partly down. Upstream's
+    /// `secondary-node-eviction-rate` is its inverse.
     pub secondary_eviction_interval: Duration,
     /// Percentage of not ready nodes at which a zone counts as partly down. Upstream: `unhealthy-zone-threshold`.
     pub unhealthy_zone_percent: usize,
-    /// Number of nodes above which a zone is large. If a large zone is partly down, its nodes are still tainted
-    /// `NoExecute`, at [`Self::secondary_eviction_interval`]. If a smaller zone is partly down, none are. Upstream:
-    /// `large-cluster-size-threshold`.
+    /// Number of nodes above which a zone is large. If a large zone is partly down, its nodes still get the `NoExecute`
+    /// taint, at [`Self::secondary_eviction_interval`]. In a smaller zone that is partly down, no node gets it.
+    /// Upstream: `large-cluster-size-threshold`.
     pub large_zone_size: usize,
 }
 
@@ -89,12 +89,12 @@ impl Default for Config {
     }
 }
 
-/// The key of an entry in the work queue.
+/// The key of an entry in the work queue: the gap check, a zone, a node or a pod.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Key {
-    /// The periodic check whether the controller did not run for a while, so that it may have missed heartbeats.
+    /// The periodic check whether this controller was paused, so that it may have missed heartbeats.
     GapCheck,
-    /// Name of a zone. Its reconcile chooses the next node that is tainted `NoExecute`.
+    /// Name of a zone. Its reconcile chooses the next node that gets the `NoExecute` taint.
     Zone(Text),
     /// Name of a node.
     Node(Text),
@@ -112,7 +112,7 @@ pub struct NodeLifecycle {
     /// Keys of the pods on each node, by node name.
     pods_by_node: BTreeMap<Text, BTreeSet<ObjectKey>>,
     zones: Zones,
-    /// Since when heartbeats have been observed without a gap.
+    /// Tracks since when heartbeats have been observed without a gap.
     observation: HeartbeatObservation,
     /// Whether the clock was set back, so that every waiting key is to be reconciled now.
     clock_was_set_back: bool,
@@ -124,7 +124,8 @@ struct NodeState {
     node: Arc<Node>,
     /// Time of the last heartbeat, by the clock of this process.
     last_heartbeat: Time,
-    /// The value of `last_heartbeat` for which a read of the Lease from the API server found no later heartbeat.
+    /// The `last_heartbeat` that is confirmed to be the latest, because a read of the Lease from the API server found
+    /// no later one.
     silence_confirmed_for: Option<Time>,
     /// Whether the last [`Call::ReadLease`] for this node failed.
     lease_read_failed: bool,
@@ -133,7 +134,7 @@ struct NodeState {
     /// UIDs of the pods that were marked not ready since the node became Unknown. Each pod is marked only once, because
     /// the node may still be able to report the pod as ready.
     marked_not_ready: BTreeSet<Text>,
-    /// The last call about the node.
+    /// The state of the last call about the node.
     attempt: Attempt,
 }
 
@@ -145,15 +146,15 @@ struct PodState {
     eviction_scheduled: bool,
     /// Whether the event "Marking for deletion Pod" was recorded, so that it is recorded only once.
     eviction_started: bool,
-    /// The last call about the pod.
+    /// The state of the last call about the pod.
     attempt: Attempt,
 }
 
-/// Index of Nodes in [`Controller::watches`].
+/// Index of the watch of Nodes in [`Controller::watches`].
 const NODE_KIND: usize = 0;
-/// Index of Leases in [`Controller::watches`].
+/// Index of the watch of Leases in [`Controller::watches`].
 const LEASE_KIND: usize = 1;
-/// Index of pods in [`Controller::watches`].
+/// Index of the watch of pods in [`Controller::watches`].
 const POD_KIND: usize = 2;
 
 /// Returns the watch of Nodes.
@@ -182,9 +183,9 @@ impl Controller for NodeLifecycle {
 
     fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
         Ok(match &*watch.resource.kind {
-            "Node" => Fact::Node(decode::node(object, shared)?),
-            "Lease" => Fact::Lease(decode::lease(object, shared)?),
-            _ => Fact::Pod(decode::pod(object, shared)?),
+            "Node" => Fact::Node(decode::decode_node(object, shared)?),
+            "Lease" => Fact::Lease(decode::decode_lease(object, shared)?),
+            _ => Fact::Pod(decode::decode_pod(object, shared)?),
         })
     }
 
@@ -243,11 +244,11 @@ impl Controller for NodeLifecycle {
         self.check_gap(now);
         match call {
             Call::ReadLease { node, last_heartbeat } => {
-                self.lease_was_read(node, *last_heartbeat, &outcome, now)
+                self.apply_lease_read(node, *last_heartbeat, &outcome, now)
             }
             Call::MarkUnknown { node, .. } | Call::PatchNode { node, .. } => {
                 if matches!(call, Call::MarkUnknown { .. }) {
-                    self.node_was_marked_unknown(&node.name, &outcome, now);
+                    self.apply_mark_unknown(&node.name, &outcome, now);
                 }
                 let Some(state) = self.nodes.get_mut(&node.name).filter(|it| it.node.uid == node.uid) else {
                     return Requeue::default();
@@ -260,7 +261,7 @@ impl Controller for NodeLifecycle {
             }
             Call::MarkPodNotReady { pod, .. }
             | Call::MarkDisruptionTarget { pod, .. }
-            | Call::DeletePod { pod } => self.pod_was_written(call, pod, &outcome, now),
+            | Call::DeletePod { pod } => self.apply_pod_write(call, pod, &outcome, now),
         }
     }
 }
@@ -270,8 +271,7 @@ impl NodeLifecycle {
         Self { config, ..Self::default() }
     }
 
-    /// Checks whether the controller did not run for a while, or the clock was set (see
-    /// [`HeartbeatObservation::check_gap`]).
+    /// Checks whether this controller was paused, or the clock was set (see [`HeartbeatObservation::check_gap`]).
     ///
     /// Rule: after the clock was set back, times in the future are replaced by the current time, so that no grace
     /// period and no toleration becomes longer.
@@ -287,7 +287,7 @@ impl NodeLifecycle {
     }
 
     /// Applies the outcome of [`Call::MarkUnknown`].
-    fn node_was_marked_unknown(&mut self, node: &Text, outcome: &Outcome, now: Time) {
+    fn apply_mark_unknown(&mut self, node: &Text, outcome: &Outcome, now: Time) {
         match outcome {
             Outcome::Done(_) => self.observation.record_write_success(now),
             Outcome::Refused(CallError::Server(_)) => {
@@ -349,7 +349,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// Records that a node sent a heartbeat, as the last heartbeat of that node and of any node.
+    /// Records the time of a heartbeat of a node, for this node and for [`HeartbeatObservation`].
     fn record_heartbeat(&mut self, name: &Text, now: Time) {
         if let Some(state) = self.nodes.get_mut(name) {
             state.last_heartbeat = now;
@@ -425,7 +425,7 @@ impl NodeLifecycle {
         keys.extend(self.pods_by_node.get(name).into_iter().flatten().cloned().map(Key::Pod));
     }
 
-    /// Adds or updates a pod. The pod is reconciled only if its node may evict it, or if a call about it has not
+    /// Adds or updates a pod. Adds the pod to `keys` only if its node may evict it, or if a call about it has not
     /// succeeded yet.
     fn put_pod(&mut self, pod: Pod, keys: &mut Vec<Key>) {
         let key = pod.key.clone();
@@ -468,10 +468,10 @@ impl NodeLifecycle {
         }
     }
 
-    /// Reconciles the zone's next node that may be tainted `NoExecute`. The result wakes the zone when its next node
-    /// may be tainted.
+    /// Reconciles the next node of the zone that may be tainted `NoExecute`. The result also says when the zone is to
+    /// be reconciled again for its next node.
     fn reconcile_zone(&mut self, zone: &Text, now: Time) -> Reconcile<Call> {
-        let (node, wake_at) = self.zones.next_turn(zone, &self.config, self.observation.since(), now);
+        let (node, wake_at) = self.zones.dequeue_node(zone, &self.config, self.observation.since(), now);
         let reconcile = node.map(|it| self.reconcile_node(&it, now)).unwrap_or_default();
         Reconcile { wake_at, ..reconcile }
     }
@@ -479,7 +479,7 @@ impl NodeLifecycle {
     /// Returns the next call about a node: read its Lease, mark it Unknown, or patch its taints and labels.
     fn reconcile_node(&mut self, name: &Text, now: Time) -> Reconcile<Call> {
         let Some(state) = self.nodes.get_mut(name) else { return Reconcile::default() };
-        match state.attempt.next(state.node.resource_version, now) {
+        match state.attempt.next_attempt(state.node.resource_version, now) {
             NextAttempt::Now => {}
             NextAttempt::AfterOutcome => return Reconcile::default(),
             NextAttempt::At(at) => return Reconcile { wake_at: Some(at), ..Reconcile::default() },
@@ -499,7 +499,7 @@ impl NodeLifecycle {
                 return Reconcile { wake_at, ..Reconcile::default() };
             }
         } else {
-            let taints = taints::desired_taints(&node, self.zones.eviction_turn(&node), now);
+            let taints = taints::desired_taints(&node, self.zones.eviction_permission(&node), now);
             let is_due = taints.is_some() || !node.alias_labels.is_empty();
             is_due.then_some(Call::PatchNode { node, taints })
         };
@@ -516,9 +516,9 @@ impl NodeLifecycle {
         }
     }
 
-    /// Applies the outcome of [`Call::ReadLease`]. `last_heartbeat` is the last heartbeat of the node when the call was
-    /// made.
-    fn lease_was_read(
+    /// Applies the outcome of [`Call::ReadLease`]. `last_heartbeat` is the time of the node's last heartbeat when the
+    /// call was made.
+    fn apply_lease_read(
         &mut self,
         name: &Text,
         last_heartbeat: Time,
@@ -526,7 +526,7 @@ impl NodeLifecycle {
         now: Time,
     ) -> Requeue<Key> {
         let Some(state) = self.nodes.get_mut(name) else { return Requeue::default() };
-        let read = |answer: &Vec<u8>| decode::lease(answer, &mut Interner::default()).ok();
+        let read = |answer: &Vec<u8>| decode::decode_lease(answer, &mut Interner::default()).ok();
         let renewed = match outcome {
             Outcome::Done(answer) => match read(answer) {
                 Some(lease) => Ok(lease.renewed),
@@ -552,7 +552,8 @@ impl NodeLifecycle {
         Vec::from([Key::Node(name.clone())]).into()
     }
 
-    /// Returns the next call about a pod: evict it, in two calls, or mark it not ready because its node is Unknown.
+    /// Returns the next call about a pod. A pod is evicted in two calls: the first marks it, the second deletes it. A
+    /// pod on an Unknown node is marked not ready.
     fn reconcile_pod(&mut self, key: &ObjectKey, now: Time) -> Reconcile<Call> {
         let Some(state) = self.pods.get_mut(key) else { return Reconcile::default() };
         let node_state = self.nodes.get(&state.pod.node);
@@ -574,7 +575,7 @@ impl NodeLifecycle {
         }
         state.eviction_scheduled = eviction_scheduled;
         reconcile.wake_at = eviction_time.filter(|_| eviction_scheduled);
-        match state.attempt.next(pod.resource_version, now) {
+        match state.attempt.next_attempt(pod.resource_version, now) {
             NextAttempt::Now => {}
             NextAttempt::AfterOutcome => return Reconcile { wake_at: None, ..reconcile },
             NextAttempt::At(at) => return Reconcile { wake_at: Some(at), ..reconcile },
@@ -609,7 +610,7 @@ impl NodeLifecycle {
     }
 
     /// Applies the outcome of a call that marked or deleted a pod.
-    fn pod_was_written(&mut self, call: &Call, pod: &Arc<Pod>, outcome: &Outcome, now: Time) -> Requeue<Key> {
+    fn apply_pod_write(&mut self, call: &Call, pod: &Arc<Pod>, outcome: &Outcome, now: Time) -> Requeue<Key> {
         let Some(state) = self.pods.get_mut(&pod.key).filter(|it| it.pod.uid == pod.uid) else {
             return Requeue::default();
         };
@@ -656,9 +657,9 @@ fn grace_period(node: &Node, config: &Config) -> Duration {
     if node.ready().is_some() { config.node_monitor_grace_period } else { config.node_startup_grace_period }
 }
 
-/// Returns the `NoExecute` taints of a node, each with the time before which it evicts no pod. A `not-ready` or
-/// `unreachable` taint that was added before `observed_since` evicts no pod until the period `grace` after
-/// `observed_since` is over, because the node may still send a heartbeat.
+/// Returns the `NoExecute` taints of a node, each with the time before which it evicts no pod. For a `not-ready` or
+/// `unreachable` taint from before `observed_since`, this time is `grace` after `observed_since`, because the node may
+/// still send a heartbeat.
 fn no_execute_taints(
     state: &NodeState,
     observed_since: Time,
@@ -680,7 +681,7 @@ fn no_execute_taints(
     })
 }
 
-/// Returns the record of the event `NodeNotReady` about a node that was marked Unknown.
+/// Returns the event `NodeNotReady` about a node that was marked Unknown.
 fn not_ready_event(node: &Node) -> EventRecord {
     let about = ObjectReference {
         api_version: "v1".into(),
@@ -693,7 +694,7 @@ fn not_ready_event(node: &Node) -> EventRecord {
     EventRecord { about, event: KubeEvent::normal(NOT_READY_EVENT_REASON, message) }
 }
 
-/// Returns the record of an event about a pod.
+/// Returns an event about a pod.
 fn pod_event(pod: &Pod, event: KubeEvent) -> EventRecord {
     let about = ObjectReference {
         api_version: "v1".into(),

@@ -17,7 +17,7 @@ pub(super) const NO_SCHEDULE: &str = "NoSchedule";
 /// Taint effect `NoExecute`.
 pub(super) const NO_EXECUTE: &str = "NoExecute";
 
-/// Types and statuses of unhealthy conditions, each with the key of the taint that it adds. Upstream:
+/// The unhealthy conditions: type and status of each, and the key of the taint that it adds. Upstream:
 /// `nodeConditionToTaintKeyStatusMap`.
 const TAINT_BY_CONDITION: [(ConditionType, ConditionStatus, &str); 6] = [
     (ConditionType::Ready, ConditionStatus::False, TAINT_NODE_NOT_READY),
@@ -28,14 +28,14 @@ const TAINT_BY_CONDITION: [(ConditionType, ConditionStatus, &str); 6] = [
     (ConditionType::NetworkUnavailable, ConditionStatus::True, TAINT_NODE_NETWORK_UNAVAILABLE),
 ];
 
-/// Whether it is the turn of an unhealthy node to be tainted `NoExecute`, which evicts its pods. The nodes of a zone
-/// are tainted one after the other.
+/// Whether an unhealthy node may be tainted `NoExecute` now, which evicts its pods. The nodes of a zone are tainted one
+/// after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum EvictionTurn {
+pub(super) enum EvictionPermission {
     /// The node may be tainted now.
     Now,
-    /// The turn of the node has not come yet. If the node already has a `NoExecute` taint, the taint may still change
-    /// from `not-ready` to `unreachable`, or back.
+    /// The node must wait, because other nodes of its zone are tainted first. If the node already has a `NoExecute`
+    /// taint, the taint may still change from `not-ready` to `unreachable`, or back.
     Waiting,
     /// No node of the cluster may be tainted `NoExecute`, because no node is ready.
     Suspended,
@@ -44,12 +44,13 @@ pub(super) enum EvictionTurn {
 /// Returns the taints that a node should have. `None` if the node has these taints already.
 ///
 /// Rule: each unhealthy condition, and a cordon, adds its own `NoSchedule` taint. The taint is removed when its cause
-/// has ended. A node that is not ready or unreachable also gets a `NoExecute` taint when its turn has come. Taints that
-/// this controller does not manage stay. Upstream: `doNoScheduleTaintingPass`, `processTaintBaseEviction`.
-pub(super) fn desired_taints(node: &Node, turn: EvictionTurn, now: Time) -> Option<Vec<Taint>> {
+/// has ended. A node that is not ready or unreachable also gets a `NoExecute` taint, when the eviction rate of its zone
+/// permits it. Taints that this controller does not manage stay. Upstream: `doNoScheduleTaintingPass`,
+/// `processTaintBaseEviction`.
+pub(super) fn desired_taints(node: &Node, permission: EvictionPermission, now: Time) -> Option<Vec<Taint>> {
     let mut desired: Vec<Taint> = Vec::new();
     for taint in &node.taints {
-        if is_retained(node, taint, turn) {
+        if is_retained(node, taint, permission) {
             desired.push(taint.clone());
         }
     }
@@ -65,10 +66,10 @@ pub(super) fn desired_taints(node: &Node, turn: EvictionTurn, now: Time) -> Opti
     if let Some(key) = health_taint_key(node).filter(|it| !has(&desired, it, NO_EXECUTE)) {
         // `tolerationSeconds` count from the first health taint: another one does not extend them.
         let before = node.no_execute_taints().find(|it| is_health_taint(&it.key));
-        let is_due = match turn {
-            EvictionTurn::Now => true,
-            EvictionTurn::Waiting => before.is_some(),
-            EvictionTurn::Suspended => false,
+        let is_due = match permission {
+            EvictionPermission::Now => true,
+            EvictionPermission::Waiting => before.is_some(),
+            EvictionPermission::Suspended => false,
         };
         if is_due {
             desired.push(new_taint(key, NO_EXECUTE, before.and_then(|it| it.added.clone()).or(added)));
@@ -78,7 +79,7 @@ pub(super) fn desired_taints(node: &Node, turn: EvictionTurn, now: Time) -> Opti
 }
 
 /// Whether the node is not ready or unreachable, and has no `NoExecute` taint for that yet.
-pub(super) fn waits_for_eviction(node: &Node) -> bool {
+pub(super) fn needs_no_execute_taint(node: &Node) -> bool {
     health_taint_key(node).is_some() && !node.no_execute_taints().any(|it| is_health_taint(&it.key))
 }
 
@@ -88,12 +89,15 @@ pub(super) fn is_health_taint(key: &str) -> bool {
     matches!(key, TAINT_NODE_NOT_READY | TAINT_NODE_UNREACHABLE)
 }
 
-/// Whether an existing taint of a node is one of the taints that the node should have.
-fn is_retained(node: &Node, taint: &Taint, turn: EvictionTurn) -> bool {
+/// Whether an existing taint of a node stays: it is one of the taints that the node should have, or this controller
+/// does not manage it.
+fn is_retained(node: &Node, taint: &Taint, permission: EvictionPermission) -> bool {
     match &*taint.effect {
-        NO_SCHEDULE => !is_managed(&taint.key) || no_schedule_taint_keys(node).any(|it| *it == *taint.key),
+        NO_SCHEDULE => {
+            !is_managed_taint_key(&taint.key) || no_schedule_taint_keys(node).any(|it| *it == *taint.key)
+        }
         NO_EXECUTE if is_health_taint(&taint.key) => match (node.ready(), health_taint_key(node)) {
-            _ if turn == EvictionTurn::Suspended => false,
+            _ if permission == EvictionPermission::Suspended => false,
             // The node has no condition `Ready` yet.
             (None, _) => true,
             (_, key) => key == Some(&*taint.key),
@@ -110,7 +114,7 @@ fn no_schedule_taint_keys(node: &Node) -> impl Iterator<Item = &'static str> {
 }
 
 /// Whether this controller adds and removes taints with this key.
-fn is_managed(key: &str) -> bool {
+fn is_managed_taint_key(key: &str) -> bool {
     key == TAINT_NODE_UNSCHEDULABLE || TAINT_BY_CONDITION.iter().any(|(_, _, it)| *it == key)
 }
 

@@ -10,9 +10,9 @@ use muster_api::time::Time;
 
 use super::Config;
 use super::decode::Node;
-use super::taints::{self, EvictionTurn};
+use super::taints::{self, EvictionPermission};
 
-/// All zones, by name.
+/// The zones of the cluster, by name. They limit how fast unhealthy nodes are tainted `NoExecute`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Zones {
     zones: BTreeMap<Text, Zone>,
@@ -20,12 +20,12 @@ pub(super) struct Zones {
     zones_with_ready_nodes: usize,
 }
 
-/// One zone: the number of its nodes, and its unhealthy nodes that have no `NoExecute` taint yet.
+/// One zone: counts of its nodes, and its unhealthy nodes that have no `NoExecute` taint yet.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Zone {
     /// Number of nodes with `Ready=True`, without excluded nodes.
     ready: usize,
-    /// Number of all other nodes, without excluded nodes.
+    /// Number of nodes without `Ready=True`, without excluded nodes.
     not_ready: usize,
     /// Unhealthy nodes without a `NoExecute` taint, by name, each with the time at which the controller first saw it
     /// unhealthy.
@@ -38,7 +38,7 @@ struct Zone {
 }
 
 impl Zone {
-    /// Whether the zone has no nodes that are counted or wait to be tainted, so that it can be dropped.
+    /// Whether the zone has no counted nodes and no waiting nodes, so that its entry can be removed.
     fn is_empty(&self) -> bool {
         self.ready == 0 && self.not_ready == 0 && self.waiting.is_empty()
     }
@@ -49,7 +49,7 @@ impl Zones {
     pub(super) fn update_node(&mut self, before: Option<&Node>, after: Option<&Node>, now: Time) {
         if let Some(node) = before {
             self.adjust_counts(node, |count| *count = count.saturating_sub(1));
-            let moved = after.is_none_or(|it| it.zone != node.zone || !taints::waits_for_eviction(it));
+            let moved = after.is_none_or(|it| it.zone != node.zone || !taints::needs_no_execute_taint(it));
             if let Some(zone) = self.zones.get_mut(&node.zone).filter(|_| moved)
                 && let Some(since) = zone.waiting.remove(&node.name)
             {
@@ -58,7 +58,7 @@ impl Zones {
         }
         if let Some(node) = after {
             self.adjust_counts(node, |count| *count += 1);
-            if taints::waits_for_eviction(node) {
+            if taints::needs_no_execute_taint(node) {
                 let zone = self.zones.entry(node.zone.clone()).or_default();
                 if !zone.waiting.contains_key(&node.name) {
                     zone.waiting.insert(node.name.clone(), now);
@@ -90,7 +90,7 @@ impl Zones {
             self.zones_with_ready_nodes + usize::from(0 < zone.ready) - had_ready_nodes;
     }
 
-    /// Whether no node of any zone is ready, although there are nodes.
+    /// Whether the cluster has nodes, but none of them is ready.
     ///
     /// Rule: while no node of any zone is ready, no pod is evicted, and `NoExecute` taints of unhealthy nodes are
     /// removed, because the pods could not run elsewhere. Upstream: `FullDisruption` of all zones.
@@ -98,7 +98,7 @@ impl Zones {
         self.zones_with_ready_nodes == 0 && self.zones.values().any(|it| 0 < it.not_ready)
     }
 
-    /// Formats the part of the state that does not depend on the order of events.
+    /// Formats the part of the state that does not depend on the order of events, so that tests can compare it.
     #[cfg(test)]
     pub(super) fn digest(&self) -> alloc::string::String {
         let of = |zone: &Zone| alloc::format!("{} {} {:?}", zone.ready, zone.not_ready, zone.waiting.keys());
@@ -116,26 +116,26 @@ impl Zones {
 
     /// Returns whether a node may be tainted `NoExecute` now, must wait, or may not be tainted because no node of the
     /// cluster is ready.
-    pub(super) fn eviction_turn(&self, node: &Node) -> EvictionTurn {
+    pub(super) fn eviction_permission(&self, node: &Node) -> EvictionPermission {
         if self.are_all_down() {
-            return EvictionTurn::Suspended;
+            return EvictionPermission::Suspended;
         }
         let zone = self.zones.get(&node.zone);
         let since = zone.and_then(|it| it.waiting.get(&node.name));
         match (zone, since) {
             (Some(zone), Some(since)) if !zone.queue.contains(&(*since, node.name.clone())) => {
-                EvictionTurn::Now
+                EvictionPermission::Now
             }
-            _ => EvictionTurn::Waiting,
+            _ => EvictionPermission::Waiting,
         }
     }
 
     /// Removes the next node from the queue of a zone, if a node may be tainted `NoExecute` now. Returns the name of
-    /// that node, and the time at which to call [`Self::next_turn`] again. The time is `None` if no node waits, or if
-    /// none may be tainted until the zones change.
+    /// that node, and the time at which to call this function again. The time is `None` if no node waits, or if none
+    /// may be tainted until the zones change.
     ///
     /// A node that has been unhealthy since before `observed_since` first gets its grace period to send a heartbeat.
-    pub(super) fn next_turn(
+    pub(super) fn dequeue_node(
         &mut self,
         zone: &Text,
         config: &Config,
@@ -170,8 +170,8 @@ impl Zones {
     }
 }
 
-/// Returns the minimum time between adding the `NoExecute` taint to one node of a zone and to the next. `None` if no
-/// node of the zone may be tainted.
+/// Returns the minimum time between adding the `NoExecute` taint to two nodes of a zone. `None` if no node of the zone
+/// may be tainted.
 ///
 /// Rule: in each zone one node is tainted `NoExecute` every ten seconds. A zone is partly down if more than two nodes
 /// and at least 55 % of its nodes are not ready. Then the interval is a hundred seconds in a zone of more than fifty

@@ -1,8 +1,8 @@
 //! Computes the object that `kubectl apply` would write for a file and a live object.
 //!
-//! This is a three-way merge of the file, the live object, and the last applied configuration, which an annotation of
-//! the live object contains. Fields of the last applied configuration that are not in the file are removed. Fields that
-//! other writers have set since are kept.
+//! This is a three-way merge of the file, the live object, and the last applied configuration (an annotation of the
+//! live object). Fields of the last applied configuration that are not in the file are removed. Fields that other
+//! writers have set since then are kept.
 
 use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString as _};
@@ -11,11 +11,11 @@ use alloc::vec::Vec;
 use muster_api::well_known::ANNOTATION_LAST_APPLIED;
 use serde_json::{Map, Value};
 
-/// Annotation `kubectl.kubernetes.io/last-applied-configuration`, with the configuration that `kubectl apply` last
+/// Annotation `kubectl.kubernetes.io/last-applied-configuration`. It contains the object that `kubectl apply` last
 /// applied.
 pub const LAST_APPLIED_ANNOTATION: &str = ANNOTATION_LAST_APPLIED;
 
-/// The lists in a DaemonSet whose elements are merged, by field name, each with the field that identifies an element
+/// The lists in a DaemonSet whose elements are merged: field name of the list, and the field that identifies an element
 /// (merge key). All other lists are replaced.
 const MERGE_KEYS: [(&str, &str); 14] = [
     ("containers", "name"),
@@ -34,8 +34,8 @@ const MERGE_KEYS: [(&str, &str); 14] = [
     ("ownerReferences", "uid"),
 ];
 
-/// Fields of `metadata` that the API server sets.
-const SERVER_METADATA: [&str; 6] =
+/// The fields of `metadata` that the API server sets.
+const SERVER_METADATA_FIELDS: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
 
 /// Returns the object that `kubectl apply` of `file` would write.
@@ -47,20 +47,20 @@ pub fn apply_manifest(live: &Value, file: &Value) -> Value {
     merge_values("", Some(live), &last, &without_server_fields(file))
 }
 
-/// Returns the file without `status` and without the fields of [`SERVER_METADATA`].
+/// Returns the file without `status` and without the fields of [`SERVER_METADATA_FIELDS`].
 fn without_server_fields(file: &Value) -> Value {
     let mut file = file.clone();
     if let Some(fields) = file.as_object_mut() {
         fields.remove("status");
     }
     if let Some(metadata) = file.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.retain(|key, _| !SERVER_METADATA.contains(&key.as_str()));
+        metadata.retain(|key, _| !SERVER_METADATA_FIELDS.contains(&key.as_str()));
     }
     file
 }
 
-/// Merges one value of the file, of the live object and of the last applied configuration. `field` is the name of the
-/// field that contains it.
+/// Returns the three-way merge of one field: its values in the live object, in the last applied configuration and in
+/// the file. `field` is the name of the field.
 fn merge_values(field: &str, live: Option<&Value>, last: &Value, file: &Value) -> Value {
     match (live, file) {
         (live, Value::Object(file)) => {
@@ -89,7 +89,7 @@ fn merge_values(field: &str, live: Option<&Value>, last: &Value, file: &Value) -
     }
 }
 
-/// Merges a list by its merge key. `None` if the list has no merge key and must be replaced as a whole.
+/// Merges the elements of a list by its merge key. `None` if the list has no merge key and must be replaced as a whole.
 fn merge_list(field: &str, live: &[Value], last: &[Value], file: &[Value]) -> Option<Value> {
     let (_, key) = MERGE_KEYS.iter().find(|(name, _)| *name == field)?;
     let name = |it: &Value| it.get(key).map(Value::to_string);

@@ -1,4 +1,4 @@
-//! Prints a rollout preview as JSON. docs/explain.md documents the schema. Fields may be added, but are never removed.
+//! Formats a rollout preview as JSON. docs/explain.md documents the schema. Fields may be added, but are never removed.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -23,10 +23,10 @@ impl RolloutPreview {
             .collect();
         let (strategy, share) = strategy_name_and_limit(self.set.rollout);
         let stops = self.stops.as_ref().map(|it| {
-            let waits_for = it.waits_for.iter();
-            let waits_for =
-                waits_for.map(|(why, nodes): &(_, Vec<Text>)| json!({"message": why, "nodes": nodes}));
-            json!({"left": it.left, "waitsFor": waits_for.collect::<Vec<_>>()})
+            let wait_reasons = it.wait_reasons.iter();
+            let wait_reasons =
+                wait_reasons.map(|(why, nodes): &(_, Vec<Text>)| json!({"message": why, "nodes": nodes}));
+            json!({"left": it.left, "waitsFor": wait_reasons.collect::<Vec<_>>()})
         });
         json!({
             "daemonSet": {"namespace": self.key.namespace, "name": self.key.name},

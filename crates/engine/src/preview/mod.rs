@@ -42,7 +42,7 @@ pub struct RolloutPreview {
     pub key: ObjectKey,
     /// The DaemonSet after the change.
     pub set: Arc<Set>,
-    /// Whether the change adds a revision, returns to an old one, or changes no revision.
+    /// How the change affects the revisions of the DaemonSet.
     pub change: RevisionChange,
     /// Names of the nodes that have no pod and get one.
     pub gains: Vec<Text>,
@@ -63,7 +63,7 @@ pub struct RolloutPreview {
     pub after: Explanation,
 }
 
-/// What a change of a DaemonSet does to its revisions.
+/// How a change of a DaemonSet affects its revisions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RevisionChange {
     /// The DaemonSet does not exist yet.
@@ -79,7 +79,7 @@ pub enum RevisionChange {
     Rollback { old_number: i64, new_number: i64 },
 }
 
-/// Nodes whose pods are replaced at the same time.
+/// Nodes whose pods are replaced at the same time during a rollout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UpdateBatch {
     /// Earliest time at which this batch can start, counted from the start of the rollout.
@@ -88,13 +88,13 @@ pub struct UpdateBatch {
     pub nodes: Vec<Text>,
 }
 
-/// Where and why a rollout does not complete.
+/// Why a rollout does not complete, and on which nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StalledRollout {
     /// Names of the nodes whose pod is still outdated when the rollout stalls.
     pub left: Vec<Text>,
     /// The reasons why the rollout waits, each with the names of the nodes.
-    pub waits_for: Vec<(String, Vec<Text>)>,
+    pub wait_reasons: Vec<(String, Vec<Text>)>,
 }
 
 /// Maximum number of simulated reconciles per node. Few reconciles are needed, because each pod is deleted once,
@@ -102,12 +102,12 @@ pub struct StalledRollout {
 const RECONCILES_PER_NODE_MAX: usize = 8;
 
 impl Snapshot {
-    /// Previews the rollout of the last DaemonSet that was added to the snapshot. If another version was added before
-    /// it, that version is the live object.
+    /// Previews the rollout of the DaemonSet version that was added to the snapshot last. If another version was added
+    /// before it, that version is the live object.
     pub fn preview_rollout(&self, now: Time) -> Result<RolloutPreview, SnapshotError> {
         let set = self.set().ok_or(SnapshotError::NoSuchSet)?;
         let live = self.sets.iter().rev().nth(1);
-        let pod = self.pod_of(set);
+        let pod = self.template_pod(set);
         let fit_check = pod.as_ref().map(|it| self.capacity.fit_check(it));
         let mut simulation = RolloutSimulation::new(self, set, fit_check.as_ref(), now);
         let steps = simulation.run();
@@ -116,15 +116,15 @@ impl Snapshot {
 }
 
 impl RolloutPreview {
-    /// Returns the nodes on which the preview checks whether a new pod fits.
+    /// Returns the names of the nodes on which it must be checked whether a new pod fits.
     ///
     /// Rule: the fit of a new pod is checked on nodes that have no pod and get one. On nodes whose pod is replaced it
     /// is checked only if the scheduling requirements of the pod change, or if both pods run side by side (surge).
-    pub fn unplaced_nodes(&self, snapshot: &Snapshot) -> BTreeSet<Text> {
+    pub fn nodes_to_check_fit(&self, snapshot: &Snapshot) -> BTreeSet<Text> {
         let mut nodes: BTreeSet<Text> = self.gains.iter().cloned().collect();
         let live = snapshot.sets.iter().rev().nth(1);
         let asks = |set: &Arc<Set>| {
-            let requirements = snapshot.pod_of(set)?.requirements;
+            let requirements = snapshot.template_pod(set)?.requirements;
             Some((
                 requirements.requests.clone(),
                 requirements.ports.clone(),
@@ -145,7 +145,7 @@ struct RolloutSimulation<'a> {
     snapshot: &'a Snapshot,
     /// The changed DaemonSet.
     set: &'a Arc<Set>,
-    /// The check whether the pod of the new template fits on a node. `None` if the pod cannot be built.
+    /// Checks whether the pod of the new template fits on a node. `None` if the pod cannot be built.
     fit_check: Option<&'a FitCheck<'a>>,
     /// The DaemonSet controller's rules, with the simulated state of the cluster.
     planner: Planner,
@@ -157,7 +157,7 @@ struct RolloutSimulation<'a> {
     started_at: Time,
     /// The simulated time.
     now: Time,
-    /// The batches so far.
+    /// The batches of the simulated rollout so far.
     batches: Vec<UpdateBatch>,
     /// The resource version of the last simulated write.
     resource_version: u64,
@@ -170,7 +170,7 @@ impl<'a> RolloutSimulation<'a> {
         fit_check: Option<&'a FitCheck<'a>>,
         now: Time,
     ) -> Self {
-        let initial_pods = snapshot.own_pods(set);
+        let initial_pods = snapshot.pods_by_node(set);
         // The burst limit would split batches, and the timers of conditions have no effect here.
         let desired = snapshot.facts.get(&Kind::Nodes).map_or(0, Vec::len);
         let budget = crate::daemonset::rollout_budget(set, i64::try_from(desired).unwrap_or(i64::MAX));
@@ -190,7 +190,8 @@ impl<'a> RolloutSimulation<'a> {
         }
     }
 
-    /// Executes plans until a plan changes nothing. Returns the revision writes of the first plan.
+    /// Executes the plans of the controller until a plan changes nothing. Returns the revision writes of the first
+    /// plan.
     fn run(&mut self) -> Vec<RevisionWrite> {
         let nodes = self.snapshot.facts.get(&Kind::Nodes).map_or(0, Vec::len) + self.initial_pods.len();
         let mut first_steps = None;
@@ -213,14 +214,14 @@ impl<'a> RolloutSimulation<'a> {
         first_steps.unwrap_or_default()
     }
 
-    /// Executes a plan. Returns whether the plan changed anything.
+    /// Executes a plan in the simulation. Returns whether the plan changed anything.
     fn execute(&mut self, plan: &Plan) -> bool {
         let mut replaced: Vec<Text> = Vec::new();
         for claim in &plan.claims {
             self.apply_claim(claim);
         }
         for step in &plan.steps {
-            self.record_revision(step);
+            self.apply_revision_write(step);
         }
         for (pod, hash) in &plan.relabel {
             let labels = with_label(&pod.labels, HASH_LABEL, hash);
@@ -261,7 +262,7 @@ impl<'a> RolloutSimulation<'a> {
             || !plan.create.is_empty()
     }
 
-    /// Executes an adoption or release.
+    /// Executes an adoption or release of an object in the simulation.
     fn apply_claim(&mut self, claim: &Claim) {
         let owner = Some(self.set.uid.clone());
         match claim {
@@ -280,8 +281,8 @@ impl<'a> RolloutSimulation<'a> {
         }
     }
 
-    /// Executes a write of a ControllerRevision.
-    fn record_revision(&mut self, step: &RevisionWrite) {
+    /// Executes a write of a ControllerRevision in the simulation.
+    fn apply_revision_write(&mut self, step: &RevisionWrite) {
         let revision = match step {
             RevisionWrite::Create { name, hash, number } => Revision {
                 key: ObjectKey::new(self.snapshot.key.namespace.clone(), name.clone()),
@@ -393,8 +394,9 @@ impl<'a> RolloutSimulation<'a> {
         self.planner.apply(Fact::Gone { kind, key, resource_version }.into_event());
     }
 
-    /// Compares the pods before and after the simulation. `live` is the DaemonSet before the change. `steps` are the
-    /// revision writes of the first plan. Returns `None` if the DaemonSet is not in the snapshot.
+    /// Returns the preview: the differences between the pods before and after the simulation. `live` is the DaemonSet
+    /// before the change. `steps` are the revision writes of the first plan. `None` if the DaemonSet is not in the
+    /// snapshot.
     fn into_preview(self, live: Option<&Arc<Set>>, steps: &[RevisionWrite]) -> Option<RolloutPreview> {
         let answer = ControllerAnswer::Unavailable(String::new());
         let mut after =
@@ -427,8 +429,9 @@ impl<'a> RolloutSimulation<'a> {
         let is_old = |it: &&crate::explain::NodeReport| it.explained.state == NodeState::Outdated;
         let left: Vec<Text> = after.nodes.iter().filter(is_old).map(|it| it.explained.node.clone()).collect();
         let on_delete = self.set.rollout == UpdateStrategy::OnDelete;
-        let stops = (!after.rollout.complete && !on_delete && !after.waits_for().is_empty())
-            .then(|| StalledRollout { left: left.clone(), waits_for: to_owned_reasons(after.waits_for()) });
+        let stops = (!after.rollout.complete && !on_delete && !after.wait_reasons().is_empty()).then(|| {
+            StalledRollout { left: left.clone(), wait_reasons: to_owned_reasons(after.wait_reasons()) }
+        });
         Some(RolloutPreview {
             key: self.snapshot.key.clone(),
             set: self.set.clone(),
@@ -445,17 +448,18 @@ impl<'a> RolloutSimulation<'a> {
     }
 }
 
-/// Whether this is the reason of creating a pod that replaces an outdated pod of its node.
+/// Whether a pod that is created for this reason replaces an outdated pod on its node.
 fn is_replacement(why: &Why) -> bool {
     matches!(why, Why::OutOfDate | Why::OutOfDateAndNotReady)
 }
 
-/// Copies reasons for waiting and the names of their nodes, so that they outlive the explanation.
-fn to_owned_reasons(waits_for: Vec<(&str, Vec<&Text>)>) -> Vec<(String, Vec<Text>)> {
-    waits_for.into_iter().map(|(why, nodes)| (why.into(), nodes.into_iter().cloned().collect())).collect()
+/// Copies the reasons why a rollout waits and the names of the nodes into owned values, which outlive the explanation.
+fn to_owned_reasons(wait_reasons: Vec<(&str, Vec<&Text>)>) -> Vec<(String, Vec<Text>)> {
+    wait_reasons.into_iter().map(|(why, nodes)| (why.into(), nodes.into_iter().cloned().collect())).collect()
 }
 
-/// Returns how the changed DaemonSet differs from the live one. `steps` are the revision writes of the first plan.
+/// Returns how the change affects the revisions of the DaemonSet. `live` is the DaemonSet before the change, and `set`
+/// after it. `steps` are the revision writes of the first plan.
 ///
 /// Rule: a change is a new revision if no revision has an equivalent template. It is a rollback if an earlier revision
 /// has an equivalent template. Any other change replaces no pod.

@@ -1,4 +1,4 @@
-//! Prints a rollout preview as text. Lines have at most 80 columns, unless a single word is longer.
+//! Formats a rollout preview as text. Lines have at most 80 columns, unless a single word is longer.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -12,13 +12,13 @@ use super::{RevisionChange, RolloutPreview};
 use crate::daemonset::facts::UpdateStrategy;
 use crate::explain::{NodeState, format_duration, format_names, pluralize, write_labelled, write_wrapped};
 
-/// Maximum number of batches that are printed. Of further batches only the number is printed.
+/// Maximum number of batches that are printed. For further batches only their number is printed.
 const BATCHES_MAX: usize = 8;
 
 /// Maximum number of node names that are printed in one list.
 const NAMES_MAX: usize = 5;
 
-/// Prints the preview as `muster plan` does.
+/// Formats the preview as `muster plan` prints it.
 impl fmt::Display for RolloutPreview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_wrapped(f, 0, &format!("DaemonSet {}: {}", self.key, self.change))?;
@@ -44,7 +44,7 @@ impl fmt::Display for RolloutPreview {
                 let nodes = pluralize(stops.left.len(), "node");
                 words.push(format!("with the old pod on {nodes}: {}", all(&stops.left)));
             }
-            for (why, nodes) in &stops.waits_for {
+            for (why, nodes) in &stops.wait_reasons {
                 let waits = if stops.left.is_empty() { "for" } else { "waits for" };
                 words.push(format!("{waits} {}: {why}: {}", pluralize(nodes.len(), "node"), all(nodes)));
             }
@@ -71,19 +71,19 @@ fn lacks_pod(state: NodeState) -> bool {
 }
 
 impl RolloutPreview {
-    /// Returns the number of nodes whose pod is replaced, without nodes that keep their pod in the end.
+    /// Returns the number of nodes whose pod is replaced. Nodes that keep their pod in the end are not counted.
     pub fn replaced_node_count(&self) -> usize {
         let keeps: BTreeSet<&Text> = self.keeps.iter().collect();
         self.batches.iter().flat_map(|it| &it.nodes).filter(|it| !keeps.contains(it)).count()
     }
 
-    /// Returns the number of nodes that have no pod before and after the rollout.
+    /// Returns the number of nodes that have no pod, neither before nor after the rollout.
     pub fn nodes_without_pod_count(&self) -> usize {
         let without = self.after.nodes.iter().filter(|it| lacks_pod(it.explained.state)).count();
         without.saturating_sub(self.loses.len())
     }
 
-    /// Returns the line with the numbers of nodes that gain, lose, replace or keep their pod.
+    /// Returns the line with the number of nodes that gain, lose, replace or keep their pod.
     fn counts_line(&self) -> String {
         format!(
             "{}: {} gain a pod, {} lose it, {} get a new one, {} keep theirs, {} without",
@@ -96,8 +96,8 @@ impl RolloutPreview {
         )
     }
 
-    /// Returns lines such as `3 nodes: taint gpu=yes:NoSchedule is not tolerated: n1, n2, n3`, for the nodes that
-    /// `is_asked` selects by name and state.
+    /// Returns lines such as `3 nodes: taint gpu=yes:NoSchedule is not tolerated: n1, n2, n3`. `is_asked` selects the
+    /// nodes by name and state.
     fn reason_lines(&self, is_asked: impl Fn(&Text, NodeState) -> bool) -> Vec<String> {
         let groups = self.after.groups().into_iter().filter_map(|group| {
             let nodes =

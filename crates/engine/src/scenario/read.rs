@@ -1,8 +1,8 @@
-//! Parses a scenario: splits the text into lines, and builds an object from each line.
+//! Parses the text of a scenario: splits it into lines, and builds an API object from each line.
 use super::*;
 use crate::daemonset::manifest::{Binding, Owner};
 
-/// Parses a scenario. Revisions are parsed before pods, because pods refer to them.
+/// Parses the text of a scenario. Revisions are parsed before pods, because pods refer to them.
 pub(super) fn parse_world(text: &str) -> Result<World, Error> {
     let lines = read_lines(text)?;
     let of = |kind| lines.iter().filter(move |it| it.kind == kind);
@@ -30,13 +30,14 @@ struct ScenarioLine<'a> {
     /// The line number, counted from one.
     at: usize,
     kind: LineKind,
-    /// The word after the kind: the name of the object, or the time.
+    /// The second word of the line: the name of the object, or the time on a line `now`.
     name: &'a str,
     /// The keywords, each with its value if it has one.
     words: Vec<(&'a str, Option<&'a str>)>,
 }
 
-/// Splits the text into lines and words, and checks the keywords.
+/// Splits the text of a scenario into lines and words. Returns an error at the first word that the grammar does not
+/// allow.
 fn read_lines(text: &str) -> Result<Vec<ScenarioLine<'_>>, Error> {
     let mut lines: Vec<ScenarioLine<'_>> = Vec::new();
     for (at, raw) in text.lines().enumerate() {
@@ -69,7 +70,7 @@ fn read_lines(text: &str) -> Result<Vec<ScenarioLine<'_>>, Error> {
 }
 
 impl<'a> ScenarioLine<'a> {
-    /// Adds a word of the line, if the grammar allows it.
+    /// Adds a word to the line. Returns an error if the grammar does not allow the word there.
     fn add_word(&mut self, part: &'a str) -> Result<(), Error> {
         let (key, value) = match part.split_once('=') {
             Some((key, value)) => (key, Some(value)),
@@ -112,12 +113,12 @@ impl<'a> ScenarioLine<'a> {
         Ok(())
     }
 
-    /// Returns an error about a word of this line.
+    /// Creates an error about a word of this line.
     fn error_at(&self, word: &str, problem: impl Into<String>) -> Error {
         Error { line: self.at, word: word.to_string(), problem: problem.into() }
     }
 
-    /// Returns an error about the value of a keyword. `wants` describes a valid value.
+    /// Creates an error about the value of a keyword. `wants` describes a valid value.
     fn value_error(&self, key: &str, value: &str, wants: &str) -> Error {
         let word = if self.kind == LineKind::Now { value.to_string() } else { format!("{key}={value}") };
         self.error_at(&word, format!("wants {wants}"))
@@ -133,12 +134,12 @@ impl<'a> ScenarioLine<'a> {
         self.words.iter().find(|it| it.0 == key).and_then(|it| it.1)
     }
 
-    /// All values of a keyword that may occur several times.
+    /// Returns all values of a keyword that may occur several times.
     fn values(&self, key: &str) -> impl Iterator<Item = &'a str> {
         self.words.iter().filter(move |it| it.0 == key).filter_map(|it| it.1)
     }
 
-    /// Returns the value of a keyword as a whole number. `None` if the line does not have it.
+    /// Returns the value of a keyword as a whole number. `None` if the line does not have the keyword.
     fn number(&self, key: &str) -> Result<Option<i64>, Error> {
         self.value(key).map(|text| self.number_of(key, text)).transpose()
     }
@@ -148,7 +149,8 @@ impl<'a> ScenarioLine<'a> {
         text.parse().map_err(|_| self.value_error(key, text, "a whole number"))
     }
 
-    /// Returns the value of a keyword as a time in seconds since [`EPOCH_S`]. `None` if the line does not have it.
+    /// Returns the value of a keyword as a time in seconds since [`EPOCH_S`]. `None` if the line does not have the
+    /// keyword.
     fn seconds(&self, key: &str) -> Result<Option<i64>, Error> {
         self.value(key).map(|text| self.seconds_of(key, text)).transpose()
     }
@@ -161,7 +163,8 @@ impl<'a> ScenarioLine<'a> {
         Ok(second)
     }
 
-    /// Returns the value of a keyword as a number or a percentage such as `25%`. `None` if the line does not have it.
+    /// Returns the value of a keyword as a number or a percentage such as `25%`. `None` if the line does not have the
+    /// keyword.
     fn number_or_percentage(&self, key: &str) -> Result<Option<Value>, Error> {
         let Some(text) = self.value(key) else { return Ok(None) };
         let digits = text.strip_suffix('%').unwrap_or(text);
@@ -170,7 +173,7 @@ impl<'a> ScenarioLine<'a> {
         Ok(Some(if digits == text { number.into() } else { format!("{number}%").into() }))
     }
 
-    /// Returns the values `KEY:VALUE` of a keyword as a JSON map.
+    /// Returns the values `KEY:VALUE` of a keyword as one JSON object.
     fn pairs(&self, key: &str) -> Result<Map<String, Value>, Error> {
         let pair = |text: &'a str| match text.split_once(':') {
             Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.into())),
@@ -195,7 +198,7 @@ impl<'a> ScenarioLine<'a> {
         self.values("taint").map(taint).collect()
     }
 
-    /// Parses the `tolerate=` words of the line into toleration objects. `none` is skipped.
+    /// Parses the `tolerate=` words of the line into toleration objects. Skips the word `tolerate=none`.
     fn tolerations(&self) -> Result<Vec<Value>, Error> {
         let toleration = |text| {
             let mark =
@@ -241,8 +244,8 @@ impl<'a> ScenarioLine<'a> {
         Ok(term.into())
     }
 
-    /// Returns the DaemonSet to which the pod or revision on this line belongs. `None` if it belongs to none. An error
-    /// if several DaemonSets are possible.
+    /// Returns the DaemonSet to which the pod or revision on this line belongs. `None` if it belongs to none. Returns
+    /// an error if `of=` names no DaemonSet, or if several DaemonSets match.
     fn set<'w>(&self, world: &'w World) -> Result<Option<&'w Value>, Error> {
         let here = |set: &&Value| self.value("ns").is_none_or(|ns| text_at(set, NAMESPACE_POINTER) == ns);
         let named = |set: &&Value| self.value("of").is_none_or(|name| text_at(set, NAME_POINTER) == name);
@@ -262,12 +265,13 @@ impl<'a> ScenarioLine<'a> {
         }
     }
 
-    /// Namespace and name of the object.
+    /// Returns the namespace and name of the object on this line.
     fn id(&self) -> (&'a str, &'a str) {
         (self.value("ns").unwrap_or("default"), self.name)
     }
 
-    /// Builds the metadata that all kinds of objects have. `now` is the default of the deletion time.
+    /// Builds the metadata that all kinds of objects have. `now` is the deletion time of an object with the keyword
+    /// `deleting` and no time.
     fn metadata(&self, namespace: Option<&str>, now: i64) -> Result<Map<String, Value>, Error> {
         let mut metadata = Map::new();
         metadata.insert("name".to_string(), self.name.into());
@@ -475,7 +479,8 @@ fn parse_pod(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error> {
     Ok(pod)
 }
 
-/// Creates a daemon pod as the DaemonSet controller does, bound to its node or not yet bound.
+/// Creates the pod on this line as the DaemonSet controller creates it. Binds it to the node of `on=`, if the line has
+/// `on=`.
 fn daemon_pod(line: &ScenarioLine<'_>, set: &Value, world: &World) -> Result<Value, Error> {
     let number = line.number("rev")?.unwrap_or_else(|| template_number(set));
     let mut template = template_of(set, number);
@@ -511,7 +516,7 @@ fn daemon_pod(line: &ScenarioLine<'_>, set: &Value, world: &World) -> Result<Val
     Ok(pod)
 }
 
-/// Creates a pod that belongs to no DaemonSet.
+/// Creates the pod on this line, which belongs to no DaemonSet.
 fn unmanaged_pod(line: &ScenarioLine<'_>) -> Result<Value, Error> {
     if let Some(word) = DAEMON_POD_KEYWORDS.iter().find(|it| line.has(it)) {
         return Err(line.error_at(word, "wants a set: say of="));
@@ -527,7 +532,7 @@ fn unmanaged_pod(line: &ScenarioLine<'_>) -> Result<Value, Error> {
     Ok(pod)
 }
 
-/// Adds the metadata that pods and revisions have in common. `set` is the DaemonSet that the object belongs to.
+/// Adds the metadata of a line to a pod or revision. `set` is the DaemonSet to which the object belongs.
 fn add_metadata(
     made: &mut Value,
     line: &ScenarioLine<'_>,
@@ -546,7 +551,7 @@ fn add_metadata(
     Ok(())
 }
 
-/// Returns the owner of a pod or revision: the DaemonSet, with the UID of `owner=` if the line has one.
+/// Returns the owner of a pod or revision: its DaemonSet, with the UID of `owner=` if the line has this keyword.
 fn owner_of<'a>(line: &ScenarioLine<'a>, set: Option<&'a Value>) -> Owner<'a> {
     let of_set = |at| set.map_or(NONE_VALUE, |it| text_at(it, at));
     Owner {

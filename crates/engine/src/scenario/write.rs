@@ -1,7 +1,7 @@
-//! Prints a scenario: one line for each object.
+//! Formats a cluster state as the text of a scenario, one line for each object.
 use super::*;
 
-/// Prints a scenario, with the names in one column.
+/// Formats a cluster state as the text of a scenario. The names of all objects are aligned in one column.
 pub(super) fn print_world(world: &World) -> String {
     let mut rows = Vec::new();
     rows.extend(world.sets.iter().map(|it| print_set(it, world)));
@@ -17,7 +17,7 @@ pub(super) fn print_world(world: &World) -> String {
     out
 }
 
-/// One line to print: its kind, the name of the object and the keywords.
+/// One line of the printed scenario: its kind, the name of the object and the keywords.
 struct PrintedLine {
     /// The first word of the line, such as `pod`.
     kind: &'static str,
@@ -27,7 +27,7 @@ struct PrintedLine {
 }
 
 impl PrintedLine {
-    /// Creates the line of an object, without keywords.
+    /// Creates the line of an object, with its name and no keywords.
     fn new(kind: &'static str, object: &Value) -> PrintedLine {
         let name = text_at(object, NAME_POINTER);
         PrintedLine { kind, name: one_word(if name.is_empty() { "-" } else { name }), words: Vec::new() }
@@ -45,7 +45,7 @@ impl PrintedLine {
         self.words.push(one_word(&format!("{key}={value}")));
     }
 
-    /// Adds a keyword and its value, unless the value is the default.
+    /// Adds a keyword and its value, unless the value is empty or equal to `default`.
     fn add_unless_default(&mut self, default: impl fmt::Display, key: &str, value: impl fmt::Display) {
         let value = value.to_string();
         if !value.is_empty() && value != default.to_string() {
@@ -60,7 +60,7 @@ impl PrintedLine {
         }
     }
 
-    /// Adds the keywords of [`COMMON_KEYWORDS`].
+    /// Adds the keywords that the lines of all kinds of objects may have.
     fn with_common_keywords(mut self, kind: LineKind, object: &Value, now: i64) -> PrintedLine {
         self.add_unless_default(0, "made", created_second(object));
         if let Some(at) = parse_timestamp(text_at(object, "/metadata/deletionTimestamp")) {
@@ -82,7 +82,7 @@ impl PrintedLine {
         self
     }
 
-    /// Adds the keywords for the namespace, the DaemonSet and the owner of an object.
+    /// Adds the keywords for the namespace, the DaemonSet and the owner of a pod or revision. `set` is the DaemonSet.
     fn add_set_and_owner(&mut self, object: &Value, set: Option<&Value>, world: &World) {
         let namespace = text_at(object, NAMESPACE_POINTER);
         let alike = world
@@ -112,7 +112,7 @@ impl PrintedLine {
         }
     }
 
-    /// Adds the keyword for the hash label, unless it has the default value.
+    /// Adds the keyword `hash=` for the hash label of an object, unless the label has the value `default`.
     fn add_hash(&mut self, object: &Value, default: &str) {
         let hash = hash_label(object);
         match hash.is_empty() {
@@ -122,7 +122,7 @@ impl PrintedLine {
     }
 }
 
-/// Returns the line of a DaemonSet.
+/// Formats a DaemonSet as a line of the scenario.
 fn print_set(set: &Value, world: &World) -> PrintedLine {
     let mut row = PrintedLine::new("set", set);
     let number = template_number(set);
@@ -174,7 +174,7 @@ fn print_set(set: &Value, world: &World) -> PrintedLine {
     row.with_common_keywords(LineKind::Set, set, world.now)
 }
 
-/// Returns the line of a node.
+/// Formats a node as a line of the scenario.
 fn print_node(node: &Value, world: &World) -> PrintedLine {
     let mut row = PrintedLine::new("node", node);
     row.add_pairs("label", &fields_at(node, "/metadata/labels"));
@@ -196,7 +196,7 @@ fn print_node(node: &Value, world: &World) -> PrintedLine {
     row.with_common_keywords(LineKind::Node, node, world.now)
 }
 
-/// Returns the line of a pod.
+/// Formats a pod as a line of the scenario.
 fn print_pod(pod: &Value, world: &World) -> PrintedLine {
     let mut row = PrintedLine::new("pod", pod);
     let set = set_of(pod, world);
@@ -231,7 +231,7 @@ fn print_pod(pod: &Value, world: &World) -> PrintedLine {
     row.with_common_keywords(LineKind::Pod, pod, world.now)
 }
 
-/// Adds the keywords that only a pod of a DaemonSet has.
+/// Adds the keywords that only the line of a pod of a DaemonSet has.
 fn print_daemon_words(row: &mut PrintedLine, pod: &Value, set: &Value, world: &World) {
     let terms = list_at(&pod["spec"], REQUIRED_TERMS_POINTER);
     let node = terms.first().map_or("", |it| text_at(it, "/matchFields/0/values/0"));
@@ -282,7 +282,7 @@ fn print_daemon_words(row: &mut PrintedLine, pod: &Value, set: &Value, world: &W
     }
 }
 
-/// Returns the line of a ControllerRevision.
+/// Formats a ControllerRevision as a line of the scenario.
 fn print_revision(revision: &Value, world: &World) -> PrintedLine {
     let mut row = PrintedLine::new("rev", revision);
     let set = set_of(revision, world);
@@ -296,7 +296,7 @@ fn print_revision(revision: &Value, world: &World) -> PrintedLine {
     row.with_common_keywords(LineKind::Rev, revision, world.now)
 }
 
-/// Returns the value of `affinity=` for a node selector term.
+/// Formats a node selector term as the value of the keyword `affinity=`.
 fn term_text(term: &Value) -> String {
     let requirement = |it: &Value| {
         let operator = SELECTOR_OPERATORS

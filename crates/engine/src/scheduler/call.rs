@@ -20,8 +20,8 @@ use crate::controller::{Patch, Request, Verb, Watch};
 pub enum Call {
     /// Binds a pod to the node with this name.
     Bind { pod: Arc<Pod>, node: Text },
-    /// Sets the condition `PodScheduled` to False with this message, and sets `nominatedNodeName`. `at` is the
-    /// transition time if the condition was not False before.
+    /// Sets the condition `PodScheduled` of a pod to False with this message, and sets its `nominatedNodeName`. `at` is
+    /// the transition time of the condition if it was not False before.
     WriteUnschedulable { pod: Arc<Pod>, message: Text, nominated_node: Option<Text>, at: Time },
     /// Clears the pod's `nominatedNodeName`.
     ClearNomination { pod: Arc<Pod> },
@@ -65,9 +65,9 @@ pub(super) fn request(call: &Call) -> Request {
             if *nominated_node != pod.nominated {
                 status["nominatedNodeName"] = nominated_node.as_deref().into();
             }
-            patch_status(pod, status)
+            status_patch_request(pod, status)
         }
-        Call::ClearNomination { pod } => patch_status(pod, json!({"nominatedNodeName": null})),
+        Call::ClearNomination { pod } => status_patch_request(pod, json!({"nominatedNodeName": null})),
         Call::MarkVictim { victim, at, .. } => {
             let condition = json!({
                 "type": DISRUPTION_TARGET,
@@ -77,7 +77,7 @@ pub(super) fn request(call: &Call) -> Request {
                 "observedGeneration": victim.generation,
                 "lastTransitionTime": at.to_rfc3339(),
             });
-            patch_status(victim, json!({"conditions": [condition]}))
+            status_patch_request(victim, json!({"conditions": [condition]}))
         }
         Call::DeleteVictim { victim, .. } => {
             let body = json!({
@@ -90,14 +90,15 @@ pub(super) fn request(call: &Call) -> Request {
     }
 }
 
-/// Returns the request that patches a pod's status. The only precondition of the patch is the UID, because other
-/// changes to the pod do not matter.
-fn patch_status(pod: &Pod, status: Value) -> Request {
+/// Returns the request that patches a pod's status. Its only precondition is the UID, because other changes of the pod
+/// do not matter.
+fn status_patch_request(pod: &Pod, status: Value) -> Request {
     let body = json!({"metadata": {"uid": pod.uid}, "status": status});
     write_request(&pod.key, Verb::Patch(Patch::Strategic), "/status", body)
 }
 
-/// Returns a request that writes a pod or its subresource. `part` is the subresource with a leading slash, or empty.
+/// Returns a request that writes a pod or one of its subresources. `part` is the subresource with a leading slash, or
+/// empty.
 fn write_request(key: &ObjectKey, verb: Verb, part: &str, body: Value) -> Request {
     let path = format!("{}{part}", pod_watch().resource.path(key));
     Request { verb, path, body: Some(body), metadata_only: false }
@@ -129,9 +130,9 @@ impl fmt::Display for Call {
 /// Maximum length of the message of an Event, in bytes. Upstream: `NoteLengthLimit`.
 const EVENT_MESSAGE_BYTES_MAX: usize = 1024;
 
-/// Truncates a message to the maximum length of the message of an Event.
+/// Truncates a message to [`EVENT_MESSAGE_BYTES_MAX`].
 pub(super) fn truncate_event_message(message: &str) -> String {
-    /// Replaces the end of a truncated message.
+    /// The text that ends a truncated message.
     const ELLIPSIS: &str = " ...";
     if message.len() <= EVENT_MESSAGE_BYTES_MAX {
         return message.into();

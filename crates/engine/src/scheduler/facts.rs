@@ -1,4 +1,4 @@
-//! Decodes pods, nodes, namespaces and PodDisruptionBudgets into facts: the fields that rules of the scheduler read.
+//! Decodes pods, nodes, namespaces and PodDisruptionBudgets into facts: only the fields that the scheduler reads.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -68,20 +68,21 @@ pub struct Namespace {
     pub labels: Labels,
 }
 
-/// A PodDisruptionBudget. Preemption prefers victims whose deletion violates no budget.
+/// The fields of a PodDisruptionBudget that preemption reads. Preemption prefers victims whose deletion violates no
+/// budget.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Budget {
     pub key: ObjectKey,
     pub resource_version: u64,
     /// Selects the pods of the budget. In preemption, an empty selector matches no pod.
     pub selector: Selector,
-    /// The `status.disruptionsAllowed`.
+    /// The `status.disruptionsAllowed`: how many pods may be evicted now.
     pub allowed: i64,
     /// Names of pods whose eviction is already counted (`status.disruptedPods`).
     pub disrupted: BTreeSet<Text>,
 }
 
-/// A pod that occupies resources on a node or is to be scheduled.
+/// The fields of a pod that the scheduler reads. The pod either occupies resources on a node or is to be scheduled.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
     pub key: ObjectKey,
@@ -101,13 +102,13 @@ pub struct Pod {
     pub deleting: bool,
     /// Whether the phase is Succeeded or Failed, so that the pod occupies no resources.
     pub finished: bool,
-    /// Whether this scheduler binds the pod: the pod names this scheduler in `schedulerName` and has no scheduling
+    /// Whether this scheduler is responsible for the pod: the pod names it in `schedulerName`, and has no scheduling
     /// gates.
     pub is_responsible: bool,
     pub priority: i32,
     /// Whether pods of lower priority may be preempted for this pod (`preemptionPolicy`).
     pub may_preempt: bool,
-    /// Requirements and preferences of the pod on its node.
+    /// The scheduling requirements and preferences of the pod.
     pub requirements: Arc<Requirements>,
     /// Reason and message of the condition `PodScheduled`. `None` if its status is not False.
     pub unschedulable_condition: Option<(Text, Text)>,
@@ -115,7 +116,7 @@ pub struct Pod {
     pub preempted: bool,
 }
 
-/// The scheduling requirements and preferences of a pod.
+/// The scheduling requirements and preferences of a pod, such as affinity, requests and host ports.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Requirements {
     pub node_selector: Labels,
@@ -145,7 +146,7 @@ impl Requirements {
     }
 
     /// Returns the names of the nodes in the required node affinity (`matchFields` with `metadata.name`). `None` if any
-    /// term names no node, so that the pod may run on other nodes too.
+    /// of its terms names no node, so that the pod may run on other nodes too.
     ///
     /// Rule: a pod whose every node affinity term names a node is only checked on those nodes. Pods of a DaemonSet are
     /// such pods, so that scheduling one of them costs one fit check. Upstream: `NodeAffinity.PreFilter`.
@@ -162,17 +163,17 @@ impl Requirements {
     }
 }
 
-/// A topology spread constraint. A domain is the set of nodes with one value of the topology key.
+/// A topology spread constraint. A topology domain is the set of nodes with the same value of the topology key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TopologySpreadConstraint {
     /// The `maxSkew`: by how much the number of matching pods in a domain may exceed the number in the domain with the
     /// fewest.
     pub max_skew: i64,
-    /// Key of the node label whose values are the domains.
+    /// Key of the node label whose values define the topology domains.
     pub topology_key: Text,
     /// Selects the pods that are counted.
     pub selector: Selector,
-    /// The `minDomains`. If there are fewer domains, the domain with the fewest pods counts as having no pods.
+    /// The `minDomains`. If there are fewer domains, the minimum number of pods in a domain counts as zero.
     pub min_domains: usize,
     /// Whether only nodes that match the pod's node affinity count (`nodeAffinityPolicy`).
     pub honors_node_affinity: bool,
@@ -215,7 +216,7 @@ pub struct PodAffinityTerm {
     pub namespaces: Vec<Text>,
     /// Selects namespaces by their labels.
     pub namespace_selector: Selector,
-    /// Key of the node label whose values are the topology domains.
+    /// Key of the node label whose values define the topology domains.
     pub topology_key: Text,
 }
 
@@ -243,7 +244,7 @@ pub fn pod_from_value(object: &Value, shared: &mut Interner) -> Result<Pod, serd
 /// A pod as the scheduler decodes it. Container statuses are ignored.
 type ScheduledPod<'a> = core_v1::Pod<'a, Container<'a>, IgnoredAny>;
 
-/// Reduces a pod to the fields that the scheduler reads.
+/// Extracts the fields of a pod that the scheduler reads.
 fn pod_fact(pod: &ScheduledPod<'_>, shared: &mut Interner) -> Pod {
     let meta = &pod.metadata;
     let (no_spec, no_status) = (core_v1::PodSpec::default(), core_v1::PodStatus::default());
@@ -323,7 +324,7 @@ fn selector_or_nothing(selector: Option<&LabelSelector<'_>>) -> Selector {
     LabelSelector::to_selector(selector).unwrap_or_default()
 }
 
-/// Returns the scheduling requirements in the spec of a pod that has this namespace and these labels.
+/// Returns the scheduling requirements in the spec of a pod. `namespace` and `labels` are those of the pod.
 fn scheduling_requirements(
     spec: &core_v1::PodSpec<'_>,
     namespace: &Text,
@@ -367,12 +368,12 @@ fn scheduling_requirements(
         for it in affinity.iter().flat_map(|it| it.preferred.iter().flatten()) {
             let term = it.pod_affinity_term.as_ref().unwrap_or(&no_term);
             let weight = sign * it.weight.unwrap_or_default();
-            preferred_pod_affinity.push((weight, pod_affinity_term(term, namespace, shared)));
+            preferred_pod_affinity.push((weight, decode_pod_affinity_term(term, namespace, shared)));
         }
     }
     let mut required = |affinity: &Option<core_v1::PodAffinity<'_>>| {
         let terms = affinity.iter().flat_map(|it| it.required.iter().flatten());
-        terms.map(|it| pod_affinity_term(it, namespace, shared)).collect()
+        terms.map(|it| decode_pod_affinity_term(it, namespace, shared)).collect()
     };
     let spread = spec.topology_spread_constraints.iter().flatten();
     Requirements {
@@ -385,13 +386,13 @@ fn scheduling_requirements(
         tolerations: shared.intern_tolerations(tolerations),
         requests: amounts,
         ports,
-        spread_constraints: spread.map(|it| spread_constraint(it, labels)).collect(),
+        spread_constraints: spread.map(|it| decode_spread_constraint(it, labels)).collect(),
     }
 }
 
 /// Decodes a topology spread constraint of a pod with these labels. For each label key in `matchLabelKeys`, the
-/// selector also requires the value that the pod itself has.
-fn spread_constraint(
+/// selector also requires the pod's own value of that label.
+fn decode_spread_constraint(
     constraint: &core_v1::TopologySpreadConstraint<'_>,
     labels: &Labels,
 ) -> TopologySpreadConstraint {
@@ -412,9 +413,9 @@ fn spread_constraint(
     }
 }
 
-/// Decodes a pod affinity term. `namespace` is the pod's own namespace, to which a term without namespaces and
-/// namespace selector applies.
-fn pod_affinity_term(
+/// Decodes a pod affinity term. A term without namespaces and namespace selector applies to `namespace`, the namespace
+/// of the pod itself.
+fn decode_pod_affinity_term(
     term: &core_v1::PodAffinityTerm<'_>,
     namespace: &Text,
     shared: &mut Interner,

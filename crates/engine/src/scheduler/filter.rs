@@ -1,4 +1,4 @@
-//! Checks whether a pod fits on a node, for every decision of the scheduler. Upstream: the filter plugins.
+//! Checks whether a pod fits on a node. Scheduling and preemption use these checks. Upstream: the filter plugins.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -33,20 +33,21 @@ pub enum UnfitReason {
     MissingTopologyLabel,
     /// The pod would exceed the maximum skew of a topology spread constraint.
     TopologySpread,
-    /// The node's domain does not satisfy the pod's required pod affinity.
+    /// The node's topology domain does not satisfy the pod's required pod affinity.
     PodAffinity,
-    /// A pod in the node's domain matches the pod's required pod anti-affinity.
+    /// A pod in the node's topology domain matches the pod's required pod anti-affinity.
     PodAntiAffinity,
-    /// The required pod anti-affinity of a pod in the node's domain matches the pod.
+    /// The required pod anti-affinity of a pod in the node's topology domain matches the pod.
     ExistingPodAntiAffinity,
 }
 
-/// What a node has too little of.
+/// What a node has too little of for a pod.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Shortage {
-    /// The node runs its maximum number of pods.
+    /// The node already has its maximum number of pods.
     Pods,
-    /// The node has too little of a resource. `exceeds_allocatable` means that the pod would not fit on the empty node.
+    /// The node has too little of a resource. `exceeds_allocatable` is whether the pod requests more than the node has
+    /// in total.
     Resource { resource: Text, exceeds_allocatable: bool },
 }
 
@@ -69,7 +70,7 @@ impl UnfitReason {
         }
     }
 
-    /// Whether the reason depends on pods on other nodes.
+    /// Whether the reason depends on pods on other nodes, as for pod affinity and topology spread.
     pub(super) fn depends_on_pods_elsewhere(&self) -> bool {
         matches!(
             self,
@@ -82,14 +83,14 @@ impl UnfitReason {
     }
 
     /// Returns the messages for this reason: one message for each shortage, or exactly one for any other reason. They
-    /// are the same as upstream's, because tools parse them.
-    pub(super) fn reasons(&self) -> Vec<String> {
+    /// have upstream's wording, because tools parse them.
+    pub(super) fn messages(&self) -> Vec<String> {
         let reason = match self {
             Self::Unschedulable => "node(s) were unschedulable",
             Self::UntoleratedTaint => "node(s) had untolerated taint(s)",
             Self::NodeAffinity => "node(s) didn't match Pod's node affinity/selector",
             Self::HostPort => "node(s) didn't have free ports for the requested pod ports",
-            Self::Insufficient(shortages) => return shortages.iter().map(Shortage::reason).collect(),
+            Self::Insufficient(shortages) => return shortages.iter().map(Shortage::message).collect(),
             Self::MissingTopologyLabel => {
                 "node(s) didn't match pod topology spread constraints (missing required label)"
             }
@@ -103,8 +104,8 @@ impl UnfitReason {
 }
 
 impl Shortage {
-    /// Returns the message for the shortage, as upstream words it.
-    fn reason(&self) -> String {
+    /// Returns the message for the shortage, with upstream's wording.
+    fn message(&self) -> String {
         match self {
             Self::Pods => "Too many pods".into(),
             Self::Resource { resource, .. } => format!("Insufficient {resource}"),
@@ -112,8 +113,8 @@ impl Shortage {
     }
 }
 
-/// Checks whether a pod fits on a node. The error is the reason why not. Pods in `without` count as removed from the
-/// node.
+/// Checks whether a pod fits on a node. The error is the reason why it does not fit. Pods in `without` count as removed
+/// from the node.
 ///
 /// Rule: a pod fits on a node if the pod tolerates the node's taints, the node matches the pod's node affinity, the
 /// pod's host ports and resources are free on the node, and the node satisfies the pod affinity and spread constraints.
@@ -129,7 +130,7 @@ pub(super) fn check_fit(
 }
 
 /// Checks whether a pod fits on a node, like [`check_fit`], but without pod affinity and topology spread, which depend
-/// on pods on other nodes.
+/// on pods on other nodes. The error is the reason why it does not fit.
 pub(super) fn check_node_fit(
     all: &Scheduler,
     pod: &Pod,
@@ -147,7 +148,8 @@ pub(super) fn check_node_fit(
     check_resources(all, pod, info, without)
 }
 
-/// Checks whether a pod tolerates the taints and the cordon of a node.
+/// Checks whether a pod tolerates the taints and the cordon of a node. The error is the reason why the pod does not
+/// fit.
 ///
 /// Rule: a pod does not fit on a node with an untolerated `NoSchedule` or `NoExecute` taint. It does not fit on a
 /// cordoned node either, unless it tolerates the taint `unschedulable`.
@@ -167,15 +169,16 @@ pub(super) fn tolerates_taints(pod: &Pod, info: &NodeInfo) -> bool {
     taints.all(|it| any_tolerates(&pod.requirements.tolerations, it))
 }
 
-/// Returns the pods other than `pod` that are nominated for a node and that `pod` must leave room for.
+/// Returns the other pods that are nominated for a node and have at least the priority of `pod`.
 ///
 /// Rule: for pods of the same or lower priority, a pod that is nominated for a node counts as running on that node.
 pub(super) fn nominated_pods<'a>(all: &'a Scheduler, pod: &Pod, info: &NodeInfo) -> Vec<&'a Arc<Pod>> {
-    let nominated_pods = all.queue.nominated(info.name());
+    let nominated_pods = all.queue.pods_nominated_for(info.name());
     nominated_pods.filter(|it| it.key != pod.key && pod.priority <= it.priority).collect()
 }
 
-/// Checks whether the host ports of a pod are free on a node. Pods in `without` count as removed from the node.
+/// Checks whether the host ports of a pod are free on a node. The error is the reason why the pod does not fit. Pods in
+/// `without` count as removed from the node.
 ///
 /// Rule: two pods on one node cannot have the same host port.
 fn check_ports(
@@ -194,7 +197,8 @@ fn check_ports(
     if requested.any(conflicts_with) { Err(UnfitReason::HostPort) } else { Ok(()) }
 }
 
-/// Checks whether a node has enough free resources for a pod. Pods in `without` count as removed from the node.
+/// Checks whether a node has enough free resources for a pod. The error is the reason why the pod does not fit. Pods in
+/// `without` count as removed from the node.
 ///
 /// Rule: the requests of all pods on a node must not exceed the node's allocatable resources, and the number of pods
 /// must not exceed the node's pod limit.

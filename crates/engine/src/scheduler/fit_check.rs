@@ -1,5 +1,5 @@
-//! [`FitCheck`]: explains why one pod does not fit on each of many nodes, for `muster explain` and `muster plan`. The
-//! check itself is [`filter::check_fit`].
+//! [`FitCheck`]: explains for each of many nodes why a pod does not fit on it, for `muster explain` and `muster plan`.
+//! The check itself is [`filter::check_fit`].
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -15,20 +15,21 @@ use super::{Pod, Scheduler, Shortage, UnfitReason, filter};
 /// Why a pod does not fit on a node, as `muster explain` prints it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnfitDetail {
-    /// The reason, such as `too little memory`, without numbers of this node. `muster explain` groups nodes with the
-    /// same reason.
+    /// The reason, such as `too little memory`, without the amounts on this node. `muster explain` groups nodes with
+    /// the same reason.
     pub reason: String,
     /// The part of the reason that is different on each node, such as the amounts of memory.
     pub detail: Option<String>,
 }
 
-/// Checks whether one pod fits on each of many nodes. State that does not depend on the node is computed once.
+/// Checks whether one pod fits on each of many nodes. Everything that does not depend on the node is computed only
+/// once.
 #[derive(Debug)]
 pub struct FitCheck<'a> {
     /// The scheduler with all nodes and pods.
     all: &'a Scheduler,
     pod: &'a Pod,
-    /// Counts for the pod's affinity and spread, which do not depend on the node.
+    /// Counts of pods for the pod's affinity and topology spread. They do not depend on the node.
     inter_pod: InterPodAffinity,
 }
 
@@ -56,13 +57,13 @@ impl FitCheck<'_> {
                     ("no room for another pod".to_string(), Some(format!("the node takes {most} pods")))
                 }
             },
-            other => (other.reasons().join(", "), None),
+            other => (other.messages().join(", "), None),
         };
         Some(UnfitDetail { reason, detail })
     }
 
-    /// Returns the reason and the detail of a host port conflict: the host port in use, and the pod on the node that
-    /// uses it. The detail is `None` if no pod on the node uses it.
+    /// Returns the reason and the detail of a host port conflict. The detail names the pod on the node that uses the
+    /// host port. It is `None` if no pod on the node uses the host port.
     fn host_port_conflict(&self, info: &NodeInfo, without: &BTreeSet<ObjectKey>) -> (String, Option<String>) {
         for other in info.pods.values().filter(|it| !without.contains(&it.key)) {
             for port in &self.pod.requirements.ports {
@@ -75,8 +76,8 @@ impl FitCheck<'_> {
         ("a host port is taken".to_string(), None)
     }
 
-    /// Returns a text with the amounts of a resource that the pod requests, that the node has, and that other pods on
-    /// the node request.
+    /// Returns a text with three amounts of a resource: what the pod requests, what the node has, and what the other
+    /// pods on the node request.
     fn shortage_detail(&self, info: &NodeInfo, resource: &Text, without: &BTreeSet<ObjectKey>) -> String {
         let of = |pod: &Pod| pod.requirements.request(resource).unwrap_or(0);
         let allocatable = info.node.allocatable.get(resource).copied().unwrap_or(0);
@@ -92,8 +93,8 @@ impl FitCheck<'_> {
     }
 }
 
-/// Formats an amount of a resource as in a manifest: cores or millicores for `cpu`, and bytes in the largest binary
-/// unit without remainder.
+/// Formats an amount of a resource as in a manifest: `cpu` in cores or millicores, and bytes in the largest binary unit
+/// that divides the amount.
 fn format_amount(resource: &str, amount: i64) -> String {
     if resource == "cpu" {
         return if amount % 1000 == 0 { format!("{}", amount / 1000) } else { format!("{amount}m") };

@@ -1,6 +1,6 @@
-//! Pod affinity, pod anti-affinity and topology spread.
+//! Checks pod affinity, pod anti-affinity and topology spread.
 //!
-//! A topology domain is the set of nodes with one value of the topology key.
+//! A topology domain is the set of nodes with the same value of the topology key.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -15,26 +15,28 @@ use super::node_info::NodeInfo;
 use super::{Pod, PodAffinityTerm, Scheduler, TopologySpreadConstraint};
 use crate::daemonset::placement;
 
-/// The numbers of pods in each topology domain that match the affinity terms and spread constraints of one pod to
-/// schedule. They are computed once for all nodes. Upstream: `PreFilter` of `InterPodAffinity` and `PodTopologySpread`.
+/// For one pod to schedule: the numbers of existing pods in each topology domain that match its affinity terms and
+/// spread constraints. They are computed once for all nodes. Upstream: `PreFilter` of `InterPodAffinity` and
+/// `PodTopologySpread`.
 #[derive(Debug, Default)]
 pub(super) struct InterPodAffinity {
-    /// For each term of pod affinity, the number of pods that match all terms, by domain of the term's topology key.
+    /// For each pod affinity term, the number of pods that match all pod affinity terms, by domain of the term's
+    /// topology key.
     pod_affinity: Vec<BTreeMap<Text, usize>>,
-    /// For each term of pod anti-affinity, the number of pods that match the term, by domain.
+    /// For each pod anti-affinity term, the number of pods that match the term, by domain of the term's topology key.
     pod_anti_affinity: Vec<BTreeMap<Text, usize>>,
-    /// Number of existing pods whose anti-affinity matches this pod, by topology key and domain.
+    /// Number of existing pods whose required anti-affinity matches this pod, by topology key and domain.
     existing_anti_affinity: BTreeMap<Text, BTreeMap<Text, usize>>,
-    /// For each constraint with `DoNotSchedule`, the number of pods that the constraint counts, by domain.
+    /// For each spread constraint with `DoNotSchedule`, the number of pods that the constraint counts, by domain.
     spread: Vec<BTreeMap<Text, usize>>,
 }
 
 impl InterPodAffinity {
-    /// Counts, on all nodes of the scheduler `all`, the pods that match the affinity terms and spread constraints of
-    /// `pod`.
+    /// Counts the pods on all nodes that match the affinity terms and spread constraints of `pod`. `all` is the
+    /// scheduler with its nodes.
     pub(super) fn of(all: &Scheduler, pod: &Pod) -> Self {
         let mut inter_pod = Self::default();
-        for (labels, other) in all.nodes.with_pod_anti_affinity() {
+        for (labels, other) in all.nodes.pods_with_anti_affinity() {
             for term in
                 other.requirements.pod_anti_affinity.iter().filter(|it| it.matches(pod, &all.namespaces))
             {
@@ -84,7 +86,7 @@ impl InterPodAffinity {
     }
 
     /// Checks whether a node satisfies the spread constraints, affinity and anti-affinity of the pod. The error is the
-    /// reason why not. Pods in `without` count as removed from the node.
+    /// reason why the pod does not fit. Pods in `without` count as removed from the node.
     pub(super) fn check(
         &self,
         all: &Scheduler,
@@ -196,7 +198,7 @@ impl InterPodAffinity {
 }
 
 /// Returns, for each constraint of `spreads`, the number of pods that the constraint counts in each topology domain.
-/// Domains without such pods are included with zero.
+/// Domains without such pods have the number zero.
 pub(super) fn matching_pods_by_domain(
     all: &Scheduler,
     pod: &Pod,
@@ -226,7 +228,7 @@ fn matches_affinity(all: &Scheduler, pod: &Pod, other: &Pod) -> bool {
 }
 
 impl TopologySpreadConstraint {
-    /// Whether the constraint counts pods on the node (`nodeAffinityPolicy`, `nodeTaintsPolicy`).
+    /// Whether the constraint counts the pods on this node (`nodeAffinityPolicy`, `nodeTaintsPolicy`).
     fn includes_node(&self, pod: &Pod, info: &NodeInfo) -> bool {
         let requirements = &pod.requirements;
         let is_wanted = || {

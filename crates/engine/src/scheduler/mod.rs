@@ -58,11 +58,11 @@ use node_info::{NodeInfo, NodeInfos};
 use preemption::Preemption;
 use queue::{QueueingHint, SchedulingQueue};
 
-/// Maximum number of calls in flight. Further pods stay in the queue until a call completes, so that the decision about
-/// each pod uses the latest state of the cluster.
+/// Maximum number of calls in flight. At this number, pods stay in the queue until a call completes, so that the
+/// decision about each pod uses the latest state of the cluster.
 const CALLS_IN_FLIGHT_MAX: usize = 100;
 
-/// Maximum number of pods that one reconcile schedules, so that watch events are applied in between.
+/// Maximum number of pods that one reconcile schedules. Watch events are applied between two reconciles.
 const DECISIONS_PER_RECONCILE_MAX: usize = 100;
 
 /// Minimum number of feasible nodes (nodes on which a pod fits) to find and score. Upstream: `minFeasibleNodesToFind`.
@@ -74,10 +74,10 @@ pub struct Scheduler {
     nodes: NodeInfos,
     /// The pending pods.
     queue: SchedulingQueue,
-    /// Pods whose binding was requested, but not yet delivered by the watch. Each has the number of its failed
-    /// scheduling attempts before that.
+    /// Pods whose binding was requested and that the watch has not delivered as bound yet. Each has the number of its
+    /// earlier failed scheduling attempts.
     binding: BTreeMap<ObjectKey, (Arc<Pod>, u32)>,
-    /// Pods whose condition `PodScheduled` is being written, each with the content of that write.
+    /// Pods whose condition `PodScheduled` is being written, each with the content that is written.
     status_writes: BTreeMap<ObjectKey, UnschedulableStatus>,
     /// UIDs of the pods that are being preempted.
     victims: BTreeSet<Text>,
@@ -85,16 +85,16 @@ pub struct Scheduler {
     namespaces: BTreeMap<Text, Labels>,
     /// The PodDisruptionBudgets. Preemption violates as few of them as possible.
     budgets: BTreeMap<ObjectKey, Budget>,
-    /// The last node that a pod was bound to. If not all nodes are scored, the next search begins after this node.
+    /// The last node that a pod was bound to. If not all nodes are checked, the next search starts after this node.
     last_bound_node: Text,
-    /// Calls that follow from the outcome of other calls. The next reconcile returns them.
+    /// Calls that follow from the outcomes of earlier calls. The next reconcile returns them.
     ready: Vec<Call>,
     /// Number of calls whose outcome is not known yet.
     in_flight: usize,
 }
 
-/// What is written to the status of an unschedulable pod: the message of the condition `PodScheduled`, and the
-/// `nominatedNodeName`.
+/// The content that is written to the status of an unschedulable pod: the message of the condition `PodScheduled`, and
+/// the `nominatedNodeName`.
 type UnschedulableStatus = (Text, Option<Text>);
 
 /// The result of scheduling one pod.
@@ -161,7 +161,7 @@ impl Controller for Scheduler {
             self.schedule_pod(&key, now, &mut reconcile);
         }
         self.in_flight += reconcile.calls.len();
-        reconcile.wake_at = match self.queue.has_active() {
+        reconcile.wake_at = match self.queue.has_active_pod() {
             // Each outcome leads to the next reconcile.
             true if CALLS_IN_FLIGHT_MAX <= self.in_flight => None,
             true => Some(now),
@@ -229,7 +229,7 @@ impl Controller for Scheduler {
 
 impl Scheduler {
     /// Returns the number of pending pods.
-    pub fn pending_pods(&self) -> usize {
+    pub fn pending_pod_count(&self) -> usize {
         self.queue.len()
     }
 
@@ -299,7 +299,7 @@ impl Scheduler {
                 // The event is older than our binding.
                 Some((binding, _)) => *binding = pod,
                 None if pod.is_responsible && !pod.deleting => self.queue.put(pod),
-                None => self.leave_queue(&key, None),
+                None => self.remove_from_queue(&key, None),
             },
         }
     }
@@ -308,7 +308,7 @@ impl Scheduler {
     fn assign_pod(&mut self, pod: Arc<Pod>, node: &Text) {
         let key = pod.key.clone();
         self.binding.remove(&key);
-        self.leave_queue(&key, Some(node));
+        self.remove_from_queue(&key, Some(node));
         let before = self.nodes.pod(&key).cloned();
         let left = self.nodes.node_of(&key).filter(|it| *it != node).cloned();
         self.nodes.assign(pod.clone(), node.clone());
@@ -322,19 +322,19 @@ impl Scheduler {
         }
     }
 
-    /// Removes a pod from its node or from the queue. Pods that may fit on the node now are activated.
+    /// Removes a pod from its node or from the queue. Parked pods that may fit on the node now are tried again.
     fn remove_pod(&mut self, key: &ObjectKey) {
         self.binding.remove(key);
         if let Some(uid) = self.nodes.pod(key).map(|it| it.uid.clone()) {
             self.victims.remove(&uid);
         }
-        self.leave_queue(key, None);
+        self.remove_from_queue(key, None);
         if let Some(node) = self.nodes.unassign(key) {
             self.activate_for(QueueingHint::Node(&node));
         }
     }
 
-    /// Removes a node.
+    /// Removes a node. Parked pods that are unschedulable because of pods on other nodes are tried again.
     fn remove_node(&mut self, name: &Text) {
         if self.nodes.remove_node(name) {
             self.activate_for(QueueingHint::PodsChanged);
@@ -342,8 +342,8 @@ impl Scheduler {
     }
 
     /// Removes a pod from the queue. `node` is the node that the pod is bound to, if any. If another node was nominated
-    /// for the pod, that node is free again, and parked pods that may fit on it are activated.
-    fn leave_queue(&mut self, key: &ObjectKey, node: Option<&Text>) {
+    /// for the pod, parked pods that may fit on the nominated node are tried again.
+    fn remove_from_queue(&mut self, key: &ObjectKey, node: Option<&Text>) {
         if let Some(kept) = self.queue.remove(key)
             && Some(&kept) != node
         {
@@ -351,7 +351,7 @@ impl Scheduler {
         }
     }
 
-    /// Activates the parked (unschedulable) pods that the change `hint` may make schedulable, so that they are tried
+    /// Activates the parked (unschedulable) pods that the change `hint` may make schedulable. Activated pods are tried
     /// again (see [`SchedulingQueue::activate`]).
     ///
     /// Rule: an unschedulable pod is tried again when a node changes or loses a pod, if the pod could fit on that node
@@ -387,7 +387,7 @@ impl Scheduler {
                     self.last_bound_node = node.clone();
                 }
                 self.binding.insert(key.clone(), (pod.clone(), self.queue.attempts(key)));
-                self.leave_queue(key, Some(&node));
+                self.remove_from_queue(key, Some(&node));
                 self.nodes.assign(pod.clone(), node.clone());
                 self.activate_for(QueueingHint::PodsChanged);
                 reconcile.calls.push(Call::Bind { pod, node });
@@ -418,8 +418,8 @@ impl Scheduler {
         }
     }
 
-    /// Nominates the node for the pod, and adds to `reconcile` the calls that mark the victims. Each victim is deleted
-    /// after it was marked.
+    /// Nominates a node for a pod, and adds to `reconcile` the calls that mark the victims on that node. Each victim is
+    /// deleted after it was marked.
     fn preempt(
         &mut self,
         pod: &Arc<Pod>,
@@ -429,7 +429,7 @@ impl Scheduler {
         reconcile: &mut Reconcile<Call>,
     ) {
         // Pods of lower priority that are nominated for the node may not fit any more.
-        let lower = self.queue.nominated(node).filter(|it| it.priority < pod.priority);
+        let lower = self.queue.pods_nominated_for(node).filter(|it| it.priority < pod.priority);
         for other in lower.cloned().collect::<Vec<_>>() {
             self.queue.nominate(&other.key, None);
             self.queue.activate(&other.key);
@@ -451,7 +451,7 @@ impl Scheduler {
     }
 
     /// Sets the nominated node of a pod, or clears it if `node` is `None`. Parked pods that may fit on the previously
-    /// nominated node are activated.
+    /// nominated node are tried again.
     fn nominate(&mut self, key: &ObjectKey, node: Option<Text>) {
         if let Some(before) = self.queue.nominate(key, node) {
             self.activate_for(QueueingHint::Node(&before));
@@ -502,8 +502,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the message of the condition `PodScheduled` of a pod that fits on no node. `preemption` is the reason
-    /// why preemption does not help. `None` if pods are being preempted.
+    /// Returns the message of the condition `PodScheduled` of a pod that fits on no node. `unfit` are the nodes with
+    /// their reasons. `preemption` is the reason why preemption does not help, or `None` if pods are being preempted.
     ///
     /// Rule: the message of an unschedulable pod counts the nodes for each reason. Upstream: `FitError`.
     fn unschedulable_message(&self, unfit: &[(&NodeInfo, UnfitReason)], preemption: Option<&str>) -> String {
@@ -513,7 +513,7 @@ impl Scheduler {
         }
         let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
         for (why, count) in alike {
-            for reason in why.reasons() {
+            for reason in why.messages() {
                 *reasons.entry(reason).or_default() += count;
             }
         }
@@ -526,8 +526,8 @@ impl Scheduler {
         preemption.map_or_else(|| message.clone(), |it| format!("{message} preemption: {it}"))
     }
 
-    /// Handles a failed binding. Returns the event to record. `None` if the pod does not exist, or is no longer being
-    /// bound.
+    /// Applies the failure of a binding. Returns the event to record. `None` if the pod does not exist, or is no longer
+    /// being bound.
     ///
     /// Rule: a pod whose binding failed, or whose binding got no response, is removed from its node and tried again
     /// after a backoff. If the pod was bound nevertheless, the watch will show that.
@@ -545,8 +545,8 @@ impl Scheduler {
             .then(|| event_record(pod, KubeEvent::warning("FailedScheduling", message)))
     }
 
-    /// Schedules a pod again after a backoff, because a write about the pod failed. Does nothing if the pod does not
-    /// exist or has changed, because the watch will show that.
+    /// Schedules a pod again after a backoff, because a write about the pod failed. Does nothing if the failure shows
+    /// that the pod does not exist or has changed, because the watch will deliver that change.
     fn back_off_unless_obsolete(&mut self, key: &ObjectKey, refusal: &CallError, now: Time) {
         if !matches!(refusal, CallError::NotFound | CallError::Conflict) {
             self.queue.back_off(key, now);
@@ -568,7 +568,7 @@ fn format_reason_counts(nodes: usize, reasons: &BTreeMap<String, usize>) -> Stri
     format!("0/{nodes} nodes are available: {}.", reasons.join(", "))
 }
 
-/// Returns the record of an event about a pod.
+/// Returns an event about a pod.
 fn event_record(pod: &Pod, event: KubeEvent) -> EventRecord {
     let about = ObjectReference {
         api_version: "v1".into(),

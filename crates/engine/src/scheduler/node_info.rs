@@ -9,8 +9,8 @@ use muster_api::text::Text;
 
 use super::{Node, Pod};
 
-/// Requests that scoring assumes for a pod without requests, so that such pods are not all bound to one node.
-/// Upstream: `DefaultMilliCPURequest`, `DefaultMemoryRequest`.
+/// The cpu and memory requests that scoring assumes for a pod without requests, so that such pods are not all bound to
+/// one node. Upstream: `DefaultMilliCPURequest`, `DefaultMemoryRequest`.
 pub(super) const DEFAULT_REQUESTS: [(&str, i64); 2] = [("cpu", 100), ("memory", 200 * 1024 * 1024)];
 
 /// All nodes with their pods. Upstream: the scheduler's cache.
@@ -22,9 +22,9 @@ pub(super) struct NodeInfos {
     /// The name of the node of each pod.
     node_by_pod: BTreeMap<ObjectKey, Text>,
     /// Pods with required pod anti-affinity.
-    with_pod_anti_affinity: BTreeMap<ObjectKey, Arc<Pod>>,
+    pods_with_anti_affinity: BTreeMap<ObjectKey, Arc<Pod>>,
     /// Pods with required pod affinity, or with preferred affinity or anti-affinity.
-    with_pod_affinity: BTreeMap<ObjectKey, Arc<Pod>>,
+    pods_with_affinity: BTreeMap<ObjectKey, Arc<Pod>>,
 }
 
 /// A node, the pods on it, and the sums of their requests.
@@ -49,7 +49,7 @@ impl NodeInfos {
         self.nodes.values()
     }
 
-    /// Returns all nodes in the order of their names. The order begins after `name` and wraps around.
+    /// Returns all nodes in the order of their names, starting after `name` and wrapping around.
     pub(super) fn iter_after<'a>(&'a self, name: &Text) -> impl Iterator<Item = &'a NodeInfo> {
         use core::ops::Bound::{Excluded, Unbounded};
         let after = self.nodes.range((Excluded(name.clone()), Unbounded));
@@ -83,18 +83,18 @@ impl NodeInfos {
         here.or_else(|| self.on_unknown_nodes.get(node)?.get(key))
     }
 
-    /// Returns the pods that have required pod anti-affinity, each with the labels of its node.
-    pub(super) fn with_pod_anti_affinity(&self) -> impl Iterator<Item = (&Labels, &Arc<Pod>)> {
-        self.with_node_labels(&self.with_pod_anti_affinity)
+    /// Returns the pods with required pod anti-affinity, each with the labels of its node.
+    pub(super) fn pods_with_anti_affinity(&self) -> impl Iterator<Item = (&Labels, &Arc<Pod>)> {
+        self.with_node_labels(&self.pods_with_anti_affinity)
     }
 
-    /// Returns the pods that have required pod affinity, or preferred pod affinity or anti-affinity. Each has the
+    /// Returns the pods with required pod affinity, or with preferred pod affinity or anti-affinity, each with the
     /// labels of its node.
-    pub(super) fn with_pod_affinity(&self) -> impl Iterator<Item = (&Labels, &Arc<Pod>)> {
-        self.with_node_labels(&self.with_pod_affinity)
+    pub(super) fn pods_with_affinity(&self) -> impl Iterator<Item = (&Labels, &Arc<Pod>)> {
+        self.with_node_labels(&self.pods_with_affinity)
     }
 
-    /// Adds the labels of its node to each pod. Pods whose Node object does not exist are left out.
+    /// Pairs each pod with the labels of its node. Pods whose Node object does not exist are left out.
     fn with_node_labels<'a>(
         &'a self,
         pods: &'a BTreeMap<ObjectKey, Arc<Pod>>,
@@ -109,10 +109,10 @@ impl NodeInfos {
     pub(super) fn assign(&mut self, pod: Arc<Pod>, node: Text) {
         self.unassign(&pod.key);
         if !pod.requirements.pod_anti_affinity.is_empty() {
-            self.with_pod_anti_affinity.insert(pod.key.clone(), pod.clone());
+            self.pods_with_anti_affinity.insert(pod.key.clone(), pod.clone());
         }
         if !pod.requirements.pod_affinity.is_empty() || !pod.requirements.preferred_pod_affinity.is_empty() {
-            self.with_pod_affinity.insert(pod.key.clone(), pod.clone());
+            self.pods_with_affinity.insert(pod.key.clone(), pod.clone());
         }
         self.node_by_pod.insert(pod.key.clone(), node.clone());
         match self.nodes.get_mut(&node) {
@@ -124,8 +124,8 @@ impl NodeInfos {
     /// Removes a pod from its node. Returns the name of that node, or `None` if the pod was not assigned.
     pub(super) fn unassign(&mut self, key: &ObjectKey) -> Option<Text> {
         let node = self.node_by_pod.remove(key)?;
-        self.with_pod_anti_affinity.remove(key);
-        self.with_pod_affinity.remove(key);
+        self.pods_with_anti_affinity.remove(key);
+        self.pods_with_affinity.remove(key);
         if let Some(info) = self.nodes.get_mut(&node) {
             info.remove_pod(key);
         } else if let Some(pods) = self.on_unknown_nodes.get_mut(&node) {
@@ -155,7 +155,7 @@ impl NodeInfos {
         true
     }
 
-    /// Removes a node. Its pods stay assigned to the name of the node. Returns whether the node existed.
+    /// Removes a node. Its pods stay assigned to the node's name. Returns whether the node existed.
     pub(super) fn remove_node(&mut self, name: &Text) -> bool {
         let Some(info) = self.nodes.remove(name) else { return false };
         if !info.pods.is_empty() {
@@ -166,10 +166,12 @@ impl NodeInfos {
 }
 
 impl NodeInfo {
+    /// Returns the labels of the node.
     pub(super) fn labels(&self) -> &Labels {
         &self.node.fact.labels
     }
 
+    /// Returns the name of the node.
     pub(super) fn name(&self) -> &Text {
         &self.node.fact.name
     }
@@ -180,12 +182,12 @@ impl NodeInfo {
     }
 
     /// Returns the sums of the cpu and memory requests of all pods on the node, in the order of [`DEFAULT_REQUESTS`]. A
-    /// missing request counts as the default. Upstream: `NonZeroRequested`.
+    /// pod without a request counts with the default. Upstream: `NonZeroRequested`.
     pub(super) fn nonzero_requested(&self) -> [i64; 2] {
         self.nonzero_requested
     }
 
-    /// Adds a pod and its requests.
+    /// Adds a pod to the node, and its requests to the sums.
     fn add_pod(&mut self, pod: Arc<Pod>) {
         for (name, amount) in &pod.requirements.requests {
             let sum = self.requested.entry(name.clone()).or_default();
@@ -197,7 +199,7 @@ impl NodeInfo {
         self.pods.insert(pod.key.clone(), pod);
     }
 
-    /// Removes a pod and its requests.
+    /// Removes a pod from the node, and its requests from the sums.
     fn remove_pod(&mut self, key: &ObjectKey) {
         let Some(pod) = self.pods.remove(key) else { return };
         for (name, amount) in &pod.requirements.requests {

@@ -16,19 +16,19 @@ use super::inter_pod_affinity::InterPodAffinity;
 use super::node_info::NodeInfo;
 use super::{Budget, Pod, Scheduler, format_reason_counts};
 
-/// Minimum number of candidate nodes whose victims preemption compares. If there are more than ten times as many
-/// candidates, it compares a tenth of them. Upstream: `MinCandidateNodesAbsolute`, `MinCandidateNodesPercentage`.
+/// Minimum number of candidate nodes that preemption compares. If there are more than ten times as many candidates, it
+/// compares a tenth of them. Upstream: `MinCandidateNodesAbsolute`, `MinCandidateNodesPercentage`.
 const CANDIDATE_NODES_MIN: usize = 100;
 
-/// Message for nodes on which preemption does not help, as upstream writes it.
+/// Upstream's message for nodes on which preemption does not help.
 const NOT_HELPFUL_MESSAGE: &str = "Preemption is not helpful for scheduling";
-/// Message for nodes without pods of lower priority, as upstream writes it.
+/// Upstream's message for nodes without pods of lower priority.
 const NO_VICTIMS_MESSAGE: &str = "No preemption victims found for incoming pod";
 
 /// The result of preemption for one pod.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Preemption {
-    /// Delete these pods, highest priority first, and nominate the node.
+    /// Delete these victims, highest priority first, and nominate this node for the pod.
     Remove { node: Text, victims: Vec<Arc<Pod>> },
     /// The pod may not preempt other pods now. Its nominated node stays. Holds the reason for the condition
     /// `PodScheduled`.
@@ -66,7 +66,7 @@ pub(super) fn choose_preemption(
     for info in &nodes {
         match victims_on_node(all, pod, inter_pod, info) {
             Err(why) => {
-                for reason in why.map_or_else(|| [NO_VICTIMS_MESSAGE.into()].into(), |it| it.reasons()) {
+                for reason in why.map_or_else(|| [NO_VICTIMS_MESSAGE.into()].into(), |it| it.messages()) {
                     *reasons.entry(reason).or_default() += 1;
                 }
             }
@@ -102,9 +102,10 @@ fn has_terminating_victims(all: &Scheduler, pod: &Pod, unfit: &[(&NodeInfo, Unfi
     !is_lost && info.pods.values().filter(|it| it.priority < pod.priority).any(|it| leaves(&it))
 }
 
-/// The cost of preemption on a node. Costs are compared in this order: number of victims whose deletion violates a
-/// PodDisruptionBudget, highest priority of a victim, sum of the priorities, number of victims, and start time of the
-/// oldest victim of the highest priority. Upstream: `pickOneNodeForPreemption`.
+/// The cost of preemption on a node. The node with the lowest cost is chosen. The parts are, in the order of
+/// comparison: number of victims whose deletion violates a PodDisruptionBudget, highest priority of a victim, sum of
+/// the priorities, number of victims, and start time of the oldest victim of the highest priority. Upstream:
+/// `pickOneNodeForPreemption`.
 type PreemptionCost = (usize, i32, i64, usize, Reverse<Time>);
 
 /// Returns the cost of deleting these victims. `violations` is the number of victims whose deletion violates a
@@ -116,7 +117,7 @@ fn preemption_cost(violations: usize, victims: &[Arc<Pod>]) -> PreemptionCost {
     (violations, highest, sum, victims.len(), Reverse(oldest.unwrap_or_default()))
 }
 
-/// Returns the start time of a pod. A pod that has not started counts as started after all others.
+/// Returns the start time of a pod. A pod that has not started counts as the last to start.
 fn start_time(pod: &Pod) -> Time {
     pod.started.unwrap_or(Time::from_micros(i64::MAX))
 }
@@ -167,7 +168,7 @@ fn victims_on_node(
 }
 
 impl Budget {
-    /// Whether deleting the pod counts against the budget.
+    /// Whether the deletion of the pod counts against the budget.
     fn covers_pod(&self, pod: &Pod) -> bool {
         self.key.namespace == pod.key.namespace
             && !pod.labels.is_empty()

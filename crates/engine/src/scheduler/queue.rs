@@ -22,8 +22,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// Maximum time that a pod stays parked before it is tried again. Upstream: `podMaxInUnschedulablePodsDuration`.
 const PARKED_DURATION_MAX: Duration = Duration::from_secs(300);
 
-/// The pending pods. Active pods are tried next. Parked pods are unschedulable and wait for a time, or for a change
-/// that may help them.
+/// The pending pods. Active pods are tried next. Parked pods are unschedulable. They become active after a time, or
+/// after a change that may help them.
 #[derive(Debug, Default)]
 pub(super) struct SchedulingQueue {
     /// All pods of the queue: active and parked.
@@ -39,7 +39,7 @@ pub(super) struct SchedulingQueue {
     pinned: BTreeMap<Text, BTreeSet<ObjectKey>>,
     /// Parked pods whose node affinity names no nodes.
     unpinned: BTreeSet<ObjectKey>,
-    /// Parked pods that are unschedulable because of pods on other nodes. Any change of a pod may help them.
+    /// Parked pods that are unschedulable because of pods on other nodes. A change of any pod may help them.
     pod_dependent: BTreeSet<ObjectKey>,
     /// Pods by the name of their nominated node.
     nominated: BTreeMap<Text, BTreeSet<ObjectKey>>,
@@ -59,12 +59,13 @@ struct PendingPod {
     state: QueueState,
 }
 
-/// Whether a pod is tried now or is parked.
+/// Whether a pending pod is tried next or is parked.
 #[derive(Clone, Debug)]
 enum QueueState {
     /// The pod is tried as soon as it is first in the queue.
     Active,
-    /// The pod is tried at `until`, or earlier if `is_activated`. `names` are the nodes that its node affinity names.
+    /// The pod has been parked since `since`. It is tried at `until`, or earlier if `is_activated`. `names` are the
+    /// nodes that its node affinity names.
     Parked { since: Time, until: Time, names: Option<BTreeSet<Text>>, is_activated: bool },
 }
 
@@ -74,7 +75,7 @@ pub(super) enum QueueingHint<'a> {
     /// The node with this name changed or has more free resources. This may help pods that fit on the node, and pods
     /// that are unschedulable because of pods on other nodes.
     Node(&'a Text),
-    /// Pods were added, removed or changed.
+    /// Pods were added, removed or changed. This may help pods that are unschedulable because of pods on other nodes.
     PodsChanged,
 }
 
@@ -100,7 +101,7 @@ impl SchedulingQueue {
     }
 
     /// Returns the pods for which this node is nominated.
-    pub(super) fn nominated(&self, node: &Text) -> impl Iterator<Item = &Arc<Pod>> {
+    pub(super) fn pods_nominated_for(&self, node: &Text) -> impl Iterator<Item = &Arc<Pod>> {
         let keys = self.nominated.get(node).into_iter().flatten();
         keys.filter_map(|key| self.pending.get(key)).map(|it| &it.pod)
     }
@@ -174,8 +175,8 @@ impl SchedulingQueue {
         Some(key)
     }
 
-    /// Whether a pod can be tried now.
-    pub(super) fn has_active(&self) -> bool {
+    /// Whether the queue has an active pod, which can be tried now.
+    pub(super) fn has_active_pod(&self) -> bool {
         !self.active.is_empty() || !self.activated.is_empty()
     }
 
@@ -187,8 +188,8 @@ impl SchedulingQueue {
     /// Parks an unschedulable pod until a change may help it. `depends_on_other_pods` is whether the pod is
     /// unschedulable because of pods on other nodes.
     ///
-    /// All activated pods then wait until their backoff ends, because otherwise each deleted pod could cause thousands
-    /// of scheduling attempts.
+    /// All activated pods then wait until their backoff ends. Otherwise each deleted pod could cause thousands of
+    /// scheduling attempts.
     pub(super) fn park(&mut self, key: &ObjectKey, depends_on_other_pods: bool, now: Time) {
         self.activated.clear();
         let Some(pending) = self.pending.get(key) else { return };
@@ -210,8 +211,8 @@ impl SchedulingQueue {
         self.pending.get(key).map_or(0, |it| it.attempts)
     }
 
-    /// Adds a pod whose binding failed, and parks it until its backoff ends. `attempts` is the number of its
-    /// consecutive failed scheduling attempts before.
+    /// Adds a pod whose binding failed, and parks it until its backoff ends. `attempts` is the number of its earlier
+    /// consecutive failed attempts.
     pub(super) fn requeue(&mut self, pod: Arc<Pod>, attempts: u32, now: Time) {
         let key = pod.key.clone();
         self.put(pod);
@@ -237,7 +238,7 @@ impl SchedulingQueue {
         self.due.insert((until, key.clone()));
     }
 
-    /// Removes a parked pod from all indexes of parked pods, and marks it as active.
+    /// Removes a parked pod from all indexes of parked pods, and sets its state to active.
     fn unpark(&mut self, key: &ObjectKey) {
         let Some(pending) = self.pending.get_mut(key) else { return };
         let QueueState::Parked { until, names, .. } =
@@ -259,7 +260,7 @@ impl SchedulingQueue {
         }
     }
 
-    /// Makes a parked pod active.
+    /// Makes a parked pod active, so that it is tried as soon as it is first in the queue.
     fn move_to_active(&mut self, key: &ObjectKey) {
         self.unpark(key);
         if let Some(pending) = self.pending.get(key) {
@@ -267,7 +268,7 @@ impl SchedulingQueue {
         }
     }
 
-    /// Returns the parked pods that a change may help and that are not activated yet. Each has a flag: whether to check
+    /// Returns the parked pods that a change may help and that are not activated yet. The `bool` is whether to check
     /// first that the pod fits on the changed node.
     pub(super) fn activation_candidates(&self, hint: QueueingHint<'_>) -> Vec<(Arc<Pod>, bool)> {
         let by_node = match hint {
@@ -318,7 +319,7 @@ impl SchedulingQueue {
         before.filter(|it| Some(it) != node.as_ref())
     }
 
-    /// Removes a pod from the pods that are nominated for a node.
+    /// Removes a pod from the index of nominated pods. `node` is the node that was nominated.
     fn remove_nomination(&mut self, node: &Text, key: &ObjectKey) {
         if let Some(keys) = self.nominated.get_mut(node) {
             keys.remove(key);
@@ -329,12 +330,12 @@ impl SchedulingQueue {
     }
 }
 
-/// Returns the sort key of a pod in the queue.
+/// Returns the position of a pod in the order in which pods are scheduled.
 fn queue_order(pod: &Pod) -> QueueOrder {
     (Reverse(pod.priority), pod.created, pod.key.clone())
 }
 
-/// Returns the backoff after this number of consecutive failed attempts.
+/// Returns the backoff of a pod after this number of consecutive failed scheduling attempts.
 fn backoff_duration(attempts: u32) -> Duration {
     BACKOFF_MIN.saturating_mul(1 << attempts.saturating_sub(1).min(4)).min(BACKOFF_MAX)
 }

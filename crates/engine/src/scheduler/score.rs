@@ -15,7 +15,8 @@ use crate::hash_ordered_map;
 /// The maximum score that a plugin gives a node. Upstream: `MaxNodeScore`.
 const SCORE_MAX: i64 = 100;
 
-/// Returns the name of the node with the highest score. `None` if `fitting` is empty.
+/// Returns the name of the node with the highest score. `fitting` are the nodes on which the pod fits. `None` if there
+/// are none.
 ///
 /// Rule: the score of a node is a weighted sum. The weights are 3 for taints, 2 for node affinity, pod affinity and
 /// topology spread, and 1 for least allocated and balanced allocation. A hash of pod and node decides between equal
@@ -41,7 +42,7 @@ pub(super) fn best_node(all: &Scheduler, pod: &Pod, fitting: &[&NodeInfo]) -> Op
     scored.max().map(|(_, _, name)| name.clone())
 }
 
-/// Returns a score for each node by its untolerated `PreferNoSchedule` taints: nodes with fewer such taints score
+/// Returns a score for each node by its untolerated `PreferNoSchedule` taints: a node with fewer such taints scores
 /// higher. Returns an empty list if no node has such a taint.
 fn score_taints(pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     let unwanted = |info: &&NodeInfo| {
@@ -85,7 +86,7 @@ fn score_pod_affinity(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i6
             *sums.entry(term.topology_key.clone()).or_default().entry(domain.clone()).or_default() += weight;
         }
     };
-    for (labels, other) in all.nodes.with_pod_affinity() {
+    for (labels, other) in all.nodes.pods_with_affinity() {
         for (weight, term) in &other.requirements.preferred_pod_affinity {
             if term.matches(pod, &all.namespaces) {
                 add(labels, *weight, term);
@@ -162,7 +163,7 @@ fn topology_weight(domains: usize) -> i64 {
     (i64::from(whole) * HUNDREDTHS_PER_UNIT + part) * 69 / 100
 }
 
-/// Scales the scores of all nodes to the range 0..=[`SCORE_MAX`].
+/// Scales the scores of all nodes linearly to the range 0..=[`SCORE_MAX`].
 fn normalize_scores(mut scores: Vec<i64>) -> Vec<i64> {
     let (least, most) = (scores.iter().min().copied(), scores.iter().max().copied());
     let (Some(least), Some(most)) = (least, most) else { return scores };
@@ -172,20 +173,20 @@ fn normalize_scores(mut scores: Vec<i64>) -> Vec<i64> {
     scores
 }
 
-/// Returns the score of a node by its free cpu and memory: nodes with more free resources score higher. Upstream:
+/// Returns the score of a node by its free cpu and memory: a node with more free resources scores higher. Upstream:
 /// `LeastAllocated`.
 fn score_least_allocated(pod: &Pod, info: &NodeInfo) -> i64 {
     allocated_percent(pod, info).iter().map(|share| SCORE_MAX - share).sum::<i64>() / 2
 }
 
-/// Returns the score of a node by how close its allocated percentages of cpu and memory are: the closer, the higher.
-/// Upstream: `NodeResourcesBalancedAllocation`.
+/// Returns the score of a node by how balanced its allocation is: the closer the allocated percentages of cpu and
+/// memory, the higher the score. Upstream: `NodeResourcesBalancedAllocation`.
 fn score_balanced_allocation(pod: &Pod, info: &NodeInfo) -> i64 {
     let [cpu, memory] = allocated_percent(pod, info);
     SCORE_MAX - (cpu - memory).abs() / 2
 }
 
-/// Returns the percentages of the node's cpu and memory that would be requested if the pod ran on the node.
+/// Returns the percentages of the node's allocatable cpu and memory that would be requested if the pod ran on the node.
 fn allocated_percent(pod: &Pod, info: &NodeInfo) -> [i64; 2] {
     let (nonzero_requested, nonzero_requests) = (info.nonzero_requested(), nonzero_requests(pod));
     [0, 1].map(|at| {

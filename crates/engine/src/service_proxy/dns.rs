@@ -1,5 +1,5 @@
 //! Resolves DNS names in the cluster domain. Upstream: the specification of DNS-based service discovery, and CoreDNS
-//! where the specification leaves something open.
+//! for what the specification leaves open.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -13,7 +13,7 @@ use muster_api::text::Text;
 use super::ProxyState;
 use super::facts::{Endpoint, Service, ServiceType, Slice};
 
-/// Version of the DNS-based service discovery specification, which the TXT record `dns-version` contains.
+/// Version of the DNS-based service discovery specification. It is the content of the TXT record `dns-version`.
 const SPECIFICATION_VERSION: &str = "1.1.0";
 
 /// A DNS query for one name and one record type.
@@ -35,7 +35,7 @@ pub enum QueryType {
     Txt,
     Soa,
     Ns,
-    /// A record type that the DNS server has no records of.
+    /// A record type of which the DNS server has no records.
     Other,
 }
 
@@ -44,11 +44,11 @@ pub enum QueryType {
 pub enum Answer {
     /// The name is not in the cluster domain. The query must be forwarded to another DNS server.
     OutsideDomain,
-    /// The name is in the cluster domain and does not exist.
+    /// The name is in the cluster domain, but does not exist.
     NxDomain,
     /// The name exists and has these records of the queried type, possibly none.
     Records(Vec<Record>),
-    /// The name is an alias of this name (CNAME record).
+    /// The name is an alias of this other name (CNAME record).
     Alias(Text),
 }
 
@@ -136,21 +136,21 @@ struct Resolver<'a> {
 }
 
 impl<'a> Resolver<'a> {
-    /// Whether the namespace exists for DNS: it has at least one Service.
+    /// Whether the namespace exists for DNS, that is, has at least one Service.
     fn has_namespace(&self, namespace: &str) -> bool {
         let first = ObjectKey::new(namespace, "");
         let next = self.state.services.range(first..).next();
         next.is_some_and(|(key, _)| *key.namespace == *namespace)
     }
 
-    /// Returns the Service with this namespace and name, with its key. `None` if it does not exist.
+    /// Returns the Service with this namespace and name, together with its key. `None` if it does not exist.
     fn find_service(&self, namespace: &str, name: &str) -> Option<(ObjectKey, &'a Service)> {
         let key = ObjectKey::new(namespace, name);
         let service = self.state.services.get(&key)?;
         Some((key, service))
     }
 
-    /// Resolves `NAME.NAMESPACE.svc`.
+    /// Resolves the name of a Service, `NAME.NAMESPACE.svc`.
     fn resolve_service(&self, namespace: &str, name: &str, query_type: QueryType) -> Answer {
         let Some((key, service)) = self.find_service(namespace, name) else { return Answer::NxDomain };
         let all = |_: &str, _: &str| true;
@@ -170,7 +170,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Resolves `HOST.NAME.NAMESPACE.svc`, where the host is an endpoint of the Service.
+    /// Resolves the name of an endpoint of a Service, `HOST.NAME.NAMESPACE.svc`.
     fn resolve_endpoint(&self, namespace: &str, name: &str, host: &str, query_type: QueryType) -> Answer {
         let Some((key, _)) = self.find_service(namespace, name) else { return Answer::NxDomain };
         let named: Vec<_> =
@@ -186,7 +186,7 @@ impl<'a> Resolver<'a> {
         Answer::Records(address_records(named.iter().map(|(_, it)| it.address), query_type))
     }
 
-    /// Resolves `_PORT._PROTOCOL.NAME.NAMESPACE.svc`.
+    /// Resolves the name of a Service port, `_PORT._PROTOCOL.NAME.NAMESPACE.svc`, to its SRV records.
     fn resolve_port(
         &self,
         namespace: &str,
@@ -204,8 +204,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Returns the SRV records of those ports of a Service for which `wanted`, called with name and protocol of the
-    /// port, is true.
+    /// Returns the SRV records of the ports of a Service that `wanted` selects by name and protocol.
     fn srv_records(
         &self,
         key: &ObjectKey,
@@ -232,7 +231,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Returns the SRV record of a port of an endpoint.
+    /// Returns the SRV record of a port of an endpoint. `number` is the port number.
     fn srv_record(&self, key: &ObjectKey, endpoint: &Endpoint, number: u16) -> Record {
         let target = format!("{}.{}", endpoint_hostname(endpoint), self.service_name(key));
         Record::Srv { number, target, addresses: [endpoint.address].into() }
@@ -244,13 +243,13 @@ impl<'a> Resolver<'a> {
         slices.flat_map(|slice| slice.endpoints.iter().filter(|it| it.ready).map(move |it| (slice, it)))
     }
 
-    /// Returns the DNS name of a Service.
+    /// Returns the fully qualified DNS name of a Service.
     fn service_name(&self, key: &ObjectKey) -> String {
         format!("{}.{}.svc.{}", key.name, key.namespace, self.domain)
     }
 }
 
-/// Answers a reverse query, which asks for the name of an address (`in-addr.arpa`).
+/// Answers a reverse query (`in-addr.arpa`), which asks for the name of an address.
 ///
 /// Rule: a cluster IP resolves to the name of its Service, and the address of an endpoint to the name of the endpoint
 /// within its Service. Queries for other pod addresses are not forwarded.
@@ -295,7 +294,7 @@ fn parse_dashed_address(host: &str) -> Option<IpAddr> {
     v4.ok().or_else(|| host.replace('-', ":").parse::<Ipv6Addr>().map(IpAddr::V6).ok())
 }
 
-/// Returns the A or AAAA records for those addresses that have the queried type.
+/// Returns the A or AAAA records of the addresses that have the queried record type.
 fn address_records(addresses: impl IntoIterator<Item = IpAddr>, query_type: QueryType) -> Vec<Record> {
     let wanted = addresses.into_iter().filter(|it| match query_type {
         QueryType::A => it.is_ipv4(),

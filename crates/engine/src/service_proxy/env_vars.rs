@@ -30,7 +30,7 @@ pub fn service_env_vars(
     for (name, service) in of_namespace {
         let ServiceType::Cluster(addresses) = &service.kind else { continue };
         let (Some(address), Some(first)) = (addresses.first(), service.ports.first()) else { continue };
-        let prefix = variable_name(name);
+        let prefix = variable_name_part(name);
         let mut set = |name: String, value: String| _ = variables.insert(name, value);
         set(format!("{prefix}_SERVICE_HOST"), address.to_string());
         set(format!("{prefix}_SERVICE_PORT"), first.number.to_string());
@@ -40,7 +40,10 @@ pub fn service_env_vars(
         };
         for (at, port) in service.ports.iter().enumerate() {
             if !port.name.is_empty() {
-                set(format!("{prefix}_SERVICE_PORT_{}", variable_name(&port.name)), port.number.to_string());
+                set(
+                    format!("{prefix}_SERVICE_PORT_{}", variable_name_part(&port.name)),
+                    port.number.to_string(),
+                );
             }
             let protocol = port.protocol.as_str();
             let url = format!("{protocol}://{host}:{}", port.number);
@@ -58,7 +61,7 @@ pub fn service_env_vars(
 }
 
 /// Converts the name of a Service or port to a part of a variable name: in upper case, with `_` instead of `-`.
-fn variable_name(name: &str) -> String {
+fn variable_name_part(name: &str) -> String {
     name.replace('-', "_").to_uppercase()
 }
 

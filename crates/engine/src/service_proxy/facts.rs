@@ -1,4 +1,4 @@
-//! Facts: the fields of Services, EndpointSlices and nodes that rules of the service proxy read, decoded.
+//! Facts: the fields of Services, EndpointSlices and nodes that the service proxy reads.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -18,7 +18,7 @@ use crate::controller::Malformed;
 /// The fields of a Service that the service proxy reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Service {
-    /// How clients reach the Service.
+    /// The type of the Service: with cluster IPs, headless or `ExternalName`.
     pub kind: ServiceType,
     pub ports: Vec<Port>,
     /// The `externalIPs`. The proxy ignores those that are reserved, such as the address of a node.
@@ -33,7 +33,7 @@ pub struct Service {
     pub external_traffic_policy: TrafficPolicy,
 }
 
-/// How clients reach a Service.
+/// The type of a Service, as far as DNS and the proxy distinguish it: with cluster IPs, headless or `ExternalName`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServiceType {
     /// A Service with these cluster IPs.
@@ -86,7 +86,7 @@ pub struct Slice {
 pub struct SlicePort {
     pub name: Text,
     pub protocol: Protocol,
-    /// The port number of the endpoints.
+    /// The port number at which the endpoints of the slice serve.
     pub number: u16,
 }
 
@@ -130,7 +130,7 @@ pub struct Range {
 
 impl Protocol {
     /// Parses the `protocol` of a port. An absent protocol is TCP. `None` if the protocol is unknown.
-    fn read(text: Option<&str>) -> Option<Self> {
+    fn parse(text: Option<&str>) -> Option<Self> {
         match text {
             None | Some("" | "TCP") => Some(Self::Tcp),
             Some("UDP") => Some(Self::Udp),
@@ -157,7 +157,7 @@ impl Range {
         (range.first == u32::from(first.parse::<Ipv4Addr>().ok()?)).then_some(range)
     }
 
-    /// Returns the CIDR with a prefix of `bits` bits that contains the address. `None` for more than 32 bits.
+    /// Returns the CIDR that contains the address and has a prefix of `bits` bits. `None` for more than 32 bits.
     pub fn around(address: Ipv4Addr, bits: u8) -> Option<Self> {
         let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
         (bits <= 32).then(|| Self { first: u32::from(address) & mask, bits })
@@ -174,8 +174,8 @@ impl Range {
         wide.contains(Ipv4Addr::from(narrow.first))
     }
 
-    /// Returns the first host address of the CIDR, which is the address of the node's bridge. `None` for a prefix of 31
-    /// or 32 bits.
+    /// Returns the first host address of the CIDR. In the pod CIDR of a node, it is the address of the node's bridge.
+    /// `None` for a prefix of 31 or 32 bits.
     pub fn gateway(self) -> Option<Ipv4Addr> {
         (self.bits <= 30).then(|| Ipv4Addr::from(self.first + 1))
     }
@@ -189,7 +189,7 @@ impl core::fmt::Display for Range {
 }
 
 impl Service {
-    /// Decodes a Service. Its metadata is not read.
+    /// Decodes a Service without its metadata. `object` is its JSON.
     pub fn read(object: &Value) -> Result<Self, Malformed> {
         let core_v1::Service { spec, status, .. } =
             Deserialize::deserialize(object).map_err(|it| Malformed::new("services", it))?;
@@ -224,17 +224,17 @@ impl Service {
                 .then(|| Duration::from_secs(timeout_s().unwrap_or(10_800))),
             internal_traffic_policy: policy(spec.internal_traffic_policy.as_deref()),
             external_traffic_policy: policy(spec.external_traffic_policy.as_deref()),
-            ports: spec.ports.iter().flatten().filter_map(Port::read).collect(),
+            ports: spec.ports.iter().flatten().filter_map(Port::decode).collect(),
         })
     }
 }
 
 impl Port {
     /// Decodes a port of a Service. `None` if the protocol is unknown or the port number is invalid.
-    fn read(port: &core_v1::ServicePort<'_>) -> Option<Self> {
+    fn decode(port: &core_v1::ServicePort<'_>) -> Option<Self> {
         Some(Self {
             name: port.name.as_deref().unwrap_or("").into(),
-            protocol: Protocol::read(port.protocol.as_deref())?,
+            protocol: Protocol::parse(port.protocol.as_deref())?,
             number: u16::try_from(port.port.unwrap_or_default()).ok()?,
             node_port: port.node_port.and_then(|it| u16::try_from(it).ok()).filter(|it| *it != 0),
         })
@@ -242,8 +242,8 @@ impl Port {
 }
 
 impl Slice {
-    /// Decodes an EndpointSlice and its labels. Other metadata is not read. `None` if the slice belongs to no Service,
-    /// or has the address type `FQDN`.
+    /// Decodes an EndpointSlice from its labels and its JSON. `None` if the slice belongs to no Service, or has the
+    /// address type `FQDN`.
     pub fn read(labels: &BTreeMap<String, String>, object: &Value) -> Result<Option<Self>, Malformed> {
         let Some(service) = labels.get(LABEL_SERVICE_NAME).filter(|it| !it.is_empty()) else {
             return Ok(None);
@@ -255,21 +255,21 @@ impl Slice {
         let port = |it: &core_v1::EndpointPort<'_>| {
             Some(SlicePort {
                 name: it.name.as_deref().unwrap_or("").into(),
-                protocol: Protocol::read(it.protocol.as_deref())?,
+                protocol: Protocol::parse(it.protocol.as_deref())?,
                 number: u16::try_from(it.port?).ok()?,
             })
         };
         Ok(Some(Self {
             service: service.as_str().into(),
             ports: slice.ports.iter().flatten().filter_map(port).collect(),
-            endpoints: slice.endpoints.into_iter().flatten().filter_map(Endpoint::read).collect(),
+            endpoints: slice.endpoints.into_iter().flatten().filter_map(Endpoint::decode).collect(),
         }))
     }
 }
 
 impl Endpoint {
     /// Decodes an endpoint. `None` if it has no valid IP address.
-    fn read(endpoint: discovery_v1::Endpoint<'_>) -> Option<Self> {
+    fn decode(endpoint: discovery_v1::Endpoint<'_>) -> Option<Self> {
         let names = |hints: Option<Vec<TopologyHint<'_>>>| {
             hints.iter().flatten().map(|it| it.name.as_deref().unwrap_or_default().into()).collect()
         };
@@ -292,7 +292,7 @@ impl Endpoint {
 }
 
 impl Node {
-    /// Decodes a node and its labels. Other metadata is not read.
+    /// Decodes a node from its labels and its JSON.
     pub fn read(labels: &BTreeMap<String, String>, object: &Value) -> Result<Self, Malformed> {
         let core_v1::Node { spec, status, .. } =
             Deserialize::deserialize(object).map_err(|it| Malformed::new("nodes", it))?;

@@ -15,9 +15,10 @@ mod env_vars;
 mod facts;
 /// Writes the `nft` script that creates or changes the table.
 mod nft_script;
-/// Builds the nftables table as a value.
+/// Computes the nftables table of a node: its sets, maps, chains and rules.
 mod nft_table;
-/// Determines the addresses that Services may not claim.
+/// Determines the addresses for which the service proxy writes no rules, because they belong to something other than
+/// the Service.
 mod reserved_addresses;
 /// Computes the routes to the pods of other nodes.
 mod routes;
@@ -97,20 +98,20 @@ impl ProxyState {
         self.nodes.get(name)
     }
 
-    /// Removes the Services that a list does not contain. Returns whether the state changed.
+    /// Removes the Services that are not in `listed`. Returns whether the state changed.
     pub fn retain_services(&mut self, listed: &BTreeSet<ObjectKey>) -> bool {
         let before = self.services.len();
         self.services.retain(|key, _| listed.contains(key));
         self.services.len() != before
     }
 
-    /// Removes the EndpointSlices that a list does not contain. Returns whether the state changed.
+    /// Removes the EndpointSlices that are not in `listed`. Returns whether the state changed.
     pub fn retain_slices(&mut self, listed: &BTreeSet<ObjectKey>) -> bool {
         let gone: Vec<ObjectKey> = self.owners.keys().filter(|it| !listed.contains(it)).cloned().collect();
         gone.iter().filter(|key| self.remove_slice(key)).count() != 0
     }
 
-    /// Removes the nodes that a list does not contain. Returns whether the state changed.
+    /// Removes the nodes that are not in `listed`. Returns whether the state changed.
     pub fn retain_nodes(&mut self, listed: &BTreeSet<ObjectKey>) -> bool {
         let names: BTreeSet<&Text> = listed.iter().map(|it| &it.name).collect();
         let before = self.nodes.len();

@@ -31,7 +31,7 @@ impl NftTable {
     }
 
     /// Writes the commands that change the table from `before` to this table. A rule that refers to a set or chain is
-    /// deleted before it, and added after it.
+    /// deleted before the set or chain, and added after it.
     fn write_changes(&self, before: &Self, out: &mut String) {
         let is_same_kind = |one: &NftSet, other: &NftSet| one.declaration == other.declaration;
         for (name, set) in &before.sets {
@@ -55,13 +55,13 @@ impl NftTable {
         }
         for (name, set) in &before.sets {
             if !self.sets.get(name).is_some_and(|it| is_same_kind(it, set)) {
-                let _ = writeln!(out, "delete {} {TABLE_NAME} {name}", object_type(set));
+                let _ = writeln!(out, "delete {} {TABLE_NAME} {name}", set_keyword(set));
             }
         }
         for (name, set) in &self.sets {
             if !before.sets.get(name).is_some_and(|it| is_same_kind(it, set)) {
                 let _ =
-                    writeln!(out, "add {} {TABLE_NAME} {name} {{ {} }}", object_type(set), set.declaration);
+                    writeln!(out, "add {} {TABLE_NAME} {name} {{ {} }}", set_keyword(set), set.declaration);
             }
         }
         for (name, chain) in &changed {
@@ -93,12 +93,12 @@ impl NftTable {
     }
 }
 
-/// Returns the word for the set in `nft` commands: `map` or `set`.
-fn object_type(set: &NftSet) -> &'static str {
+/// Returns the keyword for a set in `nft` commands: `map` or `set`.
+fn set_keyword(set: &NftSet) -> &'static str {
     if set.is_map { "map" } else { "set" }
 }
 
-/// Writes the commands that add or delete (`verb`) elements of a set.
+/// Writes the commands that add elements to a set or delete them. `verb` is `add` or `delete`.
 fn write_elements(out: &mut String, verb: &str, set: &str, elements: Vec<String>) {
     for elements in elements.chunks(ELEMENTS_PER_LINE_MAX) {
         let _ = writeln!(out, "{verb} element {TABLE_NAME} {set} {{ {} }}", elements.join(", "));

@@ -1,4 +1,4 @@
-//! Builds the nftables table of a node as a value. The `nft` script is written from this value.
+//! Computes the nftables table of a node. The `nft` script is generated from this table.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -17,7 +17,7 @@ use super::{ProxyState, Routes};
 /// Name of the network bridge of the node's pods.
 pub(super) const BRIDGE_NAME: &str = "cni0";
 
-/// Packet mark of packets that are to be masqueraded. Upstream: bit 14 (`--iptables-masquerade-bit`).
+/// Mark of the packets that are to be masqueraded. Upstream: bit 14 (`--iptables-masquerade-bit`).
 const MASQUERADE_MARK: &str = "0x4000";
 
 /// First rule of every chain that could redirect or reject a connection. It accepts connections to the API server, so
@@ -32,8 +32,8 @@ pub struct ThisNode {
     pub addresses: Vec<Ipv4Addr>,
     /// Address of the node's DNS server. `None` if the node runs none.
     pub dns: Option<Ipv4Addr>,
-    /// Whether `bridge-nf-call-iptables` is off. Then packets between two pods of the node bypass the nftables rules.
-    /// So replies between them are only translated back if they are routed through the node.
+    /// Whether `bridge-nf-call-iptables` is off. Then packets between two pods of the node bypass the nftables rules,
+    /// and replies between them are only translated back if they are routed through the node.
     pub bridge_netfilter_disabled: bool,
     /// Addresses and ports of the API server.
     pub server: Vec<(Ipv4Addr, u16)>,
@@ -50,7 +50,7 @@ pub struct NftTable {
     /// Chains of the table, by name.
     pub(super) chains: BTreeMap<String, NftChain>,
     /// The endpoints of each UDP port of a Service, by destination address and port. The address `None` stands for all
-    /// addresses of the node (node ports). [`Self::is_stale`] uses them to clean up conntrack entries.
+    /// addresses of the node (node ports). [`Self::is_stale`] finds outdated conntrack entries with it.
     flows: BTreeMap<(Option<Ipv4Addr>, u16), BTreeSet<Backend>>,
 }
 
@@ -64,7 +64,8 @@ pub struct UdpFlow {
 }
 
 impl NftTable {
-    /// Whether UDP conntrack entries may be stale after the table `before` was replaced by this table.
+    /// Whether the endpoints of UDP ports differ between the tables, so that UDP conntrack entries may be stale after
+    /// the table `before` was replaced by this table.
     pub fn changes_backends(&self, before: &Self) -> bool {
         self.flows != before.flows
     }
@@ -91,7 +92,7 @@ pub(super) struct NftSet {
     pub(super) is_map: bool,
     /// Type and flags of the set, as in an `nft` script.
     pub(super) declaration: String,
-    /// The elements. In a map, each has its value. In a set, the values are empty.
+    /// The elements, each with its value. In a set that is not a map, the values are empty.
     pub(super) elements: BTreeMap<String, String>,
 }
 
@@ -179,15 +180,15 @@ impl Endpoint {
     }
 }
 
-/// Builds the nftables table.
+/// Builds the nftables table of a node, Service by Service.
 struct TableBuilder<'a> {
     state: &'a ProxyState,
     /// The node on which the service proxy runs.
     me: &'a ThisNode,
     table: NftTable,
-    /// Addresses that get no rules.
+    /// Addresses for which no rules are written.
     reserved: ReservedAddresses<'a>,
-    /// Whether the node's DNS server, and not a Service, answers at the DNS address.
+    /// Whether the node's DNS server answers at the DNS address. Otherwise a Service has that address.
     is_dns_ours: bool,
 }
 
@@ -286,7 +287,7 @@ impl TableBuilder<'_> {
     }
 
     /// Adds the chain for external traffic to a Service port: traffic to a node port, an external IP or a load balancer
-    /// IP. `any` is whether the port has endpoints, and `here` whether it has endpoints on this node.
+    /// IP. `any` is whether the port has any endpoints, and `here` whether it has endpoints on this node.
     fn add_external_chain(
         &mut self,
         service: &Service,
@@ -454,7 +455,7 @@ impl TableBuilder<'_> {
         base("raw-output", "type filter hook output priority raw;", &outgoing);
     }
 
-    /// Adds an element to a set. An existing element keeps its value.
+    /// Adds an element with a value to a set or map. An existing element keeps its value.
     fn add_element(&mut self, set: &str, element: String, value: String) {
         if let Some(set) = self.table.sets.get_mut(set) {
             // If two Services claim one external address, the first one by name gets it.

@@ -1,4 +1,4 @@
-//! Addresses that the rules of a Service must not redirect, because they belong to something else.
+//! Determines the addresses that the rules of a Service must not redirect, because they belong to something else.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -8,10 +8,10 @@ use super::facts::{Range, Service, ServiceType};
 use super::nft_table::{ThisNode, ipv4_of};
 use super::{ProxyState, Routes};
 
-/// Addresses that Services may not claim, because they belong to the API server, to nodes, to pods or to other
+/// Addresses for which a Service gets no rules, because they belong to the API server, to nodes, to pods or to other
 /// Services.
 pub(super) struct ReservedAddresses<'a> {
-    /// Addresses of the API server and of this node, as this node knows them without the API server.
+    /// Addresses of the API server and of this node, which are known without API objects.
     own: BTreeSet<Ipv4Addr>,
     /// The pod CIDR of this node.
     own_pods: Option<Range>,
@@ -21,12 +21,12 @@ pub(super) struct ReservedAddresses<'a> {
     pods: Vec<Range>,
     /// The cluster IPs of all Services, and the address of the node's DNS server.
     cluster_ips: BTreeSet<Ipv4Addr>,
-    /// CIDRs in which the `externalIPs` of Services must be.
+    /// The CIDRs that the operator allows for the `externalIPs` of Services.
     allowed: &'a [Range],
 }
 
 impl<'a> ReservedAddresses<'a> {
-    /// Collects the reserved addresses on this node.
+    /// Collects the reserved addresses, as seen from this node.
     pub(super) fn of(state: &ProxyState, me: &'a ThisNode, routes: &Routes) -> Self {
         let nodes = state.nodes.values().flat_map(|it| it.addresses.iter().copied());
         let here = me.addresses.iter().copied();
@@ -46,7 +46,7 @@ impl<'a> ReservedAddresses<'a> {
         }
     }
 
-    /// Returns the external IPs and load balancer IPs of a Service that get rules.
+    /// Returns the external IPs and load balancer IPs of a Service for which the proxy writes rules.
     ///
     /// Rule: an external address of a Service gets rules only if it is not the address of the API server, of a node or
     /// of a pod, and not a cluster IP. An address of `externalIPs` must also be in a CIDR that the operator allowed.
@@ -56,7 +56,7 @@ impl<'a> ReservedAddresses<'a> {
         let named = service.external_ips.iter().filter(is_allowed);
         let all: BTreeSet<Ipv4Addr> = named.chain(&service.ingress).copied().collect();
         let is_free = |it: &Ipv4Addr| {
-            !self.is_own(*it)
+            !self.is_reserved_on_this_node(*it)
                 && !self.nodes.contains(it)
                 && !self.pods.iter().any(|range| range.contains(*it))
                 && !self.cluster_ips.contains(it)
@@ -64,18 +64,18 @@ impl<'a> ReservedAddresses<'a> {
         all.into_iter().filter(is_free).collect()
     }
 
-    /// Returns the cluster IPs among `addresses` that get rules.
+    /// Returns those of the cluster IPs `addresses` for which the proxy writes rules.
     ///
     /// Rule: a cluster IP gets rules unless it is the address of the API server, of this node or of a pod on this node.
     /// Addresses of other Node objects do not count. Each node writes its own Node object, and could otherwise disable
     /// any Service on all other nodes.
     pub(super) fn cluster_ips(&self, addresses: &[IpAddr]) -> Vec<Ipv4Addr> {
-        addresses.iter().filter_map(ipv4_of).filter(|it| !self.is_own(*it)).collect()
+        addresses.iter().filter_map(ipv4_of).filter(|it| !self.is_reserved_on_this_node(*it)).collect()
     }
 
     /// Whether the address is special (loopback, link-local, multicast …), or belongs to the API server, to this node
     /// or to a pod on this node.
-    fn is_own(&self, address: Ipv4Addr) -> bool {
+    fn is_reserved_on_this_node(&self, address: Ipv4Addr) -> bool {
         let is_special = address.is_loopback()
             || address.is_link_local()
             || address.is_multicast()

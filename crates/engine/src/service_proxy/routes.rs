@@ -6,7 +6,7 @@ use core::net::Ipv4Addr;
 use super::ProxyState;
 use super::facts::Range;
 
-/// Routes to the pods of other nodes: for each pod CIDR, the address of the node that has it.
+/// Routes to the pods of other nodes: the address of the node that has the pod CIDR, by pod CIDR.
 pub type Routes = BTreeMap<Range, Ipv4Addr>;
 
 /// Returns the routes of the node with the name `me`. `network` is the CIDR of the network that the node is on.

@@ -48,7 +48,7 @@ enum QueueMessage {
     Flush(SyncSender<()>),
 }
 
-/// Number of lines that were dropped and not reported yet, because the queue was full or a write failed.
+/// Number of lines that were dropped, because the queue was full or a write failed, and that are not reported yet.
 static DROPPED_LINES: AtomicU64 = AtomicU64::new(0);
 
 impl StderrQueue {

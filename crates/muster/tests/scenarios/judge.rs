@@ -20,7 +20,7 @@ use muster_engine::daemonset::plan::{Plan, Settings};
 use muster_sim::faults::RequestFault;
 use muster_sim::invariants::liveness::ConvergenceCheck;
 use muster_sim::invariants::oracle::ClusterView;
-use muster_sim::invariants::{InvariantChecks, PlanBasis, Violation};
+use muster_sim::invariants::{DecidedPlan, InvariantChecks, Violation};
 use muster_sim::server::{Actor, SimServer};
 use serde::Deserialize;
 use serde_json::Value;
@@ -174,7 +174,7 @@ struct Replay<'a> {
     /// How many changes have been replayed, and up to which revision anybody is known to have seen.
     replayed: usize,
     known: u64,
-    decided: BTreeMap<(usize, ObjectKey), PlanBasis>,
+    decided: BTreeMap<(usize, ObjectKey), DecidedPlan>,
     open: Vec<Open>,
     /// Which of `run.sent` have been matched with a call.
     matched: BTreeSet<usize>,
@@ -220,7 +220,7 @@ impl<'a> Replay<'a> {
                 if let Leases::One = self.run.leases {
                     self.checks.on_lease_renewed((*replica, *life));
                 }
-                let decided = PlanBasis {
+                let decided = DecidedPlan {
                     replica: *replica,
                     process_number: *life,
                     snapshot: snapshot.clone(),

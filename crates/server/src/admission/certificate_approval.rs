@@ -112,8 +112,8 @@ fn is_allowed_on_signer(access: &AccessControl, user: &User, verb: &str, signer:
     })
 }
 
-/// Whether a user with these `extra` attributes may join the node. The attribute `NODE_EXTRA_KEY` of a bootstrap
-/// token's user, if set, names the only node that may join with the token.
+/// Whether a bootstrap token's user with these `extra` attributes may join the cluster as `node`. The attribute
+/// `NODE_EXTRA_KEY`, if set, names the only node that may join with the token.
 pub(crate) fn may_join_node(extra: &Value, node: &str) -> bool {
     let nodes = list_at(extra, NODE_EXTRA_KEY);
     nodes.is_empty() || nodes.iter().any(|it| it == node)

@@ -66,8 +66,8 @@ fn address_bits(address: IpAddr) -> (u128, u8) {
     }
 }
 
-/// Returns an address with its host bits cleared. The address has `width` bits, of which the first `bits` are the
-/// network prefix.
+/// Returns the address `number` with its host bits cleared. The address has `width` bits, and its prefix length is
+/// `bits`.
 fn network_bits(number: u128, width: u8, bits: u8) -> u128 {
     let rest = u32::from(width - bits);
     number.checked_shr(rest).unwrap_or(0).checked_shl(rest).unwrap_or(0)

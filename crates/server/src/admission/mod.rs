@@ -78,7 +78,7 @@ pub(crate) enum AdmissionOperation<'a> {
 }
 
 /// Runs the admission plugins on a write. Holds the configuration of the plugins, the allocators of addresses and
-/// ports, and the quota charges in flight. Upstream: `chainAdmissionHandler`.
+/// ports, and the quota usage of writes that are not committed yet. Upstream: `chainAdmissionHandler`.
 #[derive(Debug)]
 pub(crate) struct AdmissionChain {
     storage: Arc<ObjectStorage>,
@@ -88,11 +88,11 @@ pub(crate) struct AdmissionChain {
     service_addresses: service_address::ServiceAllocator,
     /// Allocates pod CIDRs to Nodes.
     pub(crate) pod_cidrs: PodCidrAllocator,
-    /// Quota charges whose writes are not committed yet.
+    /// Usage that writes have added to ResourceQuotas before their commit.
     pub(crate) quota_charges: QuotaCharges,
     /// The ranges of external IPs that Services may use.
     pub(crate) external_ips: external_ips::AllowedExternalIps,
-    pub(crate) pod_security: pod_security::PodSecuritySettings,
+    pub(crate) pod_security: pod_security::PodSecurityConfiguration,
 }
 
 impl AdmissionChain {
@@ -109,7 +109,7 @@ impl AdmissionChain {
             pod_cidrs: PodCidrAllocator::default(),
             quota_charges: QuotaCharges::default(),
             external_ips: external_ips::AllowedExternalIps::default(),
-            pod_security: pod_security::PodSecuritySettings::default(),
+            pod_security: pod_security::PodSecurityConfiguration::default(),
         }
     }
 
@@ -165,8 +165,8 @@ impl AdmissionChain {
     /// Runs the validating plugins on the object as it would be stored, as the last check before the commit. `object`
     /// is null for a delete.
     ///
-    /// Returns the quota charge of the write, if a quota applies. While the charge exists, the quota usage of the
-    /// namespace is not recalculated.
+    /// Also adds the usage of the write to the ResourceQuotas of the namespace. Returns this charge, or `None` if no
+    /// quota applies. While the charge exists, the quota usage of the namespace is not recalculated.
     pub(crate) async fn validate(
         &self,
         quotas: &dyn QuotaAccessor,

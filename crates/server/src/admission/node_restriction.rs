@@ -11,10 +11,11 @@ use crate::request::{RequestTarget, User};
 use crate::unstructured::{self, is_set, list_at, str_at};
 use muster_api::well_known::{ANNOTATION_CONFIG_MIRROR, KUBELET_LABELS, NAMESPACE_NODE_LEASE};
 
-/// Domains of label keys. A node may set any label with a key in these domains or their subdomains on its Node.
+/// Domains of the labels that a node may set on its Node. Subdomains are allowed too.
 const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/// A write that [`check_node_write`] checks. `new` is the object as written, and `old` is the stored object.
+/// The operation of a write that [`check_node_write`] checks. `new` is the object as written, and `old` is the stored
+/// object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum NodeWrite<'a> {
     Create { new: &'a Value },
@@ -22,7 +23,7 @@ pub(crate) enum NodeWrite<'a> {
     Delete,
 }
 
-/// Checks a write against the restrictions of nodes.
+/// Checks whether a node may perform a write.
 ///
 /// Rule: a node may write its Node (but no taints, and only some labels), its Lease, and the status of pods bound to
 /// it. It may delete and evict those pods, create mirror pods on itself, and create tokens for those pods. Writes by

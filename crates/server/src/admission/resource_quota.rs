@@ -31,7 +31,7 @@ use muster_api::resources::{ResourceQuantities, add_quantities, is_huge_pages, q
 #[derive(Debug, Default, Clone)]
 pub(crate) struct QuotaCharges(Arc<SharedCharges>);
 
-/// The state that all clones of [`QuotaCharges`] share.
+/// The charges of all namespaces, and the notification of failed writes. All clones of [`QuotaCharges`] share them.
 #[derive(Debug, Default)]
 struct SharedCharges {
     state: Mutex<QuotaChargeState>,
@@ -39,7 +39,7 @@ struct SharedCharges {
     failure_notify: Notify,
 }
 
-/// The state of [`SharedCharges`]: the number of charges in flight, and the namespaces with failed charges.
+/// Number of charges in flight, by namespace, and the namespaces with failed charges.
 #[derive(Debug, Default)]
 struct QuotaChargeState {
     /// Number of charges whose write is not committed yet, by namespace.
@@ -48,8 +48,8 @@ struct QuotaChargeState {
     failed_namespaces: BTreeSet<String>,
 }
 
-/// The quota charge of one write. While it exists, the usage of its namespace is not recalculated. If it is dropped
-/// without [`QuotaCharge::commit`], the charged write has failed.
+/// The usage that one write has added to `status.used` of quotas before its commit. While this value exists, the usage
+/// of the namespace is not recalculated. If it is dropped without [`QuotaCharge::commit`], the write has failed.
 #[derive(Debug)]
 pub(crate) struct QuotaCharge {
     charges: QuotaCharges,
@@ -58,12 +58,13 @@ pub(crate) struct QuotaCharge {
 }
 
 impl QuotaCharges {
-    /// Waits until a charged write fails.
+    /// Waits until a write fails whose usage was already added to quotas.
     pub(crate) async fn wait_for_failure(&self) {
         self.0.failure_notify.notified().await;
     }
 
-    /// Returns and clears the namespaces with failed charges.
+    /// Returns and clears the namespaces in which a write failed after its usage was added to quotas. Their usage must
+    /// be recalculated.
     pub(crate) fn take_failed_namespaces(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.lock().failed_namespaces)
     }
@@ -74,7 +75,7 @@ impl QuotaCharges {
         QuotaCharge { charges: self.clone(), namespace: namespace.to_owned(), is_committed: false }
     }
 
-    /// Whether all charged writes in the namespace have been committed or have failed.
+    /// Whether the namespace has no charge in flight: all its charged writes have been committed or have failed.
     fn has_no_charges(&self, namespace: &str) -> bool {
         !self.lock().in_flight.contains_key(namespace)
     }
@@ -86,7 +87,7 @@ impl QuotaCharges {
 }
 
 impl QuotaCharge {
-    /// Marks the charged write as committed.
+    /// Marks the write as committed, so that its usage stays in the quotas.
     pub(crate) fn commit(mut self) {
         self.is_committed = true;
     }

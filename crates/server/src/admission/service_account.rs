@@ -11,7 +11,7 @@ use crate::error::ApiError;
 use crate::kinds::{Kind, generate_name_suffix};
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 
-/// The service account of pods that name none.
+/// Name of the service account that a pod gets if it names none.
 const DEFAULT_ACCOUNT: &str = "default";
 /// Name prefix of the volume with the service account token.
 const TOKEN_VOLUME_PREFIX: &str = "kube-api-access-";

@@ -34,8 +34,8 @@ pub(super) fn is_in_service_range(address: Ipv4Addr) -> bool {
     u32::from(address).checked_sub(SERVICE_RANGE_START).is_some_and(|it| it < SERVICE_RANGE_SIZE)
 }
 
-/// Number of addresses at the start of the cluster IP range that are allocated only when no other address is free,
-/// because they are left for Services that choose their cluster IP. Upstream: `calculateRangeOffset`, at most 256.
+/// Number of addresses at the start of the cluster IP range that are reserved for Services that choose their cluster
+/// IP. Other Services get them only if no other address is free. Upstream: `calculateRangeOffset`, at most 256.
 const STATIC_ADDRESS_COUNT: u32 = 256;
 
 /// Range of node ports. Upstream: default of `--service-node-port-range`.
@@ -60,8 +60,8 @@ struct ServiceAllocations {
     /// Cluster IPs and node ports of Services that are not stored yet, each with the storage key of its Service and the
     /// time of allocation.
     pending: HashMap<AllocatedResource, (String, Timestamp)>,
-    /// Offset at which the search for the next free cluster IP begins. It counts from the end of the
-    /// `STATIC_ADDRESS_COUNT` addresses.
+    /// Offset at which the search for the next free cluster IP begins. Offset 0 is the first address after the
+    /// `STATIC_ADDRESS_COUNT` reserved addresses.
     next_offset: u32,
 }
 
@@ -166,7 +166,7 @@ struct RequestAllocator<'a> {
     /// Storage key of the Service.
     key: String,
     now: Timestamp,
-    /// Whether allocations are recorded, which they are not in a dry run.
+    /// Whether allocations are recorded. `false` for a dry run.
     is_persistent: bool,
     /// The write that creates or updates the Service.
     attributes: AdmissionAttributes<'a>,
@@ -284,8 +284,8 @@ impl RequestAllocator<'_> {
         Ok(requested.to_owned())
     }
 
-    /// Allocates the node ports that the Service requests, and sets those that it needs and does not set. `old` is the
-    /// stored Service, or null for a create.
+    /// Allocates the node ports that the Service requests. If the Service needs node ports, sets a free one for each
+    /// port that has none. `old` is the stored Service, or null for a create.
     fn allocate_node_ports(&mut self, service: &mut Value, old: &Value) -> Result<(), ApiError> {
         let needs_node_ports = needs_node_ports(service);
         let old_ports = list_at(&old["spec"], "ports");

@@ -173,7 +173,7 @@ pub(crate) fn default_cluster_roles() -> Vec<Value> {
                 ),
             ],
         ),
-        role_with_rules("system:node", node_rules()),
+        cluster_role_from_json("system:node", node_rules()),
         cluster_role(
             "system:node-proxier",
             [
@@ -215,7 +215,7 @@ pub(crate) fn default_cluster_roles() -> Vec<Value> {
                 resource_rule("create patch update", EVENT_GROUPS, "events"),
             ],
         ),
-        role_with_rules(GARBAGE_COLLECTOR_USER, garbage_collector_rules()),
+        cluster_role_from_json(GARBAGE_COLLECTOR_USER, garbage_collector_rules()),
         cluster_role(
             NODE_LIFECYCLE_USER,
             [
@@ -359,18 +359,18 @@ pub(crate) fn node_rules() -> Value {
     ])
 }
 
-/// Builds a default ClusterRole from an array of rules.
+/// Builds a default ClusterRole with these RBAC rules.
 fn cluster_role<const N: usize>(name: &str, rules: [Value; N]) -> Value {
-    role_with_rules(name, Value::Array(rules.into()))
+    cluster_role_from_json(name, Value::Array(rules.into()))
 }
 
-/// Builds a default ClusterRole from a JSON array of rules.
-fn role_with_rules(name: &str, rules: Value) -> Value {
+/// Builds a default ClusterRole. `rules` is a JSON array of RBAC rules.
+fn cluster_role_from_json(name: &str, rules: Value) -> Value {
     json!({"metadata": default_metadata(name), "rules": rules})
 }
 
-/// Builds a ClusterRole without rules that aggregates the rules of all ClusterRoles with the label of
-/// [`aggregate_label`] for `name`. If `to` is given, the ClusterRole `to` in turn aggregates the rules of this one.
+/// Builds the default ClusterRole `name`, which aggregates the rules of all ClusterRoles with the label
+/// `aggregate_label(name)`. If `to` is given, the ClusterRole `to` aggregates the rules of `name`.
 fn aggregated_role(name: &str, to: Option<&str>) -> Value {
     let mut role = json!({
         "metadata": default_metadata(name),

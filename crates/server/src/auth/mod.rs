@@ -203,7 +203,7 @@ pub(crate) fn authorize(
 }
 
 impl AccessControl {
-    /// Returns the public keys of service account tokens as a JSON Web Key Set.
+    /// Returns the public keys with which service account tokens are verified, as a JSON Web Key Set.
     pub(crate) fn token_keys(&self) -> Value {
         self.tokens.json_web_key_set()
     }
@@ -218,7 +218,8 @@ impl AccessControl {
         }
     }
 
-    /// Calls `read` with the current RBAC objects. Syncs them with the store first if one of them has changed.
+    /// Calls `read` with the current RBAC roles and bindings. Syncs them with the store first if one of them has
+    /// changed.
     pub(crate) fn with_roles<T>(&self, read: impl FnOnce(&RbacRoles) -> T) -> T {
         let synced = self.roles.read().unwrap_or_else(PoisonError::into_inner);
         if synced.0.is_some_and(|seen| rbac_kinds().all(|(kind, _)| self.storage.kind_revision(kind) <= seen))
@@ -242,8 +243,8 @@ fn rbac_kinds() -> impl Iterator<Item = (&'static Kind, RbacObjectType)> {
     RBAC_KINDS.iter().copied()
 }
 
-/// Applies the store's RBAC events since the last sync to the RBAC objects. Reads all RBAC objects again if the store
-/// no longer has these events.
+/// Applies the changes of RBAC roles and bindings in the store since the last sync. Reads all roles and bindings again
+/// if the store no longer has these changes.
 fn sync_roles(storage: &ObjectStorage, (seen, roles): &mut (Option<Revision>, RbacRoles)) {
     // A commit during the sync is applied again by the next one, with the same result.
     let head = storage.revision();
@@ -268,7 +269,7 @@ fn sync_roles(storage: &ObjectStorage, (seen, roles): &mut (Option<Revision>, Rb
     }
 }
 
-/// Reads all RBAC objects from the store.
+/// Reads all RBAC roles and bindings from the store.
 fn read_roles(storage: &ObjectStorage) -> RbacRoles {
     let mut roles = RbacRoles::default();
     for (kind, object_type) in rbac_kinds() {

@@ -16,13 +16,14 @@ use crate::connections::Client;
 use crate::error::ApiError;
 use crate::request::{RequestAttributes, User};
 
-/// Credentials and actions of a long-running request, with which the request is authenticated and authorized again at
-/// intervals.
+/// Authenticates and authorizes a long-running request again at intervals. Holds the credentials and actions of the
+/// request.
 #[derive(Debug, Clone)]
 pub(crate) struct Reauthorization {
     /// The client of the request. Its certificate, if it has one, is checked for expiration each time.
     client: Option<Arc<Client>>,
-    /// User of the client certificate when the request started. Used only if `client` has no certificate.
+    /// User of the client certificate, or of the in-process client, when the request started. Used only if `client` has
+    /// no certificate.
     peer: Option<User>,
     /// The `Authorization` and `Impersonate-…` headers of the request. All other headers are left out.
     headers: HeaderMap,
@@ -64,8 +65,9 @@ impl Reauthorization {
         self
     }
 
-    /// Returns the time of the first reauthorization of a stream. It is earlier than one interval and differs between
-    /// streams, so that streams that began at the same time are not checked at the same time.
+    /// Returns the time of the first reauthorization of a stream, which is between half an interval and one interval
+    /// after `began`. It differs between streams, so that streams that began at the same time are checked at different
+    /// times.
     pub(crate) fn first_check(&self, began: Instant) -> Instant {
         /// Number of streams that were started so far. It spreads the first checks of streams over time.
         static STREAM_COUNT: AtomicU32 = AtomicU32::new(0);

@@ -13,7 +13,7 @@ use crate::unstructured::{list_at, str_at};
 /// Objects by namespace and name. The namespace of cluster-scoped objects is empty.
 type ByNamespaceAndName<T> = HashMap<String, HashMap<String, T>>;
 
-/// The RBAC authorizer. Holds the rules of all roles, and all bindings indexed by subject.
+/// All RBAC roles and bindings, with which requests are authorized. The bindings are indexed by subject.
 #[derive(Debug, Default)]
 pub(crate) struct RbacRoles {
     /// Rules of each Role and ClusterRole.
@@ -24,8 +24,8 @@ pub(crate) struct RbacRoles {
     bindings_by_subject: HashMap<String, NamespaceBindings>,
 }
 
-/// The bindings of one namespace, indexed by the users and groups that they name. Each binding has the index of the
-/// matching subject in `RbacBinding::subjects`.
+/// The bindings of one namespace, indexed by the users and groups that they name. Each entry is a binding and the index
+/// of the matching subject in `RbacBinding::subjects`.
 #[derive(Debug, Default)]
 struct NamespaceBindings {
     /// Bindings by user name. A service account is listed under its user name, `system:serviceaccount:NAMESPACE:NAME`.
@@ -172,7 +172,7 @@ impl RbacRoles {
 }
 
 impl NamespaceBindings {
-    /// Adds a binding to the entry of each of its subjects.
+    /// Adds a binding to the index, under each of its subjects.
     fn add_binding(&mut self, binding: &Arc<RbacBinding>) {
         for (index, subject) in binding.subjects.iter().enumerate() {
             if let Some((map, name)) = self.bindings_entry(subject, &binding.namespace) {
@@ -181,7 +181,7 @@ impl NamespaceBindings {
         }
     }
 
-    /// Removes a binding from the entry of each of its subjects.
+    /// Removes a binding from the index, under each of its subjects.
     fn remove_binding(&mut self, binding: &Arc<RbacBinding>) {
         for subject in &binding.subjects {
             if let Some((map, name)) = self.bindings_entry(subject, &binding.namespace)
@@ -195,8 +195,9 @@ impl NamespaceBindings {
         }
     }
 
-    /// Returns the map (`users` or `groups`) that indexes the bindings of a subject, and the subject's key in that map.
-    /// `namespace` is the namespace of the binding. Returns `None` for an unknown kind of subject.
+    /// Returns the map (`users` or `groups`) that lists the bindings of a subject, and the subject's key in that map.
+    /// `namespace` is the namespace of the binding. Returns `None` if the kind of the subject is unknown, or if a
+    /// service account has no namespace.
     #[expect(clippy::type_complexity, reason = "the map of users or of groups, and a key in it")]
     fn bindings_entry(
         &mut self,

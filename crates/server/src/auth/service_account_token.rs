@@ -52,8 +52,8 @@ pub(crate) struct TokenSigner {
     lifetime_s_max: OnceLock<i64>,
 }
 
-/// Maximum lifetime of a token that is not bound to an object, if no maximum is configured. A bound token has no
-/// default maximum, because it becomes invalid with its object.
+/// Maximum lifetime in seconds of a token that is not bound to an object, if no maximum is configured. A bound token
+/// has no default maximum, because it becomes invalid when its object is deleted.
 const UNBOUND_LIFETIME_S_MAX: i64 = 24 * 60 * 60;
 
 impl fmt::Debug for TokenSigner {

@@ -2,8 +2,8 @@
 //! service account and a ConfigMap with the CA certificate. They are created when the server starts and recreated when
 //! they are deleted.
 //!
-//! The same loop recalculates quota usage and reconciles Secrets with service account tokens (`token_secrets`), because
-//! both react to the same changes.
+//! The same loop recalculates quota usage and reconciles the Secrets that contain service account tokens
+//! (`token_secrets`), because both react to the same changes.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -27,7 +27,7 @@ use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, str_at};
 
-/// Reconciles the Secrets with service account tokens.
+/// Reconciles the Secrets that contain service account tokens.
 mod token_secrets;
 
 /// Namespaces that every cluster has.
@@ -105,7 +105,7 @@ async fn ensure_cluster_services(bootstrap: &Bootstrap<'_>) {
     bootstrap.ensure_dns().await;
 }
 
-/// Creates only three namespaces and one service account, in four commits. This is sufficient for most tests.
+/// Creates the bootstrap objects that most tests need: three namespaces and one service account, in four commits.
 #[cfg(test)]
 pub(crate) async fn ensure_test_objects(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
     let bootstrap = Bootstrap { registry, server: &ServerIdentity::for_test(), now };
@@ -270,7 +270,7 @@ impl Bootstrap<'_> {
                 done => done.map(drop),
             };
         };
-        if owned_fields.is_empty() || has_fields(&stored, &object, owned_fields) {
+        if owned_fields.is_empty() || has_equal_fields(&stored, &object, owned_fields) {
             return Ok(());
         }
         let target = RequestTarget {
@@ -290,14 +290,14 @@ impl Bootstrap<'_> {
     }
 }
 
-/// Whether the stored object has the same values as `expected` in the given fields.
-fn has_fields(stored: &Bytes, expected: &Value, fields: &[&str]) -> bool {
+/// Whether the stored object and `expected` have the same values in the fields `fields`.
+fn has_equal_fields(stored: &Bytes, expected: &Value, fields: &[&str]) -> bool {
     let stored = unstructured::parse_stored(stored);
     fields.iter().all(|it| stored[it] == expected[it])
 }
 
-/// Returns the namespaces that may lack bootstrap objects after these events. Adds the namespaces whose quota usage
-/// must be recalculated to `to_count`.
+/// Returns the namespaces in which bootstrap objects may be missing after these events. Adds the namespaces whose quota
+/// usage must be recalculated to `to_count`.
 fn affected_namespaces(
     registry: &Registry,
     events: &[Arc<CommitEvent>],
@@ -469,7 +469,7 @@ fn reachable_address(listens_on: IpAddr) -> Option<IpAddr> {
     }
 }
 
-/// Returns the built-in kind of this group and plural name.
+/// Returns the built-in kind of this group and plural name. Panics if there is no such kind.
 fn builtin_kind(group: &str, plural: &str) -> &'static Kind {
     let found = KINDS.iter().find(|it| it.group == group && it.plural == plural);
     found.expect("the kind is in the table")

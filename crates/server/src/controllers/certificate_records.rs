@@ -29,7 +29,7 @@ pub(crate) async fn run(registry: Arc<Registry>, pki: Arc<Pki>, stop: Cancellati
     loop {
         let issued = pki.take_issued_certificates();
         if !issued.is_empty()
-            && let Err(error) = record_issued(&registry, &issued, Timestamp::now()).await
+            && let Err(error) = record_issued_certificates(&registry, &issued, Timestamp::now()).await
         {
             tracing::warn!(status = %error.status(), "cannot record issued certificates: `muster cert list` lacks them");
         }
@@ -44,7 +44,7 @@ pub(crate) async fn run(registry: Arc<Registry>, pki: Arc<Pki>, stop: Cancellati
 ///
 /// Rule: each issued client certificate is recorded with its serial number, subject and expiration. The record is
 /// removed after the certificate has expired.
-pub(crate) async fn record_issued(
+pub(crate) async fn record_issued_certificates(
     registry: &Registry,
     issued: &[IssuedCertificate],
     now: Timestamp,

@@ -31,12 +31,12 @@ use crate::unstructured::{self, is_set, list_at, str_at};
 const KUBELET_CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 /// Name of the built-in signer of the serving certificates of nodes.
 const KUBELET_SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
-/// Group of all nodes.
+/// Group of the users of all nodes.
 const NODES_GROUP: &str = "system:nodes";
 
-/// Default of `lifetime_max`, the maximum lifetime of certificates. A certificate whose request sets no
-/// `expirationSeconds` gets the maximum lifetime.
-pub(crate) const DEFAULT_LIFETIME: SignedDuration = SignedDuration::from_hours(365 * 24);
+/// Default of `lifetime_max`, which is the maximum lifetime of a certificate, and the lifetime of a certificate whose
+/// request sets no `expirationSeconds`.
+pub(crate) const DEFAULT_LIFETIME_MAX: SignedDuration = SignedDuration::from_hours(365 * 24);
 
 /// Minimum lifetime of a certificate whose request sets `expirationSeconds`.
 const LIFETIME_MIN: SignedDuration = SignedDuration::from_mins(10);
@@ -44,15 +44,15 @@ const LIFETIME_MIN: SignedDuration = SignedDuration::from_mins(10);
 /// Time by which `notBefore` of a certificate is backdated, because clocks differ. A certificate is never backdated by
 /// more than its lifetime. Otherwise a client that renews after a fraction of the validity would renew immediately.
 const BACKDATE_DURATION: SignedDuration = SignedDuration::from_mins(5);
-/// Lifetime below which a certificate is valid for its full lifetime after the time of issue. From this lifetime on,
-/// the time by which `notBefore` is backdated counts as part of the lifetime.
-const SHORT_LIFETIME: SignedDuration = SignedDuration::from_hours(8);
+/// Minimum lifetime of a long-lived certificate. Such a certificate expires its lifetime after the backdated
+/// `notBefore`. A certificate with a shorter lifetime expires its lifetime after the time of issue.
+const LONG_LIFETIME_MIN: SignedDuration = SignedDuration::from_hours(8);
 
 /// Age at which an approved or denied CertificateSigningRequest is deleted.
 const DECIDED_REQUEST_TTL: SignedDuration = SignedDuration::from_hours(1);
 /// Age at which a pending CertificateSigningRequest is deleted.
 const PENDING_REQUEST_TTL: SignedDuration = SignedDuration::from_hours(24);
-/// Interval at which all CertificateSigningRequests are reconciled, so that old ones are deleted.
+/// Interval at which the server checks all CertificateSigningRequests and deletes old ones.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
 /// Approves, signs and deletes CertificateSigningRequests until `stop` is cancelled. Reconciles a request when it
@@ -161,12 +161,19 @@ pub(crate) async fn reconcile(
             return Ok(());
         }
         // Signs exactly the approved version: a write in between leads to a conflict.
-        return sign_approved(registry, pki, lifetime_max, &unstructured::parse_stored(&written), now).await;
+        return sign_approved_request(
+            registry,
+            pki,
+            lifetime_max,
+            &unstructured::parse_stored(&written),
+            now,
+        )
+        .await;
     }
     if is_signed || !has("Approved") || has("Denied") || has("Failed") {
         return Ok(());
     }
-    sign_approved(registry, pki, lifetime_max, object, now).await
+    sign_approved_request(registry, pki, lifetime_max, object, now).await
 }
 
 /// Signs an approved CertificateSigningRequest. If it cannot be signed, adds the condition `Failed` with the reason.
@@ -174,7 +181,7 @@ pub(crate) async fn reconcile(
 ///
 /// Rule: a request is signed once, and a client certificate is recorded only if it was written to its request. A watch
 /// may deliver an approval again after the request was signed, so a version that is no longer stored is skipped.
-async fn sign_approved(
+async fn sign_approved_request(
     registry: &Registry,
     pki: &Pki,
     lifetime_max: SignedDuration,
@@ -390,7 +397,7 @@ fn certificate_validity(
 ) -> (Timestamp, Timestamp) {
     let lifetime = requested.map_or(lifetime_max, |it| it.max(LIFETIME_MIN)).min(lifetime_max);
     let from = now - BACKDATE_DURATION.min(lifetime);
-    (from, if lifetime < SHORT_LIFETIME { now + lifetime } else { from + lifetime })
+    (from, if lifetime < LONG_LIFETIME_MIN { now + lifetime } else { from + lifetime })
 }
 
 /// Checks a request to the signer `kubernetes.io/kube-apiserver-client`, which signs client certificates of users. The
@@ -459,7 +466,8 @@ fn check_node_serving_request(request: &CertificateRequest, object: &Value) -> R
     Ok(())
 }
 
-/// Checks that the requested key usages are `purpose` and `digital signature`, with or without `key encipherment`.
+/// Checks that the requested key usages are `purpose` and `digital signature`, with or without `key encipherment`. The
+/// error is the reason for the refusal.
 fn check_usages(object: &Value, purpose: &str) -> Result<(), String> {
     let usages: BTreeSet<_> = requested_usages(object).into_iter().collect();
     let required = BTreeSet::from([purpose, "digital signature"]);
@@ -501,11 +509,11 @@ mod tests {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
         let s = SignedDuration::from_secs;
         let cases = [
-            ("nothing is said", None, DEFAULT_LIFETIME),
-            ("a day is asked for", Some(s(86_400)), DEFAULT_LIFETIME),
-            ("an hour is asked for", Some(s(3_600)), DEFAULT_LIFETIME),
-            ("too little is asked for", Some(s(1)), DEFAULT_LIFETIME),
-            ("too much is asked for", Some(s(1 << 31)), DEFAULT_LIFETIME),
+            ("nothing is said", None, DEFAULT_LIFETIME_MAX),
+            ("a day is asked for", Some(s(86_400)), DEFAULT_LIFETIME_MAX),
+            ("an hour is asked for", Some(s(3_600)), DEFAULT_LIFETIME_MAX),
+            ("too little is asked for", Some(s(1)), DEFAULT_LIFETIME_MAX),
+            ("too much is asked for", Some(s(1 << 31)), DEFAULT_LIFETIME_MAX),
             ("nobody gets more than a minute", Some(s(3_600)), s(60)),
         ];
         let said = cases.map(|(what, asked, lifetime_max)| {

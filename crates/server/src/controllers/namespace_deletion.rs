@@ -17,9 +17,9 @@ use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 
-/// Minimum interval between two passes over the terminating namespaces. A namespace needs several passes while it waits
-/// for nodes to stop its pods.
-const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+/// Minimum time between two passes over the terminating namespaces. Each pass deletes the objects that can be deleted.
+/// A namespace needs several passes while it waits for nodes to stop its pods.
+const PASS_INTERVAL_MIN: Duration = Duration::from_millis(50);
 
 /// Deletes the content of terminating namespaces until `stop` is cancelled.
 pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
@@ -57,7 +57,7 @@ pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
             changed = commits.changed(), if !terminating.is_empty() => if changed.is_err() { return },
         }
         if !terminating.is_empty() {
-            tokio::time::sleep(RETRY_INTERVAL).await;
+            tokio::time::sleep(PASS_INTERVAL_MIN).await;
         }
     }
 }

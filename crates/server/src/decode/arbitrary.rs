@@ -31,12 +31,13 @@ pub(crate) fn valid_objects() -> impl Strategy<Value = (GroupVersionKind<'static
     arbitrary_objects(false)
 }
 
-/// Generates a random kind, and an object of it in which any value may have the wrong type.
+/// Generates a random kind, and an object of it that may have unknown fields and values of the wrong type.
 pub(crate) fn objects_with_errors() -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
     arbitrary_objects(true)
 }
 
-/// Generates a random kind and an object of it. If `may_be_wrong` is set, any value may have the wrong type.
+/// Generates a random kind and an object of it. If `may_be_wrong` is set, the object may have unknown fields and values
+/// of the wrong type.
 fn arbitrary_objects(may_be_wrong: bool) -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
     // Types without `kind` cannot be decoded as objects of their own.
     let kinds: Vec<_> =
@@ -52,7 +53,7 @@ fn arbitrary_objects(may_be_wrong: bool) -> impl Strategy<Value = (GroupVersionK
     )
 }
 
-/// Mutates `bytes` in a few places, or truncates them.
+/// Generates variants of `bytes`: changed in a few places, or truncated.
 pub(crate) fn mutated_bytes(bytes: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     let length = bytes.len();
     let places = prop::collection::vec((0..length.max(1), any::<u8>(), 0..4u8), 0..6);
@@ -72,7 +73,8 @@ pub(crate) fn mutated_bytes(bytes: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Returns an object of the type `of`, made from the choices.
+/// Returns an object of the type `of`, made from the choices. If `may_be_wrong` is set, the object may have unknown
+/// fields and values of the wrong type.
 fn arbitrary_object(of: &'static Type, choices: &mut RandomChoices<'_>, may_be_wrong: bool) -> Value {
     let mut object = Map::new();
     for _ in 0..choices.index_below(6) {
@@ -95,7 +97,8 @@ fn arbitrary_object(of: &'static Type, choices: &mut RandomChoices<'_>, may_be_w
     Value::Object(object)
 }
 
-/// Returns a value of the type that `shape` describes, made from the choices.
+/// Returns a value of the type `shape`, made from the choices. If `may_be_wrong` is set, the value may have the wrong
+/// type.
 fn arbitrary_value(shape: Shape, choices: &mut RandomChoices<'_>, may_be_wrong: bool) -> Value {
     if may_be_wrong && choices.index_below(12) == 11 {
         return choices.pick_one(&[

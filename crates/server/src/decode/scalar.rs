@@ -1,4 +1,4 @@
-//! Canonical form of scalar values: quantities, times, base64.
+//! Converts scalar values (quantities, times and base64) to their canonical form.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -46,12 +46,12 @@ fn is_repository_name(name: &str) -> bool {
         name.len() == 64 && name.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it));
     bytes <= NAME_BYTES_MAX
         && !is_image_id
-        && host.is_none_or(is_domain)
+        && host.is_none_or(is_registry_host)
         && path.split('/').all(is_path_component)
 }
 
 /// Whether a text is a valid registry host, with or without a port.
-fn is_domain(host: &str) -> bool {
+fn is_registry_host(host: &str) -> bool {
     let (name, port) = host.rsplit_once(':').map_or((host, None), |(name, port)| (name, Some(port)));
     let is_label = |it: &str| {
         let inner = |it: u8| it.is_ascii_alphanumeric() || it == b'-';

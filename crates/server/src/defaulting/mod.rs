@@ -9,7 +9,7 @@ mod container;
 mod daemonset;
 /// Parses image references to derive the default pull policy.
 mod image;
-/// Defaults of the kinds that have no module.
+/// Defaults of the kinds that have no module of their own.
 mod other_kinds;
 /// Defaults of pods and pod templates.
 mod pod;

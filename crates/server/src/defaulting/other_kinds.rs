@@ -49,7 +49,8 @@ pub(crate) fn set_service_account_defaults(account: &mut Value) {
     });
 }
 
-/// Makes `podCIDR` and `podCIDRs` of a Node agree, and sets a missing `allocatable` from `capacity`.
+/// Sets `podCIDRs` of a Node from `podCIDR`, or `podCIDR` from the first of `podCIDRs`. Sets a missing `allocatable`
+/// from `capacity`.
 pub(crate) fn set_node_defaults(node: &mut Value) {
     with_object(node, "spec", |spec| {
         // `configSource` is deprecated, has no effect and is not stored.

@@ -60,12 +60,12 @@ pub(crate) fn root_paths() -> Value {
 
 /// Returns the discovery document of the core group (`/api`). `accept` is the Accept header of the request.
 pub(crate) fn core_discovery(accept: &str) -> &'static StaticDocument {
-    /// The document for clients without aggregated discovery.
+    /// The list of the versions of the core group, for clients without aggregated discovery.
     static UNAGGREGATED_DOCUMENT: LazyLock<StaticDocument> = LazyLock::new(|| {
         let versions = json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []});
         StaticDocument::new(JSON_MEDIA_TYPE, versions.to_string())
     });
-    /// The documents in version `v2` and `v2beta1`.
+    /// The aggregated discovery documents of the core group, in version `v2` and `v2beta1`.
     static AGGREGATED_DOCUMENTS: LazyLock<[StaticDocument; 2]> =
         LazyLock::new(|| aggregated_discovery(&[""]));
     negotiate_document(accept, &UNAGGREGATED_DOCUMENT, &AGGREGATED_DOCUMENTS)
@@ -74,13 +74,13 @@ pub(crate) fn core_discovery(accept: &str) -> &'static StaticDocument {
 /// Returns the discovery document of all groups except the core group (`/apis`). `accept` is the Accept header of the
 /// request.
 pub(crate) fn groups_discovery(accept: &str) -> &'static StaticDocument {
-    /// The document for clients without aggregated discovery.
+    /// The list of all groups except the core group, for clients without aggregated discovery.
     static UNAGGREGATED_DOCUMENT: LazyLock<StaticDocument> = LazyLock::new(|| {
         let groups: Vec<_> = non_core_groups().into_iter().filter_map(api_group).collect();
         let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups});
         StaticDocument::new(JSON_MEDIA_TYPE, list.to_string())
     });
-    /// The documents in version `v2` and `v2beta1`.
+    /// The aggregated discovery documents of all groups except the core group, in version `v2` and `v2beta1`.
     static AGGREGATED_DOCUMENTS: LazyLock<[StaticDocument; 2]> =
         LazyLock::new(|| aggregated_discovery(&non_core_groups()));
     negotiate_document(accept, &UNAGGREGATED_DOCUMENT, &AGGREGATED_DOCUMENTS)

@@ -1,10 +1,10 @@
 //! Flow control: fairness between clients, modelled on Kubernetes' API Priority and Fairness.
 //!
-//! A seat is the permission to execute one request. A request is classified by its user and its attributes
-//! ([`classify`]). Exempt requests are executed immediately. All others take a seat of their priority level until the
-//! response is made, or wait for one in the queue of their flow (`queue`). The other resources that a user holds
-//! (unfinished bodies, unsent responses, watches) are limited in `usage`. `request_body` reads the request body, and
-//! `response` sends the response.
+//! A seat is the permission to execute one request. A flow is the requests of one user in one priority level. A request
+//! is classified by its user and its attributes ([`classify`]). Exempt requests are executed immediately. All others
+//! take a seat of their priority level until the response is made, or wait for one in the queue of their flow
+//! (`queue`). The other resources that a user holds (unfinished bodies, unsent responses, watches) are limited in
+//! `usage`. `request_body` reads the request body, and `response` sends the response.
 
 /// Chooses the waiting request that gets the next free seat.
 mod queue;
@@ -37,7 +37,7 @@ pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 const QUEUED_REQUESTS_MAX: usize = 4_000;
 
 /// Maximum number of requests that wait in one flow of the priority level `workload`, which is the flow of one user.
-const FLOW_QUEUE_MAX: usize = 500;
+const WORKLOAD_FLOW_QUEUE_MAX: usize = 500;
 /// Maximum number of requests that wait in one flow of the priority level `system`.
 const SYSTEM_FLOW_QUEUE_MAX: usize = 4_000;
 /// Maximum number of requests that wait in the flow of the priority level `anonymous`, which all anonymous users share.
@@ -55,8 +55,8 @@ const HEARTBEAT_SEATS: usize = 4;
 pub(crate) enum FlowClass<'a> {
     /// The request is executed immediately.
     Exempt,
-    /// The request needs a seat of the priority level `level`, and may have to wait for it in the queue of `flow`,
-    /// which is the name of the user.
+    /// The request needs a seat of the priority level `level`. It waits in the queue of `flow`, the name of its user,
+    /// if no seat is free. `seat_limit` limits the seats of this flow.
     Queued { level: PriorityLevel, flow: &'a str, seat_limit: FlowSeatLimit },
 }
 
@@ -150,7 +150,7 @@ struct SeatPool {
     queue: Mutex<FairQueue<oneshot::Sender<Seat>>>,
     /// A quarter of the seats of the pool, for [`FlowSeatLimit::Quarter`].
     quarter_of_seats: usize,
-    /// Number of exempt requests in progress.
+    /// Number of requests in progress that are exempt from flow control.
     exempt: AtomicUsize,
 }
 
@@ -168,7 +168,7 @@ impl SeatPool {
             PriorityLevelLimits {
                 reserved: seats / 8,
                 max: (seats - seats / 4).max(1),
-                flow_queue_max: FLOW_QUEUE_MAX,
+                flow_queue_max: WORKLOAD_FLOW_QUEUE_MAX,
             },
             PriorityLevelLimits {
                 reserved: of_anonymous,
@@ -234,7 +234,7 @@ impl FlowControl {
     pub(crate) fn update_metrics(&self, metrics: &ServerMetrics) {
         let mut in_flight = [0; 2];
         for level in self.level_metrics() {
-            metrics.set_flow_level(level.level, level.is_read, level.seats, level.waiting);
+            metrics.set_flow_level_usage(level.level, level.is_read, level.seats, level.waiting);
             in_flight[usize::from(level.is_read)] += level.seats;
         }
         metrics.clear_flow_metrics();
@@ -243,11 +243,11 @@ impl FlowControl {
             let show_use = |flow: &FlowMetrics<'_>| {
                 metrics.set_flow_usage(flow.level.name(), is_read, flow.name, flow.seats, flow.waiting);
             };
-            self.for_top_flows(is_read, FLOWS_IN_METRICS_MAX, |it| (it.waiting, it.seats), show_use);
+            self.for_each_top_flow(is_read, FLOWS_IN_METRICS_MAX, |it| (it.waiting, it.seats), show_use);
             let show_counts = |flow: &FlowMetrics<'_>| {
                 metrics.set_flow_counts(flow.level.name(), is_read, flow.name, flow.queued, flow.rejected);
             };
-            self.for_top_flows(is_read, FLOWS_IN_METRICS_MAX, |it| (it.rejected, it.queued), show_counts);
+            self.for_each_top_flow(is_read, FLOWS_IN_METRICS_MAX, |it| (it.rejected, it.queued), show_counts);
         }
     }
 
@@ -332,8 +332,9 @@ impl FlowControl {
         all
     }
 
-    /// Calls `show` with at most `max` flows, those with the highest `rank` first. Skips flows with the rank zero.
-    pub(crate) fn for_top_flows<R: Ord + Default>(
+    /// Calls `show` with at most `max` flows of the pool for reads or for writes, the flow with the highest `rank`
+    /// first. Skips flows with the rank zero.
+    pub(crate) fn for_each_top_flow<R: Ord + Default>(
         &self,
         is_read: bool,
         max: usize,

@@ -114,8 +114,8 @@ struct LevelState {
     waiting: usize,
     /// Indices of the level's flows in `FairQueue::flows`, by the name of the flow.
     by_name: HashMap<Box<str>, usize>,
-    /// The flows that have a waiting request and are below their seat limit. Each key has the flow's seats in use, the
-    /// ID of its first waiting request, and the flow, so that the first key is the next to get a seat.
+    /// The flows that have a waiting request and are below their seat limit. Each key consists of the flow's seats in
+    /// use, the ID of its first waiting request, and the flow. The flow with the first key gets the next seat.
     ready: BTreeSet<(usize, QueuedRequestId, FlowId)>,
 }
 

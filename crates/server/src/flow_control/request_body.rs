@@ -23,7 +23,7 @@ pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
 /// Minimum average rate at which a request body must arrive after `BodySender::initial_timeout`.
 const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
 
-/// Size in bytes up to which a request body is not charged to its user, because the limits on the number of requests
+/// Maximum size in bytes of a request body that is not charged to its user. The limits on the number of requests
 /// already bound the memory of such bodies.
 const UNCHARGED_BYTES_MAX: usize = 64 << 10;
 
@@ -58,7 +58,7 @@ impl BodySender<'_> {
         if self.user.trust_level() == TrustLevel::Trusted {
             return Ok(None);
         }
-        let of_user = self.acquire(UsageKind::UnfinishedBodies, 1).ok_or_else(too_many)?;
+        let of_user = self.acquire_usage(UsageKind::UnfinishedBodies, 1).ok_or_else(too_many)?;
         let connection = self.client.and_then(|it| it.connection.as_ref());
         let of_connection = match connection {
             Some(it) => Some(it.unfinished_bodies.clone().try_acquire_owned().map_err(|_| too_many())?),
@@ -79,7 +79,7 @@ impl BodySender<'_> {
         if self.user.trust_level() == TrustLevel::Trusted {
             return Ok(None);
         }
-        let of_user = self.acquire(UsageKind::BodyBytes, bytes).ok_or_else(too_many)?;
+        let of_user = self.acquire_usage(UsageKind::BodyBytes, bytes).ok_or_else(too_many)?;
         let of_connection = match self.client.and_then(|it| it.connection.as_ref()) {
             Some(it) => {
                 let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
@@ -90,8 +90,9 @@ impl BodySender<'_> {
         Ok(Some((of_user, of_connection)))
     }
 
-    /// Charges an amount of usage to the user. Returns `None` if that would exceed a limit.
-    fn acquire(&self, what: UsageKind, amount: usize) -> Option<UsageLease> {
+    /// Acquires a lease for an amount of usage, which is charged to the user until the lease is dropped. Returns `None`
+    /// if that would exceed a limit.
+    fn acquire_usage(&self, what: UsageKind, amount: usize) -> Option<UsageLease> {
         self.usage.acquire(&self.user.name, self.user.trust_level(), what, amount)
     }
 }

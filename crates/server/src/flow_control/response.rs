@@ -20,11 +20,11 @@ use super::BodyError;
 use super::{UsageKind, UsageLease, UsageTracker};
 use crate::request::TrustLevel;
 
-/// Size of the chunks into which a larger data frame of a response is split, so that HTTP/2 buffers at most one chunk
+/// Size of the chunks into which a large data frame of a response is split, so that HTTP/2 buffers at most one chunk
 /// for each stream.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
-/// Size in bytes up to which a data frame of a response is sent without splitting it into chunks.
+/// Maximum size in bytes of a data frame that is sent without splitting it into chunks.
 const UNCHUNKED_BYTES_MAX: usize = 4 << 10;
 
 /// Size of the last chunk of a data frame that is split into chunks. It is sent only when the client has received
@@ -65,7 +65,7 @@ pub(crate) struct ResponseCharges {
     pub(crate) is_small: bool,
     /// Permits of the connection for a large response, one for each KiB.
     pub(crate) connection_kib: Option<tokio::sync::OwnedSemaphorePermit>,
-    /// Charges each data frame of a streamed response that is larger than `CHUNK_BYTES` to the user while it is sent.
+    /// Charges the large data frames (above `CHUNK_BYTES`) of a streamed response to the user while they are sent.
     /// `None` for a response that is not streamed.
     pub(crate) meter: Option<ResponseMeter>,
 }

@@ -11,11 +11,11 @@ use crate::request::TrustLevel;
 pub(crate) enum UsageKind {
     /// Number of request bodies that have not arrived completely.
     UnfinishedBodies,
-    /// Bytes of large request bodies, counted until the end of the request.
+    /// Bytes of large request bodies (above 64 KiB), counted until the end of the request.
     BodyBytes,
-    /// Bytes of large responses that wait to be sent.
+    /// Bytes of large responses (above 64 KiB) that wait to be sent.
     UnsentResponseBytes,
-    /// Number of small responses that wait to be sent.
+    /// Number of small responses (up to 64 KiB) that wait to be sent.
     UnsentSmallResponses,
     /// Number of open watches.
     Watches,
@@ -72,7 +72,8 @@ impl UsageTracker {
         Self { limits: bounds, table: Mutex::default() }
     }
 
-    /// Charges an amount of usage to a user. Returns `None` if that would exceed a limit.
+    /// Acquires a lease for an amount of usage, which is charged to the user until the lease is dropped. Returns `None`
+    /// if that would exceed a limit.
     ///
     /// Rule: each user stays within the limit of its trust level. Ordinary users cannot use `UsageLimit::reserve`,
     /// which is kept for nodes and trusted users.
@@ -109,7 +110,7 @@ impl UsageTracker {
         Some(UsageLease { usage: self.clone(), user, kind: what, amount })
     }
 
-    /// Returns the total usage of all users.
+    /// Returns the total usage of the kind `what` by all users.
     #[cfg(test)]
     pub(crate) fn total_usage(&self, what: UsageKind) -> usize {
         self.table.lock().unwrap_or_else(PoisonError::into_inner).all[what as usize]

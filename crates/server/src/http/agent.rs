@@ -190,8 +190,8 @@ impl Api {
         }
     }
 
-    /// Acquires a permit for one agent stream. The stream counts against the limit of the charged user until the permit
-    /// is dropped. Fails if the limit is reached.
+    /// Counts an agent stream against the limit of the user who is charged for the request, until the returned guard is
+    /// dropped. Fails if the limit is reached.
     pub(super) fn acquire_agent_stream(&self, api_request: &ApiRequest) -> Result<ConnectionGuard, ApiError> {
         let Some(guard) = self.limits.acquire_agent_stream(api_request.charged_user()) else {
             self.registry.metrics.count_refused_request("agent_stream");

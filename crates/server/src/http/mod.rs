@@ -27,7 +27,7 @@ mod reply;
 mod resource_metrics;
 /// Parses the path of a request.
 mod route;
-/// Create requests whose object is not stored.
+/// Create requests that perform an action and store no object, such as bindings, evictions and reviews.
 mod subresources;
 /// Streams the events of a watch.
 mod watch_stream;

@@ -134,8 +134,8 @@ impl Representation {
         })
     }
 
-    /// Fails unless the client requests the whole object, because an object that is not stored has no table row and no
-    /// metadata.
+    /// Fails unless the client requests the whole object. Called for objects that are not stored, which have neither a
+    /// table row nor a `PartialObjectMetadata`.
     pub(crate) fn require_whole_object(self) -> Result<(), ApiError> {
         if self == Self::Whole { Ok(()) } else { Err(ApiError::representation_not_acceptable()) }
     }

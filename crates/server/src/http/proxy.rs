@@ -181,10 +181,10 @@ impl Api {
         Ok(response)
     }
 
-    /// Returns the route to a port of the node `by`. If the URL has no port, or has the port of the agent, the request
-    /// goes to the agent itself.
-    fn route_to_node(&self, by: RequestTarget, proxy_name: &ProxyName<'_>) -> Result<ProxyRoute, ApiError> {
-        let stored = unstructured::parse_stored(&self.registry.storage.get(&by)?);
+    /// Returns the route to a port of the node. If the URL has no port, or has the port of the agent, the request goes
+    /// to the agent itself.
+    fn route_to_node(&self, node: RequestTarget, proxy_name: &ProxyName<'_>) -> Result<ProxyRoute, ApiError> {
+        let stored = unstructured::parse_stored(&self.registry.storage.get(&node)?);
         let own = stored["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
         let malformed = |_| ApiError::bad_request(format!("invalid node request {:?}", proxy_name.port));
         let port = match proxy_name.port {
@@ -192,21 +192,21 @@ impl Api {
             port => Some(port.parse::<u16>().map_err(malformed)?).filter(|it| own != Some(u64::from(*it))),
         };
         let at = port.map(|it| format!("/nodeProxy/{}/{it}", proxy_name.scheme)).unwrap_or_default();
-        Ok(ProxyRoute { node: by.name.clone(), target: by, stored, agent_path: at })
+        Ok(ProxyRoute { node: node.name.clone(), target: node, stored, agent_path: at })
     }
 
-    /// Returns the route to one of the ready pods behind the Service `by`. Only endpoints that refer to a pod are used,
-    /// as upstream. Upstream: `REST.ResourceLocation`.
+    /// Returns the route to one of the ready pods behind the Service. Only endpoints that refer to a pod are used, as
+    /// upstream. Upstream: `REST.ResourceLocation`.
     fn route_to_service(
         &self,
-        by: &RequestTarget,
+        service: &RequestTarget,
         proxy_name: &ProxyName<'_>,
         api_request: &ApiRequest,
     ) -> Result<ProxyRoute, ApiError> {
-        let service = unstructured::parse_stored(&self.registry.storage.get(by)?);
+        let stored_service = unstructured::parse_stored(&self.registry.storage.get(service)?);
         let mut port = proxy_name.port;
         if let Ok(number) = port.parse::<i64>() {
-            let ports = list_at(&service["spec"], "ports");
+            let ports = list_at(&stored_service["spec"], "ports");
             let found = ports.iter().find(|it| it["port"].as_i64() == Some(number)).ok_or_else(|| {
                 ApiError::service_unavailable(format!(
                     "no service port {number} found for service {:?}",
@@ -221,7 +221,7 @@ impl Api {
         let slices = Kind::builtin("discovery.k8s.io", "v1", "endpointslices");
         let of_service = format!("kubernetes.io/service-name={}", proxy_name.name);
         let selector = ObjectSelector::parse(slices, &of_service, "").map_err(|_| no_endpoints())?;
-        let (slices, _) = self.registry.storage.list(slices, by.namespace.as_deref(), &selector);
+        let (slices, _) = self.registry.storage.list(slices, service.namespace.as_deref(), &selector);
         let slices: Vec<Value> = slices.iter().map(|it| unstructured::parse_stored(it)).collect();
         let mut ready = Vec::new();
         for slice in &slices {
@@ -236,7 +236,7 @@ impl Api {
         let first =
             usize::try_from(api_request.context.now.subsec_nanosecond()).unwrap_or(0) % ready.len().max(1);
         let found = ready.iter().cycle().skip(first).take(ready.len()).find_map(|(endpoint, port)| {
-            let (pod, stored) = self.pod_of_endpoint(by, &endpoint["targetRef"])?;
+            let (pod, stored) = self.pod_of_endpoint(service, &endpoint["targetRef"])?;
             Some(route_to_pod(pod, stored, proxy_name.scheme, *port))
         });
         found.ok_or_else(no_endpoints)
@@ -262,10 +262,11 @@ impl Api {
     }
 }
 
-/// Returns the route to a port of the pod `by`, whose stored object is `stored`.
-fn route_to_pod(by: RequestTarget, stored: Value, scheme: &str, port: u16) -> ProxyRoute {
-    let at = format!("/podProxy/{}/{}/{scheme}/{port}", by.namespace.as_deref().unwrap_or_default(), by.name);
-    ProxyRoute { node: str_at(&stored, "spec.nodeName").to_owned(), target: by, stored, agent_path: at }
+/// Returns the route to a port of the pod. `stored` is the stored object of the pod.
+fn route_to_pod(pod: RequestTarget, stored: Value, scheme: &str, port: u16) -> ProxyRoute {
+    let at =
+        format!("/podProxy/{}/{}/{scheme}/{port}", pod.namespace.as_deref().unwrap_or_default(), pod.name);
+    ProxyRoute { node: str_at(&stored, "spec.nodeName").to_owned(), target: pod, stored, agent_path: at }
 }
 
 /// Returns the port of the pod that the URL specifies by number or name, or `None` if the pod has no such port. If the

@@ -183,7 +183,7 @@ impl WatchStream {
             };
             // The subscription is marked before the store is read, so that no commit in between is missed.
             self.subscription.mark_unchanged();
-            let seen = self.subscription.skip_unrelated(seen);
+            let seen = self.subscription.skippable_revision(seen);
             match self.registry.storage.bounded_events_since(&self.prefix, seen, BATCH_EVENTS_MAX) {
                 Err(compacted) => {
                     self.progress = WatchProgress::End;

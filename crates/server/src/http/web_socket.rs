@@ -28,9 +28,12 @@ use crate::headers;
 /// frame.
 const CLIENT_MESSAGE_BYTES_MAX: usize = 4 << 10;
 
-/// Returns the response that upgrades the connection to a WebSocket, and starts a task that sends each line of `events`
-/// (one watch event as JSON) as a text message until the events end or the client disconnects. The server confirms the
-/// first subprotocol that the client offers, which has no effect. Upstream: `WatchServer.HandleWS`.
+/// Serves a watch over a WebSocket. Returns the response that upgrades the connection, and starts a task that sends
+/// each line of `events` (one watch event as JSON) as a text message. The task ends when the events end or the client
+/// disconnects.
+///
+/// The server confirms the first subprotocol that the client offers, which has no effect. Upstream:
+/// `WatchServer.HandleWS`.
 ///
 /// Rule: as over HTTP, unsent frames of more than `CHUNK_BYTES` are charged to the user, and the watch ends when the
 /// user's limit is exceeded.

@@ -1,4 +1,4 @@
-//! Lookup of kinds by group, version and plural name.
+//! Looks up kinds by group, version and plural name.
 
 use std::collections::HashMap;
 

@@ -7,7 +7,7 @@
 mod builtin;
 /// Looks up kinds by group, version and plural name.
 mod kind_registry;
-/// Restores the fields that an update may not change.
+/// Resets the fields that an update may not change to their stored value.
 mod reset_fields;
 /// Sets the server-owned fields of created and updated objects.
 mod strategy;
@@ -91,8 +91,8 @@ pub(crate) struct Kind {
     pub(crate) ttl_s: Option<u64>,
     /// Function that returns the validation errors for the name of an object.
     pub(crate) name_rule: names::NameRule,
-    /// Whether metadata is validated only if the rest of the object is valid. The names of finalizers are then not
-    /// checked. For some kinds upstream behaves like this.
+    /// Whether metadata is validated after the rest of the object, and only if the rest is valid. For such a kind,
+    /// finalizers without a domain may have any name. Upstream does this for some kinds.
     pub(crate) validates_metadata_last: bool,
     /// Deprecation warning that is sent with every response for the kind. `None` if the kind is not deprecated.
     pub(crate) deprecation_warning: Option<&'static str>,
@@ -230,8 +230,8 @@ impl Kind {
         served_kinds().find(|it| it.group == group && it.version == version && it.plural == plural)
     }
 
-    /// Returns the kind in whose version the objects of this kind are stored. This is the kind itself if it has no
-    /// conversion.
+    /// Returns the kind that serves the objects of this kind in their storage version. This is the kind itself if it
+    /// has no conversion.
     pub(crate) fn storage_kind(&self) -> &Kind {
         self.conversion.map_or(self, |it| {
             let (group, version, plural) = it.storage_version;

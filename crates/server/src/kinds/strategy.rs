@@ -133,7 +133,7 @@ pub(super) fn prepare_daemon_set(new: &mut Value, old: Option<&Value>, subresour
 /// Returns five random characters to append to `generateName`. Vowels are excluded, so that the characters form no
 /// words. Upstream: `SimpleNameGenerator`.
 pub(crate) fn generate_name_suffix() -> String {
-    /// Consonants and digits of which the suffix consists.
+    /// Characters from which the suffix is generated: consonants and digits.
     const NAME_SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     // The low 62 bits of a random UUID are all random, and 27^5 is far below 2^62.
     let mut random = Uuid::new_v4().as_u64_pair().1 & (u64::MAX >> 2);

@@ -1,5 +1,6 @@
-//! The values of enum types by the name of the Go type, for `kubectl explain`. The crates from which the type table is
-//! generated do not contain those of upstream's types; the type table has those of `muster.dev`.
+//! The values of upstream's enum types, by the name of the Go type. `kubectl explain` prints them. The crates from
+//! which the type table is generated do not contain these values. The values of the enum types of `muster.dev` are in
+//! the type table.
 
 use crate::types;
 use crate::validation::rbac_and_certificates::KEY_USAGES;

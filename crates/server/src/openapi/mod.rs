@@ -4,7 +4,7 @@
 //! document for each group and version. `kubectl explain` prints the descriptions. `kubectl apply` reads which patch
 //! types and parameters the server supports.
 
-/// Values of enum types, which the type table does not contain.
+/// Values of upstream's enum types, which the type table does not contain.
 mod enum_values;
 /// Encoding of the OpenAPI v2 document as protobuf.
 mod gnostic;

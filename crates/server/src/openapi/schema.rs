@@ -168,7 +168,7 @@ impl Schemas {
             | Shape::Quantity
             | Shape::IntOrString
             | Shape::Any
-            | Shape::FieldsV1 => self.special_schema(shape),
+            | Shape::FieldsV1 => self.add_special_schema(shape),
         }
     }
 
@@ -188,7 +188,7 @@ impl Schemas {
 
     /// Adds the schema of a type that is not encoded as a JSON object with fields, such as Quantity, and returns a
     /// reference to it.
-    fn special_schema(&mut self, shape: Shape) -> Value {
+    fn add_special_schema(&mut self, shape: Shape) -> Value {
         let Some((name, description)) = shape.special_type_name_and_description() else { return json!({}) };
         let v3 = self.version == OpenApiVersion::V3;
         let mut schema = match shape {

@@ -17,7 +17,7 @@ const COPIED_BYTES_MAX: usize = 3 << 20;
 /// deep.
 const NESTING_DEPTH_MAX: usize = 1_000;
 
-/// The error for a patch that cannot be applied to the object. As upstream, the client gets no details.
+/// The error for a patch that cannot be applied to the object. As in upstream, the client gets no details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PatchDoesNotApply;
 
@@ -34,8 +34,7 @@ struct PatchUsage {
     /// Estimated memory of the copied values once parsed, limited by `DECODED_BYTES_MAX`. It can be a hundred times
     /// their size as JSON text.
     copied_memory_bytes: usize,
-    /// Estimate of the nesting depth of the patched object, which is never too low. It must not exceed
-    /// `NESTING_DEPTH_MAX`.
+    /// Upper bound of the nesting depth of the patched object. It must not exceed `NESTING_DEPTH_MAX`.
     depth: usize,
 }
 
@@ -57,7 +56,7 @@ impl PatchUsage {
     }
 }
 
-/// Applies one operation of a patch to the object, and adds what it uses to `usage`.
+/// Applies one operation of a patch to the object. Adds the copied bytes and the created nesting depth to `usage`.
 fn apply_operation(
     object: &mut Value,
     operation: &Value,

@@ -48,12 +48,12 @@ impl PatchType {
 
     /// Checks the options of a patch: server-side apply requires `fieldManager`, and only server-side apply allows
     /// `force`.
-    pub(crate) fn validate_options(self, manager: &str, says_force: bool) -> Result<(), ApiError> {
+    pub(crate) fn validate_options(self, manager: &str, has_force: bool) -> Result<(), ApiError> {
         let cause = match self {
             Self::Apply if manager.is_empty() => {
                 FieldError::required("fieldManager", "is required for apply patch")
             }
-            Self::Json | Self::Merge | Self::Strategic if says_force => {
+            Self::Json | Self::Merge | Self::Strategic if has_force => {
                 FieldError::forbidden("force", "may not be specified for non-apply patch")
             }
             _ => return Ok(()),

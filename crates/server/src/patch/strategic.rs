@@ -93,7 +93,7 @@ pub(super) fn merge_objects(
                 }
             }
             (Some(Value::Array(old)), Value::Array(patch)) => {
-                let (of, strategy) = list_field(shape, &name)?;
+                let (of, strategy) = list_item_type_and_strategy(shape, &name)?;
                 Value::Array(merge_lists(old, patch, of, strategy, is_deletion)?)
             }
             (Some(old), _) if is_deletion => old,
@@ -158,7 +158,7 @@ fn merge_ordered_lists(
             Some(other) => Err(type_error("[]interface {}", other)),
         };
         let (old, new) = (as_list(original.get(name))?, as_list(patch.get(name))?);
-        let (of, strategy) = list_field(shape, name)?;
+        let (of, strategy) = list_item_type_and_strategy(shape, name)?;
         let key = strategy.key;
         check_element_order(new.as_deref().unwrap_or_default(), &order, key)?;
         let is_map = match (&old, &new) {
@@ -293,8 +293,8 @@ fn merge_lists(
     sort_by_element_order(old, &patch, &live, Some(key), true)
 }
 
-/// Applies the items of the list `patch` that contain `$patch`. Returns the list into which to merge, and the items of
-/// the patch that are left to merge.
+/// Applies the `$patch` directives in the items of the list `patch` to the list `old`. Returns the resulting list, and
+/// the items of `patch` that the caller must still merge into it.
 fn apply_list_directives(
     mut old: Vec<Value>,
     patch: Vec<Value>,
@@ -326,10 +326,11 @@ fn apply_list_directives(
     Ok(if is_replaced { (plain, Vec::new()) } else { (old, plain) })
 }
 
-/// Returns the live list as upstream leaves it after a merge, because upstream sorts the merged items by it.
+/// Returns the list by whose order upstream sorts the merged items: the live list, changed as a side effect of
+/// upstream's merge.
 ///
-/// Upstream deletes and appends items in the slice of the live list. After a deletion the slice contains the last item
-/// twice, until an appended item overwrites it.
+/// Upstream's merge deletes and appends items in the Go slice of the live list. After a deletion the slice contains the
+/// last item twice, until an appended item overwrites it.
 fn live_order_after_merge(mut live: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
     let mut len = live.len();
     let is = |it: &Value, name: &Value| it.get(key) == Some(name);
@@ -486,9 +487,12 @@ fn find_field(shape: Shape, name: &str) -> Result<&'static Field, StrategicPatch
     })
 }
 
-/// Returns the type of the items of the list field `name` of the type `shape`, and how the list is merged. Fails if the
-/// field is not a list.
-fn list_field(shape: Shape, name: &str) -> Result<(Shape, ListMergeStrategy), StrategicPatchError> {
+/// Looks up the list field `name` of the object type `shape`. Returns the type of the list items, and how the list is
+/// merged. Fails if the field does not exist or is not a list.
+fn list_item_type_and_strategy(
+    shape: Shape,
+    name: &str,
+) -> Result<(Shape, ListMergeStrategy), StrategicPatchError> {
     let field = find_field(shape, name)?;
     let Shape::List(of, _) = field.shape else {
         return Err(StrategicPatchError::Other("expected slice or array type, but got: struct".to_owned()));
@@ -569,8 +573,8 @@ fn go_type_name(shape: Shape) -> &'static str {
     }
 }
 
-/// Returns a value that the patch adds, without the objects in it that contain `$patch`, because nothing exists that
-/// they could change. Returns `None` if the value itself is such an object.
+/// Removes all objects with a `$patch` directive from a value that the patch adds. Such a directive has no effect
+/// there, because there is no old value to change. Returns `None` if the value itself is such an object.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(entries) if entries.contains_key(PATCH_DIRECTIVE) => None,

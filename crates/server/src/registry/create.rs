@@ -119,7 +119,7 @@ impl Registry {
     fn already_exists_error(&self, target: &RequestTarget) -> ApiError {
         let is_terminating = self
             .storage
-            .find_record(target)
+            .get_record(target)
             .is_ok_and(|it| is_set(&unstructured::parse_stored(&it.value)["metadata"]["deletionTimestamp"]));
         let error = ApiError::already_exists(target.kind, &target.name);
         if is_terminating { error.with_message_prefix("object is being deleted: ") } else { error }

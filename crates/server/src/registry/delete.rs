@@ -81,7 +81,7 @@ impl Registry {
         target: &RequestTarget,
         options: &DeleteOptions,
     ) -> Result<(), ApiError> {
-        let old = unstructured::parse_stored(&self.storage.find_record(target)?.value);
+        let old = unstructured::parse_stored(&self.storage.get_record(target)?.value);
         check_preconditions(target, options, &old)?;
         let attributes = AdmissionAttributes { target, operation: AdmissionOperation::Delete };
         self.admission.mutate(context, attributes, &mut Value::Null).await?;
@@ -96,7 +96,7 @@ impl Registry {
         target: &RequestTarget,
         options: &DeleteOptions,
     ) -> Result<Option<DeleteOutcome>, ApiError> {
-        let record = self.storage.find_record(target)?;
+        let record = self.storage.get_record(target)?;
         let old = unstructured::parse_stored(&record.value);
         check_preconditions(target, options, &old)?;
         let attributes = AdmissionAttributes { target, operation: AdmissionOperation::Delete };
@@ -146,7 +146,7 @@ impl Registry {
         let marked_uid = uid(&unstructured::parse_stored(&marked));
         for _ in 0..WRITE_ATTEMPTS_MAX {
             // The node's agent may have deleted the pod as soon as it saw the timestamp.
-            let Ok(record) = self.storage.find_record(target) else {
+            let Ok(record) = self.storage.get_record(target) else {
                 return Ok(DeleteOutcome::Removed { last: marked });
             };
             let object = unstructured::parse_stored(&record.value);

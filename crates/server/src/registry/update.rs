@@ -170,7 +170,7 @@ impl Registry {
         change: impl Fn(Option<&Value>) -> Result<Value, ApiError> + Sync,
     ) -> Result<WriteOutcome, ApiError> {
         for _ in 0..WRITE_ATTEMPTS_MAX {
-            match self.storage.find_record(target) {
+            match self.storage.get_record(target) {
                 Ok(record) => {
                     if let Some(updated) = self.try_update(context, target, &record, &change).await? {
                         return Ok(WriteOutcome::Updated(updated));
@@ -278,7 +278,7 @@ fn uid_mismatch_error(target: &RequestTarget, expected: &str, found: &str) -> Ap
 
 /// Whether an update changes nothing except timestamps in managed fields.
 fn is_unchanged(new: &Value, old: &Value) -> bool {
-    /// Whether two objects are equal, where `same` compares the field `name` of both.
+    /// Whether two objects are equal if their fields `name` are compared with `same` instead of `==`.
     fn is_equal_except(new: &Value, old: &Value, name: &str, same: impl Fn(&Value, &Value) -> bool) -> bool {
         let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new == old };
         new.len() == old.len()
@@ -298,8 +298,8 @@ fn is_unchanged(new: &Value, old: &Value) -> bool {
     })
 }
 
-/// Whether an update completes the deletion of the object, because the object is being deleted and neither finalizers
-/// nor a grace period delay its deletion any longer.
+/// Whether an update also deletes the object. This is so if the object is being deleted, and neither finalizers nor a
+/// grace period delay its deletion any longer.
 fn should_delete_during_update(target: &RequestTarget, new: &Value, old: &Value) -> bool {
     is_set(&old["metadata"]["deletionTimestamp"])
         && list_at(&new["metadata"], "finalizers").is_empty()

@@ -1,4 +1,4 @@
-//! Sets of field paths, stored as tries of path elements.
+//! Sets of field paths. A set is stored as a trie whose edges are path elements.
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::types::Shape;
 /// A set of field paths. Upstream: `fieldpath.Set`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FieldSet<'a> {
-    /// The nodes of the first level of the trie, sorted by element. Each node contains at least one field of the set.
+    /// The top-level nodes of the trie, sorted by path element. Each node contains at least one field of the set.
     nodes: Vec<FieldSetNode<'a>>,
 }
 
@@ -31,8 +31,8 @@ impl<'a> FieldSet<'a> {
         self.nodes.is_empty()
     }
 
-    /// Appends a path element to the first level, with the fields below it. The element must be greater than all
-    /// elements of the first level. `is_member` says whether the field at the element is itself in the set.
+    /// Appends a top-level path element and the fields below it. The element must be greater than all earlier top-level
+    /// elements. `is_member` says whether the field at the element is itself in the set.
     pub(super) fn push(&mut self, element: PathElement<'a>, is_member: bool, below: FieldSet<'a>) {
         if is_member || !below.is_empty() {
             debug_assert!(self.nodes.last().is_none_or(|it| it.element < element), "out of order");
@@ -52,18 +52,18 @@ impl<'a> FieldSet<'a> {
         self.nodes[at].children.insert(rest);
     }
 
-    /// Whether the field at this element of the first level is in the set.
+    /// Whether the set contains the top-level field at `element`.
     pub(super) fn contains(&self, element: &PathElement<'_>) -> bool {
-        self.find(element).is_some_and(|it| it.is_member)
+        self.find_node(element).is_some_and(|it| it.is_member)
     }
 
-    /// Returns the fields below an element of the first level, or `None` if there are none.
+    /// Returns the fields below the top-level path element `element`, relative to it. Returns `None` if there are none.
     pub(super) fn children(&self, element: &PathElement<'_>) -> Option<&FieldSet<'a>> {
-        self.find(element).map(|it| &it.children).filter(|it| !it.is_empty())
+        self.find_node(element).map(|it| &it.children).filter(|it| !it.is_empty())
     }
 
-    /// Returns the node of an element of the first level, or `None` if the set does not contain it.
-    fn find(&self, element: &PathElement<'_>) -> Option<&FieldSetNode<'a>> {
+    /// Returns the top-level node of `element`, or `None` if the set has neither this field nor a field below it.
+    fn find_node(&self, element: &PathElement<'_>) -> Option<&FieldSetNode<'a>> {
         let at = self.nodes.binary_search_by(|it| it.element.cmp(element)).ok()?;
         Some(&self.nodes[at])
     }
@@ -109,8 +109,9 @@ impl<'a> FieldSet<'a> {
         })
     }
 
-    /// Combines two sets. For each element of the first level, `of` gets the nodes of both sets. It returns whether the
-    /// element is a member of the result, and the fields below it, or `None` to drop the element.
+    /// Combines two sets with the function `of`, which is called for each top-level path element. Its arguments are the
+    /// nodes of both sets. It returns whether the field at the element is in the result, and the fields below it, or
+    /// `None` to drop the element.
     fn zip_with(
         &self,
         other: &Self,
@@ -134,8 +135,8 @@ impl<'a> FieldSet<'a> {
         }
     }
 
-    /// Returns the set with every parent of its fields that a type declares by name. Map entries and list items are not
-    /// added, because types do not declare them. `shape` is the type of the object, or `None` if it is unknown.
+    /// Returns the set together with the parents of its fields. Only parents that are named fields of a type are added,
+    /// not map entries or list items. `shape` is the type of the object, or `None` if it is unknown.
     /// Upstream: `EnsureNamedFieldsAreMembers`.
     pub(super) fn ensure_named_fields(&self, shape: Option<Shape>) -> Self {
         let granularity = shape.map(Granularity::from_shape);
@@ -154,8 +155,8 @@ impl<'a> FieldSet<'a> {
         Self { nodes: self.nodes.iter().map(with_named).collect() }
     }
 
-    /// Replaces the fields below a value that is owned as a whole with the value itself. `shape` is the type of the
-    /// object. Upstream: `ReconcileFieldSetWithSchema`.
+    /// Replaces all fields below an atomic value, which a manager owns as a whole, with the value itself. `shape` is
+    /// the type of the object. Upstream: `ReconcileFieldSetWithSchema`.
     pub(super) fn reconcile_with_schema(self, shape: Shape) -> Self {
         let granularity = Granularity::from_shape(shape);
         let fit = |it: FieldSetNode<'a>| match granularity.child_shape(&it.element) {
@@ -186,7 +187,7 @@ impl<'a> FieldSet<'a> {
         all
     }
 
-    /// Adds the paths of all fields in the set to `all`, each after `prefix`.
+    /// Adds the paths of all fields in the set to `all`, each with `prefix` in front of it.
     fn collect_paths(&self, prefix: &mut String, all: &mut Vec<String>) {
         all.extend(self.nodes.iter().filter(|it| it.is_member).map(|it| format!("{prefix}{}", it.element)));
         for node in &self.nodes {

@@ -22,7 +22,7 @@ pub(super) struct ManagedFields<'a>(pub(super) Vec<ManagedFieldsEntry<'a>>);
 /// One entry of `managedFields`.
 #[derive(Debug, Clone)]
 pub(super) struct ManagedFieldsEntry<'a> {
-    pub(super) field_manager: FieldManager<'a>,
+    pub(super) field_manager: ManagerIdentifier<'a>,
     /// API version of the field set.
     pub(super) version: Cow<'a, str>,
     /// Time of the entry as text. Entries are sorted by it.
@@ -32,10 +32,10 @@ pub(super) struct ManagedFieldsEntry<'a> {
 }
 
 /// Identifies an entry of `managedFields` by manager, operation and subresource. Upstream: the manager identifier. A
-/// manager that updates an object in two API versions has two entries. A
-/// manager that applies has one entry for all versions.
+/// manager that updates an object in two API versions has two entries. A manager that uses server-side apply has one
+/// entry for all versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FieldManager<'a> {
+pub(super) struct ManagerIdentifier<'a> {
     pub(super) name: Cow<'a, str>,
     pub(super) operation: ManagedOperation<'a>,
     /// Name of the written subresource. Empty for the whole object.
@@ -54,18 +54,18 @@ pub(super) enum ManagedOperation<'a> {
 /// A conflict of a server-side apply: fields that another manager owns and that the apply would change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FieldConflict<'a> {
-    pub(super) field_manager: FieldManager<'a>,
+    pub(super) field_manager: ManagerIdentifier<'a>,
     pub(super) fields: FieldSet<'a>,
 }
 
-impl<'a> FieldManager<'a> {
-    /// Returns the identity of the entry for a manager that writes by create, update or patch.
+impl<'a> ManagerIdentifier<'a> {
+    /// Returns the identifier of the entry for a manager that writes by create, update or patch.
     pub(super) fn for_update(manager: &'a str, version: &'a str, subresource: &'a str) -> Self {
         let operation = ManagedOperation::Update { version: version.into() };
         Self { name: name_or_unknown(manager), operation, subresource: subresource.into() }
     }
 
-    /// Returns the identity of the entry for a manager that writes by server-side apply.
+    /// Returns the identifier of the entry for a manager that writes by server-side apply.
     pub(super) fn for_apply(manager: &'a str, subresource: &'a str) -> Self {
         Self {
             name: name_or_unknown(manager),
@@ -137,7 +137,8 @@ impl<'a> ManagedFields<'a> {
                 return None;
             }
             let fields = FieldSet::from_json(&entry["fieldsV1"]).ok()?;
-            let manager = FieldManager { name: text("manager"), operation, subresource: text("subresource") };
+            let manager =
+                ManagerIdentifier { name: text("manager"), operation, subresource: text("subresource") };
             let time = entry["time"].as_str().map(Cow::Borrowed);
             all.remove(&manager);
             all.0.push(ManagedFieldsEntry { field_manager: manager, version, time, fields });
@@ -160,12 +161,12 @@ impl<'a> ManagedFields<'a> {
     }
 
     /// Returns the entry of a manager, or `None` if the manager owns no fields.
-    pub(super) fn get(&self, manager: &FieldManager<'_>) -> Option<&ManagedFieldsEntry<'a>> {
+    pub(super) fn get(&self, manager: &ManagerIdentifier<'_>) -> Option<&ManagedFieldsEntry<'a>> {
         self.0.iter().find(|it| it.field_manager == *manager)
     }
 
     /// Removes and returns the entry of a manager. Returns `None` if there is none.
-    pub(super) fn remove(&mut self, manager: &FieldManager<'_>) -> Option<ManagedFieldsEntry<'a>> {
+    pub(super) fn remove(&mut self, manager: &ManagerIdentifier<'_>) -> Option<ManagedFieldsEntry<'a>> {
         let at = self.0.iter().position(|it| it.field_manager == *manager)?;
         Some(self.0.remove(at))
     }
@@ -180,7 +181,7 @@ impl<'a> ManagedFields<'a> {
     pub(super) fn transfer_ownership(
         &mut self,
         changes: &Comparison<'a>,
-        manager: Option<&FieldManager<'_>>,
+        manager: Option<&ManagerIdentifier<'_>>,
         force: bool,
     ) -> Result<(), Vec<FieldConflict<'a>>> {
         let changed = changes.modified.union(&changes.added);
@@ -204,6 +205,8 @@ impl<'a> ManagedFields<'a> {
         Ok(())
     }
 
+    /// Merges the oldest entries with the operation `Update` if there are more than `UPDATE_ENTRIES_MAX`.
+    ///
     /// Rule: an object has at most ten entries with the operation `Update`. If there are more, the oldest entries are
     /// merged into one for each API version.
     /// Upstream: `capUpdateManagers`.
@@ -234,7 +237,7 @@ impl<'a> ManagedFields<'a> {
                 oldest_entries.push((version, id));
                 continue;
             };
-            let bucket = FieldManager {
+            let bucket = ManagerIdentifier {
                 name: ANCIENT_CHANGES_MANAGER.into(),
                 operation: ManagedOperation::Update { version: version.clone() },
                 subresource: "".into(),

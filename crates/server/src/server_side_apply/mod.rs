@@ -9,7 +9,7 @@ mod field_set;
 mod managed_fields;
 /// Elements of field paths.
 mod path_element;
-/// Comparison and merge of values with their type.
+/// Compares and merges values whose type is known.
 mod typed_value;
 
 #[cfg(test)]
@@ -21,7 +21,7 @@ use muster_api::well_known::ANNOTATION_LAST_APPLIED;
 use serde_json::{Value, json};
 
 use self::field_set::FieldSet;
-use self::managed_fields::{FieldConflict, FieldManager, ManagedFields, ManagedFieldsEntry};
+use self::managed_fields::{FieldConflict, ManagedFields, ManagedFieldsEntry, ManagerIdentifier};
 use self::path_element::write_json;
 use self::typed_value::{Comparison, SchemaError};
 use crate::conversion;
@@ -70,8 +70,10 @@ pub(crate) fn track_update(
     old: Option<&Value>,
 ) {
     let Some(write) = ManagedWrite::new(context, target) else { return };
-    let managed =
-        write.update(&write.to_write_version(new), old.map(|it| write.to_write_version(it)).as_deref());
+    let managed = write.managed_fields_after_update(
+        &write.to_write_version(new),
+        old.map(|it| write.to_write_version(it)).as_deref(),
+    );
     set_managed_fields(new, managed.ok());
 }
 
@@ -190,7 +192,7 @@ impl<'a> ManagedWrite<'a> {
 
     /// Returns the value of `managedFields` after an update. It is null if the object has no managed fields. Upstream:
     /// `FieldManager.Update`.
-    fn update(&self, new: &Value, old: Option<&Value>) -> Result<Value, SchemaError> {
+    fn managed_fields_after_update(&self, new: &Value, old: Option<&Value>) -> Result<Value, SchemaError> {
         let zero;
         let live = match old {
             Some(old) => old,
@@ -229,7 +231,7 @@ impl<'a> ManagedWrite<'a> {
         managed.transfer_ownership(&changes, None, true).expect("force leaves no conflict");
         let set = changes.modified.union(&changes.added).difference(&unowned_fields());
         if !set.is_empty() {
-            let who = FieldManager::for_update(manager, &self.version, self.subresource);
+            let who = ManagerIdentifier::for_update(manager, &self.version, self.subresource);
             let before = managed.remove(&who);
             let fields = before.map_or(set.clone(), |it| set.union(&it.fields));
             let (version, time) = ((&*self.version).into(), Some((&*self.now).into()));
@@ -254,7 +256,7 @@ impl<'a> ManagedWrite<'a> {
         let managed = self.reconcile_with_schema(managed);
         let merged =
             typed_value::merge_values(self.shape, Some(live), Some(applied)).map_err(comparison_error)?;
-        let who = FieldManager::for_apply(&self.manager, self.subresource);
+        let who = ManagerIdentifier::for_apply(&self.manager, self.subresource);
         let last = managed.get(&who).map(|it| it.fields.clone()).unwrap_or_default();
         let fields = typed_value::field_set(self.shape, applied)
             .map_err(comparison_error)?
@@ -276,7 +278,7 @@ impl<'a> ManagedWrite<'a> {
             .without_fields(&self.reset_fields);
         if let Err(conflicts) = managed.transfer_ownership(&changes, Some(&who), force) {
             let may_take = || self.manager == KUBECTL_MANAGER;
-            let remaining = match may_take().then(|| self.owned_by_client_side_apply(live)).flatten() {
+            let remaining = match may_take().then(|| self.client_side_applied_fields(live)).flatten() {
                 Some(allowed) => without_allowed_fields(&conflicts, &allowed),
                 None => conflicts,
             };
@@ -328,7 +330,7 @@ impl<'a> ManagedWrite<'a> {
 
     /// Returns the fields that a client-side apply set and that have not changed since. A server-side apply by kubectl
     /// may take over these fields. Returns `None` if there was no client-side apply in the version of this write.
-    fn owned_by_client_side_apply(&self, live: &Value) -> Option<FieldSet<'static>> {
+    fn client_side_applied_fields(&self, live: &Value) -> Option<FieldSet<'static>> {
         let text = last_applied_configuration(live);
         if text.is_empty() {
             return None;

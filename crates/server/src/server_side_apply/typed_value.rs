@@ -15,7 +15,7 @@ use super::path_element::{ElementValue, PathElement, compare_values};
 use crate::go_format;
 use crate::types::{Field, ListKeys, MapType, Presence, Shape, Type};
 
-/// Whether field managers own a value of some shape as a whole, or its parts separately.
+/// Whether field managers own a value of some type as a whole, or its parts separately.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Granularity {
     /// A value without parts, such as a string.
@@ -24,14 +24,14 @@ pub(super) enum Granularity {
     Atomic,
     /// An object whose fields are owned separately.
     Fields(&'static Type),
-    /// A map with values of this shape, whose entries are owned separately.
+    /// A map with values of this type, whose entries are owned separately.
     Entries(Shape),
-    /// A list with items of this shape, which are owned separately. The keys are never [`ListKeys::Atomic`].
+    /// A list with items of this type, which are owned separately. The keys are never [`ListKeys::Atomic`].
     Items(Shape, ListKeys),
 }
 
 impl Granularity {
-    /// Returns how a value of this shape is owned.
+    /// Returns the granularity of values of the type `shape`.
     pub(super) fn from_shape(shape: Shape) -> Self {
         match shape {
             Shape::Object(it) if it.atomic => Self::Atomic,
@@ -53,7 +53,7 @@ impl Granularity {
         matches!(self, Self::Fields(it) if it.field(name).is_some())
     }
 
-    /// Returns the shape of the part of the value to which this path element leads, or `None` if the type declares no
+    /// Returns the type of the part of the value to which this path element leads, or `None` if the type declares no
     /// such part.
     pub(super) fn child_shape(self, element: &PathElement<'_>) -> Option<Shape> {
         match (self, element) {
@@ -64,11 +64,11 @@ impl Granularity {
     }
 }
 
-/// Error for a value that does not have the shape of its type. It contains the path of the value and the reason.
+/// Error for a value that does not conform to its type. It contains the path of the value and the reason.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SchemaError(pub(super) String);
 
-/// Returns the paths of all fields, list items and map entries of a value.
+/// Returns the paths of all fields, list items and map entries of a value. `shape` is the type of the value.
 pub(super) fn field_set(shape: Shape, value: &Value) -> Result<FieldSet<'_>, SchemaError> {
     let mut all = FieldSet::default();
     match (Granularity::from_shape(shape), value) {
@@ -94,7 +94,7 @@ pub(super) fn field_set(shape: Shape, value: &Value) -> Result<FieldSet<'_>, Sch
     Ok(all)
 }
 
-/// Whether a field manager owns a value of this shape as a whole.
+/// Whether a field manager owns a value of the type `shape` as a whole.
 fn is_leaf(shape: Shape) -> bool {
     matches!(Granularity::from_shape(shape), Granularity::Scalar | Granularity::Atomic)
 }
@@ -115,7 +115,7 @@ struct ValueChange {
     added: bool,
 }
 
-/// [`ValueChange`] of a value that is the same.
+/// [`ValueChange`] of a value that has not changed.
 const VALUE_UNCHANGED: ValueChange = ValueChange { removed: false, modified: false, added: false };
 /// [`ValueChange`] of a value that was removed.
 const VALUE_REMOVED: ValueChange = ValueChange { removed: true, ..VALUE_UNCHANGED };
@@ -125,7 +125,7 @@ const VALUE_MODIFIED: ValueChange = ValueChange { modified: true, ..VALUE_UNCHAN
 const VALUE_ADDED: ValueChange = ValueChange { added: true, ..VALUE_UNCHANGED };
 
 impl<'a> Comparison<'a> {
-    /// Compares two objects of this shape.
+    /// Compares two objects of the type `shape`.
     pub(super) fn between(shape: Shape, old: &'a Value, new: &'a Value) -> Result<Self, SchemaError> {
         compare(shape, Some(old), Some(new)).map(|(below, _)| below)
     }
@@ -142,7 +142,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Adds the comparison of the part at `element`, which is greater than all earlier elements.
+    /// Adds the comparison of the part of the value at `element`, which must be greater than all earlier elements.
     fn push_element(&mut self, element: PathElement<'a>, (below, value_change): (Self, ValueChange)) {
         let put = |set: &mut FieldSet<'a>, is_member: bool, below: FieldSet<'a>| {
             if is_member || !below.is_empty() {
@@ -155,7 +155,8 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Compares two values of this shape. Returns the differences of their parts, and how the value itself has changed.
+/// Compares two values of the type `shape`. Returns the differences of their parts, and how the value itself has
+/// changed.
 fn compare<'a>(
     shape: Shape,
     old: Option<&'a Value>,
@@ -245,8 +246,8 @@ pub(super) fn is_equal(left: &Value, right: &Value) -> bool {
     left == right || compare_values(left, right).is_eq()
 }
 
-/// Merges `new` into `old` and returns the result, or `None` if it is empty or both are absent. Nothing of `old` is
-/// removed. Where both have a value that is owned as a whole, the result has the value of `new`.
+/// Merges the value `new` into the value `old`. Returns the merged value, or `None` if both are absent. Nothing of
+/// `old` is removed. Where both have a value that is owned as a whole, the result has the value of `new`.
 pub(super) fn merge_values(
     shape: Shape,
     old: Option<&Value>,
@@ -280,7 +281,7 @@ pub(super) fn merge_values(
     }
 }
 
-/// Merges two lists with items of the shape `of`. Items that are in both lists have the order of the new list. Items
+/// Merges two lists with items of the type `of`. Items that are in both lists have the order of the new list. Items
 /// that are only in the old list stay as close to their neighbours as possible.
 fn merge_items(of: Shape, keys: ListKeys, old: &[Value], new: &[Value]) -> Result<Vec<Value>, SchemaError> {
     let elements = |items: &[Value]| -> Result<Vec<PathElement<'static>>, SchemaError> {
@@ -377,7 +378,7 @@ pub(super) fn remove_fields(shape: Shape, value: Value, fields: &FieldSet<'_>) -
     }
 }
 
-/// Checks that a value has this shape. Duplicate list items are errors unless `may_repeat` is set.
+/// Checks that a value conforms to the type `shape`. Duplicate list items are errors unless `may_repeat` is set.
 pub(super) fn check_schema(shape: Shape, value: &Value, may_repeat: bool) -> Result<(), SchemaError> {
     let mut check = SchemaCheck { allows_duplicates: may_repeat, path: String::new(), errors: Vec::new() };
     check.check_value(shape, value);
@@ -388,7 +389,7 @@ pub(super) fn check_schema(shape: Shape, value: &Value, may_repeat: bool) -> Res
     }
 }
 
-/// Walks a value and collects its schema errors.
+/// Walks a value, compares it with its type, and collects the errors.
 struct SchemaCheck {
     /// Whether lists may contain duplicate items.
     allows_duplicates: bool,
@@ -398,7 +399,7 @@ struct SchemaCheck {
 }
 
 impl SchemaCheck {
-    /// Checks the value at `path`.
+    /// Checks that `value`, which is at `path`, conforms to the type `shape`.
     fn check_value(&mut self, shape: Shape, value: &Value) {
         match (shape, value) {
             (_, Value::Null) | (Shape::Any | Shape::FieldsV1, _) => {}
@@ -450,7 +451,7 @@ impl SchemaCheck {
         }
     }
 
-    /// Checks the items of a list.
+    /// Checks that the items of a list conform to the type `of`. Duplicate items are errors unless they are allowed.
     fn check_items(&mut self, of: Shape, keys: ListKeys, items: &[Value]) {
         let mut seen = BTreeSet::new();
         for (at, item) in items.iter().enumerate() {
@@ -469,7 +470,7 @@ impl SchemaCheck {
         }
     }
 
-    /// Checks a part of the value at `path`. `step` is the text of its path element.
+    /// Checks a part of the value at `path`. `step` is the path element of the part as text.
     fn check_child(&mut self, step: &str, shape: Shape, value: &Value) {
         let here = self.path.len();
         self.path.push_str(step);
@@ -505,7 +506,7 @@ fn group_by_element<'a>(
 }
 
 /// Returns the path element that identifies an item of a list: the values of its key fields, or its value in a set.
-/// `of` is the shape of the items. An absent key field has its default value.
+/// `of` is the type of the items. An absent key field has its default value.
 fn list_item_path_element(of: Shape, keys: ListKeys, item: &Value) -> Result<PathElement<'_>, SchemaError> {
     let schema_error = |why: &str| Err(SchemaError(why.to_owned()));
     let ListKeys::Fields(keys) = keys else {
@@ -567,8 +568,8 @@ fn array_items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Iterates over the names in either of two maps, in order. Returns the value of each map with the name, or `None` if
-/// the map does not contain it.
+/// Iterates over all names in two maps, in order. Returns each name with its value in `left` and its value in `right`,
+/// or `None` for a map that does not contain the name.
 fn zip_entries<'a>(
     left: &'a Map<String, Value>,
     right: &'a Map<String, Value>,

@@ -113,7 +113,8 @@ fn data_directory(data_dir: &Path, new_cluster: bool) -> DataDirectory {
 }
 
 /// Encrypts the Secrets of a data directory with the first key of `write`, or decrypts them if `write` is `None`.
-/// `read` contains the keys with which the Secrets are encrypted now. Returns the number of stored versions of Secrets.
+/// `read` contains the keys with which the Secrets are encrypted now. Returns how many stored versions of Secrets were
+/// rewritten.
 ///
 /// No server may use the directory during the call.
 pub fn reencrypt_secrets(

@@ -25,15 +25,15 @@ pub(crate) const HISTORY_WINDOW: HistoryWindow = HistoryWindow { events_max: 65_
 /// `HISTORY_WINDOW`. A client that was disconnected for longer must list again.
 const HISTORY_AGE_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// Number of most recent commits that stay in the history even if they are older than `HISTORY_AGE_MAX`, so that in a
-/// cluster with few commits a watch can resume after hours.
+/// Number of most recent commits that stay in the history even if they are older than `HISTORY_AGE_MAX`. In a cluster
+/// with few commits, a watch can therefore resume after hours.
 const HISTORY_COMMITS_MIN: usize = 1024;
 
 /// Time between two rounds of [`run_housekeeping`].
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Maximum number of expired objects that are deleted in one batch. The number is limited because many Events may
-/// expire at the same time, an hour after they were created, and their deletion must not block other clients.
+/// Maximum number of expired objects that are deleted in one batch. Many Events may expire at the same time, an hour
+/// after they were created. Their deletion must not block other clients.
 const EXPIRED_OBJECTS_BATCH_MAX: usize = 256;
 
 /// Compacts old history and deletes expired objects periodically, until `stop` is cancelled.

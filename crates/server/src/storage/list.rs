@@ -121,7 +121,8 @@ impl ObjectStorage {
         Ok((records, None))
     }
 
-    /// Returns the page of a list that `options` describe. Fails if the objects of its revision are no longer known.
+    /// Returns the page of a list that `options` describe. Fails if the revision of the list was compacted, or if the
+    /// store has not reached it.
     pub(crate) fn list_page(
         &self,
         kind: &Kind,

@@ -38,7 +38,7 @@ use self::watch_notifier::WatchNotifier;
 /// in flight.
 const COMMIT_QUEUE_MAX: usize = 4096;
 
-/// The objects of the cluster. Reads return only durable objects. A commit is durable when it returns.
+/// The objects of the cluster. Reads return only durable objects. A write is durable when [`Self::commit`] returns.
 #[derive(Debug)]
 pub(crate) struct ObjectStorage {
     db: Db,
@@ -97,7 +97,7 @@ impl ObjectStorage {
 
     /// Returns the JSON of an object, or the error `NotFound`.
     pub(crate) fn get(&self, target: &RequestTarget) -> Result<Bytes, ApiError> {
-        Ok(self.find_record(target)?.value.clone())
+        Ok(self.get_record(target)?.value.clone())
     }
 
     /// Returns the JSON of an object, or `None` if it does not exist.
@@ -186,7 +186,7 @@ impl ObjectStorage {
     }
 
     /// Returns an object with its revisions and selector index, or the error `NotFound`.
-    pub(crate) fn find_record(&self, target: &RequestTarget) -> Result<Arc<StoredObject>, ApiError> {
+    pub(crate) fn get_record(&self, target: &RequestTarget) -> Result<Arc<StoredObject>, ApiError> {
         self.read_store().get(&target.key()).cloned().ok_or_else(|| target.not_found_error())
     }
 

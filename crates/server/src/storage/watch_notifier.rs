@@ -37,9 +37,9 @@ pub(super) struct WatchNotifier {
 /// All topics. A topic is a single object or a shard (the pods of one node) with at least one watch.
 #[derive(Debug, Default)]
 struct Topics {
-    /// Topics by name. The name is the store key of an object, or that of a shard, see [`shard_topic`].
+    /// Topics by name. The name is the store key of an object, or the name of a shard that [`shard_topic`] returns.
     by_name: HashMap<String, Topic>,
-    /// Revision of the last commit of which topics were notified.
+    /// Revision of the last commit that the topics were notified of.
     notified: Revision,
 }
 
@@ -192,7 +192,8 @@ impl TopicCommits {
 }
 
 impl Subscription {
-    /// Marks the commits so far as seen, so that [`Subscription::wait_for_commit`] waits for a later one.
+    /// Marks all commits so far as seen, so that [`Subscription::wait_for_commit`] waits for a later one. Like
+    /// `mark_unchanged` of a tokio watch channel.
     pub(crate) fn mark_unchanged(&mut self) {
         match &mut self.0 {
             SubscriptionSource::Kind(head) => head.mark_unchanged(),
@@ -208,10 +209,10 @@ impl Subscription {
         }
     }
 
-    /// Returns the revision up to which the watch can skip commits, because no commit after `seen` and up to this
-    /// revision concerns it. Returns `seen` if no commit can be skipped. `seen` is the revision up to which the watch
-    /// has sent all changes.
-    pub(crate) fn skip_unrelated(&self, seen: Revision) -> Revision {
+    /// Returns the revision up to which the watch can skip commits: no commit after `seen` and up to this revision
+    /// concerns the watch. Returns `seen` if no commit can be skipped. `seen` is the revision up to which the watch has
+    /// sent all changes.
+    pub(crate) fn skippable_revision(&self, seen: Revision) -> Revision {
         let SubscriptionSource::Topic { notifier, commits, .. } = &self.0 else { return seen };
         // Read first: topics have been notified of every commit up to this revision.
         let notified = *notifier.last_revision.borrow();

@@ -48,9 +48,9 @@ pub(crate) struct Column {
 /// The description of a column: a text, or a reference to the description of a field.
 #[derive(Debug, Clone, Copy)]
 enum ColumnDescription {
-    /// This text.
+    /// The description is this text.
     Literal(&'static str),
-    /// The description of the field at this dotted path in the type table.
+    /// The description is that of the field at this dotted path in the type table.
     Field(&'static str),
 }
 
@@ -127,7 +127,7 @@ const AGE_COLUMN: Column = text_column("Age", Field("metadata.creationTimestamp"
 /// The columns of a kind that shows only name and age.
 pub(crate) const NAME_AND_AGE_COLUMNS: &[Column] = &[NAME_COLUMN, AGE_COLUMN];
 
-/// The columns of a kind for which upstream defines no columns.
+/// The columns name and creation time, for kinds for which upstream defines no columns.
 pub(crate) const NAME_AND_CREATED_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     Column {

@@ -109,7 +109,7 @@ pub(crate) enum Shape {
     MicroTime,
     /// `resource.Quantity`: a string or number such as `100Mi`.
     Quantity,
-    /// `intstr.IntOrString`.
+    /// `intstr.IntOrString`: an integer or a string.
     IntOrString,
     /// `runtime.RawExtension`: any JSON value.
     Any,

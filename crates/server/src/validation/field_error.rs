@@ -18,23 +18,23 @@ pub(crate) struct FieldError {
 }
 
 impl FieldError {
-    /// The error for a required field that is not set.
+    /// Returns the error for a required field that is not set.
     pub(crate) fn required(field: impl fmt::Display, why: &str) -> Self {
         Self::without_value("FieldValueRequired", "Required value", field, why)
     }
 
-    /// The error for a field that must not be set.
+    /// Returns the error for a field that must not be set.
     pub(crate) fn forbidden(field: impl fmt::Display, why: &str) -> Self {
         Self::without_value("FieldValueForbidden", "Forbidden", field, why)
     }
 
-    /// The error for a value of more than `bytes_max` bytes.
+    /// Returns the error for a value of more than `bytes_max` bytes.
     pub(crate) fn too_long(field: impl fmt::Display, bytes_max: usize) -> Self {
         let why = format!("may not be more than {bytes_max} bytes");
         Self::without_value("FieldValueTooLong", "Too long", field, &why)
     }
 
-    /// The error for a malformed value.
+    /// Returns the error for an invalid value.
     pub(crate) fn invalid<'a>(
         field: impl fmt::Display,
         value: impl Into<InvalidValue<'a>>,
@@ -43,24 +43,24 @@ impl FieldError {
         Self::with_value("FieldValueInvalid", "Invalid value", field, value, why)
     }
 
-    /// The error for a reference to something that does not exist.
+    /// Returns the error for a reference to something that does not exist.
     pub(crate) fn not_found<'a>(field: impl fmt::Display, value: impl Into<InvalidValue<'a>>) -> Self {
         Self::with_value("FieldValueNotFound", "Not found", field, value, "")
     }
 
-    /// The error for a value that must be unique and is not.
+    /// Returns the error for a value that must be unique and is not.
     pub(crate) fn duplicate<'a>(field: impl fmt::Display, value: impl Into<InvalidValue<'a>>) -> Self {
         Self::with_value("FieldValueDuplicate", "Duplicate value", field, value, "")
     }
 
-    /// The error for a list with more than `count_max` items.
+    /// Returns the error for a list with more than `count_max` items.
     pub(crate) fn too_many(field: impl fmt::Display, count: usize, count_max: usize) -> Self {
         let items = if count_max == 1 { "item" } else { "items" };
         let why = format!("must have at most {count_max} {items}");
         Self::with_value("FieldValueTooMany", "Too many", field, count, &why)
     }
 
-    /// The error for a value that is not one of `supported`.
+    /// Returns the error for a value that is not one of `supported`.
     pub(crate) fn unsupported<'a>(
         field: impl fmt::Display,
         value: impl Into<InvalidValue<'a>>,
@@ -76,13 +76,13 @@ impl FieldError {
         Self::with_value("FieldValueNotSupported", "Unsupported value", field, value, &why)
     }
 
-    /// An error whose message does not contain the invalid value. `what` is the beginning of the message.
+    /// Returns an error whose message does not contain the invalid value. `what` is the beginning of the message.
     fn without_value(reason: &'static str, what: &str, field: impl fmt::Display, why: &str) -> Self {
         let message = if why.is_empty() { what.to_owned() } else { format!("{what}: {why}") };
         Self { reason, field: field.to_string(), message }
     }
 
-    /// An error whose message contains the invalid value. `what` is the beginning of the message.
+    /// Returns an error whose message contains the invalid value. `what` is the beginning of the message.
     fn with_value<'a>(
         reason: &'static str,
         what: &str,
@@ -207,7 +207,7 @@ enum ErrorPathStep<'a> {
 }
 
 impl<'a> ErrorPath<'a> {
-    /// The path of a top-level field. `name` is a field name or a dotted path.
+    /// Returns the path of a top-level field. `name` is a field name or a dotted path.
     pub(crate) const fn new(name: &'a str) -> Self {
         Self { parent: None, step: ErrorPathStep::Field(name) }
     }
@@ -217,12 +217,12 @@ impl<'a> ErrorPath<'a> {
         ErrorPath { parent: Some(self), step: ErrorPathStep::Field(name) }
     }
 
-    /// Returns the path of a list item below this path, such as `[0]`.
+    /// Returns the path of an item of the list at this path, such as `spec.containers[0]`.
     pub(crate) const fn index(&'a self, at: usize) -> ErrorPath<'a> {
         ErrorPath { parent: Some(self), step: ErrorPathStep::Index(at) }
     }
 
-    /// Returns the path of a map entry below this path, such as `[key]`.
+    /// Returns the path of an entry of the map at this path, such as `metadata.labels[key]`.
     pub(crate) const fn key(&'a self, key: &'a str) -> ErrorPath<'a> {
         ErrorPath { parent: Some(self), step: ErrorPathStep::Key(key) }
     }
@@ -247,7 +247,7 @@ impl fmt::Display for ErrorPath<'_> {
 pub(crate) struct FieldErrors(Vec<FieldError>);
 
 impl FieldErrors {
-    /// The list of errors.
+    /// Returns the list of errors.
     pub(crate) fn into_inner(self) -> Vec<FieldError> {
         self.0
     }
@@ -280,7 +280,7 @@ impl FieldErrors {
         self.push(FieldError::forbidden(at, why));
     }
 
-    /// Adds the error for a malformed value.
+    /// Adds the error for an invalid value.
     pub(crate) fn invalid<'a>(&mut self, at: &ErrorPath, value: impl Into<InvalidValue<'a>>, why: &str) {
         self.push(FieldError::invalid(at, value, why));
     }

@@ -1,6 +1,8 @@
 //! Validation of objects before they are stored, with one function for each kind. Messages and their order are
 //! upstream's, because clients print them and users search for them.
 //!
+//! A function `check_…` adds the errors that it finds to `out`. Its argument `at` is the path of the checked value.
+//!
 //! Upstream: `pkg/apis/*/validation`.
 
 /// IP addresses and CIDRs.
@@ -89,7 +91,7 @@ impl ValidatedWrite<'_> {
     }
 }
 
-/// Checks nothing. It is the validation function of kinds of which only `metadata` is validated.
+/// Checks nothing. It is the validation function of kinds that need no checks besides those of `metadata`.
 pub(crate) fn no_validation(_: &ValidatedWrite, _: &mut FieldErrors) {}
 
 /// Whether the field `name` of an object is present and not null. An empty object counts as present, like a non-nil
@@ -178,7 +180,8 @@ fn check_not_above_100_percent(value: &Value, at: &ErrorPath, out: &mut FieldErr
 }
 
 /// Formats an object as Go prints the struct of upstream's internal type, for an error message. `fields` contains the
-/// Go name and the JSON name of each field, in order. An absent field is an empty string, or null for some fields.
+/// Go name and the JSON name of each field, in order. An absent field is printed as an empty string, or as null if it
+/// is a pointer in Go.
 fn format_as_go_struct(object: &Value, fields: &[(&str, &str)]) -> InvalidValue<'static> {
     let go_fields: Vec<_> = fields
         .iter()

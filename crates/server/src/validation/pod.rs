@@ -323,7 +323,7 @@ fn check_dns_config(json: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const NAMESERVERS_MAX: usize = 3;
     /// Maximum number of search domains.
     const SEARCH_DOMAINS_MAX: usize = 32;
-    /// Maximum total length of the search domains, with one space between them.
+    /// Maximum total length of the search domains in bytes, with one space between them.
     const SEARCH_DOMAINS_BYTES_MAX: usize = 2048;
     let config = &json["dnsConfig"];
     let servers = list_at(config, "nameservers");

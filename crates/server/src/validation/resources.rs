@@ -1,4 +1,5 @@
-//! Resource names and quantities: their validation, the sums over the containers of a pod, and the QoS class.
+//! Resource names and quantities: their validation, the sums over the containers of a pod, and the QoS class. Also
+//! merges `matchLabelKeys` of a pod into its label selectors.
 
 use serde_json::Value;
 
@@ -36,8 +37,8 @@ pub(crate) fn qos_class(spec: &Value) -> QosClass {
     )
 }
 
-/// Adds an expression to the label selectors of a pod's affinity terms and spread constraints for each key in
-/// `matchLabelKeys` and `mismatchLabelKeys`. The value is that of the pod's label.
+/// Adds the keys in `matchLabelKeys` and `mismatchLabelKeys` of a pod's affinity terms and spread constraints to the
+/// label selectors of these terms and constraints. Each key becomes an expression with the value of the pod's label.
 /// Upstream: `applyMatchLabelKeysAndMismatchLabelKeys`.
 pub(crate) fn merge_match_label_keys(pod: &mut Value) {
     /// Name of the field for required affinity.
@@ -61,8 +62,8 @@ pub(crate) fn merge_match_label_keys(pod: &mut Value) {
     }
 }
 
-/// Adds an expression for each key in `matchLabelKeys` and `mismatchLabelKeys` to the label selector of one affinity
-/// term or spread constraint. `labels` are the labels of the pod.
+/// Adds the keys in `matchLabelKeys` and `mismatchLabelKeys` of one affinity term or spread constraint to its label
+/// selector. Each key becomes an expression with its value in `labels`, the labels of the pod.
 fn merge_label_keys(term: &mut Value, labels: &Value) {
     if !term["labelSelector"].is_object() {
         return;

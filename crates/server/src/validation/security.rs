@@ -249,7 +249,7 @@ pub(crate) fn is_valid_app_armor_profile(profile: &Value) -> bool {
 
 /// Checks an AppArmor profile.
 fn check_app_armor(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    /// Maximum length of the name of an AppArmor profile.
+    /// Maximum length of the name of an AppArmor profile in bytes.
     const APP_ARMOR_PROFILE_BYTES_MAX: usize = 4095;
     if profile.is_null() {
         return;
@@ -281,7 +281,7 @@ fn check_app_armor(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 
 /// Checks the Windows options of a security context.
 fn check_windows_options(options: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    /// Maximum length of a GMSA credential spec.
+    /// Maximum length of a GMSA credential spec in bytes.
     const GMSA_CREDENTIAL_SPEC_BYTES_MAX: usize = 64 << 10;
     if let Some(name) = options["gmsaCredentialSpecName"].as_str() {
         out.invalid_for_each(&at.field("gmsaCredentialSpecName"), name, names::dns_subdomain_errors(name));

@@ -11,8 +11,8 @@ use muster_engine::daemonset::facts::{Pod, Set, UpdateStrategy};
 use super::Violation;
 use super::oracle::{self, ClusterView};
 
-/// Compares the cluster with its desired state after faults have stopped. It has the state of the cluster, and the
-/// conditions under which a set need not converge.
+/// Compares the cluster with its desired state after faults have stopped. The fields are the state of the cluster, and
+/// the reasons for which a set need not converge.
 #[derive(Debug)]
 pub struct ConvergenceCheck<'a> {
     pub view: &'a ClusterView,
@@ -81,7 +81,8 @@ impl ConvergenceCheck<'_> {
     }
 
     /// Returns the first difference between a set's pods on one node and the desired state, or `None` if there is none.
-    /// Checks L1, and L3 or L4 if the node's pod is out of date. `name` is the name of the node.
+    /// Checks L1: the node has its pod, or none if it should have none. Also checks L3 and L4: the rollout replaces an
+    /// outdated pod, even if other nodes are dead. `name` is the name of the node.
     fn first_node_difference(&self, set: &Set, name: &Text) -> Option<Violation> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });
@@ -161,7 +162,7 @@ impl ConvergenceCheck<'_> {
         }
     }
 
-    /// Whether the rollout must pause because nodes that never recover use up its budget.
+    /// Whether the rollout must pause, because the nodes that never recover already exhaust the rollout budget.
     fn is_rollout_paused(&self, set: &Set) -> bool {
         let desired = self.view.eligible_nodes(set).count();
         let is_never_ready = |node: &&str| {
@@ -172,8 +173,8 @@ impl ConvergenceCheck<'_> {
         oracle::rollout_budget(set, desired) <= charged.iter().filter(|it| is_never_ready(it)).count()
     }
 
-    /// Returns the first violation in a set's revision history, or `None` if there is none. Checks L7 (the history is
-    /// within its limit) and W16 (the current revision has the highest number).
+    /// Returns the first violation in a set's revision history, or `None` if there is none. Checks L7: the history is
+    /// within its limit and has the current template. Also checks W16: the current revision has the highest number.
     fn first_revision_difference(&self, set: &Set) -> Option<Violation> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });

@@ -12,11 +12,11 @@
 pub mod liveness;
 /// A second implementation of the DaemonSet rules, which the checks compare with the engine's.
 pub mod oracle;
-/// Checks of each new plan.
+/// Checks of each new plan of the DaemonSet controller.
 mod plan_checks;
-/// Checks of the state after every step.
+/// Checks of the cluster state after every step.
 mod state_checks;
-/// Checks of each write.
+/// Checks of each write of the DaemonSet controller.
 mod write_checks;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,9 +48,9 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// A plan of a replica, and the state from which the replica made the plan.
+/// A plan that a replica has decided on, and the state from which the replica made the plan.
 #[derive(Clone, Debug)]
-pub struct PlanBasis {
+pub struct DecidedPlan {
     /// Index of the replica that made the plan.
     pub replica: usize,
     /// Process number of the replica when it made the plan.
@@ -60,8 +60,8 @@ pub struct PlanBasis {
     /// The time by the replica's clock when the plan was made.
     pub clock: Time,
     pub plan: Arc<Plan>,
-    /// What the controller last read of the set while it executed the plan: the UID of the set, and whether the set is
-    /// being deleted. `None` if the controller has not read the set.
+    /// UID of the set, and whether the set is being deleted, as the controller last read them during the execution of
+    /// the plan. `None` if the controller has not read the set.
     pub rechecked: Option<(Text, bool)>,
 }
 
@@ -92,9 +92,9 @@ pub struct InvariantChecks {
     disrupted_nodes: BTreeMap<(Text, Text), Text>,
     /// Writes that the server has acknowledged, by index of the replica and UID of the set.
     acknowledged: BTreeMap<(usize, Text), AcknowledgedWrites>,
-    /// Number and time of the deletes of finished pods. The value is the time of the last delete, and the number of
-    /// deletes before it.
-    failures: BTreeMap<FailedPodKey, (Time, u32)>,
+    /// Deletes of finished pods, for the check of the backoff. The value is the time of the last delete, and the number
+    /// of deletes before it.
+    failures: BTreeMap<FinishedPodKey, (Time, u32)>,
     /// Progress of plans in execution, by index of the replica and key of the set.
     batches: BTreeMap<(usize, ObjectKey), ExecutionProgress>,
     /// Time since which the Lease has been free although a replica could have acquired it. `None` if the Lease is held
@@ -116,9 +116,9 @@ pub struct InvariantChecks {
     pub summary: BTreeMap<(Text, &'static str), u64>,
 }
 
-/// Key of the finished pods of a set on a node: index and process number of the replica, UID and generation of the set,
-/// name of the node.
-type FailedPodKey = (usize, u64, Text, i64, Text);
+/// Identifies the finished pods of a set on a node: index and process number of the replica, UID and generation of the
+/// set, name of the node.
+type FinishedPodKey = (usize, u64, Text, i64, Text);
 
 /// The writes of one replica for one set that the server has acknowledged.
 #[derive(Debug, Default)]
@@ -142,7 +142,7 @@ struct ExecutionProgress {
     failed: bool,
     /// Number of status writes that were sent.
     status_puts: usize,
-    /// Whether a status write was refused because of a conflict.
+    /// Whether a status write was rejected because of a conflict.
     status_refused: bool,
 }
 
@@ -154,8 +154,7 @@ impl InvariantChecks {
         }
     }
 
-    /// Whether the effects of a write by a replica that does not hold the Lease may still be visible, so that they are
-    /// no violation.
+    /// Whether a replica that did not hold the Lease wrote so recently that the effects of its write are no violation.
     fn is_excused(&self, now: Time) -> bool {
         self.non_leader_write_excused_until.is_some_and(|until| now <= until)
     }
@@ -212,22 +211,24 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks a commit, and records its effects on the excused and disrupted nodes.
+    /// Checks the invariants on a new commit. Records the nodes on which the commit allows a second pod, and the nodes
+    /// that have recovered from the delete of their pod.
     pub fn on_commit(&mut self, server: &SimServer, commit: &SimCommit, now: Time) {
         self.clear_recovered_node(server, commit, now);
         self.excuse_foreign_changes(server, commit);
         self.check_commit(server, commit, now);
     }
 
-    /// Records that a replica starts to execute a plan, and checks W14.
-    pub fn on_execution_start(&mut self, decided: &PlanBasis) {
+    /// Records that a replica starts to execute a plan. Checks W14: after a failed write, the set is not reconciled
+    /// again immediately.
+    pub fn on_execution_start(&mut self, decided: &DecidedPlan) {
         self.check_retry_delay(decided);
         let key = (decided.replica, decided.plan.set.key.clone());
         self.batches.insert(key, ExecutionProgress { batch: 1, ..ExecutionProgress::default() });
     }
 
-    /// Records that a replica has executed a plan, and checks L2.
-    pub fn on_execution_end(&mut self, server: &SimServer, decided: &PlanBasis) {
+    /// Records that a replica has executed a plan. Checks L2: a status write that failed with a conflict was repeated.
+    pub fn on_execution_end(&mut self, server: &SimServer, decided: &DecidedPlan) {
         let set = &decided.plan.set;
         let batches = self.batches.remove(&(decided.replica, set.key.clone()));
         // L2: a status write that failed with a conflict is repeated in the same reconcile.
@@ -244,7 +245,7 @@ impl InvariantChecks {
         &mut self,
         server: &SimServer,
         cached: impl Iterator<Item = &'a Arc<Set>>,
-        decided: &PlanBasis,
+        decided: &DecidedPlan,
     ) {
         self.check_expectations(server, decided.replica, &decided.plan, &decided.snapshot);
         self.check_cache(server, cached, &decided.snapshot);
@@ -256,7 +257,7 @@ impl InvariantChecks {
     /// Records the server's response to a request: acknowledged writes, and the time of a failed write.
     pub fn on_response(
         &mut self,
-        decided: &PlanBasis,
+        decided: &DecidedPlan,
         call: &Call,
         outcome: &Response,
         fault: Option<RequestFault>,
@@ -288,7 +289,7 @@ impl InvariantChecks {
                 entry.deleted.insert(pod.uid.clone(), pod.key.clone());
             }
             (_, Response::Wrote { resource_version, .. }) => {
-                let kind = written_kind(call);
+                let kind = kind_of_call(call);
                 let highest = entry.wrote.entry(kind).or_default();
                 *highest = (*highest).max(*resource_version);
             }
@@ -315,7 +316,7 @@ impl InvariantChecks {
     }
 
     /// Checks W14: after a failed write, the next reconcile of the set is delayed by at least [`RETRY_DELAY_MIN`].
-    fn check_retry_delay(&mut self, decided: &PlanBasis) {
+    fn check_retry_delay(&mut self, decided: &DecidedPlan) {
         let set = &decided.plan.set;
         let id = (decided.replica, decided.process_number, set.uid.clone());
         let Some((at, generation)) = self.failed_at.remove(&id) else { return };
@@ -373,8 +374,8 @@ impl InvariantChecks {
     }
 }
 
-/// Returns the kind of the objects that a call reads or writes.
-fn written_kind(call: &Call) -> Kind {
+/// Returns the kind of the object that a call reads or writes.
+fn kind_of_call(call: &Call) -> Kind {
     use muster_engine::daemonset::plan::Claim;
     match call {
         Call::WriteRevision(_) | Call::DeleteRevision { .. } | Call::ReadRevision { .. } => Kind::Revisions,
@@ -389,12 +390,12 @@ fn is_rejected(outcome: &Response) -> bool {
     matches!(outcome, Response::Refused(_))
 }
 
-/// Whether the request was refused because the namespace is terminating.
+/// Whether the request was rejected because the namespace is terminating.
 fn is_namespace_terminating(refusal: &CallError) -> bool {
     matches!(refusal, CallError::NamespaceTerminating)
 }
 
-/// Formats namespace and name of a set for the text of a violation.
+/// Formats the namespace and name of a set for the text of a violation.
 fn set_name_text(set: &Set) -> String {
     set.key.to_string()
 }

@@ -102,12 +102,12 @@ impl ClusterView {
             .map(|it| it.created)
     }
 
-    /// Counts the nodes that use up the rollout budget, as described in docs/differences.md.
+    /// Counts the nodes that count against the rollout budget, as described in docs/differences.md.
     pub fn count_charged_nodes(&self, set: &Set, now: Time) -> usize {
         self.charged_nodes(set, now).len()
     }
 
-    /// Returns the names of the nodes that use up the rollout budget, as described in docs/differences.md.
+    /// Returns the names of the nodes that count against the rollout budget, as described in docs/differences.md.
     pub fn charged_nodes<'a>(&'a self, set: &'a Set, now: Time) -> Vec<&'a str> {
         let hashes = self.current_hashes(set);
         let new = |it: &Pod| self.has_template_hash(set, it, &hashes);
@@ -133,8 +133,8 @@ impl ClusterView {
             })
     }
 
-    /// Whether the node `name` uses up the rollout budget. `new` tells whether a pod has the current template, and
-    /// `since` is the creation time of the current revision.
+    /// Whether the node `name` counts against the rollout budget. `new` returns whether a pod has the current template,
+    /// and `since` is the creation time of the current revision.
     fn counts_against_budget(
         &self,
         set: &Set,
@@ -211,7 +211,7 @@ impl ClusterView {
 }
 
 /// Returns the rollout budget: the number of nodes that may be without an available pod, or have two pods, during a
-/// rollout. `desired` is the number of eligible nodes, of which the budget may be a percentage.
+/// rollout. A percentage is relative to `desired`, the number of eligible nodes.
 pub fn rollout_budget(set: &Set, desired: usize) -> usize {
     match set.rollout {
         UpdateStrategy::OnDelete => 0,
@@ -309,7 +309,7 @@ fn untolerated_taints<'a>(set: &Set, node: &'a Node) -> Vec<&'a Taint> {
     node.taints.iter().filter(|it| it.effect == TaintEffect::NoSchedule && !set_tolerates(set, it)).collect()
 }
 
-/// Whether the set's template allows the node by its node name, node selector and node affinity.
+/// Whether the node matches the node name, the node selector and the node affinity of the set's template.
 pub fn matches_node(set: &Set, node: &Node) -> bool {
     let template = &set.template;
     let named = template.node_name.as_ref().is_none_or(|it| *it == node.name);

@@ -94,7 +94,7 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks the claims, revisions, creates, deletes and status of a plan.
+    /// Checks all writes of a plan: adoptions and releases, revisions, creates, deletes and the status.
     pub(super) fn check_plan(
         &mut self,
         server: &SimServer,
@@ -139,7 +139,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W1 and W6 on the creates of a plan.
+    /// Checks the creates of a plan. W1: a pod is created only on an eligible node. W6: no more nodes get a second pod
+    /// than `maxSurge` allows.
     fn check_creates(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
         let mut surged = 0;
         for (node, _) in &plan.create {
@@ -173,7 +174,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W4, W5 and W7 on the deletes of a plan.
+    /// Checks the deletes of a plan. W4: a pod is deleted for a valid reason. W5: no more available pods are deleted
+    /// than `maxUnavailable` allows. W7: with surge, an old pod stays until its replacement is available.
     fn check_deletes(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
         let desired = view.eligible_nodes(set).count();
         let charged = view.count_charged_nodes(set, clock);
@@ -225,7 +227,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W9 and W10 on the adoptions and releases of a plan.
+    /// Checks the adoptions and releases of a plan. W9: only matching orphans are adopted. W10: only objects that no
+    /// longer match are released.
     fn check_claims(&mut self, view: &ClusterView, set: &Set, plan: &Plan) {
         for claim in &plan.claims {
             let right = match claim {
@@ -254,7 +257,8 @@ impl InvariantChecks {
         let _ = view;
     }
 
-    /// Checks W15 and W16 on the changes of a plan to the revision history.
+    /// Checks the changes of a plan to the revision history. W15: a revision is created or pruned, and a pod is
+    /// relabelled, only for a valid reason. W16: the current revision gets the highest number.
     fn check_revision_history(&mut self, view: &ClusterView, set: &Set, plan: &Plan) {
         for step in &plan.steps {
             match step {
@@ -329,13 +333,14 @@ impl InvariantChecks {
     }
 }
 
-/// Why a plan may delete a pod, and how the delete counts against the rollout budget.
+/// Why a plan deletes a pod. The variants differ in how the delete counts against the rollout budget.
 enum DeletionReason {
-    /// The delete does not count against the budget.
+    /// The pod may be deleted, and the delete does not count against the rollout budget.
     OutsideBudget,
-    /// The pod is ready, and the delete leaves its node without a ready pod. The delete counts against the budget.
+    /// The pod is ready, and the delete leaves its node without a ready pod. The delete counts against the rollout
+    /// budget.
     ReplacesReadyPod,
-    /// With surge: the new pod on the node is available.
+    /// With surge: the pod has the old template, and the new pod on its node is available.
     SupersededAvailable,
     /// With surge: the new pod on the node is not available yet, and the old pod is ready. The delete comes too early.
     SupersededTooEarly,
@@ -343,7 +348,7 @@ enum DeletionReason {
     NodeIneligible,
 }
 
-/// Returns the reason for which a plan may delete the pod, or `None` if the pod must stay.
+/// Returns the reason for which a plan deletes the pod, or `None` if there is no valid reason.
 fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Option<DeletionReason> {
     let target = pod.target.as_deref()?;
     if oracle::has_pod_finished(pod) {

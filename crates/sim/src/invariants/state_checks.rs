@@ -8,7 +8,8 @@ use super::oracle::{self, ClusterView};
 use crate::server::{SimCommit, SimServer, store_key_prefix};
 
 impl InvariantChecks {
-    /// Checks S1, S2 and W16 on a new commit.
+    /// Checks a new commit. S1: a set has at most one pod on a node. S2: an object has at most one controller. W16: the
+    /// data of a revision never changes.
     pub(super) fn check_commit(&mut self, server: &SimServer, commit: &SimCommit, now: Time) {
         match (&commit.fact, commit.kind) {
             (Some(Fact::Pod(pod)), _) => {
@@ -66,7 +67,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks S2: an object has at most one controller owner, in the same namespace.
+    /// Checks S2: an object has at most one owner reference with `controller: true`, and this owner is in the same
+    /// namespace.
     fn check_owners(&mut self, server: &SimServer, commit: &SimCommit) {
         let Some(object) = server.object(commit.kind, &commit.key) else { return };
         let owners = object["metadata"]["ownerReferences"].as_array();

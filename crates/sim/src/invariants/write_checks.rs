@@ -18,7 +18,7 @@ use muster_engine::daemonset::why::Why;
 use serde_json::{Value, json};
 
 use super::oracle::{self, ClusterView};
-use super::{InvariantChecks, PlanBasis, is_namespace_terminating, is_rejected};
+use super::{DecidedPlan, InvariantChecks, is_namespace_terminating, is_rejected};
 use crate::server::{Actor, SimServer};
 
 /// The permissions that the ClusterRole of the DaemonSet controller grants. Each entry has the verb, the kind and the
@@ -37,11 +37,11 @@ const CONTROLLER_PERMISSIONS: &[(&str, Kind, Option<&str>)] = &[
 ];
 
 impl InvariantChecks {
-    /// Checks a request before the server applies it. `body` is the request body.
+    /// Checks a request of the DaemonSet controller before the server applies it. `body` is the request body.
     pub fn check_request(
         &mut self,
         server: &SimServer,
-        decided: &PlanBasis,
+        decided: &DecidedPlan,
         set: &Set,
         call: &Call,
         body: &Value,
@@ -52,7 +52,7 @@ impl InvariantChecks {
         self.check_leader(decided.replica, leads, now);
         match call {
             Call::CreatePod { node, .. } => {
-                self.check_at_most_one(server, decided, set, node, now);
+                self.check_no_second_pod(server, decided, set, node, now);
                 self.check_slow_start(decided, set);
                 self.check_new_pod(set, node, body);
                 self.check_new_pod_hash(server, decided, set, body);
@@ -81,13 +81,13 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks a request after the server has applied or rejected it. `before` is the revision of the server before the
-    /// request.
+    /// Checks a request of the DaemonSet controller after the server has applied or rejected it. `before` is the
+    /// revision of the server before the request.
     #[allow(clippy::too_many_arguments)]
     pub fn check_applied_request(
         &mut self,
         server: &SimServer,
-        decided: &PlanBasis,
+        decided: &DecidedPlan,
         set: &Set,
         call: &Call,
         outcome: &Response,
@@ -161,12 +161,13 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W2: a set creates at most one pod on a node, even after crashes and with stale caches. Pods that a user
-    /// or the garbage collector changed after the plan was made are ignored.
-    fn check_at_most_one(
+    /// Checks W2: no pod is created on a node that already has a pod of the set, even after crashes and with stale
+    /// caches. With surge, an old pod may remain. Pods that a user or the garbage collector changed after the plan was
+    /// made are ignored.
+    fn check_no_second_pod(
         &mut self,
         server: &SimServer,
-        decided: &PlanBasis,
+        decided: &DecidedPlan,
         set: &Set,
         node: &str,
         now: Time,
@@ -203,9 +204,9 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W5 on the server's state: the number of nodes that are without an available pod because a rollout deleted
-    /// it is within the budget.
-    fn check_budget(&mut self, server: &SimServer, decided: &PlanBasis, set: &Set, pod: &Pod, now: Time) {
+    /// Checks W5 on the server's state: a rollout has deleted the available pod of at most as many nodes as the rollout
+    /// budget allows. Nodes that have an available pod again are not counted.
+    fn check_budget(&mut self, server: &SimServer, decided: &DecidedPlan, set: &Set, pod: &Pod, now: Time) {
         let (clock, hash) = (decided.clock, &decided.plan.hash);
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid).cloned() else { return };
         let view = ClusterView::current(server);
@@ -341,7 +342,7 @@ impl InvariantChecks {
     }
 
     /// Checks S5: the revision hash label of a new pod is the hash of a revision that has the template of the pod.
-    fn check_new_pod_hash(&mut self, server: &SimServer, decided: &PlanBasis, set: &Set, body: &Value) {
+    fn check_new_pod_hash(&mut self, server: &SimServer, decided: &DecidedPlan, set: &Set, body: &Value) {
         let hash = body["metadata"]["labels"][LABEL_CONTROLLER_REVISION_HASH].as_str().unwrap_or_default();
         let view = ClusterView::at_revisions(server, &decided.snapshot);
         let found = view.revisions_of(set).any(|it| {
@@ -357,8 +358,9 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W11 and S3 on a status write. `of` is the set, and `body` is the request body.
-    fn check_status_write(&mut self, server: &SimServer, decided: &PlanBasis, of: &Set, body: &Value) {
+    /// Checks a status write. W11: the status is written on the version from which it was computed, and keeps the
+    /// fields of other clients. S3: the counts are consistent. `of` is the set, and `body` is the request body.
+    fn check_status_write(&mut self, server: &SimServer, decided: &DecidedPlan, of: &Set, body: &Value) {
         let guards = &body["metadata"];
         if guards["uid"] != *of.uid
             || guards["resourceVersion"].as_str() != Some(&of.resource_version.to_string())
@@ -424,8 +426,9 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W15: the collision count of a set increases only if another revision has the name of the new revision.
-    fn check_collision(&mut self, server: &SimServer, decided: &PlanBasis, of: &Set) {
+    /// Checks W15: the collision count of a set increases only if another revision already has the name of the new
+    /// revision.
+    fn check_collision(&mut self, server: &SimServer, decided: &DecidedPlan, of: &Set) {
         let name = decided.plan.steps.iter().find_map(|it| match it {
             RevisionWrite::Create { name, .. } => Some(name.clone()),
             _ => None,
@@ -451,7 +454,7 @@ impl InvariantChecks {
 
     /// Checks W14 (slow start): creates are sent in batches of 1, 2, 4 …, and no batch is sent after a batch with a
     /// failure.
-    fn check_slow_start(&mut self, decided: &PlanBasis, set: &Set) {
+    fn check_slow_start(&mut self, decided: &DecidedPlan, set: &Set) {
         let key = (decided.replica, set.key.clone());
         let Some(batches) = self.batches.get_mut(&key) else { return };
         if batches.in_flight == 0 && batches.sent_in_batch == batches.batch {
@@ -475,7 +478,7 @@ impl InvariantChecks {
 
     /// Checks W14 (failed-pod backoff): one process deletes successive finished pods on a node at intervals of at least
     /// 1 s, 2 s, 4 s ….
-    fn check_backoff(&mut self, server: &SimServer, decided: &PlanBasis, set: &Set, pod: &Pod) {
+    fn check_backoff(&mut self, server: &SimServer, decided: &DecidedPlan, set: &Set, pod: &Pod) {
         let Some(node) = pod.target.clone() else { return };
         if server
             .pods

@@ -34,7 +34,7 @@ use crate::rng::Rng;
 use crate::server::SimServer;
 use crate::trace::Trace;
 
-/// A scheduled step of the simulation. `replica` is an index in [`World::replicas`], and `call` is an index in the
+/// A scheduled task of the simulation. `replica` is an index in [`World::replicas`], and `call` is an index in the
 /// requests of the replica. A task with a process number is ignored if the process has crashed since.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SimTask {
@@ -66,8 +66,8 @@ pub enum SimTask {
     InjectFaults,
 }
 
-/// Maximum total number of steps at the end of [`World::run_for`]. A run takes some thousands of steps, so a run with
-/// more steps has a hot loop.
+/// Maximum number of executed tasks in a run that uses [`World::run_for`]. A run takes some thousands of tasks, so a
+/// run with more has a hot loop.
 const RUN_STEPS_MAX: u64 = 100_000;
 
 /// The simulated cluster.
@@ -93,9 +93,9 @@ pub struct World {
     pub trace: Trace,
     /// Number of Kubernetes Events that the controllers recorded, by reason.
     pub events: BTreeMap<String, usize>,
-    /// Scheduled steps, by time and sequence number.
+    /// Scheduled tasks, by time and sequence number.
     tasks: BTreeMap<(Time, u64), SimTask>,
-    /// Sequence number of the last scheduled step. It orders steps at the same time.
+    /// Sequence number of the last scheduled task. It orders tasks at the same time.
     sequence: u64,
     /// Number of commits that [`World::process_new_commits`] has processed.
     processed_commits: usize,
@@ -112,7 +112,7 @@ pub struct World {
     pub garbage_collector_runs: bool,
     /// Number of random user actions that may still be executed.
     pub user_actions_left: u64,
-    /// Maximum number of steps of the whole run. A run with more steps has a hot loop.
+    /// Maximum number of executed tasks in the whole run. A run with more tasks has a hot loop.
     pub steps_max: u64,
     /// Time within which [`World::run_until_converged`] expects the cluster to converge.
     pub convergence_timeout: Duration,
@@ -177,7 +177,7 @@ impl World {
         self.process_new_commits();
     }
 
-    /// Schedules a step after a delay.
+    /// Schedules a task after a delay.
     pub fn schedule_after(&mut self, delay: Duration, task: SimTask) {
         self.sequence += 1;
         self.tasks.insert((self.now + delay, self.sequence), task);
@@ -229,7 +229,8 @@ impl World {
         true
     }
 
-    /// Schedules the delivery of new commits to all watches, and checks the invariants on the new commits.
+    /// Schedules the delivery of new commits to all watches, and checks invariants on these commits, on the store and
+    /// on the Lease.
     pub fn process_new_commits(&mut self) {
         while let Some(commit) = self.server.log.get(self.processed_commits).cloned() {
             self.processed_commits += 1;
@@ -304,7 +305,8 @@ impl World {
         self.checks.violation.as_ref()
     }
 
-    /// Whether no delivery, request or response is pending. Periodic tasks and timers do not count.
+    /// Whether all replicas are idle, and no delivery, request or response is pending. Periodic tasks and timers do not
+    /// count.
     pub fn has_no_pending_requests(&self) -> bool {
         self.replicas.iter().all(Replica::has_no_work)
             && !self.tasks.values().any(|task| {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{SimTask, World};
 use crate::faults::{RequestFault, WatchFault};
-use crate::invariants::PlanBasis;
+use crate::invariants::DecidedPlan;
 use crate::rng::Rng;
 use crate::server::{Actor, store_key_prefix};
 
@@ -72,7 +72,7 @@ pub struct Replica {
     /// Whether the next reconcile ([`SimTask::Reconcile`]) is scheduled.
     is_reconcile_scheduled: bool,
     /// The plans in execution, by key of the set.
-    executing: BTreeMap<ObjectKey, PlanBasis>,
+    executing: BTreeMap<ObjectKey, DecidedPlan>,
     /// All requests of the process. A [`SimTask`] refers to a request by its index in this list.
     calls: Vec<RequestInFlight>,
     /// Time of the next scheduled reconcile of a set, by key of the set.
@@ -88,11 +88,11 @@ struct RequestInFlight {
     /// API server has handled the request.
     response: Option<(Response, Outcome)>,
     /// The plan that caused the request.
-    decided: PlanBasis,
+    decided: DecidedPlan,
 }
 
 /// Maximum number of plans that a replica executes at the same time. It is the shipped default.
-const WORKERS: usize = 16;
+const CONCURRENT_PLANS_MAX: usize = 16;
 
 impl Replica {
     /// Returns a replica that is not started yet. `skew_s` is the maximum clock skew in seconds.
@@ -109,7 +109,7 @@ impl Replica {
             cut_off_until: Time::default(),
             is_leader: false,
             renewed_at: Time::default(),
-            controller: DaemonSetController::new(Settings::default(), WORKERS),
+            controller: DaemonSetController::new(Settings::default(), CONCURRENT_PLANS_MAX),
             cursors: BTreeMap::new(),
             scheduled_deliveries: BTreeSet::new(),
             stalled_until: BTreeMap::new(),
@@ -126,8 +126,8 @@ impl Replica {
         Time::from_micros(now.as_micros() + self.skew)
     }
 
-    /// Whether the replica has no set to reconcile and no plan in execution. It is always true for a replica that does
-    /// not lead.
+    /// Whether the replica has no set to reconcile and no plan in execution. Always true for a replica that is not the
+    /// leader.
     pub fn has_no_work(&self) -> bool {
         !self.is_leader || (self.queue.is_empty() && self.executing.is_empty() && !self.frozen)
     }
@@ -155,7 +155,7 @@ impl World {
             process_number: replica.process_number,
             skew,
             usual_skew,
-            controller: DaemonSetController::new(settings, WORKERS),
+            controller: DaemonSetController::new(settings, CONCURRENT_PLANS_MAX),
             ..Replica::new(&mut Rng::new(0), 0)
         };
         let process_number = replica.process_number;
@@ -399,7 +399,7 @@ impl World {
         self.replicas[index].queue.extend(keys);
     }
 
-    /// Schedules a reconcile on a leader that has a set to reconcile.
+    /// Schedules the next reconcile of a replica, if the replica is the leader and has a set to reconcile.
     fn wake_worker(&mut self, index: usize) {
         let replica = &mut self.replicas[index];
         let waits = replica.queue.iter().any(|key| !replica.executing.contains_key(key));
@@ -434,7 +434,7 @@ impl World {
             self.trace.add_line(now, || format!("replica {index} reconciles {key}: {}", plan_summary(&plan)));
             let process_number = self.replicas[index].process_number;
             let decided =
-                PlanBasis { replica: index, process_number, snapshot, clock, plan, rechecked: None };
+                DecidedPlan { replica: index, process_number, snapshot, clock, plan, rechecked: None };
             let planner = self.replicas[index].controller.planner();
             self.checks.check_new_plan(&self.server, planner.sets(), &decided);
             self.count_events(&step.events);
@@ -444,7 +444,7 @@ impl World {
     }
 
     /// Starts the execution of a plan. If the plan has no calls, only the next reconcile of the set is scheduled.
-    fn execute_plan(&mut self, decided: PlanBasis, calls: Vec<SetCall>) {
+    fn execute_plan(&mut self, decided: DecidedPlan, calls: Vec<SetCall>) {
         let (index, process_number, plan) = (decided.replica, decided.process_number, decided.plan.clone());
         let key = plan.set.key.clone();
         if plan.relist {
@@ -542,7 +542,7 @@ impl World {
                 self.checks.check_request(&self.server, &decided, &set, &call, &body, self.now);
                 let outcome = self.apply_request(index, &key, &set, &call);
                 self.trace.add_line(self.now, || {
-                    format!("replica {index} {} -> {}", describe_call(&call), describe_outcome(&outcome))
+                    format!("replica {index} {} -> {}", describe_call(&call), describe_response(&outcome))
                 });
                 self.checks.check_applied_request(
                     &self.server,
@@ -827,7 +827,7 @@ fn describe_call(call: &Call) -> String {
 }
 
 /// Formats a response for the trace.
-fn describe_outcome(outcome: &Response) -> String {
+fn describe_response(outcome: &Response) -> String {
     match outcome {
         Response::Wrote { name, resource_version } => format!("{name} r{resource_version}"),
         Response::Deleted => "deleted".to_owned(),

@@ -246,7 +246,7 @@ impl World {
         })
     }
 
-    /// Draws a random update strategy, in the format of `parse_strategy`.
+    /// Draws a random update strategy, as a case script spells it, such as `max-surge=1`.
     pub fn random_strategy(&mut self) -> String {
         let strategies = [
             "max-unavailable=1",

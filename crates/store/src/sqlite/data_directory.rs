@@ -17,7 +17,8 @@ use crate::cluster_marker::{ClusterMarker, ClusterMarkerFile, FileId};
 use crate::local_backend;
 use crate::{LogError, Revision, Store};
 
-/// Options for opening the database of a data directory.
+/// A data directory whose database is to be opened: its cluster marker, whether it had a cluster before, and whether to
+/// start a new cluster.
 #[derive(Debug, Clone)]
 pub struct DataDirectory {
     /// Path of the cluster marker file.
@@ -119,11 +120,12 @@ impl Sqlite {
     fn count_unencrypted_secrets(&self) -> Result<usize, LogError> {
         let count = "SELECT count(*) FROM version WHERE key >= 'secrets/' AND key < 'secrets0' AND substr(value, 1, length(?1)) <> ?1";
         let count =
-            self.connection.query_row(count, [encryption::SEALED_VALUE_PREFIX], |it| it.get::<_, i64>(0));
+            self.connection.query_row(count, [encryption::ENCRYPTED_VALUE_PREFIX], |it| it.get::<_, i64>(0));
         Ok(usize::try_from(count.map_err(|it| self.to_log_error(&it))?).unwrap_or(0))
     }
 
-    /// Opens the database and checks it against its cluster marker. Returns it together with [`OpenedLog::is_adopted`].
+    /// Opens the database and checks it against its cluster marker. The returned flag is `true` if the database had no
+    /// marker and one was created ([`OpenedLog::is_adopted`]).
     pub(super) fn open_checked(path: &Path, directory: &DataDirectory) -> Result<(Self, bool), LogError> {
         let marker = ClusterMarker::read(&directory.marker).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => LogError::Marker { path: directory.marker.clone() },

@@ -1,4 +1,4 @@
-//! Encryption at rest: Secrets are encrypted (sealed) with AES-256-GCM before they are written, and decrypted when they
+//! Encryption at rest: Secrets are encrypted with AES-256-GCM before they are written, and decrypted when they
 //! are read.
 //!
 //! Each value has its own key, which is derived from the key in the key file and a random salt of 96 bits. Its nonce is
@@ -18,11 +18,11 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::Revision;
 
-/// Prefix of the store keys whose values are sealed.
+/// Prefix of the store keys whose values are encrypted: the keys of Secrets.
 const SECRETS_KEY_PREFIX: &str = "secrets/";
 
-/// Prefix of a sealed value. Unsealed values are JSON and begin with a brace.
-pub(super) const SEALED_VALUE_PREFIX: &[u8] = b"\0muster:aes-256-gcm:1:";
+/// Prefix of an encrypted value. A value that is not encrypted is JSON and begins with a brace.
+pub(super) const ENCRYPTED_VALUE_PREFIX: &[u8] = b"\0muster:aes-256-gcm:1:";
 
 /// Length of an AES-256 key.
 const KEY_BYTES: usize = 32;
@@ -151,13 +151,13 @@ impl EncryptionKeys {
         let writer = &self.0[0];
         let mut random = [0; SALT_BYTES + NONCE_BYTES];
         SystemRandom::new().fill(&mut random).map_err(|_| "the system has no random numbers".to_owned())?;
-        let mut sealed = Vec::with_capacity(
-            SEALED_VALUE_PREFIX.len() + writer.id.len() + 1 + random.len() + value.len() + 16,
+        let mut encrypted = Vec::with_capacity(
+            ENCRYPTED_VALUE_PREFIX.len() + writer.id.len() + 1 + random.len() + value.len() + 16,
         );
-        sealed.extend_from_slice(SEALED_VALUE_PREFIX);
-        sealed.extend_from_slice(writer.id.as_bytes());
-        sealed.push(b':');
-        sealed.extend_from_slice(&random);
+        encrypted.extend_from_slice(ENCRYPTED_VALUE_PREFIX);
+        encrypted.extend_from_slice(writer.id.as_bytes());
+        encrypted.push(b':');
+        encrypted.extend_from_slice(&random);
         let mut content = value.to_vec();
         let (salt, nonce) = random.split_at(SALT_BYTES);
         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| "a nonce has 12 bytes".to_owned())?;
@@ -167,20 +167,20 @@ impl EncryptionKeys {
             &mut content,
         );
         let tag = tag.map_err(|_| "a value could not be encrypted".to_owned())?;
-        sealed.extend_from_slice(&content);
-        sealed.extend_from_slice(tag.as_ref());
-        Ok(Some(sealed))
+        encrypted.extend_from_slice(&content);
+        encrypted.extend_from_slice(tag.as_ref());
+        Ok(Some(encrypted))
     }
 
-    /// Decrypts the value that was sealed for the store key `key` at `revision`. Returns `None` if the value is not
-    /// sealed.
+    /// Decrypts the value that was encrypted for the store key `key` at `revision`. Returns `None` if the value is not
+    /// encrypted.
     pub(super) fn decrypt(
         &self,
         key: &str,
         revision: Revision,
         value: &[u8],
     ) -> Result<Option<Vec<u8>>, DecryptError> {
-        let Some((id, rest)) = split_sealed_value(value) else { return Ok(None) };
+        let Some((id, rest)) = split_encrypted_value(value) else { return Ok(None) };
         let reader =
             self.0.iter().find(|it| it.id == id).ok_or_else(|| DecryptError::NoKey(id.to_owned()))?;
         let (random, content) =
@@ -199,7 +199,7 @@ impl EncryptionKeys {
     }
 }
 
-/// Why a sealed value cannot be decrypted.
+/// Why a value cannot be decrypted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DecryptError {
     /// The key with this ID is not in the key file.
@@ -213,16 +213,16 @@ pub(super) fn is_key_of_secret(key: &str) -> bool {
     key.starts_with(SECRETS_KEY_PREFIX)
 }
 
-/// Whether the value is sealed.
+/// Whether the value is encrypted.
 #[cfg(test)]
-fn is_sealed(value: &[u8]) -> bool {
-    split_sealed_value(value).is_some()
+fn is_encrypted(value: &[u8]) -> bool {
+    split_encrypted_value(value).is_some()
 }
 
-/// Splits a sealed value into the ID of its encryption key and the remaining bytes. Returns `None` if the value is not
-/// sealed.
-fn split_sealed_value(value: &[u8]) -> Option<(&str, &[u8])> {
-    let rest = value.strip_prefix(SEALED_VALUE_PREFIX)?;
+/// Splits an encrypted value into the ID of its encryption key and the remaining bytes. Returns `None` if the value is
+/// not encrypted.
+fn split_encrypted_value(value: &[u8]) -> Option<(&str, &[u8])> {
+    let rest = value.strip_prefix(ENCRYPTED_VALUE_PREFIX)?;
     let end = rest.iter().position(|it| *it == b':')?;
     Some((str::from_utf8(&rest[..end]).ok()?, &rest[end + 1..]))
 }
@@ -255,16 +255,16 @@ mod tests {
         let file = dir.path().join("keys");
         let keys = EncryptionKeys::add_key_to_file(None, &file).unwrap();
         let (key, value) = ("secrets/default/a", b"{\"data\":{}}");
-        let sealed = keys.encrypt(key, 7, value).unwrap().unwrap();
-        assert!(is_sealed(&sealed) && !is_sealed(value));
-        assert!(!sealed.windows(4).any(|it| it == b"data"));
-        assert_ne!(keys.encrypt(key, 7, value).unwrap().unwrap(), sealed, "no two are alike");
-        assert_eq!(keys.decrypt(key, 7, &sealed), Ok(Some(value.to_vec())));
-        assert_eq!(keys.decrypt(key, 7, value), Ok(None), "what is not sealed is read as it is");
-        assert_eq!(keys.decrypt("secrets/default/b", 7, &sealed), Err(DecryptError::Changed));
-        assert_eq!(keys.decrypt(key, 8, &sealed), Err(DecryptError::Changed));
-        for at in 0..sealed.len() {
-            let mut changed = sealed.clone();
+        let encrypted = keys.encrypt(key, 7, value).unwrap().unwrap();
+        assert!(is_encrypted(&encrypted) && !is_encrypted(value));
+        assert!(!encrypted.windows(4).any(|it| it == b"data"));
+        assert_ne!(keys.encrypt(key, 7, value).unwrap().unwrap(), encrypted, "no two are alike");
+        assert_eq!(keys.decrypt(key, 7, &encrypted), Ok(Some(value.to_vec())));
+        assert_eq!(keys.decrypt(key, 7, value), Ok(None), "what is not encrypted is read as it is");
+        assert_eq!(keys.decrypt("secrets/default/b", 7, &encrypted), Err(DecryptError::Changed));
+        assert_eq!(keys.decrypt(key, 8, &encrypted), Err(DecryptError::Changed));
+        for at in 0..encrypted.len() {
+            let mut changed = encrypted.clone();
             changed[at] ^= 1;
             assert_ne!(
                 keys.decrypt(key, 7, &changed).ok().flatten().as_deref(),
@@ -272,7 +272,7 @@ mod tests {
                 "byte {at}"
             );
         }
-        assert_eq!(keys.encrypt("configmaps/default/a", 7, value), Ok(None), "only Secrets are sealed");
+        assert_eq!(keys.encrypt("configmaps/default/a", 7, value), Ok(None), "only Secrets are encrypted");
     }
 
     #[test]
@@ -281,10 +281,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("keys");
         let old = EncryptionKeys::add_key_to_file(None, &file).unwrap();
-        let sealed = old.encrypt("secrets/a/b", 1, b"x").unwrap().unwrap();
+        let encrypted = old.encrypt("secrets/a/b", 1, b"x").unwrap().unwrap();
         let new = EncryptionKeys::add_key_to_file(Some(&old), &file).unwrap();
         assert_ne!(new.active_key_id(), old.active_key_id());
-        assert_eq!(new.decrypt("secrets/a/b", 1, &sealed), Ok(Some(b"x".to_vec())));
+        assert_eq!(new.decrypt("secrets/a/b", 1, &encrypted), Ok(Some(b"x".to_vec())));
         let theirs = new.encrypt("secrets/a/b", 1, b"x").unwrap().unwrap();
         assert_eq!(
             old.decrypt("secrets/a/b", 1, &theirs),

@@ -52,14 +52,14 @@ pub fn reencrypt_secrets(
                 let mut stored = StoredRow::from_sql_row(row).map_err(|it| from.to_log_error(&it))?;
                 let opened = from.decrypt_row(&stored)?;
                 let clear = opened.as_deref().unwrap_or(stored.value);
-                let sealed = match write {
+                let encrypted = match write {
                     Some(keys) => keys
                         .encrypt(stored.key, stored.revision.unsigned_abs(), clear)
                         .map_err(|why| LogError::Failed { path: path.clone(), why })?,
                     None => None,
                 };
                 secrets += usize::from(encryption::is_key_of_secret(stored.key));
-                stored.value = sealed.as_deref().unwrap_or(clear);
+                stored.value = encrypted.as_deref().unwrap_or(clear);
                 let sum = stored.checksum();
                 let StoredRow { revision, key, is_delete, created, expires_s, index, value } = stored;
                 insert

@@ -51,7 +51,7 @@ pub(super) fn is_damaged(path: &Path) -> io::Result<bool> {
     while read_exact_or_end(&mut file, &mut frame)? {
         // Frames of earlier log generations remain after the end until they are overwritten.
         let is_current = frame[8..16] == header[16..24];
-        is_whole = is_whole && is_current && sum.matches_frame(&frame);
+        is_whole = is_whole && is_current && sum.add_and_verify_frame(&frame);
         let ends_transaction = read_u32(&frame, 4) != 0;
         if !is_whole && is_current && ends_transaction {
             lost += 1;
@@ -69,7 +69,7 @@ struct WalChecksum {
 }
 
 impl WalChecksum {
-    /// Computes the checksum of the header. Returns `None` if the header does not contain the same checksum.
+    /// Starts the running checksum with the header. Returns `None` if the checksum in the header differs.
     fn from_header(header: &[u8; WAL_HEADER_BYTES]) -> Option<Self> {
         let is_big = match read_u32(header, 0) {
             WAL_MAGIC_LITTLE_ENDIAN => false,
@@ -81,8 +81,8 @@ impl WalChecksum {
         (sum.sum == [read_u32(header, 24), read_u32(header, 28)]).then_some(sum)
     }
 
-    /// Adds the next frame to the checksum. Returns whether the frame contains the same checksum.
-    fn matches_frame(&mut self, frame: &[u8]) -> bool {
+    /// Adds the next frame to the running checksum. Returns whether the checksum in the frame is the same.
+    fn add_and_verify_frame(&mut self, frame: &[u8]) -> bool {
         self.add_bytes(&frame[..8]);
         self.add_bytes(&frame[FRAME_HEADER_BYTES..]);
         self.sum == [read_u32(frame, 16), read_u32(frame, 20)]

@@ -19,8 +19,8 @@ const CNAME_DEPTH_MAX: usize = 8;
 
 /// The data from which queries for names in the cluster domain are answered.
 pub(super) struct ZoneData<'a> {
-    /// The Services and endpoints of the cluster. `None` until the cache is synced, because an unknown name may still
-    /// exist.
+    /// The Services and endpoints of the cluster. `None` until the service cache is synced. Until then, a name that is
+    /// not in the cache may exist.
     pub(super) proxy_state: Option<&'a ProxyState>,
     /// The cluster domain, usually `cluster.local`.
     pub(super) domain: &'a str,
@@ -28,33 +28,34 @@ pub(super) struct ZoneData<'a> {
 
 /// What the DNS server does with a request.
 #[derive(Debug, PartialEq)]
-pub(super) enum DnsReply {
-    /// The request is not a query, so no response is sent.
+pub(super) enum DnsAction {
+    /// Send no response, because the request is not a query.
     Ignore,
     /// Respond immediately with the encoded response.
     Respond(Vec<u8>),
     /// Forward the request unchanged to an upstream resolver.
     Forward,
-    /// A CNAME of the response has a target outside the cluster. An upstream resolver must resolve the target, and its
-    /// records are added to the response.
+    /// Send the response after an upstream resolver has resolved the target of its last CNAME, which is outside the
+    /// cluster. The records of the target are added to the response.
     CompleteAlias(Box<PartialResponse>),
 }
 
-/// A response that lacks the records of the target of its last CNAME.
+/// A response that ends with a CNAME to a name outside the cluster. The records of that name are still missing.
 #[derive(Debug, PartialEq)]
 pub(super) struct PartialResponse {
     response: Message,
     /// Maximum size of the response in bytes.
     max: usize,
-    /// The query for the target, to be sent to an upstream resolver.
+    /// The query for the target of the last CNAME, to be sent to an upstream resolver.
     pub(super) query: Query,
 }
 
-/// Decides what the DNS server does with a request. `rotation` rotates the order of the records.
+/// Decides what the DNS server does with a request. The records of a response are rotated by `rotation` positions, so
+/// that clients spread over all endpoints.
 ///
 /// Rule: a query for a name in the cluster domain is answered from the service cache. Every other query is forwarded to
 /// the node's own resolvers.
-pub(super) fn answer_query(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, rotation: usize) -> DnsReply {
+pub(super) fn answer_query(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, rotation: usize) -> DnsAction {
     let message = match Message::from_vec(request) {
         Ok(message) => message,
         // A response needs the ID of the request.
@@ -62,13 +63,13 @@ pub(super) fn answer_query(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, ro
             [a, b, flags, ..] if flags & 0x80 == 0 => {
                 let id = u16::from_be_bytes([*a, *b]);
                 let refusal = Message::error_msg(id, OpCode::Query, ResponseCode::FormErr);
-                return DnsReply::Respond(refusal.to_vec().unwrap_or_default());
+                return DnsAction::Respond(refusal.to_vec().unwrap_or_default());
             }
-            _ => return DnsReply::Ignore,
+            _ => return DnsAction::Ignore,
         },
     };
     if message.metadata.message_type != MessageType::Query {
-        return DnsReply::Ignore;
+        return DnsAction::Ignore;
     }
     let mut response = new_response(&message);
     let max = if is_udp {
@@ -87,7 +88,7 @@ pub(super) fn answer_query(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, ro
         _ => ResponseCode::FormErr,
     };
     response.metadata.response_code = code;
-    DnsReply::Respond(encode_with_limit(response, max))
+    DnsAction::Respond(encode_with_limit(response, max))
 }
 
 /// Builds the SERVFAIL response that is sent if no upstream resolver responds. Returns `None` if the request cannot be
@@ -100,8 +101,8 @@ pub(super) fn server_failure(request: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl PartialResponse {
-    /// Adds the records of an upstream resolver's response `rest` and encodes the response. `None` means that no
-    /// resolver responded.
+    /// Adds the records of `rest`, the response of an upstream resolver, and encodes the response. If `rest` is `None`
+    /// because no resolver responded, the response is SERVFAIL.
     pub(super) fn complete_alias(self, rest: Option<&[u8]>) -> Vec<u8> {
         let Self { mut response, max, query } = self;
         match rest.and_then(|it| Message::from_vec(it).ok()).filter(|it| it.queries.contains(&query)) {
@@ -116,7 +117,7 @@ impl PartialResponse {
     }
 }
 
-/// Returns a response to this request without records.
+/// Returns a response to this request that has no records yet.
 fn new_response(request: &Message) -> Message {
     let mut response = Message::response(request.metadata.id, request.metadata.op_code);
     response.metadata.recursion_desired = request.metadata.recursion_desired;
@@ -131,38 +132,39 @@ fn new_response(request: &Message) -> Message {
     response
 }
 
-/// Resolves a query in the cluster domain, and follows CNAMEs within the cluster.
+/// Resolves the query of a request, and follows CNAMEs within the cluster. Returns [`DnsAction::Forward`] for a name
+/// outside the cluster domain.
 fn resolve_query(
     zone: &ZoneData<'_>,
     query: &Query,
     mut response: Message,
     max: usize,
     rotation: usize,
-) -> DnsReply {
+) -> DnsAction {
     let mut name = query.name.clone();
     for _ in 0..CNAME_DEPTH_MAX {
         let labels: Vec<String> =
             name.iter().map(|it| String::from_utf8_lossy(it).to_ascii_lowercase()).collect();
-        let question = Question { labels: &labels, query_type: record_type(query.query_type) };
+        let question = Question { labels: &labels, query_type: to_query_type(query.query_type) };
         // Whether a name is in the cluster domain does not depend on the cache.
         let nothing = ProxyState::default();
         let answer = decide::resolve(zone.proxy_state.unwrap_or(&nothing), zone.domain, question);
         match answer {
-            Answer::OutsideDomain if response.answers.is_empty() => return DnsReply::Forward,
+            Answer::OutsideDomain if response.answers.is_empty() => return DnsAction::Forward,
             Answer::OutsideDomain => {
                 let mut query = query.clone();
                 query.name = name;
-                return DnsReply::CompleteAlias(Box::new(PartialResponse { response, max, query }));
+                return DnsAction::CompleteAlias(Box::new(PartialResponse { response, max, query }));
             }
             _ if zone.proxy_state.is_none() => {
                 response.metadata.response_code = ResponseCode::ServFail;
-                return DnsReply::Respond(encode_with_limit(response, max));
+                return DnsAction::Respond(encode_with_limit(response, max));
             }
             Answer::NxDomain => {
                 response.metadata.authoritative = true;
                 response.metadata.response_code = ResponseCode::NXDomain;
                 response.authorities.extend(soa_record(zone.domain));
-                return DnsReply::Respond(encode_with_limit(response, max));
+                return DnsAction::Respond(encode_with_limit(response, max));
             }
             Answer::Records(records) => {
                 response.metadata.authoritative = true;
@@ -173,7 +175,7 @@ fn resolve_query(
                 for at in 0..count {
                     add_record(&mut response, &name, zone.domain, &records[(rotation + at) % count]);
                 }
-                return DnsReply::Respond(encode_with_limit(response, max));
+                return DnsAction::Respond(encode_with_limit(response, max));
             }
             Answer::Alias(target) => {
                 response.metadata.authoritative = true;
@@ -184,7 +186,7 @@ fn resolve_query(
                     RData::CNAME(CNAME(target.clone())),
                 ));
                 if query.query_type == RecordType::CNAME {
-                    return DnsReply::Respond(encode_with_limit(response, max));
+                    return DnsAction::Respond(encode_with_limit(response, max));
                 }
                 name = target;
             }
@@ -192,11 +194,11 @@ fn resolve_query(
     }
     response.answers.clear();
     response.metadata.response_code = ResponseCode::ServFail;
-    DnsReply::Respond(encode_with_limit(response, max))
+    DnsAction::Respond(encode_with_limit(response, max))
 }
 
 /// Converts the record type of a query to the type that the engine's rules use.
-fn record_type(kind: RecordType) -> QueryType {
+fn to_query_type(kind: RecordType) -> QueryType {
     match kind {
         RecordType::A => QueryType::A,
         RecordType::AAAA => QueryType::Aaaa,
@@ -209,7 +211,7 @@ fn record_type(kind: RecordType) -> QueryType {
     }
 }
 
-/// Adds a record with the given owner name to the response.
+/// Adds a record for `name` to the response.
 fn add_record(response: &mut Message, name: &Name, domain: &str, record: &decide::Record) {
     let data = match record {
         decide::Record::Address(address) => Some(address_data(*address)),

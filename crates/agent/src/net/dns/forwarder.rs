@@ -58,8 +58,9 @@ impl Forwarder {
         }
     }
 
-    /// Forwards a request and returns the first conclusive response, or else the last inconclusive response. Returns
-    /// `None` if no resolver responded or if too many queries are in flight.
+    /// Forwards a request to one resolver after the other until a response is conclusive: not SERVFAIL, NOTIMP or
+    /// REFUSED. Returns this response, or else the last response. Returns `None` if no resolver responded or if too
+    /// many queries are in flight.
     pub(super) async fn forward(&self, client: IpAddr, request: &[u8], is_udp: bool) -> Option<Vec<u8>> {
         let _client_permit = self.queries_by_client.acquire(client)?;
         let _permit = self.queries.try_acquire().ok()?;
@@ -78,8 +79,8 @@ impl Forwarder {
         inconclusive
     }
 
-    /// Resolves a query for a client, over TCP if the response over UDP is truncated. Returns `None` if no resolver
-    /// responded or if too many queries are in flight.
+    /// Resolves a query on behalf of a client, and returns the encoded response. Uses TCP if the response over UDP is
+    /// truncated. Returns `None` if no resolver responded or if too many queries are in flight.
     pub(super) async fn resolve(&self, client: IpAddr, query: &Query) -> Option<Vec<u8>> {
         let mut message = Message::new(random_u16(), MessageType::Query, OpCode::Query);
         message.metadata.recursion_desired = true;
@@ -108,8 +109,8 @@ impl Forwarder {
     }
 }
 
-/// Reads the resolvers of a `resolv.conf` without the address `own`. If all of them are loopback addresses, reads
-/// [`SYSTEMD_RESOLV_CONF`] instead.
+/// Reads the resolvers of a `resolv.conf`, without `own`, the address of this DNS server. If all of them are loopback
+/// addresses, reads [`SYSTEMD_RESOLV_CONF`] instead.
 fn read_resolvers(file: &Path, own: IpAddr) -> Vec<IpAddr> {
     let of = |path: &Path| parse_resolvers(&std::fs::read_to_string(path).unwrap_or_default(), own);
     let resolvers = of(file);
@@ -119,7 +120,7 @@ fn read_resolvers(file: &Path, own: IpAddr) -> Vec<IpAddr> {
     }
 }
 
-/// Parses the first [`RESOLVERS_MAX`] resolvers of a `resolv.conf`, without the address `own`.
+/// Parses the first [`RESOLVERS_MAX`] resolvers of a `resolv.conf`, without `own`, the address of this DNS server.
 fn parse_resolvers(text: &str, own: IpAddr) -> Vec<IpAddr> {
     let named = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -129,7 +130,8 @@ fn parse_resolvers(text: &str, own: IpAddr) -> Vec<IpAddr> {
     named.filter(|it| *it != own).take(RESOLVERS_MAX).collect()
 }
 
-/// Sends a query over UDP from a random port and with a random ID, so that a spoofed response must guess both.
+/// Sends a query over UDP and returns the response. The source port and the ID are random, so that an attacker who
+/// spoofs a response must guess both.
 async fn query_udp(resolver: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> {
     let any: IpAddr = match resolver {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -148,7 +150,7 @@ async fn query_udp(resolver: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> 
     }
 }
 
-/// Sends a query over TCP.
+/// Sends a query over TCP and returns the response.
 async fn query_tcp(resolver: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(resolver).await?;
     let (question, id) = with_random_id(request);
@@ -172,7 +174,8 @@ fn with_random_id(request: &[u8]) -> (Vec<u8>, [u8; 2]) {
     (question, id)
 }
 
-/// Returns the response `answer` with the client's request ID `id`, or `None` if it is not a response to `question`.
+/// Checks that `answer` is a response to `question`, and returns it with the ID `id` of the client's request. Returns
+/// `None` if it is not.
 fn validate_response(answer: &[u8], question: &[u8], id: [u8; 2]) -> Option<Vec<u8>> {
     let is_answer = answer.get(2).is_some_and(|it| it & 0x80 != 0);
     let (response, query) = (Message::from_vec(answer).ok()?, Message::from_vec(question).ok()?);
@@ -184,8 +187,8 @@ fn validate_response(answer: &[u8], question: &[u8], id: [u8; 2]) -> Option<Vec<
     Some(answer)
 }
 
-/// Whether a response is conclusive. After SERVFAIL, NOTIMP or REFUSED, the next resolver is tried, as in the C
-/// library.
+/// Whether a response is used without asking another resolver. As in the C library, another resolver is asked after
+/// SERVFAIL, NOTIMP or REFUSED.
 fn is_conclusive(answer: &[u8]) -> bool {
     let cannot = [ResponseCode::ServFail, ResponseCode::NotImp, ResponseCode::Refused];
     Message::from_vec(answer).is_ok_and(|it| !cannot.contains(&it.metadata.response_code))

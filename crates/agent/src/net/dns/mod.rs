@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use self::answer::{DnsReply, ZoneData};
+use self::answer::{DnsAction, ZoneData};
 use self::forwarder::{Forwarder, random_u16};
 use super::service_cache::ServiceCache;
 use crate::address_limits::AddressLimits;
@@ -37,8 +37,7 @@ const UDP_REQUEST_BYTES_MAX: usize = 4_096;
 /// Delay before the DNS server is restarted after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Serves DNS over UDP and TCP at the cluster DNS address and never returns. Without a cluster DNS address, it returns
-/// immediately.
+/// Serves DNS over UDP and TCP at the cluster DNS address. Never returns, unless no cluster DNS address is configured.
 pub(super) async fn serve(config: &Config, cache: &Arc<ServiceCache>) {
     let Some(address) = config.cluster_dns else { return };
     let server = Arc::new(DnsServer {
@@ -52,8 +51,8 @@ pub(super) async fn serve(config: &Config, cache: &Arc<ServiceCache>) {
     );
 }
 
-/// Restarts `serve` after each failure. It fails until the DNS address is added to the loopback interface, and it fails
-/// again when another program removes that address.
+/// Calls `serve` again after each failure and never returns. `serve` fails until the DNS address is added to the
+/// loopback interface, and when another program removes that address.
 async fn serve_with_retry<F: Future<Output = std::io::Result<()>>>(
     address: IpAddr,
     over: &str,
@@ -80,31 +79,31 @@ struct DnsServer {
 }
 
 impl DnsServer {
-    /// Decides what to do with a request, from the service cache.
-    fn build_reply(&self, request: &[u8], is_udp: bool) -> DnsReply {
+    /// Decides from the service cache what to do with a request.
+    fn decide_dns_action(&self, request: &[u8], is_udp: bool) -> DnsAction {
         let is_synced = self.cache.is_synced();
         let proxy_state = self.cache.lock_state();
         let zone = ZoneData { proxy_state: is_synced.then_some(&*proxy_state), domain: &self.domain };
         answer::answer_query(&zone, request, is_udp, usize::from(random_u16()))
     }
 
-    /// Carries out a [`DnsReply`]. Returns the response to send, which may need an upstream resolver, or `None` if no
-    /// response is sent.
-    async fn complete_reply(
+    /// Executes a [`DnsAction`], which may send a query to an upstream resolver. Returns the response to send, or
+    /// `None` if no response is sent.
+    async fn execute_dns_action(
         &self,
         client: IpAddr,
         request: &[u8],
-        reply: DnsReply,
+        action: DnsAction,
         is_udp: bool,
     ) -> Option<Vec<u8>> {
-        match reply {
-            DnsReply::Ignore => None,
-            DnsReply::Respond(answer) => Some(answer),
-            DnsReply::Forward => match self.forwarder.forward(client, request, is_udp).await {
+        match action {
+            DnsAction::Ignore => None,
+            DnsAction::Respond(answer) => Some(answer),
+            DnsAction::Forward => match self.forwarder.forward(client, request, is_udp).await {
                 Some(answer) => Some(answer),
                 None => answer::server_failure(request),
             },
-            DnsReply::CompleteAlias(half) => {
+            DnsAction::CompleteAlias(half) => {
                 let rest = self.forwarder.resolve(client, &half.query).await;
                 Some(half.complete_alias(rest.as_deref()))
             }
@@ -119,14 +118,15 @@ async fn serve_udp(address: IpAddr, server: &Arc<DnsServer>) -> std::io::Result<
     loop {
         let (length, client) = socket.recv_from(&mut buffer).await?;
         let request = &buffer[..length];
-        match server.build_reply(request, true) {
-            DnsReply::Ignore => {}
+        match server.decide_dns_action(request, true) {
+            DnsAction::Ignore => {}
             // A send error concerns this client only.
-            DnsReply::Respond(answer) => drop(socket.send_to(&answer, client).await),
-            reply => {
+            DnsAction::Respond(answer) => drop(socket.send_to(&answer, client).await),
+            action => {
                 let (server, socket, request) = (server.clone(), socket.clone(), request.to_vec());
                 tokio::spawn(async move {
-                    if let Some(answer) = server.complete_reply(client.ip(), &request, reply, true).await {
+                    if let Some(answer) = server.execute_dns_action(client.ip(), &request, action, true).await
+                    {
                         drop(socket.send_to(&answer, client).await);
                     }
                 });
@@ -163,8 +163,10 @@ async fn serve_connection(mut stream: TcpStream, client: IpAddr, server: &DnsSer
             std::io::Result::Ok(request)
         };
         let request = timeout(IDLE_TIMEOUT, read).await??;
-        let reply = server.build_reply(&request, false);
-        let Some(answer) = server.complete_reply(client, &request, reply, false).await else { return Ok(()) };
+        let action = server.decide_dns_action(&request, false);
+        let Some(answer) = server.execute_dns_action(client, &request, action, false).await else {
+            return Ok(());
+        };
         let length = u16::try_from(answer.len()).map_err(std::io::Error::other)?;
         let framed = [&length.to_be_bytes()[..], &answer].concat();
         timeout(IDLE_TIMEOUT, stream.write_all(&framed)).await??;

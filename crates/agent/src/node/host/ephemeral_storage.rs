@@ -24,15 +24,15 @@ const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 /// With 100, measuring takes at most 1 % of a core for each pod.
 const INTERVAL_FACTOR_MIN: u32 = 100;
 
-/// Decides when the disk usage of each pod is compared with its ephemeral storage limits. Has the time of each pod's
-/// next measurement, by pod UID.
+/// Checks the disk usage of pods against their ephemeral storage limits. Has the time of each pod's next measurement,
+/// by pod UID.
 #[derive(Debug, Default)]
 pub(super) struct StorageLimitChecks(BTreeMap<String, Instant>);
 
 impl StorageLimitChecks {
-    /// Measures the pods that are due, and returns those that exceed a limit, each with the limit and the eviction
-    /// message. Pods without limits are not measured. `every` is the minimum interval between two measurements of a
-    /// pod.
+    /// Measures the pods whose next measurement is due, and returns those that exceed a limit, each with the limit and
+    /// the eviction message. Pods without limits are not measured. `every` is the minimum interval between two
+    /// measurements of a pod.
     pub(super) async fn pods_over_limit<R: Runtime>(
         &mut self,
         node: &Node<R>,
@@ -99,7 +99,8 @@ fn storage_limits(pod: &core::Pod) -> Option<PodStorage> {
     (storage != PodStorage::default()).then_some(storage)
 }
 
-/// Measures a pod's disk usage: its directory, its logs, and the writable layers of its containers.
+/// Measures a pod's disk usage, and writes it to `storage`. The usage includes the pod's directory, its logs, and the
+/// writable layers of its containers.
 async fn measure_storage<R: Runtime>(
     node: &Node<R>,
     pod: &core::Pod,
@@ -134,7 +135,7 @@ async fn measure_storage<R: Runtime>(
     Ok(())
 }
 
-/// Converts a number, limited to the range of `i64`.
+/// Converts a number to `i64`. A larger number becomes `i64::MAX`.
 fn saturating_i64(it: u64) -> i64 {
     i64::try_from(it).unwrap_or(i64::MAX)
 }

@@ -38,7 +38,7 @@ const IMAGE_GC_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum time that the eviction manager waits for an evicted pod to terminate, before it evicts another pod.
 /// Upstream: `podCleanupTimeout`.
 const POD_CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval of checks whether an evicted pod has terminated.
+/// Interval at which the eviction manager checks whether an evicted pod has terminated.
 const POD_CLEANUP_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the eviction manager and never returns. It does not need the API server.
@@ -105,7 +105,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         Some(PathBuf::from(&found.first()?.fs_id.as_ref()?.mountpoint))
     }
 
-    /// Updates the CPU shares of the QoS classes.
+    /// Updates the CPU shares of the cgroups of the QoS classes.
     fn set_qos_cpu_shares(&self) {
         let Some(pods) = self.active_pods() else { return };
         let specs = pods.iter().filter_map(|it| it.spec.as_ref());
@@ -296,8 +296,8 @@ impl<R: Runtime> EvictionManager<'_, R> {
         }
     }
 
-    /// Returns the admitted pods that have not terminated, or `None` until all pods of the node are known. Only
-    /// admitted pods are included, because the eviction of any other pod would free nothing.
+    /// Returns the admitted pods that have not terminated. Other pods are omitted, because their eviction would free
+    /// nothing. Returns `None` until the pods of the API server were listed.
     fn active_pods(&self) -> Option<Vec<Arc<ParsedPod>>> {
         self.node.pods.mirror_pods()?;
         // A pod that ended before the agent started is not marked as ended until its first sync.
@@ -310,12 +310,13 @@ impl<R: Runtime> EvictionManager<'_, R> {
         Some(snapshots.filter(|it| !it.has_ended && !was_over(&it.object)).map(|it| it.object).collect())
     }
 
+    /// Records a Kubernetes Event about the object `about`.
     fn record_event(&self, about: ObjectReference, event: KubeEvent) {
         self.node.recorder.record(EventRecord { about, event });
     }
 }
 
-/// Which unused images a garbage collection removes.
+/// The goal of an image garbage collection.
 #[derive(Clone, Copy)]
 enum ImageGcGoal<'a> {
     /// Reduce the disk usage of the image filesystem to the low threshold.
@@ -335,7 +336,7 @@ fn pod_reference(pod: &core::Pod) -> ObjectReference {
     }
 }
 
-/// Converts a pod to the form that the eviction rules rank, with its usage of the resource.
+/// Converts a pod to a candidate for the eviction rules, with its request and usage of the resource.
 fn eviction_candidate(
     pod: &core::Pod,
     stats: Option<&PodStats>,
@@ -388,8 +389,8 @@ fn eviction_candidate(
     }
 }
 
-/// Returns a container's usage of the resource, in bytes or inodes. The number of processes is not known for each
-/// container, so it is 0.
+/// Returns a container's usage of the resource, in bytes or inodes. The usage of process IDs is always 0, because it is
+/// not measured for each container.
 fn container_usage(stats: &ContainerStats, resource: EvictionResource) -> u64 {
     match resource {
         EvictionResource::Memory => stats.memory.working_set_bytes,
@@ -404,7 +405,7 @@ fn container_requests(of: Option<&core::ResourceRequirements>) -> ResourceQuanti
     parse_quantities(of.and_then(|it| it.requests.as_ref()))
 }
 
-/// Parses quantities. Malformed quantities are omitted.
+/// Parses quantities by resource name. Malformed quantities are omitted.
 pub(super) fn parse_quantities(of: Option<&BTreeMap<String, ApiQuantity>>) -> ResourceQuantities {
     let read = |(key, ApiQuantity(amount)): (&String, &ApiQuantity)| {
         Some((key.clone(), Quantity::parse(amount).ok()?))

@@ -34,13 +34,13 @@ pub(super) async fn rotate_logs<R: Runtime>(runtime: &R, dir: &Path, bytes_max: 
     };
     for log in large {
         // The log of a container that has ended does not grow.
-        let Some(id) = containers.iter().find(|it| is_written_by(it, &log)).map(|it| it.id.clone()) else {
+        let Some(id) = containers.iter().find(|it| writes_log(it, &log)).map(|it| it.id.clone()) else {
             continue;
         };
         let path = log.path.clone();
         let kept = usize::from(files_max).saturating_sub(2);
         let rotation = tokio::task::spawn_blocking(move || {
-            remove_old_logs(&path, kept)?;
+            prune_rotated_logs(&path, kept)?;
             rename_log(&path)
         });
         let rotated = match rotation.await {
@@ -59,7 +59,7 @@ pub(super) async fn rotate_logs<R: Runtime>(runtime: &R, dir: &Path, bytes_max: 
     }
 }
 
-/// The log file of one container instance, and the instance that its path names.
+/// The log file of one container instance, with the pod UID, container name and attempt from its path.
 #[derive(Debug, PartialEq, Eq)]
 struct ContainerLogFile {
     path: PathBuf,
@@ -71,14 +71,14 @@ struct ContainerLogFile {
     attempt: u32,
 }
 
-/// Whether the log file belongs to this container, and the container is running.
-fn is_written_by(container: &v1::Container, log: &ContainerLogFile) -> bool {
+/// Whether the container is running and writes to this log file.
+fn writes_log(container: &v1::Container, log: &ContainerLogFile) -> bool {
     container.state == v1::ContainerState::ContainerRunning as i32
         && container.labels.get(label::POD_UID).is_some_and(|it| *it == log.uid)
         && container.metadata.as_ref().is_some_and(|it| it.name == log.container && it.attempt == log.attempt)
 }
 
-/// Finds logs larger than `bytes_max`. Symbolic links are not followed.
+/// Finds the logs below `dir` that are larger than `bytes_max`. Symbolic links are not followed.
 fn find_large_logs(dir: &Path, bytes_max: u64) -> Vec<ContainerLogFile> {
     let dirs = |dir: &Path| {
         let is_dir = |it: &fs::DirEntry| it.file_type().is_ok_and(|it| it.is_dir());
@@ -107,10 +107,9 @@ fn find_large_logs(dir: &Path, bytes_max: u64) -> Vec<ContainerLogFile> {
     large
 }
 
-/// Prepares the rotation of a log. Keeps the newest `kept` rotated logs and compresses them, and removes all other
-/// rotated logs and the temporary files of an interrupted compression. The log that is about to be rotated is not
-/// compressed, because the runtime may still write to it.
-fn remove_old_logs(log: &Path, kept: usize) -> io::Result<()> {
+/// Removes all but the newest `kept` rotated files of a log, and compresses those that are kept. Also removes the
+/// temporary files of interrupted compressions. The current log `log` is not touched.
+fn prune_rotated_logs(log: &Path, kept: usize) -> io::Result<()> {
     let mut rotated = rotated_files(log)?;
     rotated.retain(|it| !it.to_string_lossy().ends_with(".tmp") || fs::remove_file(it).is_err());
     // If both exist, the compressed file is complete, because it gets its name last.
@@ -212,7 +211,7 @@ mod tests {
         ] {
             fs::write(dir.path().join(name), name).unwrap();
         }
-        remove_old_logs(&dir.path().join("0.log"), 3).unwrap();
+        prune_rotated_logs(&dir.path().join("0.log"), 3).unwrap();
         expect_test::expect![[r#"
             0.log
             0.log.20260102-000000.gz

@@ -57,11 +57,11 @@ pub struct NodeState {
     scheduler_node: watch::Sender<Option<Arc<scheduler::Node>>>,
     /// The pressure conditions.
     pressures: watch::Sender<Pressures>,
-    /// How the node stops, or `None` while the node does not stop.
+    /// How the node stops. `None` while the node is not stopping.
     stop: watch::Sender<Option<NodeStop>>,
 }
 
-/// How a node stops.
+/// How a node stops: by shutdown or by suspension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeStop {
     /// The machine shuts down. Its pods fail, and their controllers replace them on other nodes.
@@ -99,10 +99,12 @@ impl NodeState {
         self.pressures.subscribe()
     }
 
+    /// Whether the node stops because the machine shuts down.
     pub fn is_shutting_down(&self) -> bool {
         *self.stop.borrow() == Some(NodeStop::Shutdown)
     }
 
+    /// Whether the node stops temporarily and restarts the same pods later.
     pub fn is_suspended(&self) -> bool {
         *self.stop.borrow() == Some(NodeStop::Suspend)
     }
@@ -112,7 +114,8 @@ impl NodeState {
         self.pressures.send_if_modified(|it| std::mem::replace(it, pressures) != pressures);
     }
 
-    /// Stops the admission of pods. A node that shuts down also reports NotReady. `how` is shutdown or suspension.
+    /// Records that the node stops, by shutdown or suspension. From then on, no pod is admitted, and a node that shuts
+    /// down reports NotReady.
     pub(super) fn begin_node_stop(&self, how: NodeStop) {
         self.stop.send_replace(Some(how));
     }
@@ -340,7 +343,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
-    /// Measures the node, as the rules of the node status need it.
+    /// Measures the state of the node, from which the engine computes the Node's status.
     async fn measure_node(&self, images: &mut ImageListCache) -> node_status::Node {
         let config = &self.node.config;
         let mut not_ready_reasons = Vec::new();
@@ -401,12 +404,12 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
     }
 }
 
-/// Cached list of images, and the cached name of the runtime.
+/// Cached list of images, and cached name and version of the runtime.
 #[derive(Default)]
 struct ImageListCache {
     /// When the images were last listed, or `None` if they were never listed.
     listed: Option<Instant>,
-    /// The images, as the Node's status has them.
+    /// The images, in the form of the Node's status.
     all: Vec<ContainerImage>,
     /// Name and version of the runtime, for example `containerd://1.6.20`.
     runtime: String,
@@ -437,7 +440,7 @@ impl ImageListCache {
 /// Backoff and log throttling for consecutive failures.
 #[derive(Default)]
 struct FailureBackoff {
-    /// The backoff that was last waited. `None` after a success.
+    /// The backoff before the last retry. `None` after a success.
     pause: Option<Duration>,
     /// When a failure was last logged, or `None` if none was logged yet.
     logged: Option<Instant>,

@@ -16,13 +16,13 @@ const TERMINATED_REASON: &str = "Terminated";
 /// Message in the status of a pod that is terminated because its node stops. Upstream: `nodeShutdownMessage`.
 const TERMINATED_MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
 
-/// Interval of checks whether the pods have terminated.
+/// Interval at which the agent checks whether the pods have terminated.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Additional wait after the grace period, in which killed containers disappear from the runtime.
+/// Additional wait after the grace period, until killed containers have disappeared from the runtime.
 const KILL_MARGIN: Duration = Duration::from_secs(5);
 
-/// Grace periods of pods when their node stops.
+/// Maximum grace periods of pods when their node stops.
 #[derive(Debug, Clone, Copy)]
 pub struct ShutdownGrace {
     /// Maximum grace period of pods that are not critical.
@@ -45,7 +45,7 @@ impl ShutdownGrace {
 }
 
 /// Terminates the node's pods, critical pods last, and runs their preStop hooks. Each pod gets its own grace period,
-/// but at most the one in `grace`. Upstream: `pkg/kubelet/nodeshutdown`.
+/// limited by `grace`. Upstream: `pkg/kubelet/nodeshutdown`.
 pub async fn terminate_pods<R: Runtime>(node: &Node<R>, how: NodeStop, grace: ShutdownGrace) {
     tracing::info!(node = node.config.name, ?how, "the node stops: terminating its pods");
     node.state.begin_node_stop(how);
@@ -80,7 +80,7 @@ async fn terminate_group(pods: &[Arc<PodEntry>], grace: Duration) {
     }
 }
 
-/// Whether the pod finished before the node stopped, so that it need not be terminated.
+/// Whether the pod has already succeeded or failed, so that it need not be terminated.
 fn has_finished(PodSnapshot { has_ended, status, .. }: &PodSnapshot) -> bool {
     *has_ended && (status["phase"] == "Failed" || status["phase"] == "Succeeded")
 }

@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 use crate::volumes::{self, mount_table};
 
-/// Time for which the last measured summary is returned again instead of a new one.
+/// Time for which a measured summary is cached.
 const CACHE_DURATION: Duration = Duration::from_secs(1);
 
 /// Maximum age of the previous CPU sample from which a rate is computed. If the previous sample is older, two new
@@ -56,7 +56,7 @@ pub struct NodeStats {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fs: Option<FsStats>,
     pub runtime: RuntimeStats,
-    /// Number of processes of the machine, and its maximum.
+    /// Current and maximum number of processes of the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rlimit: Option<RlimitStats>,
 }
@@ -73,7 +73,7 @@ pub struct RuntimeStats {
     pub container_fs: Option<FsStats>,
 }
 
-/// Number of processes, and its maximum. Upstream: `stats.RlimitStats`.
+/// Current and maximum number of processes. Upstream: `stats.RlimitStats`.
 #[derive(Debug, Clone, Serialize)]
 pub struct RlimitStats {
     pub time: String,
@@ -348,8 +348,8 @@ struct StatsCollector {
 }
 
 impl StatsCollector {
-    /// Records a new CPU sample, and returns the CPU stats that follow from it. `at` is the time of the sample and
-    /// `since` the start of the container, both in nanoseconds.
+    /// Records a new CPU sample, and returns the CPU stats since the previous sample. `at` is the time of the sample
+    /// and `since` the start of the container, both in nanoseconds.
     fn cpu_stats(&mut self, sample_key: String, at: i64, cpu_nanos: u64, since: i64) -> CpuStats {
         // Without a previous sample, the rate is the average since the start.
         let (before, worked_before) = self.previous_samples.get(&sample_key).copied().unwrap_or((since, 0));
@@ -364,7 +364,7 @@ impl StatsCollector {
         }
     }
 
-    /// Converts the memory usage that the runtime measured. A missing measurement counts as zero.
+    /// Converts the memory usage from CRI. A missing value counts as zero.
     fn memory_stats(&self, it: Option<v1::MemoryUsage>) -> MemoryStats {
         let it = it.unwrap_or_default();
         MemoryStats {
@@ -378,7 +378,7 @@ impl StatsCollector {
         }
     }
 
-    /// Converts the memory usage of the machine.
+    /// Converts the memory usage of the machine to the stats of the node.
     fn node_memory_stats(&self, it: MachineMemory) -> MemoryStats {
         let bytes = |it: i64| u64::try_from(it).unwrap_or(0);
         MemoryStats {
@@ -507,7 +507,7 @@ pub(super) async fn disk_usage(dir: PathBuf) -> (u64, u64) {
     tokio::task::spawn_blocking(move || walk_disk_usage(&dir)).await.unwrap_or_default()
 }
 
-/// Sums the blocks and inodes of a directory tree.
+/// Returns the disk usage of a directory tree in bytes and inodes. Blocks the thread.
 fn walk_disk_usage(dir: &Path) -> (u64, u64) {
     use std::os::unix::fs::MetadataExt as _;
     let Ok(dir) = dir.canonicalize() else { return (0, 0) };
@@ -550,7 +550,7 @@ fn value_or_zero(it: Option<v1::UInt64Value>) -> u64 {
     it.map_or(0, |it| it.value)
 }
 
-/// Converts the runtime's interface counters.
+/// Converts the counters of a network interface from CRI.
 fn interface_stats(it: v1::NetworkInterfaceUsage) -> InterfaceStats {
     InterfaceStats {
         name: it.name,
@@ -562,7 +562,7 @@ fn interface_stats(it: v1::NetworkInterfaceUsage) -> InterfaceStats {
 }
 
 impl StatsSummary {
-    /// Formats the summary like the kubelet's `/metrics/resource`.
+    /// Formats the summary as Prometheus metrics, like the kubelet's `/metrics/resource`.
     pub fn resource_metrics(&self) -> String {
         let seconds = |nanos: u64| format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
         let epoch = |time: &str| Time::parse(time).unwrap_or_default().as_micros() / 1_000_000;

@@ -14,18 +14,18 @@ impl DaemonRolloutSpec {
     pub fn validate(&self) -> Vec<InvalidField> {
         let mut out = FieldValidator::new("spec");
         if let Some(approve) = &self.approve {
-            out.field("approve", |it| {
+            out.in_field("approve", |it| {
                 it.check_text_field("revision", &approve.revision, names::label_value_errors);
                 it.check_text_field("step", &approve.step, approved_step_errors);
             });
         }
         if let Some(abort) = &self.abort {
-            out.field("abort", |it| {
+            out.in_field("abort", |it| {
                 it.check_text_field("revision", &abort.revision, names::label_value_errors)
             });
         }
         if let Some(retry) = &self.retry {
-            out.field("retry", |it| {
+            out.in_field("retry", |it| {
                 it.check_text_field("revision", &retry.revision, names::label_value_errors);
                 it.check_number("attempt", retry.attempt, 1, i32::MAX);
             });
@@ -36,7 +36,7 @@ impl DaemonRolloutSpec {
             it.check_text_field("revision", &report.revision, names::label_value_errors);
             it.check_choice("result", report.result.as_str(), ReportedResult::VALUES);
             let message = report.message.as_deref().unwrap_or_default();
-            it.field("message", |it| it.check_not_too_long(message, REPORT_LENGTH_MAX));
+            it.in_field("message", |it| it.check_not_too_long(message, REPORT_LENGTH_MAX));
         });
         out.check_unique(
             "checkReports",
@@ -60,7 +60,7 @@ impl DaemonRolloutStatus {
     pub fn validate(&self) -> Vec<InvalidField> {
         let mut out = FieldValidator::new("status");
         out.check_choice("phase", self.phase.as_str(), RolloutPhase::VALUES);
-        out.field("failures", |it| {
+        out.in_field("failures", |it| {
             it.check_count("nodes", self.failures.nodes.len(), FAULTY_NODES_MAX);
             it.check_count("excused", self.failures.excused.len(), FAULTY_NODES_MAX);
         });
@@ -84,15 +84,15 @@ pub(super) fn check_conditions(conditions: &[StatusCondition], out: &mut FieldVa
         it.check_text_field("type", &condition.type_, names::qualified_name_errors);
         it.check_choice("status", &condition.status, &["True", "False", "Unknown"]);
         if let Some(generation) = condition.observed_generation.filter(|it| *it < 0) {
-            it.field("observedGeneration", |it| {
-                it.invalid(generation, "must be greater than or equal to zero");
+            it.in_field("observedGeneration", |it| {
+                it.add_invalid_error(generation, "must be greater than or equal to zero");
             });
         }
         if condition.last_transition_time.is_none() {
-            it.field("lastTransitionTime", |it| it.required("must be set"));
+            it.in_field("lastTransitionTime", |it| it.add_required_error("must be set"));
         }
         it.check_length("reason", &condition.reason, REASON_LENGTH_MAX);
-        it.field("message", |it| it.check_not_too_long(&condition.message, MESSAGE_LENGTH_MAX));
+        it.in_field("message", |it| it.check_not_too_long(&condition.message, MESSAGE_LENGTH_MAX));
     });
     out.check_unique("conditions", Some("type"), conditions.iter().map(|it| it.type_.as_str()));
 }

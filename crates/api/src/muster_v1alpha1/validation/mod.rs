@@ -65,9 +65,9 @@ pub const ANY_DURATION: DurationBounds = DurationBounds { min: ("0s", true), max
 /// Bounds of a duration that must not be zero.
 pub const POSITIVE_DURATION: DurationBounds = DurationBounds { min: ("0s", false), max: "720h" };
 /// Bounds of `interval` of a check.
-pub const CHECK_INTERVAL: DurationBounds = DurationBounds { min: ("5s", true), max: "1h" };
+pub const CHECK_INTERVAL_BOUNDS: DurationBounds = DurationBounds { min: ("5s", true), max: "1h" };
 /// Bounds of `timeout` of a webhook check.
-pub const WEBHOOK_TIMEOUT: DurationBounds = DurationBounds { min: ("1s", true), max: "30s" };
+pub const WEBHOOK_TIMEOUT_BOUNDS: DurationBounds = DurationBounds { min: ("1s", true), max: "30s" };
 
 impl DurationBounds {
     /// Returns the error message for a duration that is not within the bounds.
@@ -181,19 +181,19 @@ impl FieldValidator {
     }
 
     /// Calls `check` while the current path is that of the field `name`.
-    fn field(&mut self, name: &str, check: impl FnOnce(&mut Self)) {
-        self.at(&format!(".{name}"), check);
+    fn in_field(&mut self, name: &str, check: impl FnOnce(&mut Self)) {
+        self.with_path_suffix(&format!(".{name}"), check);
     }
 
     /// Calls `check` for each item of the field `name`, with its index, while the current path is that of the item.
     fn for_each_item<T>(&mut self, name: &str, items: &[T], mut check: impl FnMut(&mut Self, usize, &T)) {
         for (index, item) in items.iter().enumerate() {
-            self.at(&format!(".{name}[{index}]"), |it| check(it, index, item));
+            self.with_path_suffix(&format!(".{name}[{index}]"), |it| check(it, index, item));
         }
     }
 
     /// Calls `check` while `suffix` is appended to the current path.
-    fn at(&mut self, suffix: &str, check: impl FnOnce(&mut Self)) {
+    fn with_path_suffix(&mut self, suffix: &str, check: impl FnOnce(&mut Self)) {
         let length = self.path.len();
         self.path.push_str(suffix);
         check(self);
@@ -201,35 +201,35 @@ impl FieldValidator {
     }
 
     /// Adds an error for the field at the current path.
-    fn push(&mut self, kind: InvalidFieldKind, value: Value, detail: &str) {
+    fn add_error(&mut self, kind: InvalidFieldKind, value: Value, detail: &str) {
         self.invalid.push(InvalidField { path: self.path.clone(), kind, value, detail: detail.to_owned() });
     }
 
     /// Adds the error for a required field that is not set.
-    fn required(&mut self, detail: &str) {
-        self.push(InvalidFieldKind::Required, Value::Null, detail);
+    fn add_required_error(&mut self, detail: &str) {
+        self.add_error(InvalidFieldKind::Required, Value::Null, detail);
     }
 
     /// Adds the error for a field that must not be set.
-    fn forbidden(&mut self, detail: &str) {
-        self.push(InvalidFieldKind::Forbidden, Value::Null, detail);
+    fn add_forbidden_error(&mut self, detail: &str) {
+        self.add_error(InvalidFieldKind::Forbidden, Value::Null, detail);
     }
 
     /// Adds the error for a malformed value.
-    fn invalid(&mut self, value: impl Into<Value>, detail: &str) {
-        self.push(InvalidFieldKind::Invalid, value.into(), detail);
+    fn add_invalid_error(&mut self, value: impl Into<Value>, detail: &str) {
+        self.add_error(InvalidFieldKind::Invalid, value.into(), detail);
     }
 
     /// Adds the error for a value that must be unique and is not.
-    fn duplicate(&mut self, value: &str) {
-        self.push(InvalidFieldKind::Duplicate, value.into(), "");
+    fn add_duplicate_error(&mut self, value: &str) {
+        self.add_error(InvalidFieldKind::Duplicate, value.into(), "");
     }
 
     /// Checks that the list in the field `name` has at most `count_max` items.
     fn check_count(&mut self, name: &str, count: usize, count_max: usize) {
         if count_max < count {
             let detail = format!("must have at most {count_max} items");
-            self.field(name, |it| it.push(InvalidFieldKind::TooMany, count.into(), &detail));
+            self.in_field(name, |it| it.add_error(InvalidFieldKind::TooMany, count.into(), &detail));
         }
     }
 
@@ -238,36 +238,36 @@ impl FieldValidator {
         if supported.contains(&text) {
             return;
         }
-        self.field(name, |it| {
+        self.in_field(name, |it| {
             if text.is_empty() {
-                return it.required("");
+                return it.add_required_error("");
             }
             let supported: Vec<_> = supported.iter().map(|it| Value::from(*it).to_string()).collect();
             let detail = format!("supported values: {}", supported.join(", "));
-            it.push(InvalidFieldKind::NotSupported, text.into(), &detail);
+            it.add_error(InvalidFieldKind::NotSupported, text.into(), &detail);
         });
     }
 
     /// Checks that the text in the field `name` is not empty, and that `rule` returns no error messages for it.
     fn check_text_field(&mut self, name: &str, text: &str, rule: fn(&str) -> Vec<String>) {
-        self.field(name, |it| it.check_text(text, rule));
+        self.in_field(name, |it| it.check_text(text, rule));
     }
 
     /// Checks that the text at the current path is not empty, and that `rule` returns no error messages for it.
     fn check_text(&mut self, text: &str, rule: fn(&str) -> Vec<String>) {
         if text.is_empty() {
-            return self.required("");
+            return self.add_required_error("");
         }
         for detail in rule(text) {
-            self.invalid(text, &detail);
+            self.add_invalid_error(text, &detail);
         }
     }
 
     /// Checks that the text in the field `name` is not empty and has at most `length_max` characters.
     fn check_length(&mut self, name: &str, text: &str, length_max: usize) {
-        self.field(name, |it| {
+        self.in_field(name, |it| {
             if text.is_empty() {
-                it.required("");
+                it.add_required_error("");
             }
             it.check_not_too_long(text, length_max);
         });
@@ -277,7 +277,7 @@ impl FieldValidator {
     fn check_not_too_long(&mut self, text: &str, length_max: usize) {
         if length_max < text.chars().count() {
             let detail = format!("may not be more than {length_max} characters");
-            self.push(InvalidFieldKind::TooLong, Value::Null, &detail);
+            self.add_error(InvalidFieldKind::TooLong, Value::Null, &detail);
         }
     }
 
@@ -286,7 +286,7 @@ impl FieldValidator {
         let is_valid = duration.as_str().chars().count() <= super::syntax::DURATION_LENGTH_MAX
             && duration.parse().is_some_and(|it| bounds.includes(it));
         if !is_valid {
-            self.field(name, |it| it.invalid(duration.as_str(), &bounds.message()));
+            self.in_field(name, |it| it.add_invalid_error(duration.as_str(), &bounds.message()));
         }
     }
 
@@ -297,7 +297,7 @@ impl FieldValidator {
                 i32::MAX => format!("must be greater than or equal to {min}"),
                 _ => format!("must be between {min} and {max}, inclusive"),
             };
-            self.field(name, |it| it.invalid(number, &detail));
+            self.in_field(name, |it| it.add_invalid_error(number, &detail));
         }
     }
 
@@ -310,7 +310,7 @@ impl FieldValidator {
         };
         if !is_valid {
             let detail = "must be a number of at least 1 or a percentage from 1% to 100%";
-            self.field(name, |it| it.invalid(value.to_json(), detail));
+            self.in_field(name, |it| it.add_invalid_error(value.to_json(), detail));
         }
     }
 
@@ -322,7 +322,7 @@ impl FieldValidator {
         for (index, key) in keys.enumerate() {
             if seen.contains(&key) && !key.is_empty() {
                 let field = key_field.map(|it| format!(".{it}")).unwrap_or_default();
-                self.at(&format!(".{name}[{index}]{field}"), |it| it.duplicate(key));
+                self.with_path_suffix(&format!(".{name}[{index}]{field}"), |it| it.add_duplicate_error(key));
             }
             seen.push(key);
         }

@@ -7,10 +7,10 @@ use alloc::vec::Vec;
 
 use super::daemon_rollout::check_conditions;
 use super::{
-    ANY_DURATION, CHECK_INTERVAL, CHECKS_MAX, DAEMON_SETS_MAX, FAILURE_PERCENT_MAX, FAILURE_THRESHOLD_MAX,
-    FAULTY_NODES_MAX, FieldValidator, InvalidField, InvalidFieldKind, POSITIVE_DURATION, QUERY_LENGTH_MAX,
-    REASON_LENGTH_MAX, REASONS_MAX, RESTARTS_MAX, SELECTOR_ITEMS_MAX, SEQUENCE_MAX, STEPS_MAX,
-    WEBHOOK_TIMEOUT, WINDOWS_MAX,
+    ANY_DURATION, CHECK_INTERVAL_BOUNDS, CHECKS_MAX, DAEMON_SETS_MAX, FAILURE_PERCENT_MAX,
+    FAILURE_THRESHOLD_MAX, FAULTY_NODES_MAX, FieldValidator, InvalidField, InvalidFieldKind,
+    POSITIVE_DURATION, QUERY_LENGTH_MAX, REASON_LENGTH_MAX, REASONS_MAX, RESTARTS_MAX, SELECTOR_ITEMS_MAX,
+    SEQUENCE_MAX, STEPS_MAX, WEBHOOK_TIMEOUT_BOUNDS, WINDOWS_MAX,
 };
 use crate::muster_v1alpha1::checks::{CaConfigMapRef, RolloutCheck, TokenSecretRef};
 use crate::muster_v1alpha1::policy::{
@@ -29,9 +29,9 @@ impl RolloutPolicySpec {
     pub fn validate(&self) -> Vec<InvalidField> {
         let mut out = FieldValidator::new("spec");
         match (&self.selector, &self.daemon_sets) {
-            (None, None) => out.required("exactly one of `selector` and `daemonSets` must be set"),
-            (Some(_), Some(_)) => out.field("daemonSets", |it| {
-                it.forbidden("exactly one of `selector` and `daemonSets` must be set");
+            (None, None) => out.add_required_error("exactly one of `selector` and `daemonSets` must be set"),
+            (Some(_), Some(_)) => out.in_field("daemonSets", |it| {
+                it.add_forbidden_error("exactly one of `selector` and `daemonSets` must be set");
             }),
             _ => {}
         }
@@ -40,7 +40,7 @@ impl RolloutPolicySpec {
         }
         if let Some(sets) = &self.daemon_sets {
             if sets.is_empty() {
-                out.field("daemonSets", |it| it.required("must have at least one name"));
+                out.in_field("daemonSets", |it| it.add_required_error("must have at least one name"));
             }
             out.check_count("daemonSets", sets.len(), DAEMON_SETS_MAX);
             out.for_each_item("daemonSets", sets, |it, _, name| {
@@ -58,7 +58,7 @@ impl ClusterRolloutPolicySpec {
     pub fn validate(&self) -> Vec<InvalidField> {
         let mut out = FieldValidator::new("spec");
         match &self.selector {
-            None => out.field("selector", |it| it.required("")),
+            None => out.in_field("selector", |it| it.add_required_error("")),
             Some(selector) => check_selector("selector", selector, &mut out),
         }
         if let Some(selector) = &self.namespace_selector {
@@ -83,17 +83,17 @@ fn check_settings(settings: &RolloutSettings, out: &mut FieldValidator) {
     out.check_count("windows", settings.windows.len(), WINDOWS_MAX);
     out.for_each_item("windows", &settings.windows, |it, _, window| check_window(window, it));
     out.check_count_or_percent("maxUnavailable", &settings.max_unavailable);
-    out.field("order", |it| check_order(&settings.order, it));
+    out.in_field("order", |it| check_order(&settings.order, it));
     check_steps(&settings.steps, out);
-    out.field("failures", |it| check_failures(&settings.failures, it));
+    out.in_field("failures", |it| check_failures(&settings.failures, it));
     out.check_choice("onFailure", settings.on_failure.as_str(), FailureAction::VALUES);
     out.check_duration("progressDeadline", &settings.progress_deadline, &POSITIVE_DURATION);
     out.check_choice("onDeadline", settings.on_deadline.as_str(), DeadlineAction::VALUES);
     out.check_choice("newNodes", settings.new_nodes.as_str(), NewNodePolicy::VALUES);
     out.check_count("checks", settings.checks.len(), CHECKS_MAX);
-    out.for_each_item("checks", &settings.checks, |it, _, check| check_check(check, it));
+    out.for_each_item("checks", &settings.checks, |it, _, check| check_rollout_check(check, it));
     out.check_unique("checks", Some("name"), settings.checks.iter().map(|it| it.name.as_str()));
-    out.field("replace", |it| {
+    out.in_field("replace", |it| {
         it.check_choice("method", settings.replace.method.as_str(), ReplaceMethod::VALUES)
     });
 }
@@ -101,7 +101,7 @@ fn check_settings(settings: &RolloutSettings, out: &mut FieldValidator) {
 /// Checks a time window of a policy.
 fn check_window(window: &RolloutWindow, out: &mut FieldValidator) {
     if window.days.is_empty() {
-        out.field("days", |it| it.required("must have at least one day"));
+        out.in_field("days", |it| it.add_required_error("must have at least one day"));
     }
     out.check_count("days", window.days.len(), Weekday::VALUES.len());
     for (index, day) in window.days.iter().enumerate() {
@@ -111,7 +111,7 @@ fn check_window(window: &RolloutWindow, out: &mut FieldValidator) {
     out.check_text_field("start", &window.start, clock_time_errors);
     out.check_text_field("end", &window.end, clock_time_errors);
     if window.start == window.end && !window.end.is_empty() {
-        out.field("end", |it| it.invalid(window.end.as_str(), "must not be equal to `start`"));
+        out.in_field("end", |it| it.add_invalid_error(window.end.as_str(), "must not be equal to `start`"));
     }
     out.check_text_field("timeZone", &window.time_zone, time_zone_errors);
 }
@@ -136,34 +136,36 @@ fn time_zone_errors(text: &str) -> Vec<String> {
 fn check_order(order: &RolloutOrder, out: &mut FieldValidator) {
     out.check_choice("by", order.by.as_str(), OrderBy::VALUES);
     match (&order.by, &order.label_key) {
-        (OrderBy::Label, None) => out.field("labelKey", |it| it.required("must be set if `by` is Label")),
+        (OrderBy::Label, None) => {
+            out.in_field("labelKey", |it| it.add_required_error("must be set if `by` is Label"));
+        }
         (OrderBy::Hash | OrderBy::Name, Some(_)) => {
-            out.field("labelKey", |it| it.forbidden("may be set only if `by` is Label"));
+            out.in_field("labelKey", |it| it.add_forbidden_error("may be set only if `by` is Label"));
         }
         (OrderBy::Label, Some(key)) => out.check_text_field("labelKey", key, names::qualified_name_errors),
         _ => {}
     }
 }
 
-/// Checks the steps of a policy one by one, and that a later step is not for fewer nodes than an earlier one.
+/// Checks each step of a policy, and that no step has fewer nodes than an earlier step with the same selector.
 fn check_steps(steps: &[RolloutStep], out: &mut FieldValidator) {
     if steps.is_empty() {
-        out.field("steps", |it| it.required("must have at least one step"));
+        out.in_field("steps", |it| it.add_required_error("must have at least one step"));
     }
     out.check_count("steps", steps.len(), STEPS_MAX);
     out.for_each_item("steps", steps, |it, index, step| check_step(step, index + 1 == steps.len(), it));
     out.check_unique("steps", Some("name"), steps.iter().map(|it| it.name.as_str()));
     out.for_each_item("steps", steps, |it, index, step| {
-        if let Some(earlier) = steps[..index].iter().find(|earlier| is_lower(step, earlier)) {
+        if let Some(earlier) = steps[..index].iter().find(|earlier| has_fewer_nodes_than(step, earlier)) {
             let detail = format!("must not be lower than that of the earlier step {:?}", earlier.name);
-            it.field("nodes", |it| it.invalid(step.nodes.to_json(), &detail));
+            it.in_field("nodes", |it| it.add_invalid_error(step.nodes.to_json(), &detail));
         }
     });
 }
 
-/// Whether a step has the same selector as an earlier one and is for fewer nodes. A count and a percentage are not
-/// compared.
-fn is_lower(step: &RolloutStep, earlier: &RolloutStep) -> bool {
+/// Whether a step has the same selector as an earlier step, but a lower count or percentage of nodes. Returns `false`
+/// if one has a count and the other a percentage.
+fn has_fewer_nodes_than(step: &RolloutStep, earlier: &RolloutStep) -> bool {
     step.selector == earlier.selector
         && match (&step.nodes, &earlier.nodes) {
             (CountOrPercent::Count(count), CountOrPercent::Count(before)) => count < before,
@@ -180,19 +182,19 @@ fn check_step(step: &RolloutStep, is_last: bool, out: &mut FieldValidator) {
         check_selector("selector", selector, out);
     }
     if let Some(spread) = &step.spread {
-        out.field("spread", |it| {
+        out.in_field("spread", |it| {
             it.check_text_field("labelKey", &spread.label_key, names::qualified_name_errors)
         });
     }
     out.check_duration("soak", &step.soak, &ANY_DURATION);
     out.check_choice("approval", step.approval.as_str(), ApprovalMode::VALUES);
     let Some(groups) = &step.groups else { return };
-    out.field("groups", |it| {
+    out.in_field("groups", |it| {
         if !is_last {
-            it.forbidden("may be set only in the last step");
+            it.add_forbidden_error("may be set only in the last step");
         }
         if step.spread.is_some() {
-            it.forbidden("may not be set together with `spread`");
+            it.add_forbidden_error("may not be set together with `spread`");
         }
         check_groups(groups, it);
     });
@@ -222,7 +224,7 @@ fn check_failures(failures: &FailureBudget, out: &mut FieldValidator) {
         let detail = format!(
             "must be a number from 0 to {FAULTY_NODES_MAX} or a percentage from 0% to {FAILURE_PERCENT_MAX}%"
         );
-        out.field("maxNodes", |it| it.invalid(failures.max_nodes.to_json(), &detail));
+        out.in_field("maxNodes", |it| it.add_invalid_error(failures.max_nodes.to_json(), &detail));
     }
     out.check_number("maxRestarts", failures.max_restarts, 0, RESTARTS_MAX);
     out.check_duration("readyTimeout", &failures.ready_timeout, &POSITIVE_DURATION);
@@ -235,16 +237,16 @@ fn check_failures(failures: &FailureBudget, out: &mut FieldValidator) {
 }
 
 /// Checks one of the `checks` of a policy: a query of Prometheus, a call of a webhook or an external check.
-fn check_check(check: &RolloutCheck, out: &mut FieldValidator) {
+fn check_rollout_check(check: &RolloutCheck, out: &mut FieldValidator) {
     out.check_text_field("name", &check.name, names::dns_label_errors);
     let kinds = [check.prometheus.is_some(), check.webhook.is_some(), check.external.is_some()];
     match kinds.iter().filter(|it| **it).count() {
-        0 => out.required("exactly one of `prometheus`, `webhook` and `external` must be set"),
+        0 => out.add_required_error("exactly one of `prometheus`, `webhook` and `external` must be set"),
         1 => {}
-        _ => out.forbidden("exactly one of `prometheus`, `webhook` and `external` must be set"),
+        _ => out.add_forbidden_error("exactly one of `prometheus`, `webhook` and `external` must be set"),
     }
     if let Some(prometheus) = &check.prometheus {
-        out.field("prometheus", |it| {
+        out.in_field("prometheus", |it| {
             it.check_text_field("url", &prometheus.url, url_errors);
             it.check_length("query", &prometheus.query, QUERY_LENGTH_MAX);
             if let Some(query) = &prometheus.presence_query {
@@ -254,13 +256,13 @@ fn check_check(check: &RolloutCheck, out: &mut FieldValidator) {
         });
     }
     if let Some(webhook) = &check.webhook {
-        out.field("webhook", |it| {
+        out.in_field("webhook", |it| {
             it.check_text_field("url", &webhook.url, url_errors);
-            it.check_duration("timeout", &webhook.timeout, &WEBHOOK_TIMEOUT);
+            it.check_duration("timeout", &webhook.timeout, &WEBHOOK_TIMEOUT_BOUNDS);
             check_references(webhook.secret_ref.as_ref(), webhook.ca_ref.as_ref(), it);
         });
     }
-    out.check_duration("interval", &check.interval, &CHECK_INTERVAL);
+    out.check_duration("interval", &check.interval, &CHECK_INTERVAL_BOUNDS);
     out.check_number("failureThreshold", check.failure_threshold, 1, FAILURE_THRESHOLD_MAX);
 }
 
@@ -279,7 +281,7 @@ fn check_references(secret: Option<&TokenSecretRef>, ca: Option<&CaConfigMapRef>
         [("secretRef", secret.map(|it| (&it.name, &it.key))), ("caRef", ca.map(|it| (&it.name, &it.key)))];
     for (field, reference) in references {
         let Some((name, key)) = reference else { continue };
-        out.field(field, |it| {
+        out.in_field(field, |it| {
             it.check_text_field("name", name, names::dns_subdomain_errors);
             it.check_text_field("key", key, names::config_key_errors);
         });
@@ -288,14 +290,14 @@ fn check_references(secret: Option<&TokenSecretRef>, ca: Option<&CaConfigMapRef>
 
 /// Checks the label selector in the field `field`. Upstream: `ValidateLabelSelector`.
 fn check_selector(field: &str, selector: &OwnedLabelSelector, out: &mut FieldValidator) {
-    out.field(field, |out| {
+    out.in_field(field, |out| {
         let labels = selector.match_labels.iter().flatten();
         out.check_count("matchLabels", labels.clone().count(), SELECTOR_ITEMS_MAX);
         for (key, value) in labels {
             out.check_text_field("matchLabels", key, names::qualified_name_errors);
-            out.field("matchLabels", |it| {
+            out.in_field("matchLabels", |it| {
                 for detail in names::label_value_errors(value) {
-                    it.invalid(value.as_str(), &detail);
+                    it.add_invalid_error(value.as_str(), &detail);
                 }
             });
         }
@@ -304,22 +306,24 @@ fn check_selector(field: &str, selector: &OwnedLabelSelector, out: &mut FieldVal
         out.for_each_item("matchExpressions", expressions, |it, _, expression| {
             let values = expression.values.as_deref().unwrap_or_default();
             match expression.operator.as_str() {
-                "In" | "NotIn" if values.is_empty() => it.field("values", |it| {
-                    it.required("must be specified when `operator` is 'In' or 'NotIn'");
+                "In" | "NotIn" if values.is_empty() => it.in_field("values", |it| {
+                    it.add_required_error("must be specified when `operator` is 'In' or 'NotIn'");
                 }),
-                "Exists" | "DoesNotExist" if !values.is_empty() => it.field("values", |it| {
-                    it.forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
+                "Exists" | "DoesNotExist" if !values.is_empty() => it.in_field("values", |it| {
+                    it.add_forbidden_error(
+                        "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+                    );
                 }),
                 "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-                other => it.field("operator", |it| {
-                    it.push(InvalidFieldKind::Invalid, other.into(), "not a valid selector operator");
+                other => it.in_field("operator", |it| {
+                    it.add_error(InvalidFieldKind::Invalid, other.into(), "not a valid selector operator");
                 }),
             }
             it.check_text_field("key", &expression.key, names::qualified_name_errors);
             it.check_count("values", values.len(), SELECTOR_ITEMS_MAX);
             it.for_each_item("values", values, |it, _, value| {
                 for detail in names::label_value_errors(value) {
-                    it.invalid(value.as_str(), &detail);
+                    it.add_invalid_error(value.as_str(), &detail);
                 }
             });
         });

@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 use super::{DurationBounds, STEPS_MAX};
 use crate::muster_v1alpha1::syntax;
 
-/// Returns a CEL rule whose error is at the validated value itself.
+/// Returns a CEL rule that reports its error for the validated value itself.
 fn rule(expression: &str, message: &str) -> Value {
     json!({"rule": expression, "message": message})
 }
 
-/// Returns a CEL rule whose error is at the field `field` of the validated value.
-fn rule_at(field: &str, reason: &str, expression: &str, message: &str) -> Value {
+/// Returns a CEL rule that reports its error for the field `field` of the validated value.
+fn field_rule(field: &str, reason: &str, expression: &str, message: &str) -> Value {
     json!({"rule": expression, "message": message, "fieldPath": field, "reason": reason})
 }
 
@@ -43,7 +43,7 @@ pub fn match_labels() -> Value {
         syntax::LABEL_KEY_PATTERN,
         syntax::LABEL_KEY_LENGTHS_PATTERN
     );
-    rule_at(
+    field_rule(
         ".matchLabels",
         "FieldValueInvalid",
         &expression,
@@ -54,13 +54,13 @@ pub fn match_labels() -> Value {
 /// Returns the CEL rules that check whether `values` of a selector expression is set as its operator requires.
 pub fn selector_values() -> Value {
     json!([
-        rule_at(
+        field_rule(
             ".values",
             "FieldValueRequired",
             "!(self.operator in ['In', 'NotIn']) || (has(self.values) && size(self.values) > 0)",
             "must be specified when `operator` is 'In' or 'NotIn'",
         ),
-        rule_at(
+        field_rule(
             ".values",
             "FieldValueForbidden",
             "!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || size(self.values) == 0",
@@ -79,19 +79,19 @@ pub fn selector_or_names() -> Value {
 
 /// Returns the CEL rule that checks that the start and end of a time window differ.
 pub fn window() -> Value {
-    json!([rule_at(".end", "FieldValueInvalid", "self.start != self.end", "must not be equal to `start`")])
+    json!([field_rule(".end", "FieldValueInvalid", "self.start != self.end", "must not be equal to `start`")])
 }
 
 /// Returns the CEL rules that check that `order.labelKey` is set if and only if nodes are ordered by a label.
 pub fn order() -> Value {
     json!([
-        rule_at(
+        field_rule(
             ".labelKey",
             "FieldValueRequired",
             "self.by != 'Label' || has(self.labelKey)",
             "must be set if `by` is Label",
         ),
-        rule_at(
+        field_rule(
             ".labelKey",
             "FieldValueForbidden",
             "self.by == 'Label' || !has(self.labelKey)",
@@ -130,7 +130,7 @@ pub fn steps() -> Value {
 
 /// Returns the CEL rule that checks that a step does not set both `groups` and `spread`.
 pub fn step() -> Value {
-    json!([rule_at(
+    json!([field_rule(
         ".groups",
         "FieldValueForbidden",
         "!has(self.groups) || !has(self.spread)",

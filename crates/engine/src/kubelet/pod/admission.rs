@@ -87,8 +87,8 @@ impl AdmissionCandidate {
         self.is_static || SYSTEM_CRITICAL_PRIORITY <= self.pod.priority
     }
 
-    /// Returns the pod's request for a resource. For the resource `pods`, it is one.
-    fn requests(&self, resource: &str) -> i64 {
+    /// Returns the amount of a resource that the pod requests. For the resource `pods`, it is 1.
+    fn requested_amount(&self, resource: &str) -> i64 {
         match resource {
             "pods" => 1,
             _ => self.pod.requirements.request(resource).unwrap_or(0),
@@ -106,10 +106,10 @@ impl AdmissionCandidate {
 /// Decides whether a pod is admitted on a node. `others` are the admitted pods that have not terminated. `runtimes` are
 /// the runtime classes of the node.
 ///
-/// Rule: a pod is admitted if the node has enough allocatable resources beside the other pods, if the labels, the name
-/// and a runtime class of the node match, if the pod tolerates the node's `NoExecute` taints, and if its host ports are
-/// free. A critical pod preempts other pods if resources are missing. Upstream: `predicateAdmitHandler`,
-/// `CriticalPodAdmissionHandler`.
+/// Rule: a pod is admitted if the node has enough allocatable resources for it in addition to the other pods, if the
+/// labels, the name and a runtime class of the node match, if the pod tolerates the node's `NoExecute` taints, and if
+/// its host ports are free. A critical pod preempts other pods if resources are missing. Upstream:
+/// `predicateAdmitHandler`, `CriticalPodAdmissionHandler`.
 pub fn admit(
     node: &Node,
     others: &[&AdmissionCandidate],
@@ -129,7 +129,7 @@ pub fn admit(
         None => {
             let insufficient: Vec<String> = insufficient
                 .iter()
-                .map(|it| format!("(res: {}, q: {})", it.resource, it.missing()))
+                .map(|it| format!("(res: {}, q: {})", it.resource, it.missing_amount()))
                 .collect();
             let message = format!(
                 "Unexpected error while attempting to recover from admission failure: preemption: error \
@@ -141,7 +141,7 @@ pub fn admit(
     }
 }
 
-/// Returns the [`PodTermination`] of a pod that is preempted for a critical pod.
+/// Returns the [`PodTermination`] of a pod that is terminated to make room for a critical pod.
 pub fn preempted() -> PodTermination {
     PodTermination {
         reason: "Preempting".into(),
@@ -279,19 +279,20 @@ impl InsufficientResource {
     }
 
     /// Returns how much of the resource the node lacks for the pod.
-    fn missing(&self) -> i64 {
+    fn missing_amount(&self) -> i64 {
         self.requested.saturating_sub(self.capacity.saturating_sub(self.used))
     }
 }
 
-/// Returns the resources of which the node has too little for the pod beside the other pods.
+/// Returns the resources of which the node has too little to run the pod in addition to the other pods.
 fn insufficient_resources(
     node: &Node,
     others: &[&AdmissionCandidate],
     candidate: &AdmissionCandidate,
 ) -> Vec<InsufficientResource> {
-    let used =
-        |resource: &str| others.iter().map(|it| it.requests(resource)).fold(0_i64, i64::saturating_add);
+    let used = |resource: &str| {
+        others.iter().map(|it| it.requested_amount(resource)).fold(0_i64, i64::saturating_add)
+    };
     let capacity = |resource: &str| node.allocatable.get(resource).copied().unwrap_or(0);
     // Extended resources that the node does not advertise are ignored.
     let is_checked = |it: &str| !it.contains('/') || node.allocatable.contains_key(it);
@@ -308,7 +309,7 @@ fn insufficient_resources(
             used: used(name),
             capacity: capacity(name),
         })
-        .filter(|it| 0 < it.requested && 0 < it.missing())
+        .filter(|it| 0 < it.requested && 0 < it.missing_amount())
         .collect()
 }
 
@@ -328,7 +329,8 @@ fn choose_victims(
         preemptable.iter().copied().filter(|it| it.qos == qos).collect()
     };
     let (low, middle, high) = (of(QosClass::BestEffort), of(QosClass::Burstable), of(QosClass::Guaranteed));
-    let missing: MissingAmounts = insufficient.iter().map(|it| (it.resource.clone(), it.missing())).collect();
+    let missing: MissingAmounts =
+        insufficient.iter().map(|it| (it.resource.clone(), it.missing_amount())).collect();
     // Of a higher class only as many are chosen as are needed when all pods of the lower classes are preempted.
     let high = closest_victims(high, missing_without(missing_without(missing.clone(), &low), &middle))?;
     let middle = closest_victims(middle, missing_without(missing_without(missing.clone(), &low), &high))?;
@@ -342,15 +344,15 @@ type MissingAmounts = BTreeMap<Text, i64>;
 /// Returns the amounts that are still missing when the pods `gone` are removed.
 fn missing_without(mut missing: MissingAmounts, gone: &[&AdmissionCandidate]) -> MissingAmounts {
     for (resource, amount) in &mut missing {
-        let freed = gone.iter().map(|it| it.requests(resource)).fold(0_i64, i64::saturating_add);
+        let freed = gone.iter().map(|it| it.requested_amount(resource)).fold(0_i64, i64::saturating_add);
         *amount = amount.saturating_sub(freed);
     }
     missing.retain(|_, amount| 0 < *amount);
     missing
 }
 
-/// Chooses pods until nothing is missing. The pod whose requests are closest to the missing amounts is chosen first.
-/// `None` if all pods together do not free enough.
+/// Chooses pods to preempt until no resource is missing. The pod whose requests are closest to the missing amounts is
+/// chosen first. `None` if all pods together do not free enough.
 fn closest_victims(
     mut pods: Vec<&AdmissionCandidate>,
     mut missing: MissingAmounts,
@@ -361,8 +363,8 @@ fn closest_victims(
             let pod = pods[*index];
             (
                 distance_to_missing(pod, &missing),
-                pod.requests("memory"),
-                pod.requests("cpu"),
+                pod.requested_amount("memory"),
+                pod.requested_amount("cpu"),
                 pod.pod.uid.clone(),
             )
         })?;
@@ -378,7 +380,7 @@ fn closest_victims(
 /// `admissionRequirementList.distance`.
 fn distance_to_missing(pod: &AdmissionCandidate, missing: &MissingAmounts) -> u128 {
     let squares = missing.iter().map(|(resource, amount)| {
-        let rest = amount.saturating_sub(pod.requests(resource)).max(0);
+        let rest = amount.saturating_sub(pod.requested_amount(resource)).max(0);
         let share = i128::from(rest) * 1_000_000 / i128::from(*amount).max(1);
         share.unsigned_abs() * share.unsigned_abs()
     });

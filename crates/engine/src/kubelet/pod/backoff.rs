@@ -25,12 +25,12 @@ impl ActionBackoffs {
         self.0.insert(action.to_string(), (wait, now + wait));
     }
 
-    /// Whether no action has failed since it last succeeded.
+    /// Whether no action has a backoff, that is, none has failed since it last succeeded.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the time before which an action is not issued again. `None` if the action has no backoff.
+    /// Returns the time until which an action must not be issued again. `None` if the action has no backoff.
     pub(super) fn until(&self, action: &str) -> Option<Time> {
         self.0.get(action).map(|(_, until)| *until)
     }
@@ -51,7 +51,7 @@ impl ContainerBackoff {
     /// Maximum backoff of restarts and pulls.
     const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
-    /// Returns the backoff after the first failure, which happens at the time `now`.
+    /// Returns the backoff after the first failure of a restart or pull at the time `now`.
     pub(super) fn first(now: Time) -> Self {
         Self { delay: Self::BACKOFF_MIN, since: now }
     }
@@ -68,7 +68,7 @@ impl ContainerBackoff {
         }
     }
 
-    /// Whether so much time has passed between the last increase of the backoff and `at` that the backoff starts again.
+    /// Whether the delay was last increased so long before `at` that the backoff starts again at its minimum.
     pub(super) fn is_stale(&self, at: Time) -> bool {
         Self::BACKOFF_MAX * 2 < at.since(self.since)
     }

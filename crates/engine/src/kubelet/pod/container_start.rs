@@ -43,7 +43,7 @@ pub(super) struct StartHistory {
 /// Whether the image of a container is on the node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum ImageState {
-    /// It was not checked yet whether the image is on the node.
+    /// The agent has not checked yet whether the image is on the node.
     #[default]
     Unknown,
     Absent,
@@ -111,7 +111,7 @@ impl Pod {
         }
     }
 
-    /// Whether the restart of a terminated container must wait.
+    /// Whether the restart of a terminated container must wait until its crash backoff has passed.
     ///
     /// Rule: a terminated container is restarted at once the first time, and after an increasing backoff each further
     /// time.
@@ -287,7 +287,8 @@ impl StartHistory {
         self.retry = None;
     }
 
-    /// Whether everything in this history can also be read from the runtime state.
+    /// Whether the history holds nothing that only this process knows, so that it can be built again from the runtime
+    /// state.
     pub(super) fn can_be_rebuilt(&self) -> bool {
         let Self { waiting, is_replaced, crash, pull, pull_failed, retry, .. } = self;
         waiting.is_none()
@@ -299,7 +300,7 @@ impl StartHistory {
     }
 
     /// Returns the time of the next check whether an image that could not be pulled is now on the node. `None` if no
-    /// pull has failed, or the image was not found absent before.
+    /// pull has failed, or if no check has found the image to be absent.
     fn next_image_check_at(&self) -> Option<Time> {
         self.pull_failed.as_ref().and(self.absent_at).map(|at| at + IMAGE_CHECK_INTERVAL)
     }
@@ -320,7 +321,7 @@ fn format_seconds(duration: Duration) -> alloc::string::String {
     }
 }
 
-/// Formats a duration in milliseconds as Go does, such as `1.234s`.
+/// Formats a duration with a precision of milliseconds as Go does, such as `1.234s`.
 fn format_millis(took: Duration) -> alloc::string::String {
     match took.as_millis() {
         millis if millis < 1000 => format!("{millis}ms"),

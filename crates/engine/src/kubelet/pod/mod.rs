@@ -95,8 +95,8 @@ pub struct Container {
     pub name: Text,
     /// Number of the instance, counted from 0 for each container of the spec.
     pub attempt: u32,
-    /// Hash of the container's spec at the time of [`Action::Start`], which passed it. A different hash means that the
-    /// spec has changed since.
+    /// Hash of the container's spec when the container was started, from [`Action::Start`]. If the hash of the current
+    /// spec differs, the spec has changed since.
     pub hash: Text,
     /// The image of the container's spec.
     pub image: Text,
@@ -176,7 +176,7 @@ pub enum Action {
         probe: ProbeKind,
     },
     /// Runs the preStop hook if `pre_stop`, then stops the container with this container ID. Both happen within
-    /// `grace`, but the stop has at least the minimum grace period.
+    /// `grace`, but after a preStop hook the container still gets at least two seconds to stop.
     ///
     /// The action may be issued again with a shorter grace period while the first one is in flight.
     Stop { container: Text, id: Text, grace: Duration, pre_stop: bool },
@@ -221,9 +221,10 @@ pub struct PodTermination {
     pub message: Text,
     /// Grace period of the termination. `None` means the pod's own grace period.
     pub grace: Option<Duration>,
-    /// Whether the pod was not admitted. Then no container has run, and the pod's status has no container statuses.
+    /// Whether the node rejected the pod at admission. If so, no container has run, and the pod's status has no
+    /// container statuses.
     pub is_rejection: bool,
-    /// Whether the node causes the termination, not the pod. Then the condition `DisruptionTarget` is set.
+    /// Whether the node, and not the pod, causes the termination. If so, the condition `DisruptionTarget` is set.
     pub is_disruption: bool,
 }
 
@@ -233,7 +234,8 @@ pub struct PodTermination {
 pub struct PodSync {
     pub actions: Vec<Action>,
     pub events: Vec<EventRecord>,
-    /// Time of the next sync if no event causes an earlier sync. The next sync replaces this time.
+    /// Time at which the agent syncs the pod again, unless an event causes an earlier sync. Each sync replaces this
+    /// time.
     pub wake_at: Option<Time>,
 }
 
@@ -279,13 +281,13 @@ pub struct Pod {
     is_deleted: bool,
     /// The pod's status that was last reported. Before the first report, it is the status on the API server.
     reported: Value,
-    /// Whether the status on the API server may differ from `reported`.
+    /// Whether the status on the API server may differ from `reported`, so that it must be written again.
     must_report: bool,
     /// Actions that the next [`PodSync`] returns.
     actions: Vec<Action>,
     /// Events that the next [`PodSync`] returns.
     events: Vec<EventRecord>,
-    /// Time of the next sync that the next [`PodSync`] returns.
+    /// Value of `wake_at` in the next [`PodSync`].
     wake_at: Option<Time>,
 }
 
@@ -388,13 +390,17 @@ impl Pod {
     pub fn mark_removed_from_api(&mut self, now: Time) {
         self.is_removed_from_api = true;
         self.limit_grace(
-            if self.object.is_static { self.object.spec.grace } else { termination::GRACE_MIN },
+            if self.object.is_static {
+                self.object.spec.grace
+            } else {
+                termination::REMOVED_POD_GRACE_PERIOD
+            },
             now,
         );
     }
 
-    /// Applies the state of the pod that was read from the runtime. A state that was read before the last change is not
-    /// used.
+    /// Applies the state of the pod that was read from the runtime. Ignores a state that was read before the last
+    /// action that changed the runtime.
     pub fn update_runtime_state(&mut self, runtime_state: RuntimeState, now: Time) {
         if self.change_count <= runtime_state.change_count {
             self.track_containers(&runtime_state, now);
@@ -423,7 +429,7 @@ impl Pod {
 
     /// Returns the actions to execute now, including the write of the pod's status.
     pub fn sync(&mut self, now: Time) -> PodSync {
-        self.advance_state(now);
+        self.issue_actions(now);
         if !self.is_finished() && self.is_up_to_date() {
             self.report(now);
         }
@@ -433,12 +439,12 @@ impl Pod {
     /// Returns the same actions as [`Pod::sync`], without the write of the status. It is for a runtime that completes
     /// actions at once, so that intermediate statuses are not written.
     pub fn sync_runtime(&mut self, now: Time) -> PodSync {
-        self.advance_state(now);
+        self.issue_actions(now);
         self.take_sync()
     }
 
-    /// Issues all actions of a sync, except for the write of the status.
-    fn advance_state(&mut self, now: Time) {
+    /// Issues all actions that the pod needs now, except for the write of its status.
+    fn issue_actions(&mut self, now: Time) {
         self.wake_at = None;
         if !self.is_finished() && self.is_up_to_date() {
             self.enforce_active_deadline(now);
@@ -538,7 +544,8 @@ impl Pod {
         self.runtime_state.as_ref().is_some_and(|it| self.change_count <= it.change_count)
     }
 
-    /// Adds an action, unless the action is in flight or in backoff. Returns whether it was added.
+    /// Adds an action to the next [`PodSync`], unless the action is in flight or in backoff. Returns whether it was
+    /// added.
     fn issue(&mut self, action: Action, now: Time) -> bool {
         if self.in_flight.contains(&action) {
             return false;
@@ -563,7 +570,7 @@ impl Pod {
         self.in_flight.iter().any(is)
     }
 
-    /// Adds an event about the pod.
+    /// Adds an event about the pod to the next [`PodSync`].
     fn emit_event(&mut self, event: KubeEvent) {
         let about = ObjectReference {
             api_version: "v1".into(),
@@ -575,12 +582,12 @@ impl Pod {
         self.events.push(EventRecord { about, event });
     }
 
-    /// Adds an event of type `Normal` about the pod.
+    /// Adds an event of type `Normal` about the pod to the next [`PodSync`].
     fn record_event(&mut self, reason: &'static str, message: String) {
         self.emit_event(KubeEvent::normal(reason, message));
     }
 
-    /// Adds an event of type `Warning` about the pod.
+    /// Adds an event of type `Warning` about the pod to the next [`PodSync`].
     fn record_warning(&mut self, reason: &'static str, message: String) {
         self.emit_event(KubeEvent::warning(reason, message));
     }

@@ -21,7 +21,7 @@ pub(super) struct RunningContainer {
     since: Time,
     /// State of the postStart hook.
     pub hook: HookState,
-    /// The results of each probe that has run.
+    /// The state of each probe that has run, by kind of probe.
     probes: BTreeMap<ProbeKind, ProbeState>,
     /// Why the container must be killed. `None` if it need not be killed.
     pub kill: Option<KillReason>,
@@ -49,7 +49,7 @@ pub(super) enum HookState {
     Failed,
 }
 
-/// The results of one probe (startup, liveness or readiness) of a container instance.
+/// State of one probe (startup, liveness or readiness) of a container instance: its results, and when it runs next.
 #[derive(Clone, Debug, Default)]
 struct ProbeState {
     /// Time at which the probe runs next. `None` if it has not run yet.
@@ -77,8 +77,8 @@ impl RunningContainer {
 }
 
 impl Pod {
-    /// Updates the tracked containers from a new runtime state: removes those that no longer exist, and adds those that
-    /// run.
+    /// Updates the tracked containers from a new runtime state: removes containers that no longer exist, and adds
+    /// containers that run.
     pub(super) fn track_containers(&mut self, runtime_state: &RuntimeState, _: Time) {
         self.running_containers.retain(|id, _| runtime_state.containers.iter().any(|it| it.id == *id));
         for container in &runtime_state.containers {
@@ -114,7 +114,7 @@ impl Pod {
         running
     }
 
-    /// Issues the postStart hooks and probes of all running containers that are due.
+    /// Issues the postStart hooks and the probes that are due, for all running containers.
     pub(super) fn run_hooks_and_probes(&mut self, now: Time) {
         let running = self.runtime_state.iter().flat_map(|it| &it.containers);
         let running = running.filter(|it| matches!(it.state, ContainerState::Running { .. }));

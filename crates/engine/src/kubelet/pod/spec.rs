@@ -151,16 +151,16 @@ pub struct Probe {
 impl Object {
     /// Decodes a pod's API object from JSON text.
     pub fn parse(json: &[u8]) -> Result<Self, Malformed> {
-        serde_json::from_slice(json).map(Self::read).map_err(|it| Malformed::new("pods", it))
+        serde_json::from_slice(json).map(Self::from_wire).map_err(|it| Malformed::new("pods", it))
     }
 
     /// Decodes a pod's API object from parsed JSON.
     pub fn from_value(object: &Value) -> Result<Self, Malformed> {
-        Wire::deserialize(object).map(Self::read).map_err(|it| Malformed::new("pods", it))
+        Wire::deserialize(object).map(Self::from_wire).map_err(|it| Malformed::new("pods", it))
     }
 
-    /// Reduces the JSON of a pod to the decoded fields, with defaults for absent fields.
-    fn read(Wire { metadata, spec, status }: Wire) -> Self {
+    /// Converts the JSON of a pod to an [`Object`], with defaults for absent fields.
+    fn from_wire(Wire { metadata, spec, status }: Wire) -> Self {
         let source =
             metadata.annotations.get(crate::kubelet::static_pod::SOURCE_ANNOTATION).map(String::as_str);
         let grace = duration_from_seconds(spec.termination_grace_period_seconds.unwrap_or(30));
@@ -173,7 +173,7 @@ impl Object {
         };
         let mut positions = 0..;
         let mut container = |it: WireContainer, role, restart| {
-            it.container(positions.next().unwrap_or_default(), role, restart)
+            it.into_container_spec(positions.next().unwrap_or_default(), role, restart)
         };
         let init = spec.init_containers.into_iter().map(|it| {
             let role = role(&it);
@@ -248,7 +248,7 @@ fn duration_from_seconds(count: i64) -> Duration {
     Duration::from_secs(u64::try_from(count).unwrap_or(0))
 }
 
-/// Parses an `imagePullPolicy`. `image` decides if the policy is absent.
+/// Parses an `imagePullPolicy`. If it is absent, the policy depends on the tag of `image`.
 ///
 /// Rule: without a pull policy, an image without a tag or with the tag `latest` is always pulled, because its content
 /// may change.
@@ -355,11 +355,11 @@ struct WireProbe {
 
 impl WireContainer {
     /// Returns the decoded container. `position` is its [`ContainerSpec::position`].
-    fn container(self, position: usize, role: Role, restart: RestartPolicy) -> ContainerSpec {
+    fn into_container_spec(self, position: usize, role: Role, restart: RestartPolicy) -> ContainerSpec {
         let image = self.image.unwrap_or_default();
         // Init and ephemeral containers have neither probes nor hooks.
         let is_probed = matches!(role, Role::Main | Role::Sidecar);
-        let probe = |it: Option<WireProbe>| it.filter(|_| is_probed).map(WireProbe::probe);
+        let probe = |it: Option<WireProbe>| it.filter(|_| is_probed).map(WireProbe::into_probe);
         let lifecycle = self.lifecycle.filter(|_| is_probed).unwrap_or_default();
         ContainerSpec {
             position,
@@ -381,7 +381,7 @@ impl WireContainer {
 
 impl WireProbe {
     /// Returns the decoded probe, with defaults for absent fields.
-    fn probe(self) -> Probe {
+    fn into_probe(self) -> Probe {
         let count = |it: Option<i64>, or: u32| it.and_then(|it| u32::try_from(it).ok()).unwrap_or(or).max(1);
         Probe {
             initial_delay: duration_from_seconds(self.initial_delay_seconds.unwrap_or(0)),

@@ -21,7 +21,7 @@ pub(super) const LOST_EXIT_CODE: i32 = 137;
 const STATUS_LISTS: [&str; 3] = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
 
 impl Pod {
-    /// Issues the write of the status if the status must be written.
+    /// Issues [`Action::Report`] if the pod's status must be written to the API server.
     ///
     /// Rule: the status is written when it has changed, or when the status on the API server differs from the status
     /// that was last reported.
@@ -35,7 +35,7 @@ impl Pod {
             return;
         }
         let mut patch =
-            json!({"status": without_old_addresses(status, [&self.reported, &self.object.status])});
+            json!({"status": with_address_deletions(status, [&self.reported, &self.object.status])});
         if !self.object.is_static {
             patch["metadata"] = json!({"uid": self.object.uid});
         }
@@ -44,7 +44,8 @@ impl Pod {
         }
     }
 
-    /// Whether the API server has the pod's current status.
+    /// Whether the API server has the pod's current status, or needs no status because the pod no longer exists there
+    /// or is static.
     pub(super) fn is_reported(&self, now: Time) -> bool {
         let is_reporting = self.is_in_flight(|it| matches!(it, Action::Report(_)));
         self.is_removed_from_api
@@ -134,7 +135,8 @@ impl Pod {
         sound.map_or(&[], |it| &it.addresses)
     }
 
-    /// Computes the phase of a pod that is not terminal, from the statuses of its init containers and main containers.
+    /// Returns Pending or Running, the phase of a pod that has not terminated, from the statuses of its init containers
+    /// and main containers.
     /// Upstream: `getPhase`.
     fn phase(&self, init: &[Value], main: &[Value]) -> Phase {
         let has_ended_well = |it: &Value| it["state"]["terminated"]["exitCode"] == 0;
@@ -224,8 +226,8 @@ impl Pod {
         status
     }
 
-    /// Sets the state of a container to `ContainerStatusUnknown` if the container has run, or should have run, and its
-    /// exit code is unknown when the pod has terminated. Upstream: `TerminatePod`.
+    /// Sets the state of a container with an unknown exit code to `ContainerStatusUnknown`, if the container has run or
+    /// should have run. Called when the pod has terminated. Upstream: `TerminatePod`.
     fn mark_lost(&self, container: &ContainerSpec, status: &mut Value) {
         let has_run = |it: &ContainerSpec| {
             self.newest_container(&it.name).is_some()
@@ -241,7 +243,7 @@ impl Pod {
         }
     }
 
-    /// Returns the value of `ready` in a container status. `last` is the newest instance of the container.
+    /// Returns the value of `ready` in the status of a container. `last` is the newest instance of the container.
     fn is_container_ready(&self, container: &ContainerSpec, last: &Container) -> bool {
         match (&last.state, container.role) {
             (ContainerState::Exited { code, .. }, Role::Init) => *code == 0,
@@ -437,7 +439,7 @@ pub(super) fn patched_status(patch: &Value) -> Value {
     status
 }
 
-/// Whether `whole` contains every field of `part`. `null` equals an absent field.
+/// Whether `whole` contains every field of `part` with an equal value. `null` equals an absent field.
 pub(super) fn contains_fields(part: &Value, whole: &Value) -> bool {
     match (part, whole) {
         (Value::Object(part), _) => {
@@ -463,9 +465,9 @@ pub(super) fn contains_fields(part: &Value, whole: &Value) -> bool {
     }
 }
 
-/// Adds a deletion to the status patch for each address of `before` that is no longer in `podIPs`. Otherwise old
-/// addresses would stay, because the API server merges the list by address.
-fn without_old_addresses(mut status: Value, before: [&Value; 2]) -> Value {
+/// Returns the status patch with a deletion of each address that is in `podIPs` of the statuses `before`, but no longer
+/// in `podIPs` of `status`. Otherwise old addresses would stay, because the API server merges the list by address.
+fn with_address_deletions(mut status: Value, before: [&Value; 2]) -> Value {
     if let Some(own) = status["podIPs"].as_array_mut() {
         for old in before.into_iter().filter_map(|it| it["podIPs"].as_array()).flatten() {
             if !own.iter().any(|own| own["ip"] == old["ip"]) {
@@ -476,7 +478,7 @@ fn without_old_addresses(mut status: Value, before: [&Value; 2]) -> Value {
     status
 }
 
-/// Returns the value of `phase` in a pod's status.
+/// Returns the name of a phase, as in the field `phase` of a pod's status.
 fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Pending => "Pending",

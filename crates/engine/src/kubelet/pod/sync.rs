@@ -13,7 +13,8 @@ use super::{Action, Container, ContainerState, Pod, PodTermination};
 use crate::daemonset::facts::Phase;
 
 impl Pod {
-    /// Issues the next actions of a pod that is not terminating, or completes the pod.
+    /// Issues the next actions of a pod that is not terminating. If the pod is complete, sets its terminal phase and
+    /// starts its termination.
     pub(super) fn sync_running(&mut self, now: Time) {
         if !self.is_prepared {
             self.issue(Action::Prepare, now);
@@ -72,7 +73,7 @@ impl Pod {
         let spec = &self.object.spec;
         let current = self.newest_sandbox().map(|it| it.id.clone());
         let has_failed = |it: &&ContainerSpec| {
-            let last = current.as_ref().and_then(|sandbox| self.newest_in(&it.name, sandbox));
+            let last = current.as_ref().and_then(|sandbox| self.newest_in_sandbox(&it.name, sandbox));
             it.role == Role::Init
                 && matches!(last, Some(Container { state: ContainerState::Exited { code, .. }, .. })
                     if *code != 0 && !it.restart.restarts_after(*code))
@@ -98,7 +99,7 @@ impl Pod {
         }
     }
 
-    /// Whether a container that exited with this code is started again.
+    /// Whether a container is started again after it exited with this code.
     ///
     /// Rule: a container that was stopped because its image changed is started again, whatever the restart policy.
     fn should_restart(&self, container: &ContainerSpec, code: i32) -> bool {
@@ -177,7 +178,7 @@ impl Pod {
 
     /// Returns the newest instance of the container with this name in the sandbox with this ID. `None` if there is
     /// none.
-    fn newest_in(&self, name: &str, sandbox: &str) -> Option<&Container> {
+    fn newest_in_sandbox(&self, name: &str, sandbox: &str) -> Option<&Container> {
         let all = self.runtime_state.iter().flat_map(|it| &it.containers);
         all.filter(|it| *it.name == *name && *it.sandbox == *sandbox).max_by_key(|it| it.attempt)
     }
@@ -190,7 +191,7 @@ impl Pod {
     fn sync_init_containers(&mut self, sandbox: &Text, now: Time) -> bool {
         let object = self.object.clone();
         let (spec, init) = (&object.spec, &object.spec.init);
-        let was_started = |it: &ContainerSpec| self.newest_in(&it.name, sandbox).is_some();
+        let was_started = |it: &ContainerSpec| self.newest_in_sandbox(&it.name, sandbox).is_some();
         let last = if spec.main.iter().any(was_started) {
             init.len()
         } else {
@@ -208,9 +209,9 @@ impl Pod {
         last == init.len()
     }
 
-    /// Whether an init container has succeeded, or a sidecar has started.
+    /// Whether, in this sandbox, the init container has succeeded or the sidecar has started.
     fn is_initialized(&self, container: &ContainerSpec, sandbox: &Text) -> bool {
-        match self.newest_in(&container.name, sandbox) {
+        match self.newest_in_sandbox(&container.name, sandbox) {
             Some(Container { state: ContainerState::Exited { code, .. }, .. }) => {
                 container.role == Role::Init && *code == 0
             }
@@ -221,10 +222,10 @@ impl Pod {
         }
     }
 
-    /// Starts a container that should run, and stops a container that must be killed or is outdated.
+    /// Starts the container if it should run. Stops it if it must be killed, or if its image in the spec has changed.
     fn sync_container(&mut self, container: &ContainerSpec, sandbox: &Text, now: Time) {
         let name = &container.name;
-        let Some(last) = self.newest_in(name, sandbox).cloned() else {
+        let Some(last) = self.newest_in_sandbox(name, sandbox).cloned() else {
             // Init containers run again in each new sandbox, others only if they are to be restarted.
             if container.role == Role::Init || self.should_run(container) {
                 self.start(container, sandbox, now);
@@ -265,7 +266,7 @@ impl Pod {
         if !container.has_post_start {
             return false;
         }
-        match self.newest_in(&container.name, sandbox) {
+        match self.newest_in_sandbox(&container.name, sandbox) {
             Some(Container { state: ContainerState::Running { .. }, id, .. }) => {
                 self.running_containers.get(id).is_some_and(|it| it.hook == HookState::Due)
             }
@@ -307,7 +308,7 @@ impl Pod {
 }
 
 impl RestartPolicy {
-    /// Whether a container is restarted after it terminated with an exit code.
+    /// Whether a container with this restart policy is restarted after it exited with this code.
     ///
     /// Rule: a terminated container is restarted always, never, or only after a failure. Upstream:
     /// `ShouldContainerBeRestarted`.
@@ -321,7 +322,7 @@ impl RestartPolicy {
 }
 
 impl ContainerState {
-    /// Whether the container runs or, because its state is unknown, may run.
+    /// Whether the container runs, or may run because its state is unknown.
     pub(super) fn may_run(&self) -> bool {
         matches!(self, Self::Running { .. } | Self::Unknown)
     }

@@ -13,12 +13,12 @@ use super::running_container::{HookState, RunningContainer};
 use super::{Action, CleanupState, Container, Pod};
 use crate::daemonset::facts::Phase;
 
-/// Grace period in which the containers of a pod that no longer exists on the API server are stopped. Upstream:
+/// Grace period for stopping the containers of a pod that no longer exists on the API server. Upstream:
 /// `minimumGracePeriodInSeconds`.
-pub(super) const GRACE_MIN: Duration = Duration::from_secs(2);
+pub(super) const REMOVED_POD_GRACE_PERIOD: Duration = Duration::from_secs(2);
 
-/// Minimum time by which a new stop deadline must be earlier than the previous one for a container to be stopped again,
-/// because grace periods are in whole seconds.
+/// Minimum change of a stop deadline. While a container is being stopped, it is stopped again only if the new deadline
+/// is earlier by more than this time, because grace periods are in whole seconds.
 const GRACE_CHANGE_MIN: Duration = Duration::from_secs(1);
 
 impl Pod {
@@ -35,14 +35,15 @@ impl Pod {
         self.is_removed_from_api || self.object.deletion_grace.is_some()
     }
 
-    /// Sets the deadline by which all containers must have terminated to `grace` from now. An earlier deadline stays.
+    /// Sets the deadline of the termination to `now` plus `grace`, unless an earlier deadline is already set. By this
+    /// deadline, all containers must have terminated.
     pub(super) fn limit_grace(&mut self, grace: Duration, now: Time) {
         let by = now + grace;
         self.terminate_by = Some(self.terminate_by.map_or(by, |it| it.min(by)));
     }
 
-    /// Sets the deadline by which all containers must have terminated from the grace period of the pod's deletion, if
-    /// the pod is being deleted.
+    /// Sets the deadline of the termination to `now` plus the deletion grace period, if the pod is being deleted and no
+    /// earlier deadline is set.
     pub(super) fn limit_grace_by_deletion(&mut self, now: Time) {
         if let Some(grace) = self.object.deletion_grace {
             self.limit_grace(grace, now);
@@ -107,8 +108,8 @@ impl Pod {
         running.filter(|it| first == Some(sidecar_index(it))).cloned().collect()
     }
 
-    /// Issues the stop of a container, to be completed by the time `by`. Calling this again with an earlier time
-    /// shortens the grace period. `why` is the message of the event `Killing`.
+    /// Issues [`Action::Stop`] for a container, which must have stopped at the time `by`. A second call with an earlier
+    /// time shortens the grace period. `why` is the message of the event `Killing`, `None` for the default message.
     pub(super) fn stop(&mut self, container: &Container, by: Time, why: Option<String>, now: Time) {
         let (id, name) = (container.id.clone(), container.name.clone());
         let has_hook = self.object.spec.find(&name).is_some_and(|it| it.has_pre_stop);

@@ -15,7 +15,7 @@ fn api_requests_of_calls() {
     of.resource_version = 7;
     let taints = taints::desired_taints(
         &Node { unschedulable: true, ..of.clone() },
-        taints::EvictionTurn::Waiting,
+        taints::EvictionPermission::Waiting,
         at,
     );
     let (of, p1) = (Arc::new(of), Arc::new(Pod { resource_version: 8, ..pod("p1", &["on=n1"], at) }));

@@ -95,7 +95,7 @@ impl NamespacePolicy {
     /// warn level is at least as strict as a valid enforce label.
     /// Upstream: `PolicyToEvaluate`.
     pub(super) fn from_labels(labels: &Map<String, Value>, defaults: Self) -> (Self, Vec<FieldError>) {
-        let mut labels = PolicyLabels { labels, errors: Vec::new() };
+        let mut labels = PolicyLabelParser { labels, errors: Vec::new() };
         let mut policy = defaults;
         let enforce = labels.parse_label::<PodSecurityLevel>(ENFORCE_LABEL);
         if let Some(level) = enforce {
@@ -130,12 +130,12 @@ impl NamespacePolicy {
 }
 
 /// Parser of a namespace's Pod Security labels. Collects the errors in the values of the labels.
-struct PolicyLabels<'a> {
+struct PolicyLabelParser<'a> {
     labels: &'a Map<String, Value>,
     errors: Vec<FieldError>,
 }
 
-impl PolicyLabels<'_> {
+impl PolicyLabelParser<'_> {
     /// Parses the value of a label. Returns `None` if the label is absent. If the value is invalid, records the error
     /// and returns `Some(None)`.
     fn parse_label<T: FromStr<Err = &'static str>>(&mut self, label: &str) -> Option<Option<T>> {

@@ -66,10 +66,10 @@ const SERVED_KUBERNETES_MINOR: u64 = 36;
 /// Holds the [`PodSecurity`] configuration, which is set at most once, before the server starts. Without a
 /// configuration, the level of every namespace is `privileged`.
 #[derive(Debug, Default)]
-pub(crate) struct PodSecuritySettings(OnceLock<PodSecurity>);
+pub(crate) struct PodSecurityConfiguration(OnceLock<PodSecurity>);
 
 /// Configuration that applies if none is set: the `privileged` level for every namespace.
-static DEFAULT_CONFIG: PodSecurity = PodSecurity {
+static DEFAULT_CONFIGURATION: PodSecurity = PodSecurity {
     enforce: LevelVersion::PRIVILEGED,
     audit: LevelVersion::PRIVILEGED,
     warn: LevelVersion::PRIVILEGED,
@@ -78,7 +78,7 @@ static DEFAULT_CONFIG: PodSecurity = PodSecurity {
     exempt_runtime_classes: Vec::new(),
 };
 
-impl PodSecuritySettings {
+impl PodSecurityConfiguration {
     /// Sets the configuration. Returns an error message if an exempt name is invalid or if a configuration is set
     /// already.
     pub(crate) fn set_configuration(&self, settings: PodSecurity) -> Result<(), String> {
@@ -104,9 +104,9 @@ impl PodSecuritySettings {
         self.0.set(settings).map_err(|_| "Pod Security is configured already".to_owned())
     }
 
-    /// Returns the configuration that was set, or `DEFAULT_CONFIG`.
+    /// Returns the configuration that was set, or `DEFAULT_CONFIGURATION` if none was set.
     fn get(&self) -> &PodSecurity {
-        self.0.get().unwrap_or(&DEFAULT_CONFIG)
+        self.0.get().unwrap_or(&DEFAULT_CONFIGURATION)
     }
 }
 
@@ -206,12 +206,12 @@ fn validate_pod(
         let why = format!("violates PodSecurity \"{}\": {}", policy.enforce, format_details(&found));
         Some(attributes.forbidden(pod, &why))
     };
-    audit_violations(admission, context, attributes, policy.audit, subject);
+    record_audit_violations(admission, context, attributes, policy.audit, subject);
     match refusal {
         // No warnings: the error already lists the violations.
         Some(refusal) => Err(refusal),
         None => {
-            warn_violations(admission, context, attributes, policy.warn, subject);
+            warn_about_violations(admission, context, attributes, policy.warn, subject);
             Ok(())
         }
     }
@@ -243,12 +243,12 @@ fn validate_template(
         return;
     }
     annotate_label_errors(context, &causes);
-    audit_violations(admission, context, attributes, policy.audit, subject);
-    warn_violations(admission, context, attributes, policy.warn, subject);
+    record_audit_violations(admission, context, attributes, policy.audit, subject);
+    warn_about_violations(admission, context, attributes, policy.warn, subject);
 }
 
 /// Checks a pod against the audit level `level`, and records its violations in the audit log and in the metrics.
-fn audit_violations(
+fn record_audit_violations(
     admission: &AdmissionChain,
     context: &RequestContext,
     attributes: AdmissionAttributes<'_>,
@@ -267,7 +267,7 @@ fn audit_violations(
 
 /// Checks a pod against the warn level `level`. Reports its violations to the client as a warning and counts them in
 /// the metrics.
-fn warn_violations(
+fn warn_about_violations(
     admission: &AdmissionChain,
     context: &RequestContext,
     attributes: AdmissionAttributes<'_>,

@@ -11,8 +11,8 @@ use crate::flow_control::{FlowClass, Seat, UsageKind};
 use crate::http::{Api, ApiResponse};
 use crate::request::{TrustLevel, User};
 
-/// Size above which an unsent response is charged to its user by its bytes. A smaller response is charged as one
-/// response.
+/// Size above which a response is large. Until it is sent, a large response counts against the user's limit on bytes,
+/// and a smaller one against the user's limit on the number of responses.
 const LARGE_RESPONSE_BYTES: usize = 64 << 10;
 
 /// Why a response that a handler returned is not sent.
@@ -49,8 +49,8 @@ impl Api {
         }
     }
 
-    /// Charges an unsent response to its user, and returns the charges, which are released when the response is sent.
-    /// `bytes` is the size of the response, or `None` for a streamed response.
+    /// Counts a response against the limits of its user until it is sent. Returns the charges, which end when they are
+    /// dropped. `bytes` is the size of the response, or `None` for a streamed response.
     ///
     /// Rule: a small response is charged as one response, and a large response by its bytes. A large response also
     /// waits until enough bytes of earlier responses on its connection are sent. In-process clients are exempt.
@@ -96,8 +96,8 @@ impl Api {
         Ok(charges)
     }
 
-    /// Charges a response of at most `LARGE_RESPONSE_BYTES` as one response. Fails if the client has too many unsent
-    /// responses.
+    /// Counts a response of at most `LARGE_RESPONSE_BYTES` against the limit on unsent responses until it is sent.
+    /// Fails if the client has too many unsent responses.
     ///
     /// Rule: small responses to anonymous clients are charged to the client's address, so that one client cannot use up
     /// the limit of the others.
@@ -122,7 +122,7 @@ impl Api {
         Ok(ResponseCharges { charge, is_small: true, ..ResponseCharges::default() })
     }
 
-    /// Returns the meter that charges the unsent frames of a streamed response to `user`.
+    /// Returns the meter that counts the unsent frames of a streamed response against the limit of `user`.
     pub(in crate::http) fn response_meter(&self, user: &User) -> ResponseMeter {
         let trust = user.trust_level();
         ResponseMeter { usage: self.limits.usage.clone(), user: user.name.clone(), trust }

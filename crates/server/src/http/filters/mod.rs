@@ -101,7 +101,7 @@ impl Api {
             Ok(deadline) => {
                 // A panic is answered, counted and audited like any other error.
                 let handling = AssertUnwindSafe(self.run_filters(peer, request, route, query, &mut state));
-                with_deadline(deadline, handling.catch_unwind())
+                run_with_timeout(deadline, handling.catch_unwind())
                     .await
                     .unwrap_or_else(|refusal| Ok(Err(refusal)))
                     .unwrap_or_else(|_| Err(ApiError::handler_panicked()))
@@ -258,11 +258,12 @@ impl Api {
     }
 }
 
-/// Waits for `handling` and returns its output. Fails with a timeout error if it takes longer than `deadline`.
-async fn with_deadline<F: Future>(deadline: Option<Duration>, handling: F) -> Result<F::Output, ApiError> {
-    match deadline {
+/// Waits for `handling` and returns its output. Fails with a timeout error if it takes longer than `timeout`. Without a
+/// timeout, waits forever.
+async fn run_with_timeout<F: Future>(timeout: Option<Duration>, handling: F) -> Result<F::Output, ApiError> {
+    match timeout {
         None => Ok(handling.await),
-        Some(deadline) => tokio::time::timeout(deadline, handling).await.map_err(|_| ApiError::timeout()),
+        Some(timeout) => tokio::time::timeout(timeout, handling).await.map_err(|_| ApiError::timeout()),
     }
 }
 

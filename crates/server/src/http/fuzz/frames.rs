@@ -1,8 +1,8 @@
-//! Fuzzing with arbitrary HTTP/2 frames from an unauthenticated client: no panic, no hang, and no access to
-//! stored objects.
+//! Fuzzing with arbitrary HTTP/2 frames from an unauthenticated client. They must cause no panic, no hang, and no
+//! access to stored objects.
 //!
-//! Each connection starts with a valid preface. The frames after it are nearly valid: any type, valid and invalid
-//! flags, stream IDs and lengths, header blocks of known and of random bytes, some of them truncated.
+//! Each connection starts with a valid preface. The frames after it are nearly valid: they have any type, valid and
+//! invalid flags, stream IDs and lengths, and header blocks of valid requests or of random bytes.
 
 use std::pin::pin;
 
@@ -12,31 +12,35 @@ use proptest::sample::select;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::super::tests::fairness;
-use super::{FuzzRights, FuzzServer, LEAK_MARKER, requests_per_kind, response_or_hang, test_runner};
+use super::{FuzzPermissions, FuzzServer, LEAK_MARKER, requests_per_test, response_or_hang, test_runner};
 
+/// The bytes that every HTTP/2 client sends first.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Maximum number of frames of one connection.
+/// Maximum number of generated frames on one connection.
 const FRAMES_MAX: usize = 24;
 
+/// A generated HTTP/2 frame, which may be invalid.
 #[derive(Debug, Clone)]
 struct FuzzFrame {
     kind: u8,
     flags: u8,
     stream: u32,
     payload: Vec<u8>,
-    /// Error in the frame header's length field: it is added to the correct length.
+    /// Number that is added to the correct length in the length field of the frame header.
     length_error: i8,
 }
 
+/// Sends arbitrary frames, and checks that no response contains the marker and that no object in a closed namespace
+/// changes.
 #[test]
-fn any_framing() {
+fn arbitrary_frames_do_not_leak() {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     // One server for all connections: an unauthenticated request changes nothing in the store.
-    let world = runtime.block_on(FuzzServer::new(FuzzRights::Proper));
+    let world = runtime.block_on(FuzzServer::new(FuzzPermissions::OpenNamespace));
     let before = runtime.block_on(world.closed_objects());
-    let connections = requests_per_kind().div_ceil(FRAMES_MAX as u32 / 2);
+    let connections = requests_per_test().div_ceil(FRAMES_MAX as u32 / 2);
     let ran = test_runner(connections).run(&vec(arbitrary_frame(), 1..=FRAMES_MAX), |frames| {
         runtime.block_on(async {
             let answer = send_over_connection(&world, &encode_frames(&frames)).await?;
@@ -55,7 +59,8 @@ fn any_framing() {
     );
 }
 
-/// Sends the bytes over a new connection and returns the server's response until it closes the connection.
+/// Sends the bytes over a new connection, and returns what the server sends until it closes the connection. Fails if
+/// the connection hangs or its task panics.
 async fn send_over_connection(world: &FuzzServer, bytes: &[u8]) -> Result<Vec<u8>, TestCaseError> {
     let (client, serving) = fairness::serve(&world.server.api, None, true);
     let talking = pin!(async move {
@@ -79,6 +84,7 @@ async fn send_over_connection(world: &FuzzServer, bytes: &[u8]) -> Result<Vec<u8
     }
 }
 
+/// Encodes the HTTP/2 preface, an empty SETTINGS frame and `frames`.
 fn encode_frames(frames: &[FuzzFrame]) -> Vec<u8> {
     let mut bytes = HTTP2_PREFACE.to_vec();
     let settings = FuzzFrame { kind: 4, flags: 0, stream: 0, payload: Vec::new(), length_error: 0 };
@@ -92,6 +98,7 @@ fn encode_frames(frames: &[FuzzFrame]) -> Vec<u8> {
     bytes
 }
 
+/// Generates a frame: HEADERS, DATA, another defined type, or random bytes as type, flags and payload.
 fn arbitrary_frame() -> impl Strategy<Value = FuzzFrame> {
     let streams = prop_oneof![8 => (0..8_u32).prop_map(|it| it * 2 + 1), 1 => 0..6_u32, 1 => any::<u32>()];
     let length_errors = prop_oneof![30 => Just(0_i8), 1 => any::<i8>()];
@@ -115,7 +122,7 @@ fn arbitrary_frame() -> impl Strategy<Value = FuzzFrame> {
     })
 }
 
-/// Generates a header block without indexing or compression, with some random bytes.
+/// Generates the uncompressed header block of a request, or random bytes instead.
 fn arbitrary_header_block() -> impl Strategy<Value = Vec<u8>> {
     let methods = select(vec!["GET", "POST", "HEAD", "PATCH", "DELETE", "CONNECT", "get", ""]);
     let paths = select(vec![
@@ -163,11 +170,13 @@ fn arbitrary_header_block() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![8 => request, 1 => vec(any::<u8>(), 0..80)]
 }
 
+/// Generates the payload of a DATA frame: empty, an empty JSON object, or random bytes.
 fn arbitrary_data() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![Just(Vec::new()), Just(b"{}".to_vec()), vec(any::<u8>(), 0..200)]
 }
 
-/// Generates SETTINGS identifiers and values, mostly known ones with values at their bounds.
+/// Generates the payload of a SETTINGS frame: defined and undefined identifiers, mostly with values at or beyond their
+/// bounds.
 fn arbitrary_settings() -> impl Strategy<Value = Vec<u8>> {
     let setting = (0..10_u16, select(vec![0_u32, 1, 100, 16_384, 1 << 24, u32::MAX >> 1, u32::MAX]));
     vec(setting, 0..6).prop_map(|settings| {

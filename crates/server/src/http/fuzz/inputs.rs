@@ -1,4 +1,4 @@
-//! Generates requests that are valid enough to reach deep into the server.
+//! Generates arbitrary requests. They are mostly valid, so that many pass routing, decoding and authorization.
 
 use std::fmt;
 
@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::OPEN_NAMESPACE;
 
+/// A generated HTTP request.
 #[derive(Clone)]
 pub(super) struct FuzzRequest {
     method: &'static str,
@@ -27,15 +28,12 @@ pub(super) struct FuzzRequest {
     body: (&'static str, Vec<u8>),
 }
 
+/// The path of a generated request.
 #[derive(Debug, Clone)]
 pub(super) enum FuzzPath {
-    /// The path of a collection or of an object.
-    Of {
-        group: &'static str,
-        namespace: Option<String>,
-        plural: String,
-        rest: Vec<String>,
-    },
+    /// The path of a collection, an object or a subresource. `rest` are the path segments after `plural`.
+    Resource { group: &'static str, namespace: Option<String>, plural: String, rest: Vec<String> },
+    /// Any other path, such as `/healthz` or random characters.
     Other(String),
 }
 
@@ -57,7 +55,9 @@ impl fmt::Debug for FuzzRequest {
 }
 
 impl FuzzRequest {
-    /// Builds the request. Returns `None` if it cannot be expressed in HTTP.
+    /// Builds the HTTP request. If `in_open_namespace` is set, replaces the namespace in the path with
+    /// `OPEN_NAMESPACE`. Returns `None` if the path has no namespace to replace, or if the request cannot be expressed
+    /// in HTTP.
     pub(super) fn to_http_request(&self, in_open_namespace: bool) -> Option<Request<Full<Bytes>>> {
         let mut request = Request::builder()
             .method(self.method)
@@ -70,9 +70,11 @@ impl FuzzRequest {
         request.body(Full::new(Bytes::from(self.body.1.clone()))).ok()
     }
 
+    /// Returns the path and query. If `in_open_namespace` is set, replaces the namespace in the path with
+    /// `OPEN_NAMESPACE`. Returns `None` if the path has no namespace to replace.
     fn uri(&self, in_open_namespace: bool) -> Option<String> {
         let path = match &self.path {
-            FuzzPath::Of { group, namespace, plural, rest } => {
+            FuzzPath::Resource { group, namespace, plural, rest } => {
                 let namespace = if in_open_namespace { Some(OPEN_NAMESPACE) } else { namespace.as_deref() };
                 let namespace = namespace.map(|it| format!("namespaces/{it}/")).unwrap_or_default();
                 let rest: String = rest.iter().map(|it| format!("/{it}")).collect();
@@ -88,6 +90,7 @@ impl FuzzRequest {
     }
 }
 
+/// Generates requests with these paths, queries and bodies, an arbitrary method and an arbitrary `Accept` header.
 pub(super) fn arbitrary_request(
     path: impl Strategy<Value = FuzzPath>,
     query: impl Strategy<Value = Vec<(String, String)>>,
@@ -120,12 +123,14 @@ pub(super) fn arbitrary_request(
     })
 }
 
-/// Generates requests with arbitrary bytes in every header that the server reads.
+/// Generates requests with realistic and random values in the headers that the server reads.
 pub(super) fn requests_with_arbitrary_headers() -> impl Strategy<Value = FuzzRequest> {
     (arbitrary_request(arbitrary_path(), arbitrary_query(), arbitrary_body()), vec(arbitrary_header(), 1..6))
         .prop_map(|(input, headers)| FuzzRequest { headers, ..input })
 }
 
+/// Generates the name and value of a header that the server reads. The value is realistic, realistic with one byte
+/// changed, or random.
 fn arbitrary_header() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     let names = select(vec![
         "accept",
@@ -181,7 +186,7 @@ fn arbitrary_header() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     let values = prop_oneof![
         4 => known.prop_map(|it| it.as_bytes().to_vec()),
         // A known value with one byte changed, mostly to a non-ASCII byte.
-        4 => (known_bytes(), any::<prop::sample::Index>(), 0x80..=0xff_u8).prop_map(|(mut value, at, byte)| {
+        4 => (known_header_values(), any::<prop::sample::Index>(), 0x80..=0xff_u8).prop_map(|(mut value, at, byte)| {
             let at = at.index(value.len());
             value[at] = byte;
             value
@@ -192,12 +197,13 @@ fn arbitrary_header() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     (names, values)
 }
 
-fn known_bytes() -> impl Strategy<Value = Vec<u8>> {
+/// Generates realistic header values, in which [`arbitrary_header`] changes one byte.
+fn known_header_values() -> impl Strategy<Value = Vec<u8>> {
     select(vec!["kubernetes-admin", "system:masters", "j\u{f6}rg", "Bearer abc", "guest"])
         .prop_map(|it| it.as_bytes().to_vec())
 }
 
-/// Generates lists, watches and collection deletes, which parse selectors and continue tokens.
+/// Generates requests for a collection: list, watch, delete collection and create.
 pub(super) fn arbitrary_collection_request(
     query: impl Strategy<Value = Vec<(String, String)>>,
 ) -> impl Strategy<Value = FuzzRequest> {
@@ -206,22 +212,25 @@ pub(super) fn arbitrary_collection_request(
         .prop_map(|(input, method)| FuzzRequest { method, ..input })
 }
 
+/// Generates PATCH requests for existing objects and their subresources.
 pub(super) fn arbitrary_patch_request() -> impl Strategy<Value = FuzzRequest> {
     let on = (select(API_GROUPS), select(EXISTING_OBJECTS))
         .prop_map(|(_, (group, plural, name))| (group, plural, name));
     let rest =
         prop_oneof![5 => Just(vec![]), 1 => select(SUBRESOURCE_NAMES).prop_map(|it| vec![it.to_owned()])];
-    let path =
-        (on, namespace_names(), rest).prop_map(|((group, plural, name), namespace, part)| FuzzPath::Of {
+    let path = (on, namespace_names(), rest).prop_map(|((group, plural, name), namespace, part)| {
+        FuzzPath::Resource {
             group,
             namespace: Some(namespace),
             plural: plural.to_owned(),
             rest: [vec![name.to_owned()], part].concat(),
-        });
+        }
+    });
     (arbitrary_request(path, arbitrary_query(), patch_bodies()), Just("PATCH"))
         .prop_map(|(input, method)| FuzzRequest { method, ..input })
 }
 
+/// Path prefixes of API groups and versions. The last group does not exist.
 const API_GROUPS: &[&str] = &[
     "api/v1",
     "apis/apps/v1",
@@ -239,6 +248,7 @@ const API_GROUPS: &[&str] = &[
     "apis/no.such.group/v1",
 ];
 
+/// Plural names of resources. The last resource does not exist.
 const RESOURCE_PLURALS: &[&str] = &[
     "configmaps",
     "secrets",
@@ -273,7 +283,8 @@ const RESOURCE_PLURALS: &[&str] = &[
     "deployments",
 ];
 
-/// Objects that exist in each namespace.
+/// Objects that exist in each namespace: the path prefix of the API group, the plural name of the resource, and the
+/// name.
 const EXISTING_OBJECTS: &[(&str, &str, &str)] = &[
     ("api/v1", "configmaps", "m"),
     ("api/v1", "secrets", "s"),
@@ -283,6 +294,7 @@ const EXISTING_OBJECTS: &[(&str, &str, &str)] = &[
     ("api/v1", "serviceaccounts", "default"),
 ];
 
+/// Names of subresources.
 const SUBRESOURCE_NAMES: &[&str] = &[
     "status",
     "binding",
@@ -300,6 +312,7 @@ const SUBRESOURCE_NAMES: &[&str] = &[
     "resize",
 ];
 
+/// Generates names of open, closed and missing namespaces, and invalid names.
 fn namespace_names() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => Just(OPEN_NAMESPACE.to_owned()),
@@ -309,6 +322,7 @@ fn namespace_names() -> impl Strategy<Value = String> {
     ]
 }
 
+/// Generates names of existing objects, names for the subresource `proxy`, and invalid names.
 fn object_names() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => select(vec!["m", "s", "p", "d", "default"]).prop_map(str::to_owned),
@@ -318,6 +332,7 @@ fn object_names() -> impl Strategy<Value = String> {
     ]
 }
 
+/// Generates paths of collections, objects and subresources, a few non-resource paths and a few random paths.
 pub(super) fn arbitrary_path() -> impl Strategy<Value = FuzzPath> {
     let rest = prop_oneof![
         2 => Just(vec![]),
@@ -329,7 +344,7 @@ pub(super) fn arbitrary_path() -> impl Strategy<Value = FuzzPath> {
     // Most groups have few of the resources, so the two groups with most of them are frequent.
     let group = prop_oneof![4 => Just("api/v1"), 2 => Just("apis/apps/v1"), 4 => select(API_GROUPS)];
     let of = (group, prop::option::weighted(0.8, namespace_names()), select(RESOURCE_PLURALS), rest);
-    let of = of.prop_map(|(group, namespace, plural, rest)| FuzzPath::Of {
+    let of = of.prop_map(|(group, namespace, plural, rest)| FuzzPath::Resource {
         group,
         namespace,
         plural: plural.to_owned(),
@@ -365,7 +380,7 @@ pub(super) fn arbitrary_path() -> impl Strategy<Value = FuzzPath> {
 /// Generates paths of collections in the open namespace, in other namespaces and across all namespaces.
 pub(super) fn collection_paths() -> impl Strategy<Value = FuzzPath> {
     let lists = (select(EXISTING_OBJECTS), prop::option::weighted(0.9, namespace_names()));
-    lists.prop_map(|((group, plural, _), namespace)| FuzzPath::Of {
+    lists.prop_map(|((group, plural, _), namespace)| FuzzPath::Resource {
         group,
         namespace,
         plural: plural.to_owned(),
@@ -373,6 +388,7 @@ pub(super) fn collection_paths() -> impl Strategy<Value = FuzzPath> {
     })
 }
 
+/// Generates a query parameter with this name and these values.
 fn query_parameter(
     name: &'static str,
     value: impl Strategy<Value = String> + 'static,
@@ -380,10 +396,12 @@ fn query_parameter(
     value.prop_map(move |value| (name.to_owned(), value)).boxed()
 }
 
+/// Generates one of `values` as a `String`.
 fn select_owned(values: &'static [&'static str]) -> impl Strategy<Value = String> {
     select(values).prop_map(str::to_owned)
 }
 
+/// Generates up to three query parameters: those that the server reads, with valid and invalid values, or random ones.
 pub(super) fn arbitrary_query() -> impl Strategy<Value = Vec<(String, String)>> {
     let parameters = prop::strategy::Union::new(vec![
         query_parameter("watch", select_owned(&["true", "1", "false", "yes"])),
@@ -423,6 +441,7 @@ pub(super) fn arbitrary_query() -> impl Strategy<Value = Vec<(String, String)>> 
     vec(parameters, 0..4)
 }
 
+/// Generates queries with a label selector, a field selector or both.
 pub(super) fn selector_queries() -> impl Strategy<Value = Vec<(String, String)>> {
     (label_selectors(), field_selectors(), 0..3).prop_map(|(labels, fields, which)| {
         let labels = ("labelSelector".to_owned(), labels);
@@ -435,6 +454,7 @@ pub(super) fn selector_queries() -> impl Strategy<Value = Vec<(String, String)>>
     })
 }
 
+/// Generates valid and invalid label selectors.
 fn label_selectors() -> impl Strategy<Value = String> {
     let key = select_owned(&["app", "mark", "a.b/c", "!app", "", "-", "kubernetes.io/metadata.name", "x y"]);
     let value = select_owned(&["x", "open", "", "(", "a,b", "\u{e4}"]);
@@ -462,6 +482,7 @@ fn label_selectors() -> impl Strategy<Value = String> {
     ]
 }
 
+/// Generates valid and invalid field selectors.
 fn field_selectors() -> impl Strategy<Value = String> {
     let field = select_owned(&[
         "metadata.name",
@@ -495,6 +516,7 @@ fn field_selectors() -> impl Strategy<Value = String> {
     ]
 }
 
+/// Generates queries with a continue token, a limit and an optional `resourceVersion`.
 pub(super) fn paging_queries() -> impl Strategy<Value = Vec<(String, String)>> {
     (
         continue_tokens(),
@@ -508,7 +530,7 @@ pub(super) fn paging_queries() -> impl Strategy<Value = Vec<(String, String)>> {
         })
 }
 
-/// Generates well-formed continue tokens with arbitrary start keys.
+/// Generates continue tokens: well-formed ones with arbitrary start keys and revisions, and malformed ones.
 fn continue_tokens() -> impl Strategy<Value = String> {
     let start = prop_oneof![
         select_owned(&[
@@ -540,10 +562,12 @@ fn continue_tokens() -> impl Strategy<Value = String> {
     prop_oneof![4 => good, 1 => json, 1 => bytes, 1 => ".{0,20}"]
 }
 
+/// Generates an empty body without a `Content-Type`.
 pub(super) fn empty_body() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     Just(("", Vec::new()))
 }
 
+/// Generates a body and its `Content-Type`: empty, an object, a patch, protobuf or random bytes.
 pub(super) fn arbitrary_body() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     let json = (select(vec!["application/json", "", "application/yaml", "text/plain"]), mutated_objects())
         .prop_map(|(media_type, object)| (media_type, object.to_string().into_bytes()));
@@ -551,6 +575,7 @@ pub(super) fn arbitrary_body() -> impl Strategy<Value = (&'static str, Vec<u8>)>
     prop_oneof![3 => empty_body(), 6 => json, 3 => patch_bodies(), 2 => protobuf_body(), 1 => raw]
 }
 
+/// Generates a patch and its `Content-Type`. The patch may be invalid or of another type than the `Content-Type`.
 fn patch_bodies() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     let media_types = vec![
         "application/merge-patch+json",
@@ -568,6 +593,7 @@ fn patch_bodies() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     prop_oneof![4 => of_object, 2 => of_fields, 4 => operations, 1 => raw]
 }
 
+/// Generates an operation of a JSON patch, which may be invalid.
 fn json_patch_operation() -> impl Strategy<Value = Value> {
     let pointer = prop_oneof![
         4 => vec(select(FIELD_NAMES), 0..5).prop_map(|it| it.iter().map(|it| format!("/{}", it.replace('/', "~1"))).collect::<String>()),
@@ -582,6 +608,7 @@ fn json_patch_operation() -> impl Strategy<Value = Value> {
     )
 }
 
+/// Field names in generated JSON objects and patches.
 const FIELD_NAMES: &[&str] = &[
     "metadata",
     "name",
@@ -662,6 +689,7 @@ const FIELD_NAMES: &[&str] = &[
     "",
 ];
 
+/// Generates JSON nulls, booleans, numbers and strings.
 fn scalar_values() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),
@@ -704,6 +732,7 @@ fn scalar_values() -> impl Strategy<Value = Value> {
     ]
 }
 
+/// Generates JSON values with nested arrays and objects.
 fn json_values() -> impl Strategy<Value = Value> {
     scalar_values().prop_recursive(5, 24, 4, |inner| {
         prop_oneof![
@@ -713,6 +742,7 @@ fn json_values() -> impl Strategy<Value = Value> {
     })
 }
 
+/// Returns a JSON object with these fields.
 fn json_object(fields: Vec<(&'static str, Value)>) -> Value {
     Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>())
 }
@@ -758,7 +788,8 @@ fn mutated_objects() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Follows the path that `way` selects, and sets a field of the object there or replaces the value.
+/// Follows a path into the JSON value `object`, and changes the value there: an object gets the field `field` with
+/// `value`, and any other value is replaced by `value`. Each item of `way` selects a field or item.
 fn change_at_path(object: &mut Value, way: &[prop::sample::Index], field: &str, value: Value) {
     match (object, way.split_first()) {
         (Value::Object(fields), Some((at, rest))) if !fields.is_empty() => {
@@ -776,8 +807,8 @@ fn change_at_path(object: &mut Value, way: &[prop::sample::Index], field: &str, 
     }
 }
 
-/// Generates a protobuf body: `k8s\0` and a `runtime.Unknown` whose raw bytes are a message with arbitrary
-/// fields.
+/// Generates a protobuf body: `k8s\0` and a `runtime.Unknown` that contains a message with arbitrary fields. Some
+/// bodies are truncated or have a changed byte.
 pub(super) fn protobuf_body() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     let kinds = select(vec![
         ("v1", "ConfigMap"),
@@ -815,6 +846,7 @@ pub(super) fn protobuf_body() -> impl Strategy<Value = (&'static str, Vec<u8>)> 
     bytes.prop_map(|it| ("application/vnd.kubernetes.protobuf", it))
 }
 
+/// Generates protobuf messages with arbitrary field numbers, wire types and values.
 fn protobuf_messages() -> impl Strategy<Value = Vec<u8>> {
     let leaf = prop_oneof![
         (1..20u64, any::<u64>()).prop_map(|(number, value)| [
@@ -842,10 +874,12 @@ fn protobuf_messages() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// Encodes a length-delimited protobuf field with this number.
 fn encode_bytes_field(number: u64, bytes: &[u8]) -> Vec<u8> {
     [encode_varint(number << 3 | 2), encode_varint(bytes.len() as u64), bytes.to_vec()].concat()
 }
 
+/// Encodes a number as a protobuf varint.
 fn encode_varint(mut value: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     while 0x80 <= value {

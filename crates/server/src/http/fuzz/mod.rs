@@ -1,12 +1,14 @@
-//! Fuzzing with arbitrary requests: no panic, no hang, and no access to other namespaces.
+//! Fuzzing with arbitrary requests. They must cause no panic, no hang, and no access to other namespaces.
 //!
-//! A case is a few requests to a server of its own, on which the user has permissions in one namespace (open) and
-//! none in others (closed). Objects in closed namespaces contain a marker. No response may contain the marker,
-//! and no object with it may change.
+//! Each case starts a server and sends it a few requests. The user of these requests has permissions in one namespace
+//! (open) and none in the others (closed). Objects in closed namespaces contain a marker. No response may contain the
+//! marker, and no object with the marker may change.
 //!
-//! `MUSTER_FUZZ=N` sends N requests of each kind instead of a few.
+//! `MUSTER_FUZZ=N` sends about N requests in each test instead of `REQUESTS_PER_TEST`.
 
+/// Fuzzing with arbitrary HTTP/2 frames.
 mod frames;
+/// Generators of arbitrary requests.
 mod inputs;
 
 use std::pin::pin;
@@ -23,30 +25,33 @@ use super::tests::Server;
 use crate::request::User;
 use crate::unstructured::str_at;
 
-/// Number of requests of each kind in `make test`.
-const REQUESTS_PER_KIND: u32 = 500;
+/// Default number of requests that each test sends, approximately. The environment variable `MUSTER_FUZZ` overrides it.
+const REQUESTS_PER_TEST: u32 = 500;
 
-/// Number of requests of one case: enough that one may depend on another. A long run has fewer servers, because
-/// creating one costs as much as a hundred requests.
-const INPUTS_PER_CASE: u32 = 12;
-const INPUTS_PER_LONG_CASE: u32 = 400;
+/// Maximum number of requests of one case, which is large enough for a request to depend on an earlier one.
+const CASE_REQUESTS_MAX: u32 = 12;
+/// Maximum number of requests of one case if `MUSTER_FUZZ` asks for a long run. It is larger, because starting a server
+/// for each case costs as much as a hundred requests.
+const LONG_CASE_REQUESTS_MAX: u32 = 400;
 
-/// Time after which a request counts as hanging: a few thousand times the duration of a request that does not
-/// wait.
+/// Time after which a request counts as hanging. It is a few thousand times as long as a request that does not wait.
 const HANG_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Wall-clock time to wait for a response before the paused clock is advanced by `CLOCK_STEP`.
+/// Wall-clock time to wait for a response before the paused tokio clock is advanced by `CLOCK_STEP`.
 const WALL_CLOCK_WAIT: Duration = Duration::from_millis(1);
+/// Time by which the paused clock is advanced after each `WALL_CLOCK_WAIT` without a response.
 const CLOCK_STEP: Duration = Duration::from_secs(60);
 
 /// The marker in every object of a closed namespace.
 const LEAK_MARKER: &str = "not-for-your-eyes";
 
-/// The namespace in which the user has permissions. Its name is a prefix and a part of the names of others.
+/// The namespace in which the user has permissions. The names of some closed namespaces begin with its name, so that a
+/// wrong prefix comparison is detected.
 const OPEN_NAMESPACE: &str = "a";
+/// Namespaces in which the user has no permissions.
 const CLOSED_NAMESPACES: [&str; 3] = ["aa", "b", "a-b"];
 
-/// URLs of the lists that contain all objects that must not change.
+/// URLs of the lists of all objects that a case must not change outside the open namespace.
 const CHECKED_LISTS: &[&str] = &[
     "/api/v1/configmaps",
     "/api/v1/namespaces",
@@ -67,8 +72,10 @@ const CHECKED_LISTS: &[&str] = &[
     "/apis/node.k8s.io/v1/runtimeclasses",
 ];
 
+/// Sends requests with arbitrary methods, paths, queries and bodies. They must not read or change objects in closed
+/// namespaces.
 #[test]
-fn any_request() {
+fn arbitrary_requests_do_not_leak() {
     check_no_leak(inputs::arbitrary_request(
         inputs::arbitrary_path(),
         inputs::arbitrary_query(),
@@ -76,23 +83,27 @@ fn any_request() {
     ));
 }
 
+/// Sends arbitrary patches. They must not read or change objects in closed namespaces.
 #[test]
-fn any_patch() {
+fn arbitrary_patches_do_not_leak() {
     check_no_leak(inputs::arbitrary_patch_request());
 }
 
+/// Sends arbitrary label and field selectors. They must not read or change objects in closed namespaces.
 #[test]
-fn any_selector() {
+fn arbitrary_selectors_do_not_leak() {
     check_no_leak(inputs::arbitrary_collection_request(inputs::selector_queries()));
 }
 
+/// Sends arbitrary continue tokens. They must not read or change objects in closed namespaces.
 #[test]
-fn any_continue_token() {
+fn arbitrary_continue_tokens_do_not_leak() {
     check_no_leak(inputs::arbitrary_collection_request(inputs::paging_queries()));
 }
 
+/// Sends arbitrary protobuf bodies. They must not read or change objects in closed namespaces.
 #[test]
-fn any_protobuf() {
+fn arbitrary_protobuf_bodies_do_not_leak() {
     check_no_leak(inputs::arbitrary_request(
         inputs::arbitrary_path(),
         inputs::arbitrary_query(),
@@ -100,14 +111,15 @@ fn any_protobuf() {
     ));
 }
 
+/// Sends arbitrary headers. They must not give access to objects in closed namespaces.
 #[test]
-fn any_headers() {
+fn arbitrary_headers_do_not_leak() {
     check_no_leak(inputs::requests_with_arbitrary_headers());
 }
 
-/// With permissions in all namespaces, the checks must notice the leak.
+/// Checks that a leak is detected: if the user has permissions in all namespaces, a response contains the marker.
 #[test]
-fn a_leak_is_noticed() {
+fn checks_detect_leaks() {
     let noticed = |said: Result<(), TestError<_>>| match said {
         Ok(()) => "nothing",
         Err(why) if why.to_string().contains("an object in a closed namespace was changed") => "a change",
@@ -116,40 +128,48 @@ fn a_leak_is_noticed() {
     };
     assert_eq!(
         noticed(run_cases(
-            FuzzRights::Leaking,
-            REQUESTS_PER_KIND,
+            FuzzPermissions::AllNamespaces,
+            REQUESTS_PER_TEST,
             inputs::arbitrary_collection_request(inputs::selector_queries())
         )),
         "the marker"
     );
     assert_eq!(
         noticed(run_cases(
-            FuzzRights::Leaking,
-            REQUESTS_PER_KIND,
+            FuzzPermissions::AllNamespaces,
+            REQUESTS_PER_TEST,
             inputs::arbitrary_collection_request(inputs::paging_queries())
         )),
         "the marker"
     );
     assert_eq!(
-        noticed(run_cases(FuzzRights::Leaking, REQUESTS_PER_KIND, inputs::arbitrary_patch_request())),
+        noticed(run_cases(
+            FuzzPermissions::AllNamespaces,
+            REQUESTS_PER_TEST,
+            inputs::arbitrary_patch_request()
+        )),
         "the marker"
     );
 }
 
+/// Sends generated requests, and panics if one of them panics, hangs, or reads or changes an object in a closed
+/// namespace.
 fn check_no_leak(input: impl Strategy<Value = FuzzRequest>) {
-    run_cases(FuzzRights::Proper, requests_per_kind(), input).unwrap_or_else(|why| panic!("{why}"));
+    run_cases(FuzzPermissions::OpenNamespace, requests_per_test(), input)
+        .unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// Number of requests of each kind, from `MUSTER_FUZZ` or the default.
-fn requests_per_kind() -> u32 {
-    std::env::var("MUSTER_FUZZ").map_or(REQUESTS_PER_KIND, |it| it.parse().expect("MUSTER_FUZZ is a number"))
+/// Returns the number of requests that each test sends: `MUSTER_FUZZ`, or `REQUESTS_PER_TEST` if it is not set.
+fn requests_per_test() -> u32 {
+    std::env::var("MUSTER_FUZZ").map_or(REQUESTS_PER_TEST, |it| it.parse().expect("MUSTER_FUZZ is a number"))
 }
 
-/// Creates a proptest runner of this many cases, which persists the seeds of failing cases.
+/// Creates a proptest runner for `cases` cases, which persists the seeds of failing cases.
 fn test_runner(cases: u32) -> TestRunner {
     TestRunner::new(proptest_config(cases))
 }
 
+/// Returns a proptest configuration for `cases` cases, which persists the seeds of failing cases.
 fn proptest_config(cases: u32) -> Config {
     Config {
         cases,
@@ -161,24 +181,26 @@ fn proptest_config(cases: u32) -> Config {
 
 /// The namespaces in which the user has permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FuzzRights {
+enum FuzzPermissions {
     /// The user has permissions in the open namespace only.
-    Proper,
+    OpenNamespace,
     /// The user has permissions in all namespaces, as if the server did not authorize.
-    Leaking,
+    AllNamespaces,
 }
 
+/// Sends about `inputs` generated requests, split into cases with a server each. Returns the first case in which a
+/// request hangs, or reads or changes an object in a closed namespace.
 fn run_cases<S: Strategy<Value = FuzzRequest>>(
-    rights: FuzzRights,
+    permissions: FuzzPermissions,
     inputs: u32,
     input: S,
 ) -> Result<(), TestError<(bool, Vec<FuzzRequest>)>> {
-    let per_case = if inputs <= REQUESTS_PER_KIND { INPUTS_PER_CASE } else { INPUTS_PER_LONG_CASE };
+    let per_case = if inputs <= REQUESTS_PER_TEST { CASE_REQUESTS_MAX } else { LONG_CASE_REQUESTS_MAX };
     let config = proptest_config(inputs.div_ceil(per_case / 2));
-    let mut runner = match rights {
-        FuzzRights::Proper => TestRunner::new(config),
+    let mut runner = match permissions {
+        FuzzPermissions::OpenNamespace => TestRunner::new(config),
         // Deterministic, since the leak must be found; the first failure is enough.
-        FuzzRights::Leaking => {
+        FuzzPermissions::AllNamespaces => {
             let config = Config { failure_persistence: None, max_shrink_iters: 0, ..config };
             TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
         }
@@ -188,7 +210,7 @@ fn run_cases<S: Strategy<Value = FuzzRequest>>(
     let case = (prop::bool::ANY, prop::collection::vec(input, 1..=per_case as usize));
     runner.run(&case, |(is_restricted, inputs)| {
         runtime.block_on(async {
-            let world = FuzzServer::new(rights).await;
+            let world = FuzzServer::new(permissions).await;
             let before = world.closed_objects().await;
             for input in &inputs {
                 world.send_as(is_restricted, input).await?;
@@ -203,8 +225,10 @@ fn run_cases<S: Strategy<Value = FuzzRequest>>(
     })
 }
 
-/// Waits for a response, or returns `None` if the request hangs. The paused clock is advanced, so that a watch of
-/// an hour ends soon, but only step by step, because it must not overtake the store's thread.
+/// Waits for a response. Returns `None` if there is none within `HANG_TIMEOUT`.
+///
+/// Advances the paused clock while it waits, so that a watch of an hour ends soon. The clock advances in small steps,
+/// so that timers do not fire before the thread of the store has done its work.
 async fn response_or_hang<T>(mut answered: impl Future<Output = T> + Unpin) -> Option<T> {
     let began = Instant::now();
     while began.elapsed() < HANG_TIMEOUT {
@@ -220,12 +244,13 @@ async fn response_or_hang<T>(mut answered: impl Future<Output = T> + Unpin) -> O
     None
 }
 
+/// A server with the same objects in the open namespace and in each closed namespace.
 struct FuzzServer {
     server: Server,
 }
 
 impl FuzzServer {
-    async fn new(rights: FuzzRights) -> Self {
+    async fn new(permissions: FuzzPermissions) -> Self {
         let server = Server::new().await;
         for namespace in [OPEN_NAMESPACE].iter().chain(&CLOSED_NAMESPACES) {
             let mark = if *namespace == OPEN_NAMESPACE { "open" } else { LEAK_MARKER };
@@ -275,19 +300,23 @@ impl FuzzServer {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "everything"},
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "guest"}],
         });
-        let bindings = match rights {
-            FuzzRights::Proper => {
+        let bindings = match permissions {
+            FuzzPermissions::OpenNamespace => {
                 format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{OPEN_NAMESPACE}/rolebindings")
             }
-            FuzzRights::Leaking => "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings".to_owned(),
+            FuzzPermissions::AllNamespaces => {
+                "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings".to_owned()
+            }
         };
         let (code, answer) = server.json("POST", &bindings, binding).await;
         assert_eq!(code, 201, "{answer}");
         Self { server }
     }
 
-    /// Sends a request as the restricted user or as an administrator. The requests of the administrator, who has
-    /// all permissions, are changed to the open namespace.
+    /// Sends a request as the restricted user, or as an administrator if `is_restricted` is false. The requests of the
+    /// administrator, who has all permissions, are redirected to the open namespace.
+    ///
+    /// Fails if the request hangs, if the response contains the marker, or if a failed request changed the store.
     async fn send_as(&self, is_restricted: bool, input: &FuzzRequest) -> Result<(), TestCaseError> {
         let user = if is_restricted {
             User { name: "guest".into(), groups: vec!["system:authenticated".into()], ..User::default() }
@@ -321,7 +350,7 @@ impl FuzzServer {
         Ok(())
     }
 
-    /// Returns all objects outside the open namespace, with their resourceVersions.
+    /// Returns all objects in `CHECKED_LISTS` outside the open namespace, with their resourceVersions.
     async fn closed_objects(&self) -> Vec<Value> {
         let mut all = Vec::new();
         for list in CHECKED_LISTS {

@@ -14,9 +14,9 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::selector_matches;
 
-/// Maximum number of pods in `status.disruptedPods` of a PodDisruptionBudget. These are the evicted pods that the
-/// disruption controller has not processed yet, so if there are more, no disruption controller is running. Upstream:
-/// `MaxDisruptedPodSize`.
+/// Maximum number of pods in `status.disruptedPods` of a PodDisruptionBudget, which lists the evicted pods that the
+/// disruption controller has not processed yet. If it lists more, evictions are refused, because probably no disruption
+/// controller is running. Upstream: `MaxDisruptedPodSize`.
 const DISRUPTED_PODS_MAX: usize = 2000;
 
 /// Maximum number of attempts to evict a pod that other clients change at the same time. Upstream: `EvictionsRetry`.
@@ -206,7 +206,7 @@ impl Eviction<'_> {
         Ok(pod)
     }
 
-    /// Returns the PodDisruptionBudgets in the namespace of the pod whose selector matches the pod.
+    /// Returns the PodDisruptionBudgets that select the pod. All of them are in the namespace of the pod.
     fn matching_budgets(&self, pod: &Value) -> Vec<Value> {
         let namespace = self.target.namespace.as_deref();
         let (budgets, _) = self.registry.storage.list(budget_kind(), namespace, &ObjectSelector::default());

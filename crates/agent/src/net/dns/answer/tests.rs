@@ -37,20 +37,20 @@ fn question(name: &str, kind: RecordType) -> Message {
     message
 }
 
-fn reply(proxy_state: Option<&ProxyState>, message: &Message, is_udp: bool) -> DnsReply {
+fn reply(proxy_state: Option<&ProxyState>, message: &Message, is_udp: bool) -> DnsAction {
     let known = ZoneData { proxy_state, domain: "cluster.local" };
     answer_query(&known, &message.to_vec().expect("bytes"), is_udp, 0)
 }
 
-fn said(reply: &DnsReply) -> Message {
+fn said(reply: &DnsAction) -> Message {
     match reply {
-        DnsReply::Respond(bytes) => Message::from_vec(bytes).expect("an answer"),
+        DnsAction::Respond(bytes) => Message::from_vec(bytes).expect("an answer"),
         other => panic!("{other:?}"),
     }
 }
 
-fn told(reply: DnsReply) -> String {
-    let DnsReply::Respond(_) = reply else { return format!("{reply:?}") };
+fn told(reply: DnsAction) -> String {
+    let DnsAction::Respond(_) = reply else { return format!("{reply:?}") };
     let message = said(&reply);
     let mut text = format!("{:?}", message.metadata.response_code);
     for (flag, is_set) in [
@@ -170,7 +170,7 @@ fn aliases() {
     check("circle.shop.svc.cluster.local.", RecordType::A, expect!["ServFail aa ra"]);
     let half =
         reply(Some(&proxy_state(1)), &question("outside.shop.svc.cluster.local.", RecordType::A), true);
-    let DnsReply::CompleteAlias(half) = half else { panic!("{half:?}") };
+    let DnsAction::CompleteAlias(half) = half else { panic!("{half:?}") };
     let mut rest = question("example.org.", RecordType::A).into_response();
     let example = Name::from_ascii("example.org.").expect("a name");
     rest.add_answer(Record::from_rdata(example, 300, address_data([192, 0, 2, 1].into())));
@@ -179,15 +179,15 @@ fn aliases() {
         NoError aa ra
         outside.shop.svc.cluster.local. 5 IN CNAME example.org.
         example.org. 300 IN A 192.0.2.1"#]]
-    .assert_eq(&told(DnsReply::Respond(bytes)));
+    .assert_eq(&told(DnsAction::Respond(bytes)));
 }
 
 #[test]
 fn others_are_asked_about_the_rest() {
     let ask = |name| reply(Some(&proxy_state(1)), &question(name, RecordType::A), true);
-    assert_eq!(ask("example.org."), DnsReply::Forward);
-    assert_eq!(ask("cluster.local.example.org."), DnsReply::Forward);
-    assert_eq!(ask("."), DnsReply::Forward);
+    assert_eq!(ask("example.org."), DnsAction::Forward);
+    assert_eq!(ask("cluster.local.example.org."), DnsAction::Forward);
+    assert_eq!(ask("."), DnsAction::Forward);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn no_name_is_denied_before_the_cache_is_synced() {
 fn an_answer_that_is_too_long_is_cut() {
     let (many, peers) = (proxy_state(300), "peers.shop.svc.cluster.local.");
     let small = reply(Some(&many), &question(peers, RecordType::A), true);
-    let DnsReply::Respond(bytes) = &small else { panic!("{small:?}") };
+    let DnsAction::Respond(bytes) = &small else { panic!("{small:?}") };
     assert!(bytes.len() <= 512, "{}", bytes.len());
     assert!(said(&small).metadata.truncation);
     assert!(20 < said(&small).answers.len(), "{}", said(&small).answers.len());
@@ -231,11 +231,11 @@ fn answers_take_turns() {
 #[test]
 fn messages_that_are_no_query() {
     let known = ZoneData { proxy_state: None, domain: "cluster.local" };
-    assert_eq!(answer_query(&known, &[], true, 0), DnsReply::Ignore);
-    assert_eq!(answer_query(&known, &[0, 7], true, 0), DnsReply::Ignore);
+    assert_eq!(answer_query(&known, &[], true, 0), DnsAction::Ignore);
+    assert_eq!(answer_query(&known, &[0, 7], true, 0), DnsAction::Ignore);
     expect!["FormErr"].assert_eq(&told(answer_query(&known, &[0, 7, 0, 0, 0], true, 0)));
     let ours = question("example.org.", RecordType::A);
-    assert_eq!(reply(None, &ours.clone().into_response(), true), DnsReply::Ignore);
+    assert_eq!(reply(None, &ours.clone().into_response(), true), DnsAction::Ignore);
     let mut two = ours.clone();
     two.add_query(ours.queries[0].clone());
     expect!["FormErr ra"].assert_eq(&told(reply(None, &two, true)));

@@ -92,7 +92,7 @@ async fn certificates_on_request() {
             certificate_signing::reconcile(
                 &world.registry,
                 &pki,
-                certificate_signing::DEFAULT_LIFETIME,
+                certificate_signing::DEFAULT_LIFETIME_MAX,
                 &read(),
                 world.now,
             )
@@ -124,7 +124,7 @@ async fn certificates_on_request() {
     certificate_signing::reconcile(
         &world.registry,
         &pki,
-        certificate_signing::DEFAULT_LIFETIME,
+        certificate_signing::DEFAULT_LIFETIME_MAX,
         &object,
         later,
     )
@@ -174,7 +174,7 @@ async fn serving_certificates_on_request() {
             certificate_signing::reconcile(
                 &world.registry,
                 &pki,
-                certificate_signing::DEFAULT_LIFETIME,
+                certificate_signing::DEFAULT_LIFETIME_MAX,
                 &read(),
                 world.now,
             )
@@ -237,7 +237,7 @@ async fn a_signing_request_cannot_be_rewritten_after_it_was_made() {
     certificate_signing::reconcile(
         &world.registry,
         &pki,
-        certificate_signing::DEFAULT_LIFETIME,
+        certificate_signing::DEFAULT_LIFETIME_MAX,
         &stored,
         world.now,
     )
@@ -296,7 +296,7 @@ async fn an_approved_request_for_masters_or_with_other_usages_is_not_signed() {
         certificate_signing::reconcile(
             &world.registry,
             &pki,
-            certificate_signing::DEFAULT_LIFETIME,
+            certificate_signing::DEFAULT_LIFETIME_MAX,
             &object,
             world.now,
         )
@@ -390,7 +390,7 @@ async fn a_bootstrap_token_does_not_take_over_a_ready_node() {
         certificate_signing::reconcile(
             &world.registry,
             &pki,
-            certificate_signing::DEFAULT_LIFETIME,
+            certificate_signing::DEFAULT_LIFETIME_MAX,
             &object,
             world.now,
         )
@@ -450,7 +450,7 @@ async fn a_signing_request_is_signed_and_recorded_once() {
     certificate_signing::reconcile(
         &world.registry,
         &pki,
-        certificate_signing::DEFAULT_LIFETIME,
+        certificate_signing::DEFAULT_LIFETIME_MAX,
         &pending,
         world.now,
     )
@@ -465,7 +465,7 @@ async fn a_signing_request_is_signed_and_recorded_once() {
         certificate_signing::reconcile(
             &world.registry,
             &pki,
-            certificate_signing::DEFAULT_LIFETIME,
+            certificate_signing::DEFAULT_LIFETIME_MAX,
             &approved,
             world.now,
         )

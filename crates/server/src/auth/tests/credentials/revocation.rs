@@ -154,7 +154,7 @@ async fn a_node_cannot_outrun_its_revocation() {
         certificate_signing::reconcile(
             &world.registry,
             &pki,
-            certificate_signing::DEFAULT_LIFETIME,
+            certificate_signing::DEFAULT_LIFETIME_MAX,
             &pending,
             world.now,
         )
@@ -181,7 +181,7 @@ async fn a_node_cannot_outrun_its_revocation() {
     certificate_signing::reconcile(
         &world.registry,
         &pki,
-        certificate_signing::DEFAULT_LIFETIME,
+        certificate_signing::DEFAULT_LIFETIME_MAX,
         &pending,
         later,
     )
@@ -198,7 +198,7 @@ async fn a_node_cannot_outrun_its_revocation() {
     certificate_signing::reconcile(
         &world.registry,
         &pki,
-        certificate_signing::DEFAULT_LIFETIME,
+        certificate_signing::DEFAULT_LIFETIME_MAX,
         &pending,
         later,
     )
@@ -233,14 +233,22 @@ async fn records_of_credentials_are_written_by_masters_alone() {
         issued_at: world.now,
         not_after: world.now + SignedDuration::from_secs(60),
     };
-    certificate_records::record_issued(&world.registry, std::slice::from_ref(&issued), world.now)
-        .await
-        .unwrap();
+    certificate_records::record_issued_certificates(
+        &world.registry,
+        std::slice::from_ref(&issued),
+        world.now,
+    )
+    .await
+    .unwrap();
     let again = crate::pki::IssuedCertificate { serial: "50".to_owned(), ..issued };
     // The first has expired by then.
-    certificate_records::record_issued(&world.registry, &[again], world.now + SignedDuration::from_secs(61))
-        .await
-        .unwrap();
+    certificate_records::record_issued_certificates(
+        &world.registry,
+        &[again],
+        world.now + SignedDuration::from_secs(61),
+    )
+    .await
+    .unwrap();
     let stored =
         world.registry.storage.find(kind, Some("kube-system"), "muster-issued-certificates-0").unwrap();
     let data = unstructured::parse_stored(&stored)["data"].clone();
