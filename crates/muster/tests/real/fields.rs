@@ -259,6 +259,25 @@ fn what_it_finds(cluster: &Cluster, machine: &Path) {
     assert_eq!(whole_log(cluster, &pod, "sees"), "from the other\n");
 }
 
+/// Waits until the pod that takes too much memory was OOMKilled. containerd learns of that by an event beside the one of
+/// the container's end. If it comes later, the container has ended with `Error`, and the pod is created again.
+fn wait_for_oom_kill(cluster: &Cluster) {
+    let manifests = include_str!("fields/course.yaml").split("\n---\n");
+    let manifest = manifests.into_iter().find(|it| it.contains("name: too-much")).unwrap();
+    for _ in 0..10 {
+        let states = cluster.wait("the pod that takes too much memory", || {
+            let states = states(&get(cluster, "too-much"));
+            states.contains("exited with 137").then_some(states)
+        });
+        if states.contains("OOMKilled") {
+            return;
+        }
+        cluster.kubectl(&["delete", "pod", "-n", NAMESPACE, "too-much", "--timeout=120s"]);
+        cluster.apply(manifest);
+    }
+    panic!("a container that takes too much memory is never OOMKilled");
+}
+
 fn how_it_comes_and_goes(cluster: &Cluster, machine: &Path) {
     let pod = cluster.wait("the pod that is served", || {
         let pod = get(cluster, "course");
@@ -285,6 +304,7 @@ fn how_it_comes_and_goes(cluster: &Cluster, machine: &Path) {
     "#]]
     .assert_eq(&fs::read_to_string(machine.join("order/order")).unwrap());
 
+    wait_for_oom_kill(cluster);
     let mut told = String::new();
     for (name, until) in [
         ("unwell", &["waits for CrashLoopBackOff", "last exited with 9"][..]),
