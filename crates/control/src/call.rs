@@ -76,7 +76,8 @@ impl Caller {
     fn http_request(&self, encoded: EncodedRequest) -> Request<Vec<u8>> {
         let EncodedRequest { verb, mut path, body, accept, .. } = encoded;
         if let (Some(limits), false) = (&self.limits, matches!(verb, Verb::Get | Verb::List)) {
-            path = format!("{path}?timeout={}ms", limits.term.write_timeout().as_millis());
+            let separator = if path.contains('?') { '&' } else { '?' };
+            path = format!("{path}{separator}timeout={}ms", limits.term.write_timeout().as_millis());
         }
         let accept = match accept {
             Accept::Object => JSON_MEDIA_TYPE,
@@ -106,11 +107,7 @@ fn call_error(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> CallError {
         Some(status) => (status.message.clone(), status.reason.as_str()),
         None => (String::from_utf8_lossy(body).trim().to_owned(), ""),
     };
-    let message = match message.char_indices().nth(MESSAGE_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", &message[..end]),
-        None if message.is_empty() => code.to_string(),
-        None => message,
-    };
+    let message = if message.is_empty() { code.to_string() } else { shorten(message) };
     let details = status.as_ref().and_then(|it| it.details.as_ref());
     match code.as_u16() {
         404 => CallError::NotFound,
@@ -123,12 +120,30 @@ fn call_error(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> CallError {
         429 => {
             let header = headers.get(RETRY_AFTER).and_then(|it| it.to_str().ok()?.trim().parse::<u64>().ok());
             let detail = details.map(|it| u64::from(it.retry_after_seconds)).filter(|it| *it != 0);
-            CallError::TooManyRequests { retry_after: header.or(detail).map(Duration::from_secs) }
+            let retry_after = header.or(detail).map(Duration::from_secs);
+            let cause = details.and_then(|it| it.causes.iter().find(|it| it.reason == "DisruptionBudget"));
+            match cause {
+                Some(cause) if cause.message.is_empty() => {
+                    CallError::DisruptionBudget { message, retry_after }
+                }
+                Some(cause) => {
+                    CallError::DisruptionBudget { message: shorten(cause.message.clone()), retry_after }
+                }
+                None => CallError::TooManyRequests { retry_after },
+            }
         }
         // The server timed out, but its store may have applied the write.
         504 => CallError::NoAnswer,
         500.. => CallError::Server(message),
         _ => CallError::Invalid(message),
+    }
+}
+
+/// Cuts a message that is longer than [`MESSAGE_CHARS_MAX`].
+fn shorten(message: String) -> String {
+    match message.char_indices().nth(MESSAGE_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message,
     }
 }
 
@@ -142,6 +157,7 @@ pub(crate) fn outcome_label(error: Option<&CallError>) -> &'static str {
         CallError::Forbidden(_) => "forbidden",
         CallError::Invalid(_) => "invalid",
         CallError::TooManyRequests { .. } => "too many requests",
+        CallError::DisruptionBudget { .. } => "disruption budget",
         CallError::Server(_) => "server error",
         CallError::NoAnswer => "no answer",
         CallError::NamespaceTerminating => "namespace terminating",
@@ -189,6 +205,17 @@ mod tests {
             api(429, "TooManyRequests", json!({"retryAfterSeconds": 3})),
             CallError::TooManyRequests { retry_after: Some(Duration::from_secs(3)) }
         );
+        let budget = json!({
+            "retryAfterSeconds": 10,
+            "causes": [{"reason": "DisruptionBudget", "message": "The disruption budget b needs 2", "field": ""}],
+        });
+        assert_eq!(
+            api(429, "TooManyRequests", budget),
+            CallError::DisruptionBudget {
+                message: "The disruption budget b needs 2".into(),
+                retry_after: Some(Duration::from_secs(10)),
+            }
+        );
         assert_eq!(api(500, "InternalError", json!({})), CallError::Server("m".into()));
         assert_eq!(api(503, "ServiceUnavailable", json!({})), CallError::Server("m".into()));
         assert_eq!(api(504, "Timeout", json!({})), CallError::NoAnswer);
@@ -232,14 +259,18 @@ mod tests {
             )
         };
         let status = Call::PutStatus { of: set.clone(), status: set.status.clone() };
-        let create = Call::CreatePod { node: "n".into(), hash: "h".into(), why: Why::NoPodHere };
-        let all = [Call::ReadSet, Call::ListPods, Call::ReadRevision { name: "r".into() }, create, status];
+        let create =
+            Call::CreatePod { node: "n".into(), hash: "h".into(), why: Why::NoPodHere, source: None };
+        let apply = Call::ApplyConditions { conditions: Vec::new() };
+        let all =
+            [Call::ReadSet, Call::ListPods, Call::ReadRevision { name: "r".into() }, create, status, apply];
         expect![[r#"
             GET /apis/apps/v1/namespaces/a/daemonsets/d "application/json"
             GET /api/v1/namespaces/a/pods?labelSelector=app+in+%28d%29 "application/json"
             GET /apis/apps/v1/namespaces/a/controllerrevisions/r "application/json"
             POST /api/v1/namespaces/a/pods?timeout=4000ms "application/json"
-            PUT /apis/apps/v1/namespaces/a/daemonsets/d/status?timeout=4000ms "application/json""#]]
+            PUT /apis/apps/v1/namespaces/a/daemonsets/d/status?timeout=4000ms "application/json"
+            PATCH /apis/apps/v1/namespaces/a/daemonsets/d/status?fieldManager=muster-assist&force=true&timeout=4000ms "application/apply-patch+yaml""#]]
         .assert_eq(&all.each_ref().map(request_line).join("\n"));
     }
 }

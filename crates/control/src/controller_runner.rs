@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -11,14 +12,17 @@ use futures::{FutureExt as _, StreamExt as _};
 use kube::Client;
 use muster_api::time::Time;
 use muster_engine::controller::{
-    CallError, Controller, Event, EventRecord, Outcome, Reconcile, WatchEvent, WorkQueue,
+    CallError, Controller, Event, EventRecord, Measured, Measurement, Outcome, Reconcile, WatchEvent,
+    WorkQueue,
 };
 use muster_events::{EventRecorder, EventSource};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::call::Caller;
+use crate::check_client::CheckClient;
 use crate::clock::now;
 use crate::reflector::{Delivery, run_reflector};
 
@@ -36,7 +40,7 @@ const CONTROLLER_RESTART_DELAY: Duration = Duration::from_secs(1);
 const EVENT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Configuration of the [`Runner`] of one controller.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct RunnerConfig {
     /// The name of the controller in logs, and the `source.component` of its Events.
     pub(crate) component: &'static str,
@@ -47,6 +51,8 @@ pub(crate) struct RunnerConfig {
     pub(crate) drain_timeout: Duration,
     /// Counter of the Events that were not recorded.
     pub(crate) events_dropped: Counter,
+    /// Measures the checks of rollouts. `None` for a controller without measurements.
+    pub(crate) checks: Option<CheckClient>,
 }
 
 impl RunnerConfig {
@@ -58,6 +64,7 @@ impl RunnerConfig {
             calls_in_flight_max,
             drain_timeout: Duration::ZERO,
             events_dropped: Counter::default(),
+            checks: None,
         }
     }
 }
@@ -134,13 +141,29 @@ pub(crate) async fn run<C: Runnable>(
     new_controller: impl Fn() -> BoxFuture<'static, C>,
     stop: CancellationToken,
 ) {
+    let caller = Caller { client, limits: None };
+    run_in_namespace(caller, &config, None, new_controller, &stop).await;
+}
+
+/// Runs a controller until `stop`, in one namespace, or in all namespaces if `namespace` is `None`. If the controller
+/// panics, or if the API server's store is replaced, starts a new controller with empty state.
+pub(crate) async fn run_in_namespace<C: Runnable>(
+    caller: Caller,
+    config: &RunnerConfig,
+    namespace: Option<&str>,
+    new_controller: impl Fn() -> BoxFuture<'static, C>,
+    stop: &CancellationToken,
+) {
     let restarting = async {
         loop {
             let controller = new_controller().await;
-            let caller = Caller { client: client.clone(), limits: None };
-            let running = run_once(caller, &config, controller, None, NoObserver, &stop);
+            let running = run_once(caller.clone(), config, controller, namespace, NoObserver, stop);
             let component = config.component;
-            match AssertUnwindSafe(running).catch_unwind().await {
+            let ended = AssertUnwindSafe(running).catch_unwind().await;
+            if stop.is_cancelled() {
+                std::future::pending::<()>().await;
+            }
+            match ended {
                 Ok(()) => tracing::warn!(component, "restarting the controller"),
                 Err(_) => {
                     tracing::error!(component, "restarting the controller: it panicked, which is a bug")
@@ -204,6 +227,10 @@ pub(crate) struct Runner<C: Controller, O> {
     component: &'static str,
     /// The calls in flight. Each resolves to the call, its outcome and its duration.
     calls: FuturesUnordered<BoxFuture<'static, (C::Call, Outcome, Duration)>>,
+    /// Measures the checks of rollouts. `None` for a controller without measurements.
+    checks: Option<CheckClient>,
+    /// The measurements in flight, as tasks, so that they do not delay the controller. They end with the runner.
+    measurements: JoinSet<(Arc<Measurement>, Measured)>,
 }
 
 impl<C, O> Runner<C, O>
@@ -231,6 +258,8 @@ where
             relist: watch::Sender::new(0),
             component: config.component,
             calls: FuturesUnordered::new(),
+            checks: config.checks.clone(),
+            measurements: JoinSet::new(),
         };
         (runner, recording)
     }
@@ -253,6 +282,9 @@ where
                 biased;
                 () = stop.cancelled() => return self.drain(drain_timeout).await,
                 Some((call, outcome, took)) = self.calls.next() => self.apply_outcome(&call, outcome, took),
+                Some(Ok((measurement, measured))) = self.measurements.join_next() => {
+                    self.queue.measured(&measurement, &measured, now());
+                }
                 Some(query) = next_query(&mut queries) => self.observer.answer(&self.queue, query),
                 count = deliveries.recv_many(&mut received, WATCH_EVENTS_PER_RECONCILE_MAX) => {
                     if count == 0 {
@@ -278,6 +310,7 @@ where
                 return self.queue.bookmark(kind, resource_version, now());
             }
             Delivery::Watched(WatchEvent::Error { .. }) => return,
+            Delivery::Forbidden => return self.queue.on_forbidden(kind, now()),
         };
         self.observer.before_apply(&event).into_iter().for_each(|it| self.recorder.record(it));
         self.queue.apply(event, now());
@@ -305,7 +338,8 @@ where
     /// Sends the calls that may be made now, and records events. Returns the time at which the next key must be
     /// reconciled, or `None` if no key waits for a time.
     fn start_calls(&mut self) -> Option<Time> {
-        let Reconcile { calls, events, wake_at, relist } = self.queue.take_step();
+        let Reconcile { calls, measurements, events, wake_at, relist } = self.queue.take_step();
+        measurements.into_iter().for_each(|it| self.start_measurement(it));
         for call in calls {
             self.observer.before_call(&call);
             tracing::trace!(component = self.component, %call);
@@ -326,6 +360,23 @@ where
             self.relist.send_modify(|count| *count += 1);
         }
         wake_at
+    }
+
+    /// Starts a measurement in the background. A measurement that panics is inconclusive.
+    fn start_measurement(&mut self, measurement: Arc<Measurement>) {
+        let checks = self.checks.clone();
+        self.measurements.spawn(async move {
+            let measuring = async {
+                match &checks {
+                    Some(checks) => checks.measure(&measurement).await,
+                    None => Measured::inconclusive("this controller measures no checks"),
+                }
+            };
+            let measured = AssertUnwindSafe(measuring).catch_unwind().await;
+            let bug = |_| Measured::inconclusive("the measurement panicked, which is a bug");
+            let measured = measured.unwrap_or_else(bug);
+            (measurement, measured)
+        });
     }
 
     /// Applies the outcome of a call. `took` is the duration of the call. If this panics, the runner recovers with
@@ -390,10 +441,12 @@ async fn next_query<Q>(queries: &mut Option<mpsc::Receiver<Q>>) -> Option<Q> {
 mod tests {
     use muster_api::interner::Interner;
     use muster_api::meta::ObjectKey;
+    use muster_api::muster_v1alpha1::checks::WebhookCheck;
     use muster_api::text::Text;
-    use muster_engine::controller::{Fact, Malformed, Request, Requeue, Watch};
+    use muster_engine::controller::{Fact, Malformed, MeasurementRequest, Request, Requeue, Watch};
 
     use super::*;
+    use crate::CheckOptions;
 
     /// Where [`PanickingController`] panics for the key `bad`.
     #[derive(Clone, Copy, PartialEq, Eq)]
@@ -554,5 +607,86 @@ mod tests {
         let call = Text::from("bad");
         assert_panic_is_propagated(|| runner.apply_outcome(&call, Outcome::Done(Vec::new()), Duration::ZERO));
         assert_eq!(runner.observer.0, [call]);
+    }
+
+    /// Requests one measurement for each ConfigMap, and stops the runner with the result.
+    struct MeasuringController {
+        stop: CancellationToken,
+        measured: Vec<Measured>,
+    }
+
+    impl Controller for MeasuringController {
+        type Fact = ConfigMap;
+        type Key = Text;
+        type Call = Text;
+
+        fn watches(&self) -> Vec<Watch> {
+            vec![Watch::whole_objects("", "v1", "ConfigMap", "configmaps", true)]
+        }
+
+        fn decode(_: &Watch, _: &[u8], _: &mut Interner) -> Result<ConfigMap, Malformed> {
+            unreachable!("the test lists facts")
+        }
+
+        fn apply(&mut self, event: Event<ConfigMap>, _: Time) -> Vec<Text> {
+            let Event::Listed { facts, .. } = event else { unreachable!("the test only lists") };
+            facts.into_iter().map(|it| it.0.name).collect()
+        }
+
+        fn reconcile(&mut self, key: &Text, now: Time) -> Reconcile<Text> {
+            let webhook = WebhookCheck { url: "http://hook.example".to_owned(), ..WebhookCheck::default() };
+            let measurement = Measurement {
+                set: ObjectKey::new("default", key.clone()),
+                uid: "u".into(),
+                revision: "r".into(),
+                attempt: 1,
+                check: "smoke".into(),
+                started: now,
+                references_in: None,
+                request: MeasurementRequest::Webhook { webhook, body: String::new() },
+            };
+            Reconcile { measurements: vec![Arc::new(measurement)], ..Reconcile::default() }
+        }
+
+        fn request(_: &Text) -> Request {
+            unreachable!("the test sends no calls")
+        }
+
+        fn done(&mut self, _: &Text, _: Outcome, _: Time) -> Requeue<Text> {
+            unreachable!("the test sends no calls")
+        }
+
+        fn measured(&mut self, measurement: &Measurement, measured: &Measured, _: Time) -> Vec<Text> {
+            assert_eq!(*measurement.set.name, *"a");
+            self.measured.push(measured.clone());
+            self.stop.cancel();
+            Vec::new()
+        }
+    }
+
+    /// Runs a [`MeasuringController`] until it has a result, and returns the result.
+    async fn measured_by_runner(checks: Option<CheckOptions>) -> Vec<Measured> {
+        let client = crate::client(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let caller = Caller { client, limits: None };
+        let checks = checks.map(|it| CheckClient::new(caller.clone(), it));
+        let config = RunnerConfig { checks, ..RunnerConfig::new("test", 10) };
+        let stop = CancellationToken::new();
+        let controller = MeasuringController { stop: stop.clone(), measured: Vec::new() };
+        let mut runner = Runner::new(caller, &config, controller, NoObserver).0;
+        let (_sender, deliveries) = mpsc::channel(1);
+        let facts = vec![ConfigMap(ObjectKey::new("default", "a"))];
+        runner.apply(0, Delivery::Listed { facts, resource_version: 1 });
+        let running = runner.run(deliveries, Duration::ZERO, &stop);
+        tokio::time::timeout(Duration::from_secs(60), running).await.expect("the result arrives");
+        runner.queue.controller().measured.clone()
+    }
+
+    #[tokio::test]
+    async fn a_measurement_runs_in_the_background_and_its_result_is_handed_back() {
+        let refused = "the endpoint http://hook.example:80 is not allowed: add it to --check-endpoints";
+        let measured = measured_by_runner(Some(CheckOptions::default())).await;
+        assert_eq!(measured, [Measured::inconclusive(refused)]);
+        let measured = measured_by_runner(None).await;
+        assert_eq!(measured, [Measured::inconclusive("this controller measures no checks")]);
     }
 }

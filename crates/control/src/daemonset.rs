@@ -18,13 +18,14 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::Context;
 use crate::call::{CallLimits, Caller, outcome_label};
+use crate::check_client::CheckClient;
 use crate::conflict_detection::ConflictDetector;
 use crate::controller_runner::{Observer, RunnerConfig, run_once};
 use crate::explain_query::ExplainQuery;
 use crate::monitor::{CallKind, RunnerLoad, Stage};
 use crate::test_hooks::PlanProgress;
+use crate::{ASSIST_NAME, Context};
 
 /// `source.component` of the controller's Events. It is upstream's name, because dashboards filter by it.
 const COMPONENT: &str = "daemonset-controller";
@@ -50,11 +51,12 @@ pub(crate) async fn run(context: Arc<Context>, stop: &CancellationToken) {
 /// Runs the DaemonSet controller in one namespace, or in all namespaces if `namespace` is `None`.
 async fn run_in_namespace(context: &Arc<Context>, namespace: Option<&str>, stop: &CancellationToken) {
     let config = RunnerConfig {
-        component: COMPONENT,
+        component: if context.options.settings.assist { ASSIST_NAME } else { COMPONENT },
         // The rate limiter limits the calls of all namespaces together.
         calls_in_flight_max: usize::MAX,
         drain_timeout: DRAIN_TIMEOUT,
         events_dropped: context.monitor.events_dropped.clone(),
+        checks: Some(CheckClient::new(caller(context), context.options.checks.clone())),
     };
     let controller = DaemonSetController::new(context.options.settings, context.options.workers);
     let observer = DaemonSetObserver::new(context.clone());
@@ -62,7 +64,7 @@ async fn run_in_namespace(context: &Arc<Context>, namespace: Option<&str>, stop:
 }
 
 /// Creates the API caller, with the rate limit and lease term of the replica.
-fn caller(context: &Context) -> Caller {
+pub(crate) fn caller(context: &Context) -> Caller {
     let limits = CallLimits { rate_limiter: context.rate_limiter.clone(), term: context.term.clone() };
     Caller { client: context.client.clone(), limits: Some(limits) }
 }
@@ -83,8 +85,11 @@ fn observe_call(context: &Context, call: &SetCall, response: &Response, took: Du
         (Kind::Sets, None) => "daemonsets",
         (Kind::Sets, Some(_)) => "daemonsets/status",
         (Kind::Nodes, _) => "nodes",
-        (Kind::Pods, _) => "pods",
+        (Kind::Pods, Some(_)) => "pods/eviction",
+        (Kind::Pods, None) => "pods",
         (Kind::Revisions, _) => "controllerrevisions",
+        (Kind::Rollouts, Some(_)) => "daemonrollouts/status",
+        (kind, _) => kind.plural(),
     };
     let kind = CallKind { verb: manifest::call_verb(&call.call).as_str(), resource };
     let error = match response {
@@ -124,7 +129,12 @@ impl DaemonSetObserver {
 
     /// Checks whether another controller has written the status of a DaemonSet. Returns the event to record, if there
     /// is one.
+    ///
+    /// Rule: in assist mode upstream's controller is meant to write the status, so no conflict is reported.
     fn detect_conflict(&mut self, fact: &Fact) -> Option<EventRecord> {
+        if self.context.options.settings.assist {
+            return None;
+        }
         let set = match fact {
             Fact::Set(set) => set,
             Fact::Gone { kind: Kind::Sets, key, .. } => {
@@ -217,6 +227,8 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
         let Some(plan) = controller.last_plan(key) else { return self.context.monitor.remove_daemonset(key) };
         self.context.observe(PlanProgress::Planned { planner: controller.planner(), plan, now });
         self.record_plan(key, plan, waited);
+        let rollout = controller.planner().rollout_record(key);
+        self.context.monitor.record_rollout(key, rollout.map(|it| &it.status));
         if !plan.is_idle() && !controller.is_executing(key) {
             // The plan had no calls.
             self.record_plan_end(&plan.set);
@@ -278,8 +290,13 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
 fn log_call(call: &SetCall, response: &Response) {
     let set = &call.set.key;
     match (&call.call, response) {
-        // Another client deleted or changed the object first.
-        (_, Response::Refused(error @ (CallError::NotFound | CallError::Conflict))) => {
+        // Another client deleted or changed the object first, or a PodDisruptionBudget does its work.
+        (
+            _,
+            Response::Refused(
+                error @ (CallError::NotFound | CallError::Conflict | CallError::DisruptionBudget { .. }),
+            ),
+        ) => {
             tracing::info!(%set, %call, %error, "call failed");
         }
         (_, Response::Refused(error)) => tracing::warn!(%set, %call, %error, "call failed"),
@@ -290,7 +307,18 @@ fn log_call(call: &SetCall, response: &Response) {
             let node = pod.target.as_deref().unwrap_or("-");
             tracing::info!(%set, %node, pod = %pod.key.name, %why, "deleted pod");
         }
-        (Call::PutStatus { .. } | Call::ReadSet | Call::ReadRevision { .. } | Call::ListPods, _) => {
+        (Call::EvictPod { pod, why }, _) => {
+            let node = pod.target.as_deref().unwrap_or("-");
+            tracing::info!(%set, %node, pod = %pod.key.name, %why, "evicted pod");
+        }
+        (
+            Call::PutStatus { .. }
+            | Call::ApplyConditions { .. }
+            | Call::ReadSet
+            | Call::ReadRevision { .. }
+            | Call::ListPods,
+            _,
+        ) => {
             tracing::debug!(%set, %call, "call done");
         }
         _ => tracing::info!(%set, %call, "call done"),
@@ -343,6 +371,7 @@ mod tests {
             calls_in_flight_max: usize::MAX,
             drain_timeout: DRAIN_TIMEOUT,
             events_dropped: Counter::default(),
+            checks: None,
         };
         let controller = DaemonSetController::new(context.options.settings, context.options.workers);
         let observer = DaemonSetObserver::new(context.clone());

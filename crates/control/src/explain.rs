@@ -125,7 +125,8 @@ async fn daemonset_names(client: &Client, namespace: &str) -> Vec<String> {
     list.map(|it| it.items.into_iter().map(|it| it.metadata.name).collect()).unwrap_or_default()
 }
 
-/// Adds all nodes to the snapshot, and the pods and revisions that the DaemonSet's selector matches.
+/// Adds all nodes to the snapshot, the pods and revisions that the DaemonSet's selector matches, and the objects of its
+/// progressive rollout.
 pub(crate) async fn read_nodes_and_pods(
     client: &Client,
     snapshot: &mut Snapshot,
@@ -144,7 +145,35 @@ pub(crate) async fn read_nodes_and_pods(
         })
         .await?;
     }
+    for kind in Kind::OPTIONAL {
+        read_optional_kind(client, snapshot, kind, namespace).await?;
+    }
     Ok(())
+}
+
+/// Adds the objects of a kind that progressive rollouts need to the snapshot. A kind that the API server does not serve
+/// has no objects. Without permission to list the kind, adds a note.
+async fn read_optional_kind(
+    client: &Client,
+    snapshot: &mut Snapshot,
+    kind: Kind,
+    namespace: &str,
+) -> Result<(), ReadError> {
+    let by_name = format!("metadata.name={namespace}");
+    let wanted = if kind == Kind::Namespaces { ("fieldSelector", by_name.as_str()) } else { ("", "") };
+    let is_namespaced = kind.watch().resource.namespaced;
+    let namespace = Some(namespace).filter(|_| is_namespaced);
+    let reading =
+        for_each_object(client, kind, namespace, wanted, |object| Ok(snapshot.add_object(kind, object)?));
+    match reading.await {
+        Err(ReadError::Refused { code: 404, .. }) => Ok(()),
+        Err(ReadError::Forbidden { operation, .. }) => {
+            snapshot
+                .add_note(format!("Progressive rollouts are not shown in full: you may not {operation}."));
+            Ok(())
+        }
+        read => read,
+    }
 }
 
 /// Adds all pods on these nodes to the snapshot, to check ports and resources. Without permission to list pods, adds a

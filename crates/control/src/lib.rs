@@ -11,6 +11,10 @@
 
 /// Sends the calls of controllers to the API server, and classifies the errors.
 mod call;
+/// Measures checks of rollouts: queries Prometheus and calls webhooks.
+mod check_client;
+/// The endpoints to which checks of rollouts may send requests.
+mod check_endpoints;
 /// Reads the wall clock.
 mod clock;
 /// Detects a second controller that writes the same DaemonSets.
@@ -49,6 +53,8 @@ mod reflector;
 mod release;
 /// Builds HTTP requests to the API server.
 mod request;
+/// Runs the rollout policy controller.
+mod rollout_policy;
 /// Runs the scheduler.
 mod scheduler;
 /// Lets tests observe the DaemonSet controller.
@@ -66,6 +72,8 @@ use crate::call::CALL_TIMEOUT;
 use crate::lease::{Elector, Term};
 use crate::rate_limit::RateLimiter;
 
+pub use crate::check_client::CheckOptions;
+pub use crate::check_endpoints::{CheckEndpoint, InvalidEndpoint};
 pub use crate::disruption::run_disruption_controller;
 pub use crate::endpoints::run_endpoints_controller;
 pub use crate::explain::{ExplainError, explain};
@@ -78,6 +86,7 @@ pub use crate::plan::{ApplyMode, PlanError, PlannedSet, plan};
 pub use crate::rate_limit::RateLimits;
 pub use crate::read::ReadError;
 pub use crate::release::{ReleaseError, ReleaseSummary, release};
+pub use crate::rollout_policy::run_rollout_policy_controller;
 pub use crate::scheduler::run_scheduler;
 pub use muster_engine::controller::lease::{LeaderElectionConfig, LostLease};
 pub use muster_engine::daemonset::manifest::Binding;
@@ -89,6 +98,9 @@ pub use test_hooks::{PlanObserver, PlanProgress};
 
 /// Name of the controllers: their user agent, their field manager, and the source of their Events.
 pub(crate) const CONTROLLER_NAME: &str = "muster-controller";
+
+/// Name of the controller in assist mode: the default name of its Lease, and the `source.component` of its Events.
+pub const ASSIST_NAME: &str = muster_engine::daemonset::manifest::ASSIST_FIELD_MANAGER;
 
 /// Options of the DaemonSet controller.
 #[derive(Debug, Clone)]
@@ -103,6 +115,11 @@ pub struct Options {
     pub limits: RateLimits,
     /// The Lease of the leader election. `None` if the controller runs without leader election.
     pub lease: Option<Lease>,
+    /// Whether the leader also runs the rollout policy controller, which writes the status of rollout policies. Beside
+    /// Muster's own server that controller runs by itself.
+    pub writes_policy_status: bool,
+    /// Endpoints and references of the checks of rollouts.
+    pub checks: CheckOptions,
 }
 
 /// Default of [`Options::workers`].
@@ -116,6 +133,8 @@ impl Default for Options {
             workers: WORKERS,
             limits: RateLimits::default(),
             lease: None,
+            writes_policy_status: false,
+            checks: CheckOptions::default(),
         }
     }
 }
@@ -252,7 +271,18 @@ impl Controller {
         let rate_limiter = RateLimiter::new(options.limits);
         let context =
             Arc::new(Context { client, options, rate_limiter, term, monitor, explain_queries, observer });
-        daemonset::run(context, stop).await;
+        let policies = async {
+            if context.options.writes_policy_status {
+                let caller = daemonset::caller(&context);
+                rollout_policy::run_beside_daemonset_controller(&context, caller, stop).await;
+            }
+            // The DaemonSet controller may still finish its plans.
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = daemonset::run(context.clone(), stop) => {}
+            () = policies => {}
+        }
         if stop.is_cancelled() { Ok(()) } else { Err(ControllerExit::StoreReplaced) }
     }
 }

@@ -10,6 +10,7 @@ use muster_api::meta::ObjectKey;
 use muster_api::metrics_exposition::ExpositionFormat;
 use muster_engine::daemonset::facts::{Kind, StatusCounts};
 use muster_engine::daemonset::plan::{Claim, Plan, RevisionWrite};
+use muster_engine::daemonset::progressive::record::{Phase, RolloutStatus};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, text};
 use prometheus_client::metrics::counter::Counter;
@@ -53,7 +54,7 @@ pub(crate) struct RunnerLoad {
     /// Number of plans that are being executed.
     pub(crate) executing: i64,
     /// Number of cached objects of each kind, in the order of `Kind::ALL`.
-    pub(crate) objects: [i64; 4],
+    pub(crate) objects: [i64; Kind::ALL.len()],
 }
 
 /// Health and metrics of the DaemonSet controller.
@@ -154,12 +155,7 @@ impl ResourceLabels {
 
 /// Returns the value of the label `resource` for a kind.
 fn resource_label(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Sets => "daemonsets",
-        Kind::Nodes => "nodes",
-        Kind::Pods => "pods",
-        Kind::Revisions => "controllerrevisions",
-    }
+    kind.plural()
 }
 
 /// Labels of the `muster_daemonset_…` metrics: namespace and name of the DaemonSet.
@@ -347,20 +343,39 @@ impl Monitor {
                 RevisionWrite::Create { .. } => "new template",
                 RevisionWrite::Renumber { .. } => "old template again",
                 RevisionWrite::Label { .. } => "label missing",
+                RevisionWrite::Judge { reason, .. } => reason,
             };
-            count_decision("record revision", why);
+            let is_verdict = matches!(step, RevisionWrite::Judge { .. });
+            count_decision(if is_verdict { "judge revision" } else { "record revision" }, why);
         }
         plan.relabel.iter().for_each(|_| count_decision("relabel pod", "revision folded"));
         plan.delete.iter().for_each(|(_, why)| count_decision("delete pod", why.label()));
-        plan.create.iter().for_each(|(_, why)| count_decision("create pod", why.label()));
+        plan.evict.iter().for_each(|(_, why)| count_decision("evict pod", why.label()));
+        let created = plan.create.iter().chain(&plan.create_stable);
+        created.for_each(|(_, why)| count_decision("create pod", why.label()));
         plan.prune.iter().for_each(|_| count_decision("delete revision", "beyond the limit"));
         let counts = plan.status.as_ref().unwrap_or(&plan.set.status).counts;
         self.collector.lock().sets.insert(plan.set.key.clone(), counts);
     }
 
+    /// Sets the gauges of a DaemonSet's progressive rollout to its stored status. `None` removes them.
+    pub(crate) fn record_rollout(&self, key: &ObjectKey, status: Option<&RolloutStatus>) {
+        let rollouts = &mut self.collector.lock().rollouts;
+        match status.and_then(|it| Some((it, it.phase?))) {
+            Some((status, phase)) => {
+                let (held, failed) = (status.nodes.held, status.failures.counted());
+                let values = RolloutValues { phase, is_paused: status.paused, held, failed };
+                rollouts.insert(key.clone(), values);
+            }
+            None => drop(rollouts.remove(key)),
+        }
+    }
+
     /// Removes the gauges of a deleted DaemonSet.
     pub(crate) fn remove_daemonset(&self, key: &ObjectKey) {
-        self.collector.lock().sets.remove(key);
+        let mut values = self.collector.lock();
+        values.sets.remove(key);
+        values.rollouts.remove(key);
     }
 }
 
@@ -383,6 +398,8 @@ struct DaemonSetCollector(Mutex<CollectedValues>);
 struct CollectedValues {
     /// Status counts of each DaemonSet.
     sets: BTreeMap<ObjectKey, StatusCounts>,
+    /// Phase and counts of each progressive rollout, by DaemonSet.
+    rollouts: BTreeMap<ObjectKey, RolloutValues>,
     /// The time at which the watch of each resource last delivered data.
     received: BTreeMap<&'static str, Instant>,
 }
@@ -424,6 +441,29 @@ impl Collector for DaemonSetCollector {
             let share = if counts.desired == 0 { 1.0 } else { counts.updated as f64 / counts.desired as f64 };
             ConstGauge::new(share).encode(family.encode_family(&daemonset_labels(key))?)?;
         }
+        let kind = ConstGauge::new(0_i64).metric_type();
+        let help = "Phase of the progressive rollout: 1 for the label phase";
+        let mut family = encoder.encode_descriptor("daemonset_rollout_phase", help, None, kind)?;
+        for (key, rollout) in &values.rollouts {
+            let DaemonSetLabels { namespace, daemonset } = daemonset_labels(key);
+            let labels = PhaseLabels { namespace, daemonset, phase: rollout.phase.as_str() };
+            ConstGauge::new(1_i64).encode(family.encode_family(&labels)?)?;
+        }
+        let gauges: [RolloutMetric; 3] = [
+            ("paused", "Whether the progressive rollout is paused", |it| i64::from(it.is_paused)),
+            ("held", "Nodes that the progressive rollout holds at the stable revision", |it| {
+                gauge_value(it.held)
+            }),
+            ("failed", "Nodes that failed with the revision that is rolled out", |it| gauge_value(it.failed)),
+        ];
+        for (name, help, value) in gauges {
+            let kind = ConstGauge::new(0_i64).metric_type();
+            let name = format!("daemonset_rollout_{name}");
+            let mut family = encoder.encode_descriptor(&name, help, None, kind)?;
+            for (key, rollout) in &values.rollouts {
+                ConstGauge::new(value(rollout)).encode(family.encode_family(&daemonset_labels(key))?)?;
+            }
+        }
         let help = "Time since a watch brought anything, if only a bookmark";
         let kind = ConstGauge::new(0.0).metric_type();
         let mut family = encoder.encode_descriptor("watch_silence_seconds", help, None, kind)?;
@@ -433,6 +473,33 @@ impl Collector for DaemonSetCollector {
         }
         Ok(())
     }
+}
+
+/// Name, help text and value of a gauge of progressive rollouts.
+type RolloutMetric = (&'static str, &'static str, fn(&RolloutValues) -> i64);
+
+/// The values of the gauges of one progressive rollout.
+#[derive(Debug, Clone, Copy)]
+struct RolloutValues {
+    phase: Phase,
+    is_paused: bool,
+    /// Number of nodes that are held at the stable revision.
+    held: usize,
+    /// Number of failed nodes.
+    failed: usize,
+}
+
+/// Labels of the metric `muster_daemonset_rollout_phase`.
+#[derive(Debug, Clone, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PhaseLabels {
+    namespace: String,
+    daemonset: String,
+    phase: &'static str,
+}
+
+/// Returns a number of nodes as the value of a gauge.
+fn gauge_value(count: usize) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
 }
 
 /// Returns the labels for a DaemonSet.

@@ -50,9 +50,10 @@ pub(crate) struct Permission<'a> {
 impl Permission<'_> {
     /// Returns the operation in words, such as `list pods in the namespace a`.
     fn operation(self) -> String {
-        match self.namespace.filter(|_| self.kind != Kind::Nodes) {
+        let is_namespaced = self.kind.watch().resource.namespaced;
+        match self.namespace.filter(|_| is_namespaced) {
             Some(namespace) => format!("{} {} in the namespace {namespace}", self.verb, self.kind.plural()),
-            None if self.kind == Kind::Nodes => format!("{} nodes", self.verb),
+            None if !is_namespaced => format!("{} {}", self.verb, self.kind.plural()),
             None => format!("{} {} of all namespaces", self.verb, self.kind.plural()),
         }
     }

@@ -54,6 +54,8 @@ pub(crate) enum Delivery<F> {
     Listed { facts: Vec<F>, resource_version: u64 },
     /// One event of the watch.
     Watched(WatchEvent<F>),
+    /// The API server does not let the controller list an optional kind.
+    Forbidden,
 }
 
 /// Lists and watches one kind, and sends each delivery together with `kind`, the index of the kind in
@@ -188,7 +190,22 @@ where
                 ListWatchError::WatchError { code, message } => {
                     tracing::warn!(path, code, message, "listing again: the server ended the watch");
                 }
+                ListWatchError::Failed(kube::Error::Api(status))
+                    if self.watch.is_optional && status.code == 404 =>
+                {
+                    // A kind that the API server does not serve has no objects, until its definition is installed.
+                    tracing::debug!(path, "the API server does not serve this kind");
+                    let absent = Delivery::Listed { facts: Vec::new(), resource_version: seen };
+                    if self.send(absent).await.is_err() {
+                        return;
+                    }
+                }
                 ListWatchError::Failed(error) => {
+                    let is_forbidden = matches!(&error, kube::Error::Api(status) if status.code == 403);
+                    if self.watch.is_optional && is_forbidden && self.send(Delivery::Forbidden).await.is_err()
+                    {
+                        return;
+                    }
                     tracing::warn!(path, error = describe_error(&self.watch, &error), "listing again")
                 }
                 ListWatchError::StaleState { shown } => {

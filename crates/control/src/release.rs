@@ -1,5 +1,5 @@
-//! `muster controller release`: removes the status conditions that only Muster's controller writes, before another
-//! controller takes over.
+//! `muster controller release`: removes what only Muster's controller writes, before another controller takes over:
+//! status conditions, DaemonRollouts, and the verdicts about revisions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,12 @@ use kube::Client;
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_engine::controller::lease::LeaseRecord;
-use muster_engine::controller::{CallError, Verb};
+use muster_engine::controller::{CallError, Patch, Verb};
 use muster_engine::daemonset::execution::{Call, Response};
-use muster_engine::daemonset::facts::{self, Set};
+use muster_engine::daemonset::facts::{self, Kind, Set};
+use muster_engine::daemonset::manifest;
+use muster_engine::daemonset::progressive::decode::decode_rollout;
+use muster_engine::daemonset::progressive::record::{Phase, RolloutRecord};
 use serde_json::Value;
 
 use crate::call::CALL_TIMEOUT;
@@ -34,6 +37,10 @@ pub struct ReleaseSummary {
     pub sets: usize,
     /// Number of DaemonSets that had conditions to remove.
     pub changed: usize,
+    /// Number of DaemonRollouts that were deleted.
+    pub rollouts: usize,
+    /// Number of ControllerRevisions whose verdict was removed.
+    pub verdicts: usize,
 }
 
 /// Why `muster controller release` failed.
@@ -44,6 +51,12 @@ pub enum ReleaseError {
          --force skips this check"
     )]
     LeaderRunning { holder: String, lease: String },
+    #[error(
+        "progressive rollouts are not complete: {}; another controller would update every node of these DaemonSets at \
+         once, also to a revision that failed: complete or revert the rollouts first; --force skips this check",
+        .0.join(", ")
+    )]
+    RolloutsHeld(Vec<String>),
     #[error("{key}: {reason}; DaemonSets before it were released; run the command again")]
     Refused { key: ObjectKey, reason: String },
     #[error("the API server's response cannot be parsed")]
@@ -54,18 +67,33 @@ pub enum ReleaseError {
     Call(#[from] kube::Error),
 }
 
-/// Removes the conditions `Available`, `Progressing` and `Degraded` from the status of every DaemonSet, and nothing
-/// else. Calls `changed` for each DaemonSet that had such a condition.
+/// Removes the conditions of this controller from the status of every DaemonSet, the DaemonRollouts, and the verdicts
+/// about revisions. Calls `changed` for each DaemonSet that had such a condition.
 ///
-/// `leases` is the namespace and the name of the leader's Lease, to check that no leader runs. Without a namespace, the
-/// Leases of that name in all namespaces are checked. With `None`, there is no check.
+/// Rule: while the progressive rollout of a DaemonSet is not complete, nothing is released unless `force` is set, because
+/// another controller would update all nodes at once.
+///
+/// `leases` is the namespace and the possible names of the leader's Lease, to check that no leader runs. Without a
+/// namespace, the Leases of these names in all namespaces are checked. With `None`, there is no check.
 pub async fn release(
     client: Client,
-    leases: Option<(Option<&str>, &str)>,
+    leases: Option<(Option<&str>, &[String])>,
+    force: bool,
     mut changed: impl FnMut(&ObjectKey),
 ) -> Result<ReleaseSummary, ReleaseError> {
-    if let Some((namespace, name)) = leases {
-        check_no_leader(&client, namespace, name).await?;
+    if let Some((namespace, names)) = leases {
+        for name in names {
+            check_no_leader(&client, namespace, name).await?;
+        }
+    }
+    let rollouts = list_rollouts(&client).await?;
+    let is_complete = |it: &&RolloutRecord| matches!(it.status.phase, None | Some(Phase::Complete));
+    let held = rollouts.iter().filter(|it| !is_complete(it) || it.unreadable.is_some());
+    let held: Vec<String> = held
+        .map(|it| format!("{} ({})", it.key, it.status.phase.map_or("unknown phase", Phase::as_str)))
+        .collect();
+    if !held.is_empty() && !force {
+        return Err(ReleaseError::RolloutsHeld(held));
     }
     let options = Options::default();
     let context = Arc::new(Context {
@@ -78,6 +106,13 @@ pub async fn release(
         observer: None,
     });
     let mut released = ReleaseSummary::default();
+    for rollout in &rollouts {
+        let path = Kind::Rollouts.watch().resource.path(&rollout.key);
+        if write(&client, Verb::Delete, path, String::new(), &rollout.key).await? {
+            released.rollouts += 1;
+        }
+    }
+    released.verdicts = remove_verdicts(&client).await?;
     let mut page_token: Option<String> = None;
     loop {
         let (sets, next) = list_page(&client, page_token.as_deref()).await?;
@@ -91,6 +126,79 @@ pub async fn release(
             return Ok(released);
         }
         page_token = next;
+    }
+}
+
+/// Reads all DaemonRollouts. There are none if the API server does not serve the kind.
+async fn list_rollouts(client: &Client) -> Result<Vec<RolloutRecord>, ReleaseError> {
+    let interner = &mut Interner::default();
+    let mut rollouts = Vec::new();
+    let mut page_token: Option<String> = None;
+    loop {
+        let path = Kind::Rollouts.watch().resource.collection(None);
+        let page = get(client, format!("{path}?{}", page_query(None, page_token.as_deref()))).await;
+        let text = match page {
+            Err(ReleaseError::Call(kube::Error::Api(status))) if status.code == 404 => return Ok(rollouts),
+            page => page?,
+        };
+        let page: Page<'_> = serde_json::from_str(&text)?;
+        for object in page.objects() {
+            match decode_rollout(object, interner) {
+                Ok(rollout) => rollouts.push(rollout),
+                Err(error) => tracing::error!(%error, "skipping a DaemonRollout that cannot be parsed"),
+            }
+        }
+        page_token = page.next_page_token();
+        if page_token.is_none() {
+            return Ok(rollouts);
+        }
+    }
+}
+
+/// Removes the verdicts of progressive rollouts from all ControllerRevisions. Returns the number of changed ones.
+async fn remove_verdicts(client: &Client) -> Result<usize, ReleaseError> {
+    let interner = &mut Interner::default();
+    let mut removed = 0;
+    let mut page_token: Option<String> = None;
+    loop {
+        let path = Kind::Revisions.watch().resource.collection(None);
+        let text = get(client, format!("{path}?{}", page_query(None, page_token.as_deref()))).await?;
+        let page: Page<'_> = serde_json::from_str(&text)?;
+        for object in page.objects() {
+            let Ok(Some(revision)) = facts::decode_revision(object, interner) else { continue };
+            if revision.verdict.is_none() {
+                continue;
+            }
+            let version = revision.resource_version.to_string();
+            let patch = manifest::judge_patch(None, "", now(), &revision.uid, &version);
+            let path = Kind::Revisions.watch().resource.path(&revision.key);
+            let verb = Verb::Patch(Patch::Merge);
+            removed += usize::from(write(client, verb, path, patch.to_string(), &revision.key).await?);
+        }
+        page_token = page.next_page_token();
+        if page_token.is_none() {
+            return Ok(removed);
+        }
+    }
+}
+
+/// Sends one write about an object. Returns whether the object existed.
+async fn write(
+    client: &Client,
+    verb: Verb,
+    path: String,
+    body: String,
+    key: &ObjectKey,
+) -> Result<bool, ReleaseError> {
+    let request = request(verb, path, JSON_MEDIA_TYPE, body);
+    let response = tokio::time::timeout(CALL_TIMEOUT * 3, client.request_text(request)).await;
+    match response.map_err(|_| ReleaseError::Timeout)? {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(kube::Error::Api(status)) => {
+            Err(ReleaseError::Refused { key: key.clone(), reason: status.message.clone() })
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -149,8 +257,7 @@ async fn get(client: &Client, path: String) -> Result<String, ReleaseError> {
     Ok(response.map_err(|_| ReleaseError::Timeout)??)
 }
 
-/// Removes the conditions `Available`, `Progressing` and `Degraded` from the status of one DaemonSet. If there were
-/// any, calls `changed` and returns `true`.
+/// Removes the conditions of this controller from the status of one DaemonSet. If there were any, calls `changed` and returns `true`.
 async fn clear_conditions(
     context: &Arc<Context>,
     mut set: Arc<Set>,

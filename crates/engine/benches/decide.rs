@@ -23,6 +23,8 @@ mod fleet;
 
 const SIZES: [usize; 3] = [1_000, 10_000, 100_000];
 const EVENTS: usize = 2_000;
+/// Fleets with a progressive rollout.
+const PROGRESSIVE_SIZES: [usize; 2] = [1_500, 15_000];
 
 /// One event and the look after it, in a fleet of any size.
 const EVENT_MAX: Duration = Duration::from_micros(20);
@@ -63,6 +65,23 @@ fn main() -> ExitCode {
             row("from nothing: index, cells, decision", size, scratch);
         }
     }
+    let progressive = PROGRESSIVE_SIZES.map(|size| {
+        let took = Fleet::with_policy(size).pod_events();
+        row("progressive rollout: a pod's status changes", size, took);
+        if EVENT_MAX < took.median {
+            broken.push(format!(
+                "a pod event of a progressive rollout among {size} nodes takes {:?}, promised {EVENT_MAX:?}",
+                took.median
+            ));
+        }
+        took.median.as_secs_f64()
+    });
+    println!(
+        "a pod event of a progressive rollout among {} nodes takes {:.2} times what it takes among {}",
+        PROGRESSIVE_SIZES[1],
+        progressive[1] / progressive[0],
+        PROGRESSIVE_SIZES[0]
+    );
     row("decode a pod (2.3 KB of JSON)", 1, decode());
     for (size, both) in &events {
         for (what, (_, decoded)) in both {
@@ -132,6 +151,7 @@ impl Fleet {
         fleet.list(Kind::Nodes, (0..size).map(|it| fleet::node(it, 1)));
         fleet.list(Kind::Pods, (0..size).map(|it| fleet::pod(1, it, true, 1)));
         fleet.list(Kind::Revisions, vec![fleet::revision(1, 1)].into_iter());
+        Kind::OPTIONAL.into_iter().for_each(|kind| fleet.list(kind, std::iter::empty()));
         let plan = fleet.reconcile();
         let mut set = fleet::set(1, 2);
         set["status"] =
@@ -139,6 +159,64 @@ impl Fleet {
         fleet.version += 1;
         fleet.apply(Kind::Sets, &set);
         fleet
+    }
+
+    /// A progressive rollout in its last step: all nodes are admitted, and wait for a budget of one node.
+    fn with_policy(size: usize) -> Self {
+        let mut fleet = Self::new(size);
+        let mut good = fleet::revision(1, fleet.next_version());
+        good["metadata"]["annotations"] =
+            json!({"muster.dev/verdict": "Good", "muster.dev/verdict-time": "2026-01-01T00:00:00Z"});
+        fleet.apply(Kind::Revisions, &good);
+        let mut new = fleet::revision(2, fleet.next_version());
+        new["metadata"]["name"] = json!("log-shipper-new");
+        new["metadata"]["uid"] = json!("new");
+        new["metadata"]["labels"]["controller-revision-hash"] = json!("new");
+        fleet.apply(Kind::Revisions, &new);
+        let mut set = fleet::set(2, fleet.next_version());
+        set["spec"]["updateStrategy"] = json!({"rollingUpdate": {"maxUnavailable": 1}});
+        fleet.apply(Kind::Sets, &set);
+        let meta = |name: &str, version: u64| {
+            json!({"name": name, "namespace": "observability", "uid": name, "generation": 1,
+                "resourceVersion": version.to_string(), "creationTimestamp": "2026-01-01T00:00:00Z"})
+        };
+        let steps = json!([{"name": "canary", "nodes": 1}, {"name": "all", "nodes": "100%"}]);
+        let spec = json!({"daemonSets": ["log-shipper"], "steps": steps});
+        let policy = json!({"metadata": meta("p", fleet.next_version()), "spec": spec});
+        fleet.apply(Kind::Policies, &policy);
+        let status = json!({
+            "phase": "Rolling", "attempt": 1, "current": {"revision": "new", "number": 2}, "observedGeneration": 1,
+            "step": {"name": "all", "index": 1, "target": size, "startTime": "2026-01-01T00:30:00Z"},
+            "lastProgressTime": "2026-01-01T00:59:00Z",
+            "admitted": [{"step": "all", "upTo": "~", "createdBefore": "2026-01-01T00:50:00Z"}],
+        });
+        let rollout =
+            json!({"metadata": meta("log-shipper", fleet.next_version()), "spec": {}, "status": status});
+        fleet.apply(Kind::Rollouts, &rollout);
+        let plan = fleet.reconcile();
+        assert!(plan.rollout.is_some() && !plan.delete.is_empty(), "the rollout goes on: {plan}");
+        fleet
+    }
+
+    fn next_version(&mut self) -> u64 {
+        self.version += 1;
+        self.version
+    }
+
+    /// What a pod's event takes once it is decoded. The plans are not carried out.
+    fn pod_events(&mut self) -> Took {
+        let took = (0..EVENTS).map(|event| {
+            let number = (event / 2).wrapping_mul(7_919) % self.size;
+            let version = self.next_version();
+            let pod = self.read(Kind::Pods, &fleet::pod(1, number, event % 2 == 1, version));
+            let started = Instant::now();
+            let keys = self.planner.apply(pod.into_event());
+            let _ = self.reconcile();
+            let took = started.elapsed();
+            assert_eq!(keys.len(), 1);
+            took
+        });
+        Took::of(took.collect())
     }
 
     fn list(&mut self, kind: Kind, objects: impl Iterator<Item = Value>) {

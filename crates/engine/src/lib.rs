@@ -5,7 +5,8 @@
 //! - [`controller`]: the [`Controller`](controller::Controller) trait, the work queue, retries, event correlation and
 //!   leader election, which all controllers use;
 //! - [`daemonset`]: the DaemonSet controller;
-//! - [`scheduler`], [`node_lifecycle`], [`garbage_collector`], [`disruption`], [`endpoints`]: the other controllers;
+//! - [`scheduler`], [`node_lifecycle`], [`garbage_collector`], [`disruption`], [`endpoints`], [`rollout_policy`]: the
+//!   other controllers;
 //! - [`explain`] and [`preview`]: `muster explain` and `muster plan`, from the rules of the DaemonSet controller and of
 //!   the scheduler;
 //! - [`kubelet`]: the rules of the node agent;
@@ -29,6 +30,8 @@ pub mod endpoints;
 pub mod garbage_collector;
 /// The node lifecycle controller: marks nodes without heartbeats Unknown, taints nodes, and evicts pods.
 pub mod node_lifecycle;
+/// The rollout policy controller: writes the status of RolloutPolicies and ClusterRolloutPolicies.
+pub mod rollout_policy;
 /// The scheduler: binds pending pods to nodes.
 pub mod scheduler;
 

@@ -107,7 +107,9 @@ fn put_through(objects: &[(Kind, Value)], answers: &[u8]) {
                     (_, Call::ReadSet) => Response::Set(set.clone()),
                     (_, Call::ReadRevision { .. }) => Response::Revision(None),
                     (_, Call::ListPods) => Response::Pods(Vec::new()),
-                    (_, Call::DeletePod { .. } | Call::DeleteRevision { .. }) => Response::Deleted,
+                    (_, Call::DeletePod { .. } | Call::EvictPod { .. } | Call::DeleteRevision { .. }) => {
+                        Response::Deleted
+                    }
                     _ => Response::Wrote { name: "x".into(), resource_version: 1 },
                 }
             });

@@ -12,11 +12,13 @@ use anyhow::{Context as _, bail};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use muster_control::{
-    Binding, Controller, ExplainQueries, LeaderElectionConfig, Lease, Options, RateLimits, Settings,
+    ASSIST_NAME, Binding, Controller, ExplainQueries, LeaderElectionConfig, Lease, Options, RateLimits,
+    Settings,
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::check_flags::CheckFlags;
 use crate::duration_flag;
 use crate::logging::{LogFormat, print_to_stdout};
 use crate::signals::TerminationSignals;
@@ -29,6 +31,10 @@ use metrics_endpoint::MetricsEndpoint;
 /// kube-controller-manager with `--controllers=*,-daemonset-controller`. With two or more replicas, leader election
 /// selects the replica that acts.
 ///
+/// With --assist the controller runs beside kube-controller-manager instead, as on a managed cluster. It then acts only
+/// on DaemonSets that a RolloutPolicy or ClusterRolloutPolicy selects and that have the update strategy OnDelete: it
+/// deletes their outdated pods step by step, and kube-controller-manager creates the new ones.
+///
 /// The first signal shuts the controller down gracefully: no new reconciles start, requests in flight finish, and the
 /// Lease is released. The second signal ends the process immediately.
 #[derive(Debug, clap::Args)]
@@ -40,6 +46,7 @@ use metrics_endpoint::MetricsEndpoint;
   muster controller --leader-elect=false           a single replica, without leader election
   muster controller --namespace logging --namespace metrics
   muster controller --metrics-addr 0.0.0.0:8080 --log-format json
+  muster controller --assist                       beside kube-controller-manager, for progressive rollouts only
   muster controller release                        before returning to kube-controller-manager"
 )]
 pub(crate) struct ControllerArgs {
@@ -59,6 +66,9 @@ enum ControllerCommand {
 struct RunControllerArgs {
     #[command(flatten)]
     cluster: KubeconfigFlags,
+    /// Run beside kube-controller-manager: only roll out DaemonSets with OnDelete that a policy selects
+    #[arg(long, conflicts_with = "binding")]
+    assist: bool,
     /// Reconcile only DaemonSets in this namespace; repeatable [default: all namespaces]
     #[arg(long = "namespace", value_name = "NAME")]
     namespaces: Vec<String>,
@@ -83,6 +93,8 @@ struct RunControllerArgs {
     /// Maximum number of concurrent requests to the API server, over all DaemonSets
     #[arg(long, value_name = "N", default_value_t = RateLimits::default().calls as u16, value_parser = clap::value_parser!(u16).range(1..=1000))]
     concurrent_calls: u16,
+    #[command(flatten)]
+    checks: CheckFlags,
     #[command(flatten)]
     lease: LeaseFlags,
     /// Time after the last renewal of the Lease during which the Lease counts as held
@@ -123,18 +135,20 @@ pub(crate) struct KubeconfigFlags {
 /// Flags that select the Lease for leader election.
 #[derive(Debug, clap::Args)]
 struct LeaseFlags {
-    /// Name of the Lease for leader election
-    #[arg(long, value_name = "NAME", default_value = "muster-controller")]
-    leader_elect_resource_name: String,
+    /// Name of the Lease for leader election [default: muster-controller, with --assist muster-assist; for `release` both]
+    #[arg(long, value_name = "NAME")]
+    leader_elect_resource_name: Option<String>,
     /// Namespace of the Lease [default: that of the pod; outside a pod kube-system, for `release` all namespaces]
     #[arg(long, value_name = "NAME")]
     leader_elect_resource_namespace: Option<String>,
 }
 
-/// Remove this controller's conditions from the status of every DaemonSet, before returning to kube-controller-manager
+/// Remove what this controller has added to DaemonSets, before returning to kube-controller-manager
 ///
 /// The DaemonSet controller of kube-controller-manager writes no conditions and would leave stale conditions in the
-/// status. Nothing else is changed. Run this after all replicas of `muster controller` have stopped, and before
+/// status. This command removes the conditions, the DaemonRollouts, and the verdicts about revisions; no pod changes. It
+/// refuses to while a progressive rollout is not complete, because kube-controller-manager would update all nodes. Run
+/// this after all replicas of `muster controller` have stopped, and before
 /// kube-controller-manager's controller is started.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -145,7 +159,7 @@ struct ReleaseArgs {
     cluster: KubeconfigFlags,
     #[command(flatten)]
     lease: LeaseFlags,
-    /// Run even if a replica still holds the Lease
+    /// Run even if a replica still holds the Lease, or a progressive rollout is not complete
     #[arg(long)]
     force: bool,
 }
@@ -163,6 +177,9 @@ fn parse_metrics_addr(text: &str) -> anyhow::Result<MetricsAddr> {
         ))),
     }
 }
+
+/// Default name of the Lease for leader election, without assist mode.
+const LEASE_NAME: &str = "muster-controller";
 
 impl ControllerArgs {
     /// Returns the log format and the log level that the flags specify.
@@ -227,7 +244,13 @@ impl RunControllerArgs {
     /// Builds the controller's options from the flags.
     fn controller_options(&self, config: &Config) -> anyhow::Result<Options> {
         let binding = if self.binding == "direct" { Binding::Direct } else { Binding::Scheduler };
-        let settings = Settings { burst: usize::from(self.burst), conditions: self.conditions, binding };
+        let settings = Settings {
+            burst: usize::from(self.burst),
+            conditions: self.conditions,
+            binding,
+            assist: self.assist,
+        };
+        let lease_name = if self.assist { ASSIST_NAME } else { LEASE_NAME };
         let limits = RateLimits {
             calls: usize::from(self.concurrent_calls),
             qps: (self.kube_api_qps != 0).then_some(self.kube_api_qps),
@@ -238,12 +261,19 @@ impl RunControllerArgs {
             renew_deadline: self.leader_elect_renew_deadline,
             retry_period: self.leader_elect_retry_period,
         };
+        let namespace = self.lease.namespace_or_default(config);
         Ok(Options {
             settings,
             namespaces: self.namespaces.clone(),
             workers: usize::from(self.workers),
             limits,
-            lease: if self.leader_elect { Some(self.lease.lease_settings(config, election)?) } else { None },
+            lease: if self.leader_elect {
+                Some(self.lease.lease_settings(config, lease_name, election)?)
+            } else {
+                None
+            },
+            writes_policy_status: true,
+            checks: self.checks.check_options(namespace),
         })
     }
 }
@@ -252,17 +282,29 @@ impl ReleaseArgs {
     /// Removes the conditions of `muster controller` from the status of every DaemonSet.
     async fn remove_conditions(self) -> anyhow::Result<()> {
         let config = self.cluster.client_config().await?;
-        let lease = self.lease.lease_settings(&config, LeaderElectionConfig::default())?;
+        let mut names = Vec::new();
+        for default_name in [LEASE_NAME, ASSIST_NAME] {
+            names.push(
+                self.lease.lease_settings(&config, default_name, LeaderElectionConfig::default())?.name,
+            );
+        }
+        names.dedup();
         // Outside the cluster the namespace of the replicas is unknown: all namespaces are checked.
-        let namespace = self.lease.lease_namespace(&config).map(|_| lease.namespace.as_str());
-        let leases = (!self.force).then_some((namespace, lease.name.as_str()));
+        let namespace = self.lease.lease_namespace(&config);
+        let leases = (!self.force).then_some((namespace.as_deref(), names.as_slice()));
         let client = muster_control::client(config)?;
         let changed = |key: &_| print_to_stdout(format_args!("{key}: conditions removed"));
-        let released = muster_control::release(client, leases, changed).await?;
+        let released = muster_control::release(client, leases, self.force, changed).await?;
         print_to_stdout(format_args!(
             "{} of {} DaemonSets had conditions of this controller",
             released.changed, released.sets
         ));
+        if 0 < released.rollouts + released.verdicts {
+            print_to_stdout(format_args!(
+                "{} DaemonRollouts and {} verdicts about revisions removed",
+                released.rollouts, released.verdicts
+            ));
+        }
         Ok(())
     }
 }
@@ -276,11 +318,22 @@ impl LeaseFlags {
         self.leader_elect_resource_namespace.clone().or_else(own)
     }
 
+    /// Returns the namespace of the controller: that of the Lease, or else `kube-system`.
+    fn namespace_or_default(&self, config: &Config) -> String {
+        self.lease_namespace(config).unwrap_or_else(|| "kube-system".to_owned())
+    }
+
     /// Returns the name, namespace and timings of the Lease for leader election. The timings are those of `election`.
-    fn lease_settings(&self, config: &Config, election: LeaderElectionConfig) -> anyhow::Result<Lease> {
+    /// Without the flag, the Lease has the name `default_name`.
+    fn lease_settings(
+        &self,
+        config: &Config,
+        default_name: &str,
+        election: LeaderElectionConfig,
+    ) -> anyhow::Result<Lease> {
         let lease = Lease {
-            namespace: self.lease_namespace(config).unwrap_or_else(|| "kube-system".to_owned()),
-            name: self.leader_elect_resource_name.clone(),
+            namespace: self.namespace_or_default(config),
+            name: self.leader_elect_resource_name.clone().unwrap_or_else(|| default_name.to_owned()),
             identity: format!("{}_{}", hostname(), Uuid::new_v4()),
             election,
         };

@@ -8,6 +8,8 @@ mod agent;
 mod backup;
 /// `muster cert`: lists and revokes client certificates.
 mod cert;
+/// Flags for the checks of progressive rollouts.
+mod check_flags;
 /// `muster controller`: runs the DaemonSet controller.
 mod controller;
 /// The lock on the data directory, and `muster down`.
@@ -32,6 +34,8 @@ mod pod_security_flags;
 mod real_nodes;
 /// The list of revoked credentials.
 mod revocation_list;
+/// `muster rollout`: shows and controls progressive rollouts.
+mod rollout;
 /// `muster server`: runs the API server.
 mod server;
 /// Flags, start and shutdown of the API server of `muster up` and `muster server`.
@@ -85,6 +89,7 @@ enum MusterCommand {
     Controller(Box<controller::ControllerArgs>),
     Explain(explain::ExplainArgs),
     Plan(plan::PlanArgs),
+    Rollout(Box<rollout::RolloutArgs>),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
     Encrypt(encrypt::EncryptArgs),
@@ -103,7 +108,9 @@ fn main() -> ExitCode {
     };
     let (format, level) = match &cli.command {
         MusterCommand::Controller(args) => args.log_settings(),
-        MusterCommand::Explain(_) | MusterCommand::Plan(_) => (logging::LogFormat::Text, "error"),
+        MusterCommand::Explain(_) | MusterCommand::Plan(_) | MusterCommand::Rollout(_) => {
+            (logging::LogFormat::Text, "error")
+        }
         _ => (logging::LogFormat::Text, "warn"),
     };
     if let Err(error) = logging::init(format, level) {
@@ -119,15 +126,16 @@ fn main() -> ExitCode {
         Err(error) => Err(error.into()),
     };
     logging::flush();
-    match done.and_then(|()| logging::stdout_result()) {
-        Ok(()) => ExitCode::SUCCESS,
+    match done.and_then(|code| logging::stdout_result().map(|()| code)) {
+        Ok(code) => code,
         Err(error) => exit_with_error(&error),
     }
 }
 
-/// Executes the subcommand.
-async fn run_command(command: MusterCommand) -> anyhow::Result<()> {
-    match command {
+/// Executes the subcommand, and returns the exit code.
+async fn run_command(command: MusterCommand) -> anyhow::Result<ExitCode> {
+    let done = match command {
+        MusterCommand::Rollout(args) => return rollout::run(*args).await,
         MusterCommand::Up(args) => up::run(args).await,
         MusterCommand::Down(args) => data_dir::down(&args).await,
         MusterCommand::Server(args) => server::run(args).await,
@@ -143,7 +151,8 @@ async fn run_command(command: MusterCommand) -> anyhow::Result<()> {
         MusterCommand::Token(args) => token::run(args).await,
         MusterCommand::SimNodes(args) => sim_nodes::run(args).await,
         MusterCommand::SimNode(args) => sim_node::run(args).await,
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// Builds the Tokio runtime. It is multi-threaded for the server, which handles many requests concurrently. It is

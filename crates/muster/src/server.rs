@@ -7,8 +7,8 @@ use crate::supervisor;
 /// Run the API server and its built-in controllers, until Ctrl-C or SIGTERM
 ///
 /// The state is stored in the data directory. The line `ready: …` is printed once the server accepts requests. The
-/// scheduler, garbage collector, node lifecycle, endpoints and disruption controllers run in the same process. `muster
-/// controller` runs the DaemonSet controller, and `muster agent` adds nodes.
+/// scheduler, garbage collector, node lifecycle, endpoints, disruption and rollout policy controllers run in the same
+/// process. `muster controller` runs the DaemonSet controller, and `muster agent` adds nodes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster server                  listen on 127.0.0.1:6443

@@ -81,6 +81,11 @@ pub(crate) const BUILT_IN_CONTROLLERS: &[BuiltInController] = &[
         },
     },
     BuiltInController {
+        name: "rollout-policy",
+        user: BuiltinUser::RolloutPolicy,
+        run: |client, _, stop| Box::pin(muster_control::run_rollout_policy_controller(client, stop)),
+    },
+    BuiltInController {
         name: "scheduler",
         user: BuiltinUser::Scheduler,
         run: |client, _, stop| Box::pin(muster_control::run_scheduler(client, stop)),

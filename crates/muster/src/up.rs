@@ -23,6 +23,7 @@ use muster_agent::sim;
 use muster_control::{Controller, ExplainQueries, Options};
 use muster_server::BuiltinUser;
 
+use crate::check_flags::CheckFlags;
 use crate::logging::{overwrite_terminal_line, print_ready_line, print_to_stderr};
 use crate::real_nodes::RealNodes;
 use crate::serving_flags::{ServingFlags, Shutdown, loopback_kube_client};
@@ -70,6 +71,8 @@ pub(crate) struct UpArgs {
     /// Flag to pass to the agents of the real nodes, as in --agent-flag=--max-pods=50; repeatable
     #[arg(long = "agent-flag", value_name = "FLAG", allow_hyphen_values = true)]
     agent_flags: Vec<String>,
+    #[command(flatten)]
+    checks: CheckFlags,
     #[command(flatten)]
     sim: SimFlags,
     #[command(flatten)]
@@ -222,7 +225,8 @@ async fn start_cluster(
         None,
     );
 
-    let options = Options::default();
+    let checks = args.checks.check_options("kube-system".to_owned());
+    let options = Options { checks, ..Options::default() };
     let stop = supervisor.stop_token();
     supervisor.supervise("DaemonSet controller", move || {
         let controlling = Controller::new(controller.clone(), options.clone());

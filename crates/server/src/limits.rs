@@ -228,8 +228,8 @@ pub(crate) fn streams_max(peer: Option<&User>) -> u32 {
 
 /// Returns the number of connections that the limit on open files allows, at most `requested`.
 ///
-/// Rule: the soft limit on open files is raised to the hard limit, and 200 file descriptors are not used for
-/// connections.
+/// Rule: the soft limit on open files is raised to the hard limit. 200 file descriptors are reserved for other uses
+/// than connections. With a low limit, at most half of the file descriptors are reserved.
 pub(crate) fn fit_connections_to_files(requested: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum || limit.maximum.is_none() {

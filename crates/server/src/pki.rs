@@ -32,7 +32,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::machine_address::machine_address;
 use crate::request::{
     AUTHENTICATED_GROUP, CONTROLLER_USER, DISRUPTION_USER, ENDPOINTS_USER, GARBAGE_COLLECTOR_USER,
-    MASTERS_GROUP, NODE_LIFECYCLE_USER, SCHEDULER_USER, SIMULATED_NODES_USER, User,
+    MASTERS_GROUP, NODE_LIFECYCLE_USER, ROLLOUT_POLICY_USER, SCHEDULER_USER, SIMULATED_NODES_USER, User,
 };
 
 pub(crate) use self::client_certificate::{PeerCertificate, user_from_der as certificate_user};
@@ -105,6 +105,8 @@ pub enum BuiltinUser {
     GarbageCollector,
     /// The node lifecycle controller.
     NodeLifecycle,
+    /// The rollout policy controller.
+    RolloutPolicy,
     /// The scheduler.
     Scheduler,
     /// The process that runs simulated nodes.
@@ -121,6 +123,7 @@ impl BuiltinUser {
             Self::Endpoints => (ENDPOINTS_USER, None),
             Self::GarbageCollector => (GARBAGE_COLLECTOR_USER, None),
             Self::NodeLifecycle => (NODE_LIFECYCLE_USER, None),
+            Self::RolloutPolicy => (ROLLOUT_POLICY_USER, None),
             Self::Scheduler => (SCHEDULER_USER, None),
             Self::SimulatedNodes => (SIMULATED_NODES_USER, None),
         }

@@ -64,16 +64,7 @@ pub fn all_controllers() -> BTreeMap<SimController, Box<dyn ControllerProcess>> 
 
 /// Returns the garbage collector with the kinds of the simulation.
 fn garbage_collector() -> GarbageCollector {
-    let resource = |kind: Kind| {
-        let name = match kind {
-            Kind::Sets => "DaemonSet",
-            Kind::Nodes => "Node",
-            Kind::Pods => "Pod",
-            Kind::Revisions => "ControllerRevision",
-        };
-        Watch::whole_objects(kind.group(), "v1", name, kind.plural(), kind != Kind::Nodes).resource
-    };
-    let all = Kind::ALL.map(resource);
+    let all = Kind::REQUIRED.map(|kind| kind.watch().resource);
     GarbageCollector::new(all.to_vec(), all)
 }
 

@@ -59,6 +59,7 @@ pub fn run_seed(seed: u64, verbose: bool) -> RunResult {
 }
 
 /// Draws the cluster of a seed, with one to six nodes, one or two sets, and one or two controller replicas.
+/// Every third seed has policies of progressive rollouts; the clusters of the others are drawn as without them.
 fn random_world(seed: u64) -> World {
     let mut rng = Rng::new(seed);
     let fault_rates = FaultRates::random(&mut rng);
@@ -93,5 +94,13 @@ fn random_world(seed: u64) -> World {
     world.settings.burst =
         usize::try_from([1, 3, 250][usize::try_from(rng.below(3)).unwrap_or(0)]).unwrap_or(250);
     world.user_actions_left = rng.between(0, 60);
+    if has_policies(seed) {
+        world.add_random_policies();
+    }
     world
+}
+
+/// Whether the cluster of a seed has policies of progressive rollouts.
+pub fn has_policies(seed: u64) -> bool {
+    seed.is_multiple_of(3)
 }

@@ -15,7 +15,9 @@ use muster_api::well_known::{
     NODE_DISK_PRESSURE, NODE_MEMORY_PRESSURE, NODE_NETWORK_UNAVAILABLE, NODE_PID_PRESSURE,
 };
 use muster_engine::controller::CallError;
-use muster_engine::daemonset::facts::{self, Fact, Kind, Node, Pod, Revision, Set};
+use muster_engine::daemonset::facts::{self, Fact, Kind, Node, Pod, Revision, Set, Template};
+use muster_engine::daemonset::progressive::policy::Policy;
+use muster_engine::daemonset::progressive::record::RolloutRecord;
 use muster_engine::scenario;
 use muster_store::{ObjectDraft, Precondition, Store};
 use serde_json::{Value, json};
@@ -65,6 +67,12 @@ pub struct SimServer {
     pub pods: BTreeMap<ObjectKey, Arc<Pod>>,
     /// The current ControllerRevisions, parsed, by key.
     pub revisions: BTreeMap<ObjectKey, Arc<Revision>>,
+    /// The current policies, parsed, by kind and key.
+    pub policies: BTreeMap<(Kind, ObjectKey), Arc<Policy>>,
+    /// The current DaemonRollouts, parsed, by key.
+    pub rollouts: BTreeMap<ObjectKey, Arc<RolloutRecord>>,
+    /// All templates that sets have had, by the data of their revision.
+    pub templates: Arc<BTreeMap<Text, Template>>,
     /// All versions of every object. They show which state a controller had in its cache at an earlier revision.
     versions: BTreeMap<(Kind, ObjectKey), Vec<ObjectVersion>>,
     /// All commits of the run, in order of their revisions.
@@ -95,6 +103,9 @@ impl Default for SimServer {
             nodes: BTreeMap::new(),
             pods: BTreeMap::new(),
             revisions: BTreeMap::new(),
+            policies: BTreeMap::new(),
+            rollouts: BTreeMap::new(),
+            templates: Arc::default(),
             versions: BTreeMap::new(),
             log: Vec::new(),
             leases: BTreeMap::new(),
@@ -114,6 +125,10 @@ pub fn store_key_prefix(kind: Kind) -> &'static str {
         Kind::Nodes => "nodes/",
         Kind::Pods => "pods/",
         Kind::Revisions => "controllerrevisions.apps/",
+        Kind::Policies => "rolloutpolicies.muster.dev/",
+        Kind::ClusterPolicies => "clusterrolloutpolicies.muster.dev/",
+        Kind::Rollouts => "daemonrollouts.muster.dev/",
+        Kind::Namespaces => "namespaces/",
     }
 }
 
@@ -213,7 +228,7 @@ impl SimServer {
         if meta["creationTimestamp"].is_null() {
             meta["creationTimestamp"] = self.now.to_rfc3339().into();
         }
-        if kind == Kind::Sets && meta["generation"].is_null() {
+        if has_generation(kind) && meta["generation"].is_null() {
             meta["generation"] = 1.into();
         }
         if kind == Kind::Pods {
@@ -246,7 +261,7 @@ impl SimServer {
         if object == *before {
             return Ok(self.resource_version(kind, key));
         }
-        if kind == Kind::Sets && object["spec"] != before["spec"] {
+        if has_generation(kind) && object["spec"] != before["spec"] {
             object["metadata"]["generation"] =
                 (before["metadata"]["generation"].as_i64().unwrap_or(0) + 1).into();
         }
@@ -280,15 +295,21 @@ impl SimServer {
         self.update(kind, key, actor, |object| apply_patch(object, patch))
     }
 
-    /// Replaces the status of a set. UID and resourceVersion must match.
-    pub fn put_status(&mut self, key: &ObjectKey, body: &Value, actor: Actor) -> Result<u64, CallError> {
-        let before = self.objects.get(&(Kind::Sets, key.clone())).ok_or(CallError::NotFound)?;
+    /// Replaces the status of an object. UID and resourceVersion must match.
+    pub fn put_status(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        body: &Value,
+        actor: Actor,
+    ) -> Result<u64, CallError> {
+        let before = self.objects.get(&(kind, key.clone())).ok_or(CallError::NotFound)?;
         for guard in ["uid", "resourceVersion"] {
             if body["metadata"][guard] != before["metadata"][guard] {
                 return Err(CallError::Conflict);
             }
         }
-        self.update(Kind::Sets, key, actor, |object| object["status"] = body["status"].clone())
+        self.update(kind, key, actor, |object| object["status"] = body["status"].clone())
     }
 
     /// Deletes an object. `uid` and `resource_version` are preconditions.
@@ -422,20 +443,36 @@ impl SimServer {
             Kind::Revisions => facts::decode_revision(json, shared)
                 .expect("a revision")
                 .map(|it| Fact::Revision(Arc::new(it))),
+            kind => Some(facts::decode_fact(kind, json, shared).expect("an object of a rollout")),
         });
+        if let Some(Fact::Set(set)) = &parsed
+            && !self.templates.contains_key(&set.template.data)
+        {
+            Arc::make_mut(&mut self.templates).insert(set.template.data.clone(), set.template.clone());
+        }
         match (&parsed, kind) {
             (Some(Fact::Set(it)), _) => drop(self.sets.insert(key.clone(), it.clone())),
             (Some(Fact::Node(it)), _) => drop(self.nodes.insert(key.name.clone(), it.clone())),
             (Some(Fact::Pod(it)), _) => drop(self.pods.insert(key.clone(), it.clone())),
             (Some(Fact::Revision(it)), _) => drop(self.revisions.insert(key.clone(), it.clone())),
+            (Some(Fact::Policy(it)), kind) => drop(self.policies.insert((kind, key.clone()), it.clone())),
+            (Some(Fact::Rollout(it)), _) => drop(self.rollouts.insert(key.clone(), it.clone())),
             (_, Kind::Sets) => drop(self.sets.remove(key)),
             (_, Kind::Nodes) => drop(self.nodes.remove(&key.name)),
             (_, Kind::Pods) => drop(self.pods.remove(key)),
             (_, Kind::Revisions) => drop(self.revisions.remove(key)),
+            (_, Kind::Rollouts) => drop(self.rollouts.remove(key)),
+            (_, Kind::Policies | Kind::ClusterPolicies) => drop(self.policies.remove(&(kind, key.clone()))),
+            _ => {}
         }
         let revision = self.store.revision();
         self.versions.entry((kind, key.clone())).or_default().push((revision, parsed));
     }
+}
+
+/// Whether objects of the kind have a generation, which changes of their spec increase.
+fn has_generation(kind: Kind) -> bool {
+    matches!(kind, Kind::Sets | Kind::Policies | Kind::ClusterPolicies | Kind::Rollouts)
 }
 
 /// Sets the spec fields that every pod of the simulation has, as a mutating webhook would: the pod may run to

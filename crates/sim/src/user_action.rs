@@ -94,6 +94,24 @@ pub enum UserAction {
     StepClocks { seconds: i64 },
     /// Enqueues all sets on the replica that is the leader.
     ResyncSets,
+    /// Creates a RolloutPolicy of this name, or replaces its spec, which is JSON.
+    ApplyPolicy { name: String, spec: String },
+    /// Deletes a RolloutPolicy.
+    DeletePolicy { name: String },
+    /// Pauses or resumes a policy.
+    PausePolicy { name: String, paused: bool },
+    /// Pauses or resumes the rollout of a set.
+    PauseRollout { set: String, paused: bool },
+    /// Approves a step of the revision with this template number, or of the current one if it is `None`.
+    ApproveStep { set: String, step: String, template: Option<u64> },
+    /// Aborts the revision with this template number, or the current one if it is `None`.
+    AbortRollout { set: String, template: Option<u64> },
+    /// Asks for the next attempt of the revision with this template number, or of the current one if it is `None`.
+    RetryRollout { set: String, template: Option<u64> },
+    /// Deletes the DaemonRollout of a set.
+    DeleteRollout { set: String },
+    /// Removes the status of a set's DaemonRollout.
+    WipeRolloutStatus { set: String },
     /// Runs the simulation for this time.
     Wait { seconds: u64 },
     /// Runs the simulation until the cluster has converged.
@@ -122,6 +140,9 @@ pub enum ScriptPodRef {
 impl UserAction {
     /// Parses one line of a script.
     pub fn parse(line: &str) -> Result<Self, String> {
+        if let Some((name, spec)) = line.trim().strip_prefix("policy ").and_then(|it| it.split_once(" {")) {
+            return Ok(Self::ApplyPolicy { name: name.trim().to_owned(), spec: format!("{{{spec}") });
+        }
         let words: Vec<&str> = line.split_whitespace().collect();
         let own = |it: &str| it.to_owned();
         let number = |it: &str| it.parse::<u64>().map_err(|_| format!("{it:?} is not a number"));
@@ -196,6 +217,21 @@ impl UserAction {
             ["stick", kind, n] => Self::StallWatches { kind: parse_kind(kind)?, seconds: number(n)? },
             ["step-clock", n] => Self::StepClocks { seconds: n.parse().map_err(|_| "step-clock SECONDS")? },
             ["resync"] => Self::ResyncSets,
+            ["delete-policy", name] => Self::DeletePolicy { name: own(name) },
+            ["pause-policy", name] => Self::PausePolicy { name: own(name), paused: true },
+            ["resume-policy", name] => Self::PausePolicy { name: own(name), paused: false },
+            ["pause", set] => Self::PauseRollout { set: own(set), paused: true },
+            ["resume", set] => Self::PauseRollout { set: own(set), paused: false },
+            ["approve", set, step] => Self::ApproveStep { set: own(set), step: own(step), template: None },
+            ["approve", set, step, n] => {
+                Self::ApproveStep { set: own(set), step: own(step), template: Some(number(n)?) }
+            }
+            ["abort", set] => Self::AbortRollout { set: own(set), template: None },
+            ["abort", set, n] => Self::AbortRollout { set: own(set), template: Some(number(n)?) },
+            ["retry", set] => Self::RetryRollout { set: own(set), template: None },
+            ["retry", set, n] => Self::RetryRollout { set: own(set), template: Some(number(n)?) },
+            ["delete-rollout", set] => Self::DeleteRollout { set: own(set) },
+            ["wipe-rollout", set] => Self::WipeRolloutStatus { set: own(set) },
             ["wait", n] => Self::Wait { seconds: number(n)? },
             ["settle"] => Self::WaitUntilConverged,
             ["settle", n] => Self::WaitUntilConvergedWithin { seconds: number(n)? },
@@ -230,6 +266,10 @@ fn parse_kind(text: &str) -> Result<Kind, String> {
         "nodes" => Kind::Nodes,
         "pods" => Kind::Pods,
         "revisions" => Kind::Revisions,
-        other => return Err(format!("{other:?} is not sets, nodes, pods or revisions")),
+        "policies" => Kind::Policies,
+        "rollouts" => Kind::Rollouts,
+        other => {
+            return Err(format!("{other:?} is not sets, nodes, pods, revisions, policies or rollouts"));
+        }
     })
 }

@@ -51,6 +51,7 @@ async fn check(
                 format!("watched bookmark@{resource_version}")
             }
             Delivery::Watched(watched) => format!("watched {}", fact_text(&watched.into_fact().unwrap())),
+            Delivery::Forbidden => "forbidden".to_owned(),
         });
     }
     running.abort();
@@ -215,4 +216,25 @@ fn a_missing_permission_is_named() {
         the controller's role must grant it the verbs list and watch on daemonsets of the group apps: no
         daemonsets: no (500)"#]]
     .assert_eq(&[401, 403, 500].map(refused).join("\n"));
+}
+
+#[tokio::test]
+async fn an_optional_kind_that_is_not_served_is_empty_and_one_that_is_forbidden_is_not() {
+    let listed = lines(&[("ADDED", object("d", 3)), ("BOOKMARK", end(6))]);
+    let responses = vec![
+        (404, status(404), true),
+        (403, status(403), true),
+        (200, listed, true),
+        (404, status(404), true),
+    ];
+    let expected = expect![[r#"
+        GET /apis/muster.dev/v1alpha1/daemonrollouts?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&sendInitialEvents=true&resourceVersionMatch=NotOlderThan
+        listed at 0: 
+        GET /apis/muster.dev/v1alpha1/daemonrollouts?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&sendInitialEvents=true&resourceVersionMatch=NotOlderThan
+        forbidden
+        GET /apis/muster.dev/v1alpha1/daemonrollouts?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&sendInitialEvents=true&resourceVersionMatch=NotOlderThan
+        listed at 6: a/d@3
+        GET /apis/muster.dev/v1alpha1/daemonrollouts?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&resourceVersion=6
+        listed at 6: "#]];
+    check(Kind::Rollouts, None, responses, 4, expected).await;
 }

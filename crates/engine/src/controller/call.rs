@@ -131,6 +131,9 @@ pub enum CallError {
     Invalid(String),
     /// Status 429: the client has sent too many requests. `retry_after` is the delay in the header `Retry-After`.
     TooManyRequests { retry_after: Option<Duration> },
+    /// Status 429 with the cause `DisruptionBudget`: a PodDisruptionBudget does not allow the eviction. Holds the
+    /// message of the cause, which names the PodDisruptionBudget, and the delay that the API server requested.
+    DisruptionBudget { message: String, retry_after: Option<Duration> },
     /// Status 5xx: the API server failed. A write may or may not have been applied. Holds the message.
     Server(String),
     /// No response was received. A write may or may not have been applied.
@@ -147,7 +150,9 @@ impl CallError {
     /// the API server requested no delay.
     pub(crate) fn retry_after(&self) -> Duration {
         match self {
-            Self::TooManyRequests { retry_after } => retry_after.unwrap_or_default().min(RETRY_AFTER_MAX),
+            Self::TooManyRequests { retry_after } | Self::DisruptionBudget { retry_after, .. } => {
+                retry_after.unwrap_or_default().min(RETRY_AFTER_MAX)
+            }
             _ => Duration::ZERO,
         }
     }
@@ -161,6 +166,7 @@ impl fmt::Display for CallError {
             Self::Conflict => f.write_str("the object has changed"),
             Self::Forbidden(message) | Self::Invalid(message) | Self::Server(message) => f.write_str(message),
             Self::TooManyRequests { .. } => f.write_str("too many requests"),
+            Self::DisruptionBudget { message, .. } => f.write_str(message),
             Self::NoAnswer => f.write_str("no answer in time"),
             Self::NamespaceTerminating => f.write_str("the namespace is being terminated"),
         }

@@ -6,7 +6,8 @@
 //!
 //! 1. The runner lists and watches the kinds of [`Controller::watches`], and passes each event to [`WorkQueue::apply`].
 //! 2. It calls [`WorkQueue::next`], makes the API calls that this function returns, and records the events.
-//! 3. It passes the outcome of each API call to [`WorkQueue::done`], and continues with 2. It also continues with 2
+//! 3. It passes the outcome of each API call to [`WorkQueue::done`], and continues with 2. Measurements of rollout
+//!    checks are made in the background; their results go to [`WorkQueue::measured`]. It also continues with 2
 //!    after each event, and at `wake_at`.
 
 /// API calls of controllers: their requests, outcomes and errors.
@@ -16,6 +17,8 @@ mod call;
 pub mod events;
 /// Leader election: decides when a replica acquires, renews or loses the Lease.
 pub mod lease;
+/// Measurements of rollout checks, and how their results are evaluated.
+pub mod measurement;
 /// Retries failed calls about one object with backoff.
 pub(crate) mod retry;
 /// An in-memory API server for tests of controllers.
@@ -33,6 +36,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 pub use call::{Accept, CallError, EncodedRequest, Outcome, Patch, Priority, Request, Verb};
+pub use measurement::{Measured, Measurement, MeasurementRequest};
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
@@ -74,6 +78,12 @@ pub trait Controller {
         Vec::new()
     }
 
+    /// Records that the API server does not let the controller read an optional kind. `_kind` is an index in
+    /// [`Controller::watches`]. Returns the keys to reconcile.
+    fn on_forbidden(&mut self, _kind: usize) -> Vec<Self::Key> {
+        Vec::new()
+    }
+
     /// Whether a key may be reconciled now. If not, the key stays in the queue.
     fn may_reconcile(&self, _key: &Self::Key) -> bool {
         true
@@ -99,6 +109,12 @@ pub trait Controller {
 
     /// Applies the outcome of a call and returns the keys to reconcile.
     fn done(&mut self, call: &Self::Call, outcome: Outcome, now: Time) -> Requeue<Self::Key>;
+
+    /// Applies the result of a measurement and returns the keys to reconcile. Only a controller whose reconcile returns
+    /// measurements has to implement it.
+    fn measured(&mut self, _measurement: &Measurement, _measured: &Measured, _now: Time) -> Vec<Self::Key> {
+        Vec::new()
+    }
 
     /// Returns the key whose reconcile returned this call. `None` if the controller cannot recover from a panic during
     /// [`Controller::done`].
@@ -195,6 +211,9 @@ pub struct Watch {
     pub resource: Arc<Resource>,
     /// Whether the watch delivers only the metadata of objects (`PartialObjectMetadata`).
     pub metadata_only: bool,
+    /// Whether the controller works without this kind. If the API server does not serve the kind, there are no objects
+    /// of it. If it forbids the list, [`Controller::on_forbidden`] is called.
+    pub is_optional: bool,
 }
 
 impl Watch {
@@ -207,7 +226,7 @@ impl Watch {
             plural: plural.into(),
             namespaced,
         };
-        Self { resource: Arc::new(resource), metadata_only: false }
+        Self { resource: Arc::new(resource), metadata_only: false, is_optional: false }
     }
 
     /// Creates a watch that delivers only the metadata of objects.
@@ -232,6 +251,8 @@ pub enum Event<F> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reconcile<C> {
     pub calls: Vec<C>,
+    /// Measurements of rollout checks to make in the background. Each result goes to [`Controller::measured`].
+    pub measurements: Vec<Arc<Measurement>>,
     pub events: Vec<EventRecord>,
     /// Time at which to reconcile the key again even without an event. It replaces the time that the previous reconcile
     /// returned.
@@ -243,7 +264,7 @@ pub struct Reconcile<C> {
 
 impl<C> Default for Reconcile<C> {
     fn default() -> Self {
-        Self { calls: Vec::new(), events: Vec::new(), wake_at: None, relist: false }
+        Self { calls: Vec::new(), measurements: Vec::new(), events: Vec::new(), wake_at: None, relist: false }
     }
 }
 

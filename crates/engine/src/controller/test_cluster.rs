@@ -11,7 +11,9 @@ use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
-use crate::controller::{CallError, Controller, Event, Outcome, Patch, Request, Verb, Watch, WorkQueue};
+use crate::controller::{
+    CallError, Controller, Event, Measured, Outcome, Patch, Request, Verb, Watch, WorkQueue,
+};
 
 /// An in-memory API server, its clock, and the controller under test.
 pub(crate) struct TestCluster<C: Controller> {
@@ -25,6 +27,10 @@ pub(crate) struct TestCluster<C: Controller> {
     delayed: Option<Vec<Event<C::Fact>>>,
     /// Errors that the next calls return, one error for each call.
     pub(crate) refusals: VecDeque<CallError>,
+    /// Returns the error of an eviction of this pod. `None` if it succeeds.
+    pub(crate) check_eviction: fn(&Value) -> Option<CallError>,
+    /// The results of measurements, by name of the check. Other checks are inconclusive.
+    pub(crate) measured: BTreeMap<String, Measured>,
     log: String,
 }
 
@@ -40,15 +46,13 @@ impl<C: Controller> TestCluster<C> {
             now: Time::from_secs(0),
             delayed: Some(Vec::new()),
             refusals: VecDeque::new(),
+            check_eviction: |_| None,
+            measured: BTreeMap::new(),
             log: String::new(),
         };
         objects.into_iter().for_each(|it| cluster.put(it));
         cluster.delayed = None;
-        for (kind, watch) in cluster.watches.iter().enumerate() {
-            let listed = cluster.objects.iter().filter(|((it, _), _)| *it == kind);
-            let facts = listed.map(|(_, it)| decode_fact::<C>(watch, it, &mut cluster.shared)).collect();
-            cluster.queue.apply(Event::Listed { kind, facts, resource_version: 1 }, cluster.now);
-        }
+        cluster.list_all();
         cluster
     }
 
@@ -86,6 +90,28 @@ impl<C: Controller> TestCluster<C> {
         &self.objects[&(kind, self.find_key(kind, name))]
     }
 
+    /// Returns all objects of a kind.
+    pub(crate) fn all(&self, kind: &str) -> Vec<Value> {
+        let kind = self.kind_index(kind);
+        self.objects.iter().filter(|((it, _), _)| *it == kind).map(|(_, it)| it.clone()).collect()
+    }
+
+    /// Replaces the controller by a new one, which knows only what the API server stores.
+    pub(crate) fn restart(&mut self, controller: C) {
+        self.queue = WorkQueue::new(controller, 20);
+        self.list_all();
+    }
+
+    /// Passes a list of every kind to the controller.
+    fn list_all(&mut self) {
+        for (kind, watch) in self.watches.iter().enumerate() {
+            let listed = self.objects.iter().filter(|((it, _), _)| *it == kind);
+            let facts = listed.map(|(_, it)| decode_fact::<C>(watch, it, &mut self.shared)).collect();
+            let resource_version = self.version.max(1);
+            self.queue.apply(Event::Listed { kind, facts, resource_version }, self.now);
+        }
+    }
+
     /// Delays all watch events from now on.
     pub(crate) fn delay_watches(&mut self) {
         self.delayed = Some(Vec::new());
@@ -110,7 +136,13 @@ impl<C: Controller> TestCluster<C> {
                     about.kind, about.key, event.reason, event.message
                 );
             }
-            if step.calls.is_empty() {
+            for measurement in &step.measurements {
+                let measured = self.measured.get(&*measurement.check).cloned();
+                let measured = measured.unwrap_or_else(|| Measured::inconclusive("no data"));
+                self.log += &format!("measure {}: {measured:?}\n", measurement.check);
+                self.queue.measured(measurement, &measured, self.now);
+            }
+            if step.calls.is_empty() && step.measurements.is_empty() {
                 match step.wake_at.filter(|it| *it <= until) {
                     Some(at) => self.now = at,
                     None => {
@@ -137,7 +169,8 @@ impl<C: Controller> TestCluster<C> {
 
     /// Executes an API request of the controller, and returns its outcome.
     fn execute_request(&mut self, request: &Request) -> Outcome {
-        let path = request.path.trim_end_matches("/status");
+        let path = request.path.split('?').next().unwrap_or_default().trim_end_matches("/status");
+        let (path, is_eviction) = path.strip_suffix("/eviction").map_or((path, false), |path| (path, true));
         let found = self.watches.iter().enumerate().find_map(|(kind, watch)| {
             let mut parts = path.rsplit('/');
             let (last, before) = (parts.next()?, parts.next()?);
@@ -151,12 +184,16 @@ impl<C: Controller> TestCluster<C> {
         let body = request.body.clone().unwrap_or_default();
         let found = self.objects.get(&(kind, key.clone()));
         let meta = &body["metadata"];
-        let preconditions = if request.verb == Verb::Delete { &body["preconditions"] } else { meta };
+        let preconditions = match request.verb {
+            Verb::Delete => &body["preconditions"],
+            _ if is_eviction => &body["deleteOptions"]["preconditions"],
+            _ => meta,
+        };
         let differs = |field: &str, it: &Value| {
             !preconditions[field].is_null() && preconditions[field] != it["metadata"][field]
         };
         match (request.verb, found) {
-            (Verb::Create, _) => {
+            (Verb::Create, _) if !is_eviction => {
                 let mut object = body;
                 let name = match object["metadata"]["name"].as_str() {
                     Some(name) => name.to_string(),
@@ -171,20 +208,52 @@ impl<C: Controller> TestCluster<C> {
                 object["metadata"]["name"] = json!(name);
                 object["metadata"]["namespace"] = json!(key.namespace);
                 object["metadata"]["uid"] = json!(format!("uid-{name}"));
+                object["metadata"]["creationTimestamp"] = json!(self.now.to_rfc3339());
                 let done = self.put_object(kind, key, object);
                 Outcome::Done(done)
             }
+            // Selectors are ignored: the tests have one owner of objects in each namespace.
+            (Verb::List, _) => {
+                let listed = self.objects.iter().filter(|((it, _), _)| *it == kind);
+                let items: Vec<&Value> = listed.map(|(_, it)| it).collect();
+                Outcome::Done(serde_json::to_vec(&json!({"items": items})).unwrap())
+            }
             (_, None) => Outcome::Refused(CallError::NotFound),
+            (Verb::Get, Some(it)) => Outcome::Done(serde_json::to_vec(it).unwrap()),
             (_, Some(it)) if differs("uid", it) || differs("resourceVersion", it) => {
                 Outcome::Refused(CallError::Conflict)
             }
+            (Verb::Create, Some(pod)) if is_eviction => match (self.check_eviction)(pod) {
+                Some(refusal) => Outcome::Refused(refusal),
+                None => {
+                    self.remove(kind, &key);
+                    Outcome::Done(b"{}".to_vec())
+                }
+            },
             (Verb::Delete, Some(_)) => {
                 self.remove(kind, &key);
                 Outcome::Done(b"{}".to_vec())
             }
+            (Verb::Patch(Patch::Apply), Some(it)) => {
+                let manager = request.path.split("fieldManager=").nth(1).unwrap().split('&').next().unwrap();
+                let mut object = it.clone();
+                apply_status_conditions(&mut object, &body, manager);
+                // Like an API server: a request that changes nothing makes no new version.
+                if object == *it {
+                    return Outcome::Done(serde_json::to_vec(it).unwrap());
+                }
+                Outcome::Done(self.put_object(kind, key, object))
+            }
             (Verb::Patch(patch), Some(it)) => {
                 let mut object = it.clone();
                 merge_patch(&mut object, &body, patch == Patch::Strategic);
+                let done = self.put_object(kind, key, object);
+                Outcome::Done(done)
+            }
+            // Only the status is updated.
+            (Verb::Update, Some(it)) if request.path.ends_with("/status") => {
+                let mut object = it.clone();
+                object["status"] = body["status"].clone();
                 let done = self.put_object(kind, key, object);
                 Outcome::Done(done)
             }
@@ -208,7 +277,8 @@ impl<C: Controller> TestCluster<C> {
         self.version += 1;
         let mut object = self.objects.remove(&(kind, key.clone())).unwrap();
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        let fact = decode_fact::<C>(&self.watches[kind], &object, &mut self.shared);
+        let bytes = serde_json::to_vec(&object).unwrap();
+        let fact = C::decode_deleted(&self.watches[kind], &bytes, &mut self.shared).unwrap();
         self.notify_watch(Event::Deleted { kind, fact });
     }
 
@@ -244,6 +314,29 @@ fn decode_fact<C: Controller>(watch: &Watch, object: &Value, shared: &mut Intern
 fn key_of_object(object: &Value) -> ObjectKey {
     let meta = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     ObjectKey::new(meta("namespace"), meta("name"))
+}
+
+/// Server-side apply of the conditions of an object's status. Conditions that the manager applied before and does not
+/// apply now are removed.
+fn apply_status_conditions(object: &mut Value, body: &Value, manager: &str) {
+    let key = |condition: &Value| format!("k:{}", json!({"type": condition["type"]}));
+    let wanted = body["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let mut managers = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    let at = managers.iter().position(|it| it["manager"] == manager && it["subresource"] == "status");
+    let before = at.map(|at| managers.remove(at)).unwrap_or_default();
+    let mut conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.retain(|it| before["fieldsV1"]["f:status"]["f:conditions"][key(it)].is_null());
+    conditions.retain(|it| !wanted.iter().any(|wanted| wanted["type"] == it["type"]));
+    conditions.extend(wanted.iter().cloned());
+    object["status"]["conditions"] = Value::Array(conditions);
+    if !wanted.is_empty() {
+        let owned: Map<String, Value> = wanted.iter().map(|it| (key(it), json!({".": {}}))).collect();
+        let fields = json!({"f:status": {"f:conditions": owned}});
+        managers.push(
+            json!({"manager": manager, "operation": "Apply", "subresource": "status", "fieldsV1": fields}),
+        );
+    }
+    object["metadata"]["managedFields"] = Value::Array(managers);
 }
 
 /// Applies a merge patch to an object. A strategic patch also merges lists by the field `type` of their elements.

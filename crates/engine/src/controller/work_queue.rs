@@ -1,11 +1,12 @@
 //! The work queue of a controller. Upstream: `workqueue.TypedRateLimitingInterface`.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use muster_api::time::Time;
 
-use super::{Controller, Event, EventRecord, Outcome, Reconcile};
+use super::{Controller, Event, EventRecord, Measured, Measurement, Outcome, Reconcile};
 
 /// The work queue of a controller: the keys to reconcile now and later, without duplicates, and the calls in flight.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub struct WorkQueue<C: Controller> {
     in_flight: usize,
     /// Maximum number of calls in flight.
     calls_max: usize,
+    /// Measurements to start.
+    measurements: Vec<Arc<Measurement>>,
     /// Events to record.
     events: Vec<EventRecord>,
     /// Whether the runner must list every kind again. The next [`WorkQueue::take_step`] returns it.
@@ -53,6 +56,7 @@ impl<C: Controller> WorkQueue<C> {
             ready: VecDeque::new(),
             in_flight: 0,
             calls_max,
+            measurements: Vec::new(),
             events: Vec::new(),
             relist: false,
         }
@@ -106,6 +110,14 @@ impl<C: Controller> WorkQueue<C> {
     /// [`Controller::watches`].
     pub fn bookmark(&mut self, kind: usize, resource_version: u64, now: Time) {
         let keys = self.controller.bookmark(kind, resource_version);
+        self.enqueue(keys, now);
+    }
+
+    /// Records that the API server does not let the controller read an optional kind, and enqueues the keys to reconcile.
+    /// `kind` is an index in [`Controller::watches`].
+    pub fn on_forbidden(&mut self, kind: usize, now: Time) {
+        self.missing.remove(&kind);
+        let keys = self.controller.on_forbidden(kind);
         self.enqueue(keys, now);
     }
 
@@ -164,18 +176,20 @@ impl<C: Controller> WorkQueue<C> {
         let reconcile = self.controller.reconcile(key, now);
         self.events.extend(reconcile.events);
         self.ready.extend(reconcile.calls);
+        self.measurements.extend(reconcile.measurements);
         self.relist |= reconcile.relist;
         self.set_wake_time(key.clone(), reconcile.wake_at);
     }
 
     /// Returns the next step for the runner, and removes it from the queue: the calls to make within the limit of calls
-    /// in flight, the events to record, the time at which the next key is due, and whether to list every kind again.
-    /// Reconciles no key.
+    /// in flight, the measurements to start, the events to record, the time at which the next key is due, and whether
+    /// to list every kind again. Reconciles no key.
     pub fn take_step(&mut self) -> Reconcile<C::Call> {
         let allowed = self.calls_max.saturating_sub(self.in_flight).min(self.ready.len());
         self.in_flight += allowed;
         Reconcile {
             calls: self.ready.drain(..allowed).collect(),
+            measurements: core::mem::take(&mut self.measurements),
             events: core::mem::take(&mut self.events),
             wake_at: self.due.first().map(|(at, _)| *at).filter(|_| self.is_synced()),
             relist: core::mem::take(&mut self.relist),
@@ -188,6 +202,12 @@ impl<C: Controller> WorkQueue<C> {
         let requeue = self.controller.done(call, outcome, now);
         self.events.extend(requeue.events);
         self.enqueue(requeue.keys, now);
+    }
+
+    /// Passes the result of a measurement to the controller, and enqueues the keys to reconcile.
+    pub fn measured(&mut self, measurement: &Measurement, measured: &Measured, now: Time) {
+        let keys = self.controller.measured(measurement, measured, now);
+        self.enqueue(keys, now);
     }
 
     /// Recovers from a panic in [`WorkQueue::reconcile`] or [`WorkQueue::done`], and retries the key later. Returns

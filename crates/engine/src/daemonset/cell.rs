@@ -4,6 +4,7 @@
 //! A cell depends only on its node and on the DaemonSet's pods on that node. So an event recomputes only the cells that
 //! it changes: the counts of the old cell are subtracted from the totals, and those of the new cell are added.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -11,12 +12,15 @@ use alloc::vec::Vec;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
-use super::revision::CurrentRevision;
+use super::revision::TargetRevision;
 use super::rollout::{self, BudgetUse, RolloutAction, RolloutDeletion};
 use super::roster::{self, FailedPodBackoff};
 use super::status::{check_availability, counted_pod};
 use crate::daemonset::facts::{Node, Pod, Set, StatusCounts};
 use crate::daemonset::placement::{self, Verdict};
+use crate::daemonset::progressive::active::{ActiveRollout, NodeTarget, UpdateMode};
+use crate::daemonset::progressive::counts::NodeProgress;
+use crate::daemonset::progressive::membership::Assigned;
 use crate::daemonset::why::Why;
 
 /// State of one DaemonSet on one node, and the writes that this state needs.
@@ -32,11 +36,17 @@ pub(crate) struct Cell {
     pub(crate) action: Option<RolloutAction>,
     /// What the node adds to the totals of the DaemonSet.
     pub(crate) counts: CellCounts,
+    /// Whether new pods of the node get the current or the stable revision.
+    pub(crate) assigned: Assigned,
+    /// State of the node in the progressive rollout. `None` if the DaemonSet has no progressive rollout, or if the node
+    /// was deleted.
+    pub(crate) progress: Option<Box<NodeProgress>>,
     /// The pod of the node that the DaemonSet's status counts, and the state of this pod for `muster explain`.
     pub(crate) pod: Option<(Arc<Pod>, Why)>,
-    /// Why a needed write is not made yet.
+    /// Why a needed write is not made yet. `None` if no write waits.
     pub(crate) waiting: Option<Why>,
-    /// Why a pod on the node does not start or why it failed, as Kubernetes names it (`CrashLoopBackOff`).
+    /// Why a pod on the node does not start or why it failed, as Kubernetes names it (`CrashLoopBackOff`). `None` if no
+    /// pod has a problem.
     pub(crate) problem: Option<Text>,
     /// The time at which this cell must be computed again even without an event.
     pub(crate) recheck_at: Option<Time>,
@@ -60,15 +70,17 @@ pub(crate) struct CellCounts {
     pub(crate) current: bool,
     /// Whether the node is eligible and its pod is Ready.
     pub(crate) ready: bool,
-    /// Whether the node is eligible and its pod is up to date.
+    /// Whether the node is eligible and its pod has the current revision.
     pub(crate) updated: bool,
+    /// Whether the node is eligible and its pod has the revision that the node is assigned.
+    pub(crate) as_assigned: bool,
     /// Whether the node is eligible and its pod is available.
     pub(crate) available: bool,
     /// Whether the node has a pod and is not eligible.
     pub(crate) misscheduled: bool,
     /// Whether the node has an outdated pod that the rollout must still replace or delete.
     pub(crate) old_pod: bool,
-    /// Whether the node counts against the rollout budget.
+    /// Whether the node counts against the rollout budget, and whether it counts as a node with an available pod.
     pub(crate) budget_use: BudgetUse,
 }
 
@@ -81,8 +93,10 @@ pub(crate) struct Totals {
     current: i64,
     /// Number of eligible nodes with a Ready pod.
     ready: i64,
-    /// Number of eligible nodes with an up-to-date pod.
+    /// Number of eligible nodes with a pod of the current revision.
     updated: i64,
+    /// Number of eligible nodes with a pod of the revision that they are assigned.
+    as_assigned: i64,
     /// Number of eligible nodes with an available pod.
     available: i64,
     /// Number of nodes with a pod that are not eligible.
@@ -91,9 +105,9 @@ pub(crate) struct Totals {
     pub(crate) old_pods: i64,
     /// Number of nodes that count against the rollout budget (`maxUnavailable` or `maxSurge`).
     pub(crate) charged: i64,
-    /// Number of eligible nodes with an available pod, and of nodes whose available pod the rollout is to delete.
+    /// Number of nodes with an available pod that are eligible, or whose pod the rollout is to delete.
     pub(crate) available_or_leaving: i64,
-    /// Number of eligible nodes that wait for a write, by the reason of the wait.
+    /// Number of eligible nodes that wait for a write, by the reason for the wait.
     pub(crate) waiting: BTreeMap<Text, i64>,
     /// Number of nodes by the problem of their pod, as Kubernetes names it (`CrashLoopBackOff`).
     pub(crate) problem: BTreeMap<Text, i64>,
@@ -121,17 +135,23 @@ impl Totals {
         self.updated == self.desired && self.available == self.desired && self.old_pods == 0
     }
 
-    /// Adds the counts of a cell.
+    /// Whether every eligible node has an available pod of the revision that the node is assigned, and the rollout has
+    /// no other pod left to replace or delete.
+    pub(crate) fn is_assignment_complete(&self) -> bool {
+        self.as_assigned == self.desired && self.available == self.desired && self.old_pods == 0
+    }
+
+    /// Adds the counts of a cell to the totals.
     pub(crate) fn add(&mut self, cell: &Cell) {
         self.add_multiple(cell, 1);
     }
 
-    /// Subtracts the counts of a cell.
+    /// Subtracts the counts of a cell from the totals.
     pub(crate) fn subtract(&mut self, cell: &Cell) {
         self.add_multiple(cell, -1);
     }
 
-    /// Adds the counts of a cell (`by` is 1), or subtracts them (`by` is -1).
+    /// Adds the counts of a cell to the totals (`by` is 1), or subtracts them (`by` is -1).
     fn add_multiple(&mut self, cell: &Cell, by: i64) {
         let counts = &cell.counts;
         let counted = [
@@ -139,6 +159,7 @@ impl Totals {
             (counts.current, &mut self.current),
             (counts.ready, &mut self.ready),
             (counts.updated, &mut self.updated),
+            (counts.as_assigned, &mut self.as_assigned),
             (counts.available, &mut self.available),
             (counts.misscheduled, &mut self.misscheduled),
             (counts.old_pod, &mut self.old_pods),
@@ -172,23 +193,41 @@ fn add_to_count(counts: &mut BTreeMap<Text, i64>, reason: &str, by: i64) {
 }
 
 /// Computes the cell of one DaemonSet on one node: verdict, roster, rollout state and counts.
+///
+/// `current` is the current revision of the DaemonSet. In a progressive rollout the node may be assigned the stable
+/// revision instead, which then decides about placement and about which pods are up to date.
 pub(crate) fn compute_cell(
     set: &Set,
-    current: &CurrentRevision,
+    current: &TargetRevision,
+    progressive: Option<&ActiveRollout>,
     node: Option<&Node>,
     pods: &[Arc<Pod>],
     node_memory: NodeMemory<'_>,
     now: Time,
 ) -> Cell {
-    let verdict = node.map(|it| placement::verdict(&set.template, it));
-    let roster = roster::build_roster(set, current, verdict.as_ref(), pods, node_memory.backoff, now);
-    let charged_until = node_memory.rollout_deletion.and_then(|it| it.charged_until(set, current, pods, now));
+    let target = match progressive {
+        Some(progressive) => progressive.target(set, current, node),
+        None => NodeTarget {
+            assigned: Assigned::Current,
+            revision: current,
+            template: &set.template,
+            mode: UpdateMode::Plain,
+        },
+    };
+    let assigned = target.revision;
+    let verdict = node.map(|it| placement::verdict(target.template, it));
+    let roster = roster::build_roster(set, assigned, verdict.as_ref(), pods, node_memory.backoff, now);
+    let charged_until =
+        node_memory.rollout_deletion.and_then(|it| it.charged_until(set, assigned, pods, now));
     let node_rollout =
-        rollout::node_rollout(set, current, node.zip(verdict.as_ref()), pods, &roster, charged_until, now);
+        rollout::node_rollout(set, &target, node.zip(verdict.as_ref()), pods, &roster, charged_until, now);
+    let progress = progressive
+        .and_then(|it| it.node_progress(set, current, node, pods, node_rollout.budget_use.charged, now));
     let runs = verdict == Some(Verdict::Run);
-    let counted = counted_pod(set, current, pods, now);
+    let counted = counted_pod(set, assigned, pods, now);
     let availability_of_pod = counted.map(|pod| check_availability(set, pod, now));
     let recheck_at = earliest(roster.recheck_at, node_rollout.recheck_at);
+    let recheck_at = earliest(recheck_at, progress.as_ref().and_then(|(_, at)| *at));
     let recheck_at =
         pods.iter().fold(recheck_at, |recheck_at, pod| match check_availability(set, pod, now) {
             Err(Why::StillSettling { until }) => earliest(recheck_at, Some(until)),
@@ -202,8 +241,10 @@ pub(crate) fn compute_cell(
         (Some(Err(why)), _) => Some(roster.blocked.clone().unwrap_or_else(|| why.clone())),
         (Some(Ok(())), _) => roster.blocked.clone(),
     };
+    let is_held = target.assigned == Assigned::Stable && counted.is_some_and(|it| !current.is_up_to_date(it));
+    let waiting = waiting.or_else(|| is_held.then_some(Why::HeldByRollout));
     // The rollout ignores a node that only keeps its old pod because of a taint.
-    let has_old = (runs && pods.iter().any(|it| it.is_live() && !current.is_up_to_date(it)))
+    let has_old = (runs && pods.iter().any(|it| it.is_live() && !assigned.is_up_to_date(it)))
         || node_rollout.action.is_some()
         || !node_rollout.delete.is_empty();
     let mut delete = roster.delete;
@@ -217,6 +258,7 @@ pub(crate) fn compute_cell(
             current: runs && counted.is_some(),
             ready: runs && counted.is_some_and(|it| it.is_ready()),
             updated: runs && counted.is_some_and(|it| current.is_up_to_date(it)),
+            as_assigned: runs && counted.is_some_and(|it| assigned.is_up_to_date(it)),
             available: runs && availability_of_pod == Some(Ok(())),
             misscheduled: node.is_some() && !runs && counted.is_some(),
             old_pod: has_old,
@@ -226,7 +268,7 @@ pub(crate) fn compute_cell(
         pod: counted.map(|it| {
             let why = match availability_of_pod {
                 Some(Err(why)) => why,
-                _ if current.is_up_to_date(it) => Why::UpToDate,
+                _ if assigned.is_up_to_date(it) => Why::UpToDate,
                 _ => Why::OutOfDate,
             };
             (it.clone(), why)
@@ -234,5 +276,7 @@ pub(crate) fn compute_cell(
         waiting,
         recheck_at,
         verdict,
+        assigned: target.assigned,
+        progress: progress.map(|(progress, _)| Box::new(progress)),
     }
 }

@@ -13,8 +13,8 @@ use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
 
 use crate::controller::{
-    Accept, Controller, EncodedRequest, Event, EventRecord, KubeEvent, Malformed, ObjectReference, Outcome,
-    Priority, Reconcile, Request, Requeue, Watch,
+    Accept, Controller, EncodedRequest, Event, EventRecord, KubeEvent, Malformed, Measured, Measurement,
+    ObjectReference, Outcome, Priority, Reconcile, Request, Requeue, Watch,
 };
 use crate::daemonset::execution::{Call, Execution, ExecutionReport, NextStep, Response};
 use crate::daemonset::facts::{self, Fact, Kind, Set};
@@ -56,8 +56,11 @@ struct RunningPlan {
     /// Number of the execution, which its calls have as [`SetCall::execution`].
     number: u64,
     execution: Execution,
-    /// The JSON of the pods to create, encoded once for all nodes. `None` if the plan creates no pod.
+    /// The JSON of the pods to create from the template of the DaemonSet, encoded once for all nodes. `None` if the
+    /// plan creates no such pod.
     encoded_pod: Option<Arc<EncodedPod>>,
+    /// The JSON of the pods to create from the stable revision. `None` if the plan creates no such pod.
+    encoded_stable_pod: Option<Arc<EncodedPod>>,
 }
 
 /// Backoff of a DaemonSet that made the controller panic.
@@ -69,7 +72,7 @@ struct PanicBackoff {
     until: Time,
 }
 
-/// A call of a plan, with everything that its request needs.
+/// A call of the DaemonSet controller to the API server, with everything that its request needs.
 #[derive(Clone, Debug)]
 pub struct SetCall {
     pub set: Arc<Set>,
@@ -105,7 +108,13 @@ impl fmt::Display for SetCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let target = manifest::call_target(&self.set, &self.call);
         let name = target.name.as_deref().unwrap_or_default();
-        write!(f, "{} {} {name}", manifest::call_verb(&self.call).as_str(), target.kind.plural())
+        let verb = manifest::call_verb(&self.call).as_str();
+        match (&self.call, target.subresource) {
+            (Call::EvictPod { .. }, Some(subresource)) => {
+                write!(f, "{verb} {}/{subresource} {name}", target.kind.plural())
+            }
+            _ => write!(f, "{verb} {} {name}", target.kind.plural()),
+        }
     }
 }
 
@@ -123,22 +132,22 @@ impl DaemonSetController {
         }
     }
 
-    /// The planner, which holds the cache and makes the plans.
+    /// Returns the planner, which holds the cache and makes the plans.
     pub fn planner(&self) -> &Planner {
         &self.planner
     }
 
-    /// The plan of the last reconcile of a DaemonSet. `None` if that DaemonSet does not exist.
+    /// Returns the plan of the last reconcile of a DaemonSet. `None` if that DaemonSet does not exist.
     pub fn last_plan(&self, key: &ObjectKey) -> Option<&Arc<Plan>> {
         self.plans.get(key)
     }
 
-    /// Number of reconciles so far, without those that only continued the execution of a plan.
+    /// Returns the number of reconciles so far, without those that only continued the execution of a plan.
     pub fn reconciles(&self) -> u64 {
         self.reconciles
     }
 
-    /// Number of plans that are executed now.
+    /// Returns the number of plans that are being executed.
     pub fn executing_plans(&self) -> usize {
         self.executions.len()
     }
@@ -151,17 +160,31 @@ impl DaemonSetController {
 
     /// Starts the execution of a plan, and returns its first calls.
     fn start_execution(&mut self, plan: Arc<Plan>, now: Time) -> Reconcile<SetCall> {
-        let mut reconcile = Reconcile { wake_at: plan.wake_at, relist: plan.relist, ..Reconcile::default() };
+        let mut reconcile = Reconcile {
+            measurements: plan.measurements.clone(),
+            wake_at: plan.wake_at,
+            relist: plan.relist,
+            ..Reconcile::default()
+        };
         if plan.is_idle() {
             return reconcile;
         }
         let key = plan.set.key.clone();
         let binding = self.planner.settings().binding;
         let encoded_pod =
-            if plan.create.is_empty() { None } else { EncodedPod::new(&plan.set, &plan.hash, binding) };
+            if plan.create.is_empty() { None } else { EncodedPod::new(&plan.set, &plan.hash, None, binding) };
+        let encoded_stable_pod = plan
+            .stable
+            .as_ref()
+            .and_then(|source| EncodedPod::new(&plan.set, &source.hash, Some(source), binding));
         self.started += 1;
         let execution = Execution::new(plan);
-        let running = RunningPlan { number: self.started, execution, encoded_pod: encoded_pod.map(Arc::new) };
+        let running = RunningPlan {
+            number: self.started,
+            execution,
+            encoded_pod: encoded_pod.map(Arc::new),
+            encoded_stable_pod: encoded_stable_pod.map(Arc::new),
+        };
         self.executions.insert(key.clone(), running);
         reconcile.calls = self.next_calls(&key);
         let (is_finished, events) = self.finish_if_done(&key, now);
@@ -176,7 +199,9 @@ impl DaemonSetController {
     /// Returns the calls that the execution of a DaemonSet's plan may send now.
     fn next_calls(&mut self, key: &ObjectKey) -> Vec<SetCall> {
         let binding = self.planner.settings().binding;
-        let Some(RunningPlan { number, execution, encoded_pod }) = self.executions.get_mut(key) else {
+        let Some(RunningPlan { number, execution, encoded_pod, encoded_stable_pod }) =
+            self.executions.get_mut(key)
+        else {
             return Vec::new();
         };
         let mut calls = Vec::new();
@@ -187,7 +212,11 @@ impl DaemonSetController {
                 execution.apply_response(&call, Response::Pods(Vec::new()));
                 continue;
             }
-            let encoded_pod = encoded_pod.clone().filter(|_| matches!(call, Call::CreatePod { .. }));
+            let encoded_pod = match &call {
+                Call::CreatePod { source: None, .. } => encoded_pod.clone(),
+                Call::CreatePod { source: Some(_), .. } => encoded_stable_pod.clone(),
+                _ => None,
+            };
             calls.push(SetCall { set, call, execution: *number, binding, encoded_pod });
         }
         calls
@@ -246,6 +275,10 @@ impl Controller for DaemonSetController {
         self.planner.bookmark(Kind::ALL[kind], resource_version)
     }
 
+    fn on_forbidden(&mut self, kind: usize) -> Vec<ObjectKey> {
+        self.planner.on_forbidden(Kind::ALL[kind])
+    }
+
     /// Whether a plan of the DaemonSet may be made or continued now.
     ///
     /// Rule: at most one plan of a DaemonSet is executed at a time, and at most `workers` plans in all. A plan that is
@@ -284,7 +317,8 @@ impl Controller for DaemonSetController {
     }
 
     fn request(call: &SetCall) -> Request {
-        let metadata_only = !matches!(call.call, Call::ReadSet | Call::ReadRevision { .. });
+        let metadata_only =
+            !matches!(call.call, Call::ReadSet | Call::ReadRevision { .. } | Call::EvictPod { .. });
         Request {
             verb: manifest::call_verb(&call.call),
             path: manifest::call_path(&call.set, &call.call).unwrap_or_default(),
@@ -296,11 +330,15 @@ impl Controller for DaemonSetController {
     fn encode(call: &SetCall) -> EncodedRequest {
         let verb = manifest::call_verb(&call.call);
         let accept = match &call.call {
-            Call::ReadSet | Call::ReadRevision { .. } => Accept::Object,
+            // The response to an eviction is a Status.
+            Call::ReadSet | Call::ReadRevision { .. } | Call::EvictPod { .. } => Accept::Object,
             Call::ListPods => Accept::MetadataList,
             _ => Accept::Metadata,
         };
-        let is_status = matches!(call.call, Call::PutStatus { .. });
+        let is_status = matches!(
+            call.call,
+            Call::PutStatus { .. } | Call::ApplyConditions { .. } | Call::WriteRollout(_)
+        );
         EncodedRequest {
             verb,
             path: manifest::call_path(&call.set, &call.call).unwrap_or_default(),
@@ -320,6 +358,11 @@ impl Controller for DaemonSetController {
         Requeue { keys: [key].into(), events }
     }
 
+    fn measured(&mut self, measurement: &Measurement, measured: &Measured, now: Time) -> Vec<ObjectKey> {
+        let is_known = self.planner.measured(measurement, measured, now);
+        Vec::from_iter(is_known.then(|| measurement.set.clone()))
+    }
+
     fn key_of(call: &SetCall) -> Option<ObjectKey> {
         Some(call.set.key.clone())
     }
@@ -331,6 +374,7 @@ impl Controller for DaemonSetController {
     /// them inconsistent.
     fn recover(&mut self, key: &ObjectKey, now: Time) -> Option<Time> {
         self.planner = self.planner.from_scratch();
+        self.planner.forget_measurements(key);
         if let Some(RunningPlan { execution, .. }) = self.executions.remove(key) {
             self.planner.done(key, &ExecutionReport::unknown(execution.set()), now);
         }

@@ -11,14 +11,20 @@ use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
 use super::cell::{Cell, Totals};
-use super::revision::{CurrentRevision, RevisionHistory};
+use super::revision::{RevisionHistory, TargetRevision};
 use super::rollout::{RolloutAction, rollout_budget};
 use super::status::{self, ConditionInput};
 use crate::controller::KubeEvent;
+use crate::daemonset::eviction::RefusedEvictions;
 use crate::daemonset::execution::CreateResult;
-use crate::daemonset::facts::{Phase, Pod, Revision, Selector, Set, UpdateStrategy};
+use crate::daemonset::facts::{Node, Phase, Pod, Revision, Selector, Set, UpdateStrategy};
 use crate::daemonset::plan::{Claim, Plan, Settings};
+use crate::daemonset::progressive::active::ActiveRollout;
+use crate::daemonset::progressive::check::CheckMemory;
+use crate::daemonset::progressive::counts::RolloutCounts;
+use crate::daemonset::progressive::membership::Assigned;
 use crate::daemonset::why::Why;
+use crate::daemonset::{assist_plan, progressive_plan};
 use crate::hash_ordered_map::HashOrderedMap;
 
 /// The cells of one DaemonSet by node, their totals, and indexes of the cells that need a write. A changed cell updates
@@ -37,8 +43,15 @@ pub(crate) struct SetState {
     candidates: BTreeSet<(u64, Text)>,
     /// Nodes whose cell has a [`RolloutAction::Remove`], in update order.
     removals: BTreeSet<(u64, Text)>,
+    /// Nodes whose cell has a [`RolloutAction::ReplaceNotReady`] or [`RolloutAction::SurgeBesideNotReady`], in update
+    /// order.
+    not_ready: BTreeSet<(u64, Text)>,
     /// Nodes whose cell must be computed again at a certain time even without an event, earliest time first.
     pub(crate) timers: BTreeSet<(Time, Text)>,
+    /// The progressive rollout of the DaemonSet. `None` if it has none.
+    pub(crate) progressive: Option<ActiveRollout>,
+    /// Counts of the nodes of the progressive rollout.
+    pub(crate) rollout_counts: RolloutCounts,
 }
 
 impl SetState {
@@ -47,17 +60,21 @@ impl SetState {
         Self { history, ..Self::default() }
     }
 
-    /// Replaces all cells.
-    pub(crate) fn replace_cells(&mut self, current: &CurrentRevision, cells: HashOrderedMap<Text, Cell>) {
+    /// Replaces all cells, and computes the totals and indexes from the new cells.
+    pub(crate) fn replace_cells(&mut self, current: &TargetRevision, cells: HashOrderedMap<Text, Cell>) {
         let (mut writes, mut candidates, mut removals) = (Vec::new(), Vec::new(), Vec::new());
-        let mut timers = Vec::new();
+        let (mut not_ready, mut timers) = (Vec::new(), Vec::new());
         for (node, cell) in cells.iter() {
             let flags = CellFlags::of(cell);
             self.totals.add(cell);
-            if flags.writes || flags.candidates || flags.removals {
+            if let Some(progress) = &cell.progress {
+                self.rollout_counts.add(progress);
+            }
+            if flags.writes || flags.candidates || flags.removals || flags.not_ready {
                 let place = (current.update_order(node), node.clone());
                 writes.extend(flags.writes.then(|| place.clone()));
                 candidates.extend(flags.candidates.then(|| place.clone()));
+                not_ready.extend(flags.not_ready.then(|| place.clone()));
                 removals.extend(flags.removals.then_some(place));
             }
             timers.extend(flags.recheck_at.map(|at| (at, node.clone())));
@@ -65,35 +82,59 @@ impl SetState {
         self.cells = cells;
         (self.writes, self.candidates) = (writes.into_iter().collect(), candidates.into_iter().collect());
         (self.removals, self.timers) = (removals.into_iter().collect(), timers.into_iter().collect());
+        self.not_ready = not_ready.into_iter().collect();
     }
 
-    /// Adds or replaces the cell of a node.
-    pub(crate) fn put_cell(&mut self, current: &CurrentRevision, node: &Text, cell: Cell) {
+    /// Adds or replaces the cell of a node, and updates the totals and indexes.
+    pub(crate) fn put_cell(&mut self, current: &TargetRevision, node: &Text, cell: Cell) {
         let flags = CellFlags::of(&cell);
         self.totals.add(&cell);
+        let progress = cell.progress.clone();
         let before = self.cells.insert(node, cell);
+        if let Some(before) = before.as_ref().and_then(|it| it.progress.as_ref()) {
+            self.rollout_counts.subtract(before);
+        }
+        if let Some(progress) = &progress {
+            self.rollout_counts.add(progress);
+        }
         self.reindex_cell(current, node, before.as_ref(), flags);
     }
 
-    /// Nodes that wait for the rollout budget, in update order.
+    /// Returns the rollout actions that use rollout budget, with their nodes in update order.
+    pub(crate) fn candidate_actions(&self) -> impl Iterator<Item = (&Text, &RolloutAction)> {
+        self.actions(&self.candidates)
+    }
+
+    /// Returns the rollout actions of nodes whose old pod is not Ready, with their nodes in update order.
+    pub(crate) fn not_ready_actions(&self) -> impl Iterator<Item = (&Text, &RolloutAction)> {
+        self.actions(&self.not_ready)
+    }
+
+    /// Returns the rollout actions of the nodes in one of the indexes, with their nodes.
+    fn actions<'a>(
+        &'a self,
+        places: &'a BTreeSet<(u64, Text)>,
+    ) -> impl Iterator<Item = (&'a Text, &'a RolloutAction)> {
+        places.iter().filter_map(|(_, node)| Some((node, self.cells.get(node)?.action.as_ref()?)))
+    }
+
+    /// Returns the nodes that wait for the rollout budget, in update order.
     pub(crate) fn waiting_nodes(&self) -> impl Iterator<Item = &Text> {
         self.candidates.iter().map(|(_, node)| node)
     }
 
-    /// Removes the cell of a node.
-    pub(crate) fn remove_cell(&mut self, current: &CurrentRevision, node: &Text) {
+    /// Removes the cell of a node, and updates the totals and indexes.
+    pub(crate) fn remove_cell(&mut self, current: &TargetRevision, node: &Text) {
         let before = self.cells.remove(node);
+        if let Some(before) = before.as_ref().and_then(|it| it.progress.as_ref()) {
+            self.rollout_counts.subtract(before);
+        }
         self.reindex_cell(current, node, before.as_ref(), CellFlags::default());
     }
 
-    /// Subtracts the previous cell of a node from the totals, and updates the indexes for its new flags.
-    fn reindex_cell(
-        &mut self,
-        current: &CurrentRevision,
-        node: &Text,
-        before: Option<&Cell>,
-        now: CellFlags,
-    ) {
+    /// Subtracts the previous cell of a node from the totals. Adds the node to the indexes that `now`, the flags of the
+    /// new cell, names, and removes it from the others.
+    fn reindex_cell(&mut self, current: &TargetRevision, node: &Text, before: Option<&Cell>, now: CellFlags) {
         if let Some(cell) = before {
             self.totals.subtract(cell);
         }
@@ -106,6 +147,7 @@ impl SetState {
             (was.writes, now.writes, &mut self.writes),
             (was.candidates, now.candidates, &mut self.candidates),
             (was.removals, now.removals, &mut self.removals),
+            (was.not_ready, now.not_ready, &mut self.not_ready),
         ];
         for (was, is, places) in moves {
             match (was, is) {
@@ -119,7 +161,7 @@ impl SetState {
     }
 }
 
-/// Tells which indexes of [`SetState`] must contain the node of a cell.
+/// Which indexes of [`SetState`] must contain the node of a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct CellFlags {
     /// Whether [`SetState::writes`] contains the node.
@@ -128,23 +170,29 @@ struct CellFlags {
     candidates: bool,
     /// Whether [`SetState::removals`] contains the node.
     removals: bool,
+    /// Whether [`SetState::not_ready`] contains the node.
+    not_ready: bool,
     /// Time of the node in [`SetState::timers`]. `None` if `timers` does not contain the node.
     recheck_at: Option<Time>,
 }
 
 impl CellFlags {
-    /// Returns the indexes that must contain this cell.
+    /// Returns which indexes must contain the node of this cell.
     fn of(cell: &Cell) -> Self {
         Self {
             writes: cell.create.is_some() || !cell.delete.is_empty(),
             candidates: matches!(cell.action, Some(RolloutAction::Replace(..) | RolloutAction::Surge)),
             removals: matches!(cell.action, Some(RolloutAction::Remove(..))),
+            not_ready: matches!(
+                cell.action,
+                Some(RolloutAction::ReplaceNotReady(..) | RolloutAction::SurgeBesideNotReady(..))
+            ),
             recheck_at: cell.recheck_at,
         }
     }
 }
 
-/// How far a rollout has come, and when it last made progress.
+/// The highest counts that a rollout has reached so far, and the time of its last progress.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RolloutProgress {
     /// The revision hash label of the pods that the rollout creates.
@@ -166,7 +214,7 @@ pub(crate) struct RolloutProgress {
 /// Rule: a rollout that makes no progress for ten minutes is stalled.
 pub(crate) const ROLLOUT_STALLED_AFTER: Duration = Duration::from_secs(10 * 60);
 
-/// Input of [`decide`]: a DaemonSet, its cells and revisions, and what earlier plans have shown.
+/// Input of [`decide`]: a DaemonSet, its cells and revisions, and the results of earlier plans.
 pub(crate) struct DecisionInput<'a> {
     pub(crate) set: &'a Arc<Set>,
     /// Objects to adopt or to release.
@@ -178,10 +226,25 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) pods_with_hash: &'a dyn Fn(&Text) -> Vec<Arc<Pod>>,
     /// Progress of the DaemonSet's rollout. `None` before the first plan.
     pub(crate) rollout_progress: Option<&'a RolloutProgress>,
+    /// Results of the checks that the controller measures.
+    pub(crate) checks: &'a CheckMemory,
     /// Result of the most recent pod creates.
     pub(crate) creates: &'a CreateResult,
+    /// Evictions that the API server refused.
+    pub(crate) evictions: &'a RefusedEvictions,
     /// Whether the events about an invalid spec or selector were already recorded for this generation.
     pub(crate) events_recorded: bool,
+    /// Returns the node with this name.
+    pub(crate) node: &'a dyn Fn(&Text) -> Option<&'a Node>,
+    /// Returns the available pods of the DaemonSet.
+    pub(crate) available_pods: &'a dyn Fn() -> Vec<Arc<Pod>>,
+}
+
+impl DecisionInput<'_> {
+    /// Returns the time of the rollout's last progress. `None` unless the rollout is stalled.
+    pub(crate) fn stalled_since(&self, now: Time) -> Option<Time> {
+        self.rollout_progress.map(|it| it.at).filter(|at| *at + ROLLOUT_STALLED_AFTER <= now)
+    }
 }
 
 /// Makes the plan of one DaemonSet in five steps: adopt and release objects, determine the current revision, create and
@@ -199,6 +262,9 @@ pub(crate) fn decide(input: &DecisionInput<'_>, settings: &Settings, now: Time) 
         plan.events.extend(event.filter(|_| !input.events_recorded));
         return plan;
     }
+    if settings.assist {
+        return assist_plan::decide_assist(input, settings, now);
+    }
     if !input.claims.is_empty() {
         plan.claims.clone_from(&input.claims);
         return plan;
@@ -211,20 +277,26 @@ pub(crate) fn decide(input: &DecisionInput<'_>, settings: &Settings, now: Time) 
     };
     plan.hash = current.hash.clone();
     add_roster_writes(&mut plan, input, settings);
-    let budget = advance_rollout(&mut plan, input, settings);
+    let progressive = input.set_state.progressive.as_ref();
+    let budget = match progressive {
+        Some(active) => progressive_plan::advance(&mut plan, input, active, settings, now),
+        None => advance_rollout(&mut plan, input, settings),
+    };
     dedup_and_prune_revisions(&mut plan, input);
     add_events(&mut plan, input);
-    let stalled_since =
-        input.rollout_progress.map(|it| it.at).filter(|at| *at + ROLLOUT_STALLED_AFTER <= now);
+    let stalled_since = input.stalled_since(now);
     let allowed = if matches!(set.rollout, UpdateStrategy::Drain(_)) { budget } else { 0 };
-    let refused = status::refused_creates(set, input.creates).filter(|_| !plan.create.is_empty());
-    let progress = ConditionInput { budget, allowed, stalled_since, refused };
+    let creates = !plan.create.is_empty() || !plan.create_stable.is_empty();
+    let refused = status::refused_creates(set, input.creates).filter(|_| creates);
+    let rollout = progressive.and_then(|active| progressive_plan::rollout_report(&plan, active));
+    let evictions = progressive.and_then(|it| progressive_plan::refused_evictions(&plan, input, it));
+    let progress = ConditionInput { budget, allowed, stalled_since, refused, evictions, rollout };
     plan.status = status::updated_status(set, &input.set_state.totals, &progress, settings.conditions, now);
-    plan.wake_at = next_wake_up(input, settings, now);
+    plan.wake_at = earliest(plan.wake_at, next_wake_up(input, settings, now));
     plan
 }
 
-/// Checks that the selector is usable. The error is an event that reports the problem.
+/// Checks that the selector is usable. If it is not, the error is the event that reports the problem.
 ///
 /// Rule: nothing is written for a DaemonSet whose selector is empty, cannot be parsed or does not match its own
 /// template. An event reports the problem.
@@ -250,71 +322,79 @@ fn check_selector(set: &Set) -> Result<(), Option<KubeEvent>> {
     }
 }
 
-/// Adds the creates and deletes that use no rollout budget, at most `burst` of each.
+/// Adds the creates and deletes that use no rollout budget to the plan, at most [`Settings::burst`] of each.
 fn add_roster_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settings) {
     for (_, node) in &input.set_state.writes {
         let Some(cell) = input.set_state.cells.get(node) else { continue };
-        let may_create = plan.create.len() < settings.burst;
+        let may_create = plan.create.len() + plan.create_stable.len() < settings.burst;
         if let Some(why) = cell.create.as_ref().filter(|_| may_create) {
-            plan.create.push((node.clone(), why.clone()));
+            add_create(plan, cell.assigned, node.clone(), why.clone());
         }
         for (pod, why) in &cell.delete {
             if plan.delete.len() < settings.burst {
                 plan.delete.push((pod.clone(), why.clone()));
             }
         }
-        let full = settings.burst <= plan.create.len() && settings.burst <= plan.delete.len();
+        let full = settings.burst <= plan.create.len() + plan.create_stable.len()
+            && settings.burst <= plan.delete.len();
         if full {
             break;
         }
     }
 }
 
+/// Adds the create of a pod on a node to the plan. `assigned` is the revision of the pod, `why` the reason.
+pub(crate) fn add_create(plan: &mut Plan, assigned: Assigned, node: Text, why: Why) {
+    match assigned {
+        Assigned::Current => plan.create.push((node, why)),
+        Assigned::Stable => plan.create_stable.push((node, why)),
+    }
+}
+
 /// Adds the pod writes of the rollout to the plan, and returns the rollout budget as a number of nodes.
 ///
-/// Rule: an outdated pod that is up (see [`is_pod_up`](super::status::is_pod_up)) is replaced only within the rollout
-/// budget. Nodes that already count against the budget are subtracted from it first. With surge, a pod on a node that
-/// is no longer eligible is deleted only while more pods are available than desired.
+/// Rule: an outdated pod that is Ready is replaced only within the rollout budget. Nodes that already count against the
+/// budget are subtracted from it first. With surge, a pod on a node that is no longer eligible is deleted only while
+/// more pods are available than desired.
 fn advance_rollout(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settings) -> usize {
     let (set, set_state) = (input.set, input.set_state);
     let desired = set_state.totals.counts().desired;
     let allowed = rollout_budget(set, desired);
     let charged = usize::try_from(set_state.totals.charged).unwrap_or(0);
     let mut left = allowed.saturating_sub(charged);
-    let first_actions = |places: &BTreeSet<(u64, Text)>| -> Vec<(Text, RolloutAction)> {
-        let cells = places
-            .iter()
-            .filter_map(|(_, node)| Some((node.clone(), set_state.cells.get(node)?.action.clone()?)));
-        cells.take(settings.burst).collect()
-    };
-    if 0 < left {
-        for (node, action) in first_actions(&set_state.candidates) {
-            if left == 0 {
-                break;
+    for (node, action) in set_state.candidate_actions().take(settings.burst) {
+        if left == 0 {
+            break;
+        }
+        left -= 1;
+        match action {
+            RolloutAction::Replace(pod, why) if plan.delete.len() < settings.burst => {
+                plan.delete.push((pod.clone(), why.clone()))
             }
-            left -= 1;
-            match action {
-                RolloutAction::Replace(pod, why) if plan.delete.len() < settings.burst => {
-                    plan.delete.push((pod, why))
-                }
-                RolloutAction::Surge if plan.create.len() < settings.burst => {
-                    plan.create.push((node, Why::OutOfDate))
-                }
-                _ => break,
+            RolloutAction::Surge if plan.create.len() < settings.burst => {
+                plan.create.push((node.clone(), Why::OutOfDate))
             }
+            _ => break,
         }
     }
-    let surplus = usize::try_from(set_state.totals.available_or_leaving - desired).unwrap_or(0);
-    if 0 < surplus && !set_state.removals.is_empty() {
-        for (_, action) in first_actions(&set_state.removals).into_iter().take(surplus) {
-            if let RolloutAction::Remove(pod, why) = action
-                && plan.delete.len() < settings.burst
-            {
-                plan.delete.push((pod, why));
-            }
-        }
-    }
+    let removals: Vec<(Arc<Pod>, Why)> = removals(input, settings).collect();
+    plan.delete.extend(removals.into_iter().take(settings.burst.saturating_sub(plan.delete.len())));
     allowed
+}
+
+/// Returns the pods to remove from nodes that are no longer eligible, with the reasons. Only surge has such removals.
+pub(crate) fn removals<'a>(
+    input: &DecisionInput<'a>,
+    settings: &Settings,
+) -> impl Iterator<Item = (Arc<Pod>, Why)> + use<'a> {
+    let set_state = input.set_state;
+    let desired = set_state.totals.counts().desired;
+    let surplus = usize::try_from(set_state.totals.available_or_leaving - desired).unwrap_or(0);
+    let places = set_state.removals.iter().take(surplus.min(settings.burst));
+    places.filter_map(|(_, node)| match set_state.cells.get(node)?.action.as_ref()? {
+        RolloutAction::Remove(pod, why) => Some((pod.clone(), why.clone())),
+        _ => None,
+    })
 }
 
 /// Adds to the plan the relabels of pods and the deletes of revisions.
@@ -328,7 +408,11 @@ fn advance_rollout(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settin
 fn dedup_and_prune_revisions(plan: &mut Plan, input: &DecisionInput<'_>) {
     let history = &input.set_state.history;
     let is_carried = |hash: Option<&Text>| hash.is_some_and(|it| input.pods_by_hash.contains_key(it));
-    for duplicate in &history.duplicates {
+    // Rule: the stable revision is never deleted, whatever `revisionHistoryLimit` is. If it is a duplicate of the
+    // current revision, it is deleted after the current one has become the stable revision.
+    let stable = input.set_state.progressive.as_ref().and_then(|it| it.stable.as_ref());
+    let is_stable = |it: &Revision| stable.is_some_and(|stable| stable.target.revision.uid == it.uid);
+    for duplicate in history.duplicates.iter().filter(|it| !is_stable(it)) {
         match duplicate.hash().filter(|it| is_carried(Some(it)) && **it != plan.hash) {
             Some(hash) => {
                 let pods = (input.pods_with_hash)(hash).into_iter();
@@ -340,7 +424,7 @@ fn dedup_and_prune_revisions(plan: &mut Plan, input: &DecisionInput<'_>) {
     let identity = input.set.template.identity;
     let is_superseded = |it: &Revision| it.hash() == Some(&plan.hash) && it.identity == Some(identity);
     let is_free = |it: &Revision| !is_carried(it.hash()) || is_superseded(it);
-    let free = history.prunable.iter().filter(|it| is_free(it));
+    let free = history.prunable.iter().filter(|it| is_free(it) && !is_stable(it));
     plan.prune.extend(free.take(history.excess).cloned());
 }
 
@@ -376,7 +460,7 @@ fn add_events(plan: &mut Plan, input: &DecisionInput<'_>) {
 /// Rule: a plan has a wake-up time if its DaemonSet must be reconciled again even without an event. A cell that changes
 /// with time is checked again after `minReadySeconds` or 30 seconds at the latest, whichever is longer, so that the
 /// controller notices a clock that was set forward.
-fn next_wake_up(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Option<Time> {
+pub(crate) fn next_wake_up(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Option<Time> {
     let min_ready = input.set.min_ready + Duration::from_secs(1);
     let cells = input.set_state.timers.first().map(|(at, _)| *at);
     let by_facts = earliest(cells, input.set_state.history.recheck_at);

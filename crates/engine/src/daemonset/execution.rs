@@ -4,7 +4,7 @@
 //! simulator tests them like every other rule. [`Execution::next`] returns the calls; [`Execution::apply_response`]
 //! applies the responses.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -19,8 +19,8 @@ use serde::Deserialize;
 
 use crate::controller::{CallError, KubeEvent, Outcome};
 use crate::daemonset::expectations::Expectations;
-use crate::daemonset::facts::{self, Kind, Pod, Revision, Set, Status};
-use crate::daemonset::plan::{Claim, Plan, RevisionWrite};
+use crate::daemonset::facts::{self, Condition, Kind, Pod, Revision, Set, Status};
+use crate::daemonset::plan::{Claim, Plan, PodSource, RevisionWrite, RolloutWrite};
 use crate::daemonset::why::Why;
 
 /// One call to the API server. The module `manifest` builds its request body.
@@ -40,12 +40,20 @@ pub enum Call {
     RelabelPod { pod: Arc<Pod>, hash: Text },
     /// Deletes a pod for the reason `why`.
     DeletePod { pod: Arc<Pod>, why: Why },
-    /// Creates a pod on a node, with this revision hash label, for the reason `why`.
-    CreatePod { node: Text, hash: Text, why: Why },
+    /// Evicts a pod for the reason `why`: the API server deletes it if its PodDisruptionBudget allows that.
+    EvictPod { pod: Arc<Pod>, why: Why },
+    /// Creates a pod on a node, with this revision hash label, for the reason `why`. `source` is the older revision
+    /// that the pod is created from, `None` for the template of the DaemonSet.
+    CreatePod { node: Text, hash: Text, why: Why, source: Option<Arc<PodSource>> },
+    /// Creates the DaemonRollout of the DaemonSet, or writes its status.
+    WriteRollout(RolloutWrite),
     /// Deletes a ControllerRevision that is no longer needed.
     DeleteRevision { revision: Arc<Revision> },
     /// Writes the status of the DaemonSet. `of` is the version of the DaemonSet that the status was computed from.
     PutStatus { of: Arc<Set>, status: Status },
+    /// Writes the conditions of the DaemonSet by server-side apply, in assist mode. Conditions that were applied before
+    /// and are not listed are removed.
+    ApplyConditions { conditions: Vec<Condition> },
 }
 
 /// The response of the API server to a call.
@@ -76,14 +84,17 @@ impl Response {
 
     /// Decodes the body of a successful response. `None` if the body cannot be decoded.
     fn parse(call: &Call, body: &[u8]) -> Option<Self> {
+        /// An API object, of which only the metadata is decoded.
         #[derive(Deserialize)]
         struct Object {
             metadata: Metadata,
         }
+        /// A list of API objects.
         #[derive(Deserialize)]
         struct List {
             items: Vec<Object>,
         }
+        /// The fields of an object's metadata that a response needs.
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Metadata {
@@ -109,12 +120,14 @@ impl Response {
                 });
                 Self::Pods(pods.collect())
             }
-            Call::DeletePod { .. } | Call::DeleteRevision { .. } => Self::Deleted,
+            Call::DeletePod { .. } | Call::EvictPod { .. } | Call::DeleteRevision { .. } => Self::Deleted,
             Call::Claim(_)
             | Call::WriteRevision(_)
             | Call::RelabelPod { .. }
             | Call::CreatePod { .. }
-            | Call::PutStatus { .. } => {
+            | Call::WriteRollout(_)
+            | Call::PutStatus { .. }
+            | Call::ApplyConditions { .. } => {
                 let Object { metadata } = serde_json::from_slice(body).ok()?;
                 Self::Wrote { name: metadata.name.as_str().into(), resource_version: version(&metadata) }
             }
@@ -155,6 +168,7 @@ impl CreateResult {
             CallError::AlreadyExists
             | CallError::Conflict
             | CallError::TooManyRequests { .. }
+            | CallError::DisruptionBudget { .. }
             | CallError::NoAnswer => Self::Unknown,
         }
     }
@@ -200,7 +214,7 @@ pub struct Execution {
     in_flight: usize,
     /// Size of the next batch of creates.
     batch: usize,
-    /// Index in [`Plan::create`] of the first create of the next batch.
+    /// Number of pods of the plan whose create was enqueued.
     at: usize,
     /// Whether a create of the last batch failed.
     batch_failed: bool,
@@ -223,17 +237,19 @@ enum ExecutionStage {
     Recheck,
     /// Adopts and releases objects.
     Claim,
-    /// Creates, renumbers and labels ControllerRevisions.
+    /// Creates, renumbers and labels ControllerRevisions, and stores the verdicts about them.
     WriteRevisions,
+    /// Creates the DaemonRollout, or writes its status.
+    WriteRollout,
     /// Sets the revision hash labels of pods.
     Relabel,
-    /// Deletes pods.
+    /// Deletes and evicts pods.
     Delete,
     /// Creates pods.
     Create,
     /// Deletes revisions.
     Prune,
-    /// Writes the status of the DaemonSet.
+    /// Writes the status of the DaemonSet, or applies its conditions.
     Status,
     /// No calls are left.
     Done,
@@ -255,10 +271,15 @@ pub struct ExecutionReport {
     uncertain_create: bool,
     /// Pods whose delete may have been applied although its response was lost.
     uncertain_deletes: Vec<Arc<Pod>>,
-    /// The pods that were listed, if they were: UID, resource version, and whether the pod is being deleted.
+    /// The pods that were listed: UID, resource version, and whether the pod is being deleted. `None` if the pods were
+    /// not listed.
     confirmed: Option<Vec<(Text, u64, bool)>>,
     /// Nodes on which a failed or succeeded pod was deleted. The failed-pod backoff of these nodes grows.
     pub(crate) failed_on: Vec<Text>,
+    /// Evictions that the API server refused, by node.
+    pub(crate) eviction_refusals: BTreeMap<Text, EvictionRefusal>,
+    /// Number of pods that were evicted.
+    pub(crate) evicted: usize,
     /// The minimum delay before the DaemonSet is reconciled again. `None` if no retry is needed.
     pub(crate) retry: Option<Duration>,
     /// Result of the pod creates.
@@ -267,8 +288,53 @@ pub struct ExecutionReport {
     pub events: Vec<KubeEvent>,
 }
 
+/// An eviction that the API server refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct EvictionRefusal {
+    /// UID of the pod.
+    pub(crate) pod: Text,
+    pub(crate) reason: RefusalReason,
+    /// The delay that the API server requested before the next attempt.
+    pub(crate) retry_after: Duration,
+}
+
+/// Why the API server refused an eviction.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum RefusalReason {
+    /// A PodDisruptionBudget does not allow the eviction.
+    DisruptionBudget,
+    /// The role of the controller does not grant `create` on `pods/eviction`.
+    MissingRole,
+    /// Another error, with its message.
+    Other(Text),
+}
+
+impl RefusalReason {
+    /// Returns the reason for an error. `None` if the eviction can be tried again like any other call: the pod has
+    /// changed, or the API server throttles the client.
+    fn from_error(error: &CallError) -> Option<Self> {
+        match error {
+            CallError::DisruptionBudget { .. } => Some(Self::DisruptionBudget),
+            // The API server also answers 403 if the status of a PodDisruptionBudget is unusable.
+            CallError::Forbidden(message) if message.contains("pods/eviction") => Some(Self::MissingRole),
+            CallError::Forbidden(_) | CallError::Invalid(_) | CallError::Server(_) => {
+                Some(Self::Other(refusal_reason(error)))
+            }
+            CallError::NotFound
+            | CallError::AlreadyExists
+            | CallError::Conflict
+            | CallError::TooManyRequests { .. }
+            | CallError::NoAnswer
+            | CallError::NamespaceTerminating => None,
+        }
+    }
+}
+
+/// Reason of the event about a refused eviction.
+const EVICTION_REFUSED: &str = "EvictionRefused";
+
 impl ExecutionReport {
-    /// The report of an execution that panicked. Any of its calls may have been applied.
+    /// Returns the report of an execution that panicked. Any of its calls may have been applied.
     pub fn unknown(set: &Set) -> Self {
         Self { uid: set.uid.clone(), uncertain_create: true, retry: Some(Duration::ZERO), ..Self::default() }
     }
@@ -290,14 +356,14 @@ impl ExecutionReport {
         }
     }
 
-    /// Nodes on which a pod was deleted.
+    /// Returns the nodes on which a pod was deleted.
     pub(crate) fn deleted_on(&self) -> impl Iterator<Item = &Text> {
         self.deleted.iter().filter_map(|it| it.target.as_ref())
     }
 
-    /// Whether the execution wrote the status of the DaemonSet.
-    pub(crate) fn wrote_status(&self) -> bool {
-        self.wrote.iter().any(|(kind, _)| *kind == Kind::Sets)
+    /// Whether the execution wrote an object of this kind: for DaemonSets and DaemonRollouts, the status.
+    pub(crate) fn wrote_kind(&self, kind: Kind) -> bool {
+        self.wrote.iter().any(|(it, _)| *it == kind)
     }
 
     /// Whether the execution listed the pods of the DaemonSet from the API server.
@@ -340,12 +406,12 @@ impl Execution {
         .with_first_stage()
     }
 
-    /// Namespace and name of the DaemonSet.
+    /// Returns namespace and name of the DaemonSet.
     pub fn key(&self) -> &ObjectKey {
         &self.plan.set.key
     }
 
-    /// The DaemonSet that the plan was made for.
+    /// Returns the DaemonSet that the plan was made for.
     pub fn set(&self) -> &Arc<Set> {
         &self.plan.set
     }
@@ -381,7 +447,7 @@ impl Execution {
         self.ready.is_empty() && self.in_flight == 0
     }
 
-    /// Number of calls that were sent and have no response yet.
+    /// Returns the number of calls that were sent and have no response yet.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight
     }
@@ -391,7 +457,7 @@ impl Execution {
         self.report
     }
 
-    /// Enqueues the calls of the first stage.
+    /// Enqueues the calls of the first stage, and returns the execution.
     fn with_first_stage(mut self) -> Self {
         self.enqueue_stage();
         self
@@ -399,7 +465,7 @@ impl Execution {
 
     /// Enqueues the next batch of creates, or enters the next stage.
     fn advance_stage(&mut self) {
-        let more = self.at < self.plan.create.len() && !self.batch_failed && !self.stopped;
+        let more = self.at < self.creates() && !self.batch_failed && !self.stopped;
         if self.stage == ExecutionStage::Create && more {
             return self.enqueue_stage();
         }
@@ -407,7 +473,8 @@ impl Execution {
             ExecutionStage::Confirm => ExecutionStage::Recheck,
             ExecutionStage::Recheck => ExecutionStage::Claim,
             ExecutionStage::Claim => ExecutionStage::WriteRevisions,
-            ExecutionStage::WriteRevisions => ExecutionStage::Relabel,
+            ExecutionStage::WriteRevisions => ExecutionStage::WriteRollout,
+            ExecutionStage::WriteRollout => ExecutionStage::Relabel,
             ExecutionStage::Relabel => ExecutionStage::Delete,
             ExecutionStage::Delete => ExecutionStage::Create,
             ExecutionStage::Create => ExecutionStage::Prune,
@@ -438,6 +505,9 @@ impl Execution {
             ExecutionStage::WriteRevisions => {
                 self.ready.extend(plan.steps.iter().cloned().map(Call::WriteRevision))
             }
+            ExecutionStage::WriteRollout => {
+                self.ready.extend(plan.rollout.iter().cloned().map(Call::WriteRollout))
+            }
             ExecutionStage::Relabel => {
                 let relabel = plan.relabel.iter().cloned();
                 self.ready.extend(relabel.map(|(pod, hash)| Call::RelabelPod { pod, hash }));
@@ -445,6 +515,8 @@ impl Execution {
             ExecutionStage::Delete => {
                 let delete = plan.delete.iter().cloned();
                 self.ready.extend(delete.map(|(pod, why)| Call::DeletePod { pod, why }));
+                let evict = plan.evict.iter().cloned();
+                self.ready.extend(evict.map(|(pod, why)| Call::EvictPod { pod, why }));
             }
             ExecutionStage::Create => self.enqueue_batch(),
             ExecutionStage::Prune => {
@@ -455,9 +527,17 @@ impl Execution {
                 if let Some(status) = plan.status.clone() {
                     self.ready.push_back(Call::PutStatus { of: plan.set.clone(), status });
                 }
+                if let Some(conditions) = plan.conditions.clone() {
+                    self.ready.push_back(Call::ApplyConditions { conditions });
+                }
             }
             ExecutionStage::Confirm | ExecutionStage::Recheck | ExecutionStage::Done => {}
         }
+    }
+
+    /// Returns the number of pods that the plan creates.
+    fn creates(&self) -> usize {
+        self.plan.create.len() + self.plan.create_stable.len()
     }
 
     /// Enqueues the next batch of pod creates.
@@ -465,11 +545,14 @@ impl Execution {
     /// Rule: creates are sent in batches of 1, 2, 4 …, and stop after the first batch with a failure. So a quota or an
     /// invalid template costs one refused call, not one per node. Upstream: `slowStartBatch`.
     fn enqueue_batch(&mut self) {
-        let left = self.plan.create.len() - self.at;
+        let plan = &self.plan;
+        let left = self.creates() - self.at;
         let batch = self.batch.min(left);
-        for (node, why) in &self.plan.create[self.at..self.at + batch] {
-            let hash = self.plan.hash.clone();
-            self.ready.push_back(Call::CreatePod { node: node.clone(), hash, why: why.clone() });
+        let current = plan.create.iter().map(|it| (it, None));
+        let stable = plan.create_stable.iter().map(|it| (it, plan.stable.clone()));
+        for ((node, why), source) in current.chain(stable).skip(self.at).take(batch) {
+            let hash = source.as_ref().map_or(&plan.hash, |it| &it.hash).clone();
+            self.ready.push_back(Call::CreatePod { node: node.clone(), hash, why: why.clone(), source });
         }
         self.at += batch;
         self.batch = batch.max(1) * 2;
@@ -499,6 +582,9 @@ impl Execution {
             (Call::WriteRevision(_), Response::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((Kind::Revisions, resource_version));
             }
+            (Call::WriteRollout(_), Response::Wrote { resource_version, .. }) => {
+                self.report.wrote.push((Kind::Rollouts, resource_version));
+            }
             (Call::RelabelPod { .. }, Response::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((Kind::Pods, resource_version));
             }
@@ -517,7 +603,16 @@ impl Execution {
                 let message = format!("Deleted pod: {}", pod.key.name);
                 self.report.events.push(KubeEvent::normal("SuccessfulDelete", message));
             }
-            (Call::PutStatus { .. }, Response::Wrote { resource_version, .. }) => {
+            (Call::EvictPod { pod, .. }, Response::Deleted | Response::Wrote { .. }) => {
+                self.report.deleted.push(pod.clone());
+                self.report.evicted += 1;
+                let message = format!("Evicted pod: {}", pod.key.name);
+                self.report.events.push(KubeEvent::normal("SuccessfulDelete", message));
+            }
+            (
+                Call::PutStatus { .. } | Call::ApplyConditions { .. },
+                Response::Wrote { resource_version, .. },
+            ) => {
                 self.report.wrote.push((Kind::Sets, resource_version));
             }
             (Call::DeleteRevision { revision }, Response::Deleted | Response::Wrote { .. }) => {
@@ -536,6 +631,12 @@ impl Execution {
         if let Call::PutStatus { .. } = call {
             return self.on_status_error(error);
         }
+        if let Call::EvictPod { pod, .. } = call
+            && self.on_eviction_refused(pod, error)
+            && !matches!(error, CallError::Server(_))
+        {
+            return;
+        }
         match (call, error) {
             (Call::WriteRevision(RevisionWrite::Create { name, .. }), CallError::AlreadyExists) => {
                 self.ready.push_back(Call::ReadRevision { name: name.clone() });
@@ -545,8 +646,14 @@ impl Execution {
                 self.record_finished_pod(pod, why);
                 return self.report.deleted.push(pod.clone());
             }
+            (Call::EvictPod { pod, .. }, CallError::NotFound) => {
+                return self.report.deleted.push(pod.clone());
+            }
             // The object changed since the plan was made: the watch will deliver the change, and nothing was deleted.
-            (Call::DeletePod { .. } | Call::DeleteRevision { .. }, CallError::Conflict) => {
+            (
+                Call::DeletePod { .. } | Call::EvictPod { .. } | Call::DeleteRevision { .. },
+                CallError::Conflict,
+            ) => {
                 self.failed = true;
                 return self.report.retry(Duration::ZERO);
             }
@@ -558,8 +665,16 @@ impl Execution {
                 self.record_finished_pod(pod, why);
                 self.report.uncertain_deletes.push(pod.clone());
             }
+            (Call::EvictPod { pod, .. }, CallError::NoAnswer | CallError::Server(_)) => {
+                self.report.uncertain_deletes.push(pod.clone());
+            }
             (Call::CreatePod { .. }, CallError::NoAnswer | CallError::Server(_)) => {
                 self.report.uncertain_create = true
+            }
+            // Pods do not depend on the write: the next plan acts only on the status that the watch delivers.
+            (Call::WriteRollout(_), _) => {
+                self.failed = true;
+                return self.report.retry(error.retry_after());
             }
             (Call::CreatePod { .. }, CallError::NamespaceTerminating) => {
                 self.batch_failed = true;
@@ -580,13 +695,32 @@ impl Execution {
         self.record_failure(call, error);
     }
 
-    /// Records that a call failed. Before the pod deletes, this skips the later stages.
+    /// Records that the API server refused to evict a pod, and adds the event about it, once in an execution. Returns
+    /// whether the error is a refusal of this eviction, which concerns no other pod.
+    ///
+    /// Rule: an eviction that a PodDisruptionBudget refuses does not delay the other nodes. Its node is tried again
+    /// after a backoff of its own.
+    fn on_eviction_refused(&mut self, pod: &Pod, error: &CallError) -> bool {
+        let (Some(reason), Some(node)) = (RefusalReason::from_error(error), &pod.target) else {
+            return false;
+        };
+        if !self.report.events.iter().any(|it| it.reason == EVICTION_REFUSED) {
+            let message = format!("Error evicting: pod {} on node {node}: {error}", pod.key.name);
+            self.report.events.push(KubeEvent::warning(EVICTION_REFUSED, message));
+        }
+        let retry_after = error.retry_after();
+        let refusal = EvictionRefusal { pod: pod.uid.clone(), reason, retry_after };
+        self.report.eviction_refusals.insert(node.clone(), refusal);
+        true
+    }
+
+    /// Records that a call failed. If the execution has not reached the pod deletes yet, the later stages are skipped.
     fn mark_failed(&mut self) {
         self.failed = true;
         self.stopped |= self.stage < ExecutionStage::Delete;
     }
 
-    /// Adds the node of a deleted pod to the failed-pod backoff, if the pod had failed or succeeded.
+    /// Adds the node of a deleted pod to [`ExecutionReport::failed_on`], if the pod had failed or succeeded.
     fn record_finished_pod(&mut self, pod: &Pod, why: &Why) {
         if let (Why::Failed { .. } | Why::Succeeded, Some(node)) = (why, &pod.target) {
             self.report.failed_on.push(node.clone());
@@ -602,6 +736,9 @@ impl Execution {
             Call::DeletePod { pod, .. } => {
                 KubeEvent::warning("FailedDelete", format!("Error deleting: pod {}: {error}", pod.key.name))
             }
+            Call::EvictPod { pod, .. } if RefusalReason::from_error(error).is_none() => {
+                KubeEvent::warning("FailedDelete", format!("Error evicting: pod {}: {error}", pod.key.name))
+            }
             Call::WriteRevision(RevisionWrite::Create { name, .. }) => {
                 KubeEvent::warning("FailedCreate", format!("Error creating: revision {name}: {error}"))
             }
@@ -610,8 +747,9 @@ impl Execution {
         self.report.events.push(event);
     }
 
-    /// Handles the DaemonSet that was read before an adoption, after a refused status write, or after a revision name
-    /// collision.
+    /// Continues after the DaemonSet was read: adopts objects, increments `collisionCount` after a revision name
+    /// collision, or retries the status write, depending on the stage. Ends the execution if the DaemonSet was deleted,
+    /// or deleted and created again.
     fn on_set_read(&mut self, fresh: &Arc<Set>) {
         let same = fresh.uid == self.plan.set.uid && !fresh.deleting;
         match self.stage {
@@ -628,8 +766,8 @@ impl Execution {
         }
     }
 
-    /// Handles the existing revision that has the name of the revision to create. `found` is `None` if an object of
-    /// another kind controls it.
+    /// Decides whether to use the existing revision that has the name of the revision to create. `found` is `None` if
+    /// an object of another kind controls it.
     ///
     /// Rule: if a create of a revision fails because its name is taken, the existing revision is read. The existing
     /// revision is used if it has the same data, and this DaemonSet owns it or can adopt it. Otherwise the name
@@ -666,7 +804,7 @@ impl Execution {
         self.ready.push_back(Call::PutStatus { of: fresh.clone(), status });
     }
 
-    /// Handles a failed write of the status.
+    /// Retries a failed write of the status, or records the failure.
     ///
     /// Rule: a refused status write is retried once on the newest version of the DaemonSet, unless the stored status
     /// has a newer `observedGeneration`. Upstream: `StatusUpdateRetries`.
@@ -678,6 +816,7 @@ impl Execution {
                 | CallError::Forbidden(_)
                 | CallError::Invalid(_)
                 | CallError::TooManyRequests { .. }
+                | CallError::DisruptionBudget { .. }
         );
         if self.status_tries < 2 && !is_permanent {
             self.ready.push_back(Call::ReadSet);

@@ -15,10 +15,13 @@ use muster_api::time::Time;
 
 use crate::controller::Event;
 use crate::daemonset::SetState;
-use crate::daemonset::facts::{Fact, Kind, Node, Pod, Revision, Set};
+use crate::daemonset::facts::{Fact, Kind, Node, Pod, Revision, Set, UpdateStrategy};
 use crate::daemonset::memory::Memory;
 use crate::daemonset::objects::Objects;
 use crate::daemonset::plan::Claim;
+use crate::daemonset::progressive::membership::{MembershipScope, added_names};
+use crate::daemonset::progressive::policy::{Policy, SelectedSet, governing_policy};
+use crate::daemonset::progressive::record::RolloutRecord;
 use crate::hash_ordered_map::HashOrderedMap;
 
 /// The DaemonSet controller's cache: the facts about all objects, and the state of each DaemonSet.
@@ -30,7 +33,7 @@ pub(super) struct Index {
     /// The newest resource version of each kind ever delivered. A list from an API server that lags behind may be
     /// older.
     pub(super) newest: BTreeMap<Kind, u64>,
-    /// Facts about nodes, pods and revisions.
+    /// Facts about all objects but DaemonSets.
     pub(super) objects: Objects,
     /// The DaemonSets.
     pub(super) entries: BTreeMap<ObjectKey, SetEntry>,
@@ -43,6 +46,10 @@ pub(super) struct Index {
 #[derive(Debug)]
 pub(super) struct SetEntry {
     pub(super) set: Arc<Set>,
+    /// The policy that governs the DaemonSet. `None` if no policy selects it.
+    pub(super) policy: Option<Arc<Policy>>,
+    /// The DaemonSet with the update strategy that its policy gives it. The rules read this version.
+    pub(super) effective: Arc<Set>,
     /// Pods of the DaemonSet by target node.
     pub(super) pods: HashOrderedMap<Text, Vec<Arc<Pod>>>,
     /// Number of pods by revision hash label.
@@ -80,12 +87,13 @@ impl DirtyCells {
 impl Index {
     /// Whether the cache is complete enough to make plans.
     ///
-    /// Rule: no plan is made before all four kinds have been listed, because an empty cache is not an empty cluster. No
-    /// plan is made either while the list of a kind is older than what the watch of that kind has already delivered.
+    /// Rule: no plan is made before all kinds have been listed, because an empty cache is not an empty cluster. An
+    /// optional kind may also be forbidden. No plan is made either while the list of a kind is older than what the
+    /// watch of that kind has already delivered.
     pub(super) fn is_synced(&self) -> bool {
         let listed = |kind: &Kind| {
             let newest = self.newest.get(kind).copied().unwrap_or(0);
-            self.seen.get(kind).is_some_and(|seen| newest <= *seen)
+            self.seen.get(kind).is_some_and(|seen| newest <= *seen) || self.objects.is_forbidden(*kind)
         };
         Kind::ALL.iter().all(listed)
     }
@@ -107,12 +115,23 @@ impl Index {
                 let is_older = resource_version < self.newest.get(&kind).copied().unwrap_or(0);
                 if !is_older {
                     self.apply_list(kind, facts, &mut keys);
+                    self.set_forbidden(kind, false, &mut keys);
                 }
                 self.seen.insert(kind, resource_version);
                 self.advance_watch(kind, resource_version);
             }
         }
         keys
+    }
+
+    /// Records whether the controller may read an optional kind. Adds the keys of concerned DaemonSets to `keys`.
+    pub(super) fn set_forbidden(&mut self, kind: Kind, is_forbidden: bool, keys: &mut BTreeSet<ObjectKey>) {
+        if self.objects.set_forbidden(kind, is_forbidden) {
+            for (key, entry) in &mut self.entries {
+                entry.dirty = DirtyCells::All;
+                keys.insert(key.clone());
+            }
+        }
     }
 
     /// Records that the watch of a kind has delivered a resource version.
@@ -158,7 +177,7 @@ impl Index {
         }
     }
 
-    /// Number of indexed objects of a kind.
+    /// Returns the number of indexed objects of a kind.
     pub(super) fn count(&self, kind: Kind) -> usize {
         match kind {
             Kind::Sets => self.entries.len(),
@@ -176,6 +195,9 @@ impl Index {
         }
         scratch.seen = self.seen.clone();
         scratch.newest = self.newest.clone();
+        for kind in Kind::OPTIONAL {
+            scratch.objects.set_forbidden(kind, self.objects.is_forbidden(kind));
+        }
         for (key, entry) in &self.entries {
             if let Some(fresh) = scratch.entries.get_mut(key) {
                 fresh.memory = entry.memory.clone();
@@ -192,6 +214,21 @@ impl Index {
             Fact::Node(node) => self.apply_node(node, keys),
             Fact::Pod(pod) => self.apply_pod(pod, keys),
             Fact::Revision(revision) => self.apply_revision(revision, keys),
+            Fact::Policy(policy) => {
+                self.advance_watch(policy.kind.watched_kind(), policy.resource_version);
+                let before = self.objects.put_policy(policy.clone());
+                if before.is_none_or(|it| it.generation != policy.generation || it.spec != policy.spec) {
+                    self.select_policies(keys);
+                }
+            }
+            Fact::Rollout(rollout) => self.apply_rollout(rollout, keys),
+            Fact::Namespace(namespace) => {
+                self.advance_watch(Kind::Namespaces, namespace.resource_version);
+                let before = self.objects.put_namespace(namespace.clone());
+                if before.is_none_or(|it| it.labels != namespace.labels) {
+                    self.select_policies(keys);
+                }
+            }
             Fact::Gone { kind, key, resource_version } => {
                 self.advance_watch(kind, resource_version);
                 self.remove_object(kind, &key, keys);
@@ -199,7 +236,28 @@ impl Index {
         }
     }
 
-    /// Adds or replaces a DaemonSet. One with a new UID starts with an empty state.
+    /// Determines again which policy governs each DaemonSet. Adds the keys of the DaemonSets whose policy changed to
+    /// `keys`.
+    fn select_policies(&mut self, keys: &mut BTreeSet<ObjectKey>) {
+        for (key, entry) in &mut self.entries {
+            if entry.select_policy(&self.objects) {
+                keys.insert(key.clone());
+            }
+        }
+    }
+
+    /// Adds or replaces a DaemonRollout. Only the cells that its change concerns are computed again.
+    fn apply_rollout(&mut self, rollout: Arc<RolloutRecord>, keys: &mut BTreeSet<ObjectKey>) {
+        self.advance_watch(Kind::Rollouts, rollout.resource_version);
+        let key = rollout.key.clone();
+        let before = self.objects.put_rollout(rollout.clone());
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.mark_rollout_change(before.as_deref(), &rollout);
+            keys.insert(key);
+        }
+    }
+
+    /// Adds or replaces a DaemonSet. A DaemonSet with a new UID starts with an empty state.
     fn apply_set(&mut self, set: Arc<Set>, keys: &mut BTreeSet<ObjectKey>) {
         self.advance_watch(Kind::Sets, set.resource_version);
         let key = set.key.clone();
@@ -207,11 +265,11 @@ impl Index {
         match self.entries.get_mut(&key).filter(|it| it.set.uid == set.uid) {
             Some(entry) => {
                 let same = has_same_cells(&entry.set, &set);
-                if entry.set.selector != set.selector || entry.set.deleting != set.deleting {
-                    entry.set = set;
+                let selects_other_objects =
+                    entry.set.selector != set.selector || entry.set.deleting != set.deleting;
+                entry.replace_set(set, &self.objects);
+                if selects_other_objects {
                     entry.collect_objects(&self.objects);
-                } else {
-                    entry.set = set;
                 }
                 if !same {
                     entry.dirty = DirtyCells::All;
@@ -219,6 +277,7 @@ impl Index {
             }
             None => {
                 let mut entry = SetEntry::new(set);
+                entry.select_policy(&self.objects);
                 entry.collect_objects(&self.objects);
                 self.by_uid.insert(entry.set.uid.clone(), key.clone());
                 if let Some(before) = self.entries.insert(key, entry) {
@@ -325,7 +384,8 @@ impl Index {
         self.mark_revision_dirty(&revision, before.as_ref(), keys);
     }
 
-    /// Updates the DaemonSets that a new, changed or removed revision concerns. `before` is its previous version.
+    /// Marks the cells of the DaemonSets that own or owned a new, changed or removed revision as dirty, and updates the
+    /// claims on it. `before` is its previous version. Adds the keys of concerned DaemonSets to `keys`.
     fn mark_revision_dirty(
         &mut self,
         revision: &Revision,
@@ -372,6 +432,24 @@ impl Index {
                     self.mark_revision_dirty(&revision, Some(&revision), keys);
                 }
             }
+            Kind::Policies | Kind::ClusterPolicies => {
+                if self.objects.remove_policy(kind, key) {
+                    self.select_policies(keys);
+                }
+            }
+            Kind::Rollouts => {
+                if self.objects.remove_rollout(key)
+                    && let Some(entry) = self.entries.get_mut(key)
+                {
+                    entry.dirty = DirtyCells::All;
+                    keys.insert(key.clone());
+                }
+            }
+            Kind::Namespaces => {
+                if self.objects.remove_namespace(&key.name) {
+                    self.select_policies(keys);
+                }
+            }
         }
     }
 }
@@ -383,6 +461,7 @@ fn has_same_cells(a: &Set, b: &Set) -> bool {
     a.generation == b.generation
         && a.selector == b.selector
         && a.rollout == b.rollout
+        && a.on_delete_limit == b.on_delete_limit
         && a.min_ready == b.min_ready
         && a.history_max == b.history_max
         && a.template == b.template
@@ -390,10 +469,28 @@ fn has_same_cells(a: &Set, b: &Set) -> bool {
         && a.status.collisions == b.status.collisions
 }
 
+/// Returns a DaemonSet with the update strategy that `policy`, which governs it, gives it.
+///
+/// Rule: if a policy governs a DaemonSet with `OnDelete`, the rollout deletes its pods within the `maxUnavailable` that
+/// the DaemonSet states beside `OnDelete`, or else within that of the policy. A DaemonSet with invalid fields stays as it
+/// is.
+fn effective_set(set: &Arc<Set>, policy: Option<&Policy>) -> Arc<Set> {
+    match policy {
+        Some(policy) if set.rollout == UpdateStrategy::OnDelete && set.faults.is_empty() => {
+            let limit = set.on_delete_limit.unwrap_or(policy.spec.max_unavailable);
+            Arc::new(Set { rollout: UpdateStrategy::Drain(limit), ..(**set).clone() })
+        }
+        _ => set.clone(),
+    }
+}
+
 impl SetEntry {
+    /// Creates the entry of a DaemonSet, without pods and with an empty in-memory state.
     fn new(set: Arc<Set>) -> Self {
         Self {
+            effective: set.clone(),
             set,
+            policy: None,
             pods: HashOrderedMap::default(),
             pods_by_hash: BTreeMap::new(),
             claims: BTreeMap::new(),
@@ -401,6 +498,60 @@ impl SetEntry {
             dirty: DirtyCells::All,
             reconciled_at: None,
             memory: Memory::default(),
+        }
+    }
+
+    /// Replaces the DaemonSet by a newer version. Its labels may select another policy.
+    fn replace_set(&mut self, set: Arc<Set>, objects: &Objects) {
+        let has_other_labels = self.set.labels != set.labels;
+        self.set = set;
+        if has_other_labels {
+            self.select_policy(objects);
+        }
+        self.effective = effective_set(&self.set, self.policy.as_deref());
+    }
+
+    /// Determines which policy governs the DaemonSet. Returns whether that changed.
+    fn select_policy(&mut self, objects: &Objects) -> bool {
+        let selected = SelectedSet {
+            key: &self.set.key,
+            labels: &self.set.labels,
+            namespace_labels: objects.namespace_labels(&self.set.key.namespace),
+        };
+        let policy = governing_policy(objects.policies(), selected).0.cloned();
+        if policy == self.policy {
+            return false;
+        }
+        self.policy = policy;
+        self.effective = effective_set(&self.set, self.policy.as_deref());
+        self.dirty = DirtyCells::All;
+        true
+    }
+
+    /// Marks the cells that a changed DaemonRollout concerns as dirty.
+    ///
+    /// Rule: the cells of a rollout depend on the revision, the phase, the step and the admitted nodes in the stored
+    /// status. Node names that were added to the admissions concern the cells of these nodes only.
+    fn mark_rollout_change(&mut self, before: Option<&RolloutRecord>, now: &Arc<RolloutRecord>) {
+        let Some((before, active)) = before.zip(self.set_state.progressive.as_mut()) else {
+            self.dirty = DirtyCells::All;
+            return;
+        };
+        let step = |it: &RolloutRecord| it.status.step.as_ref().map(|it| it.name.clone());
+        let hash = |it: &RolloutRecord| it.status.current.as_ref().map(|it| it.hash.clone());
+        let scope = |it: &RolloutRecord| it.status.phase.map(|it| MembershipScope::of(it, true));
+        let is_same_but_admitted = before.uid == now.uid
+            && before.unreadable == now.unreadable
+            && (step(before), hash(before), scope(before)) == (step(now), hash(now), scope(now));
+        let added = is_same_but_admitted
+            .then(|| added_names(&before.status.admitted, &now.status.admitted))
+            .flatten();
+        match added {
+            Some(nodes) => {
+                active.replace_record(now.clone());
+                nodes.iter().for_each(|it| self.dirty.add_node(it));
+            }
+            None => self.dirty = DirtyCells::All,
         }
     }
 

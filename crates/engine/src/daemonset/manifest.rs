@@ -10,15 +10,21 @@ use alloc::{
 };
 
 use muster_api::go_json;
+use muster_api::muster_v1alpha1;
+use muster_api::time::Time;
 use muster_api::well_known::{
-    LABEL_CONTROLLER_REVISION_HASH, LABEL_POD_TEMPLATE_GENERATION, TAINT_NODE_DISK_PRESSURE,
-    TAINT_NODE_MEMORY_PRESSURE, TAINT_NODE_NETWORK_UNAVAILABLE, TAINT_NODE_NOT_READY,
-    TAINT_NODE_PID_PRESSURE, TAINT_NODE_UNREACHABLE, TAINT_NODE_UNSCHEDULABLE,
+    ANNOTATION_VERDICT, ANNOTATION_VERDICT_REASON, ANNOTATION_VERDICT_TIME, LABEL_CONTROLLER_REVISION_HASH,
+    LABEL_POD_TEMPLATE_GENERATION, TAINT_NODE_DISK_PRESSURE, TAINT_NODE_MEMORY_PRESSURE,
+    TAINT_NODE_NETWORK_UNAVAILABLE, TAINT_NODE_NOT_READY, TAINT_NODE_PID_PRESSURE, TAINT_NODE_UNREACHABLE,
+    TAINT_NODE_UNSCHEDULABLE,
 };
 use serde_json::{Map, Value, json};
 
+use crate::daemonset::progressive::phase::RevisionVerdict;
+
 pub use call::{
-    CallTarget, EncodedPod, call_body, call_path, call_target, call_verb, label_selector_query, status_body,
+    ASSIST_FIELD_MANAGER, CallTarget, EncodedPod, call_body, call_path, call_target, call_verb,
+    label_selector_query, status_body,
 };
 
 /// Label with the revision hash of a pod or ControllerRevision.
@@ -117,7 +123,7 @@ pub const HOST_NETWORK_TOLERATION: AutomaticToleration =
 /// Returns the tolerations that the controller adds to every daemon pod.
 ///
 /// Rule: every daemon pod gets these tolerations. Placement and pod creation use the same list. With two lists,
-/// placement could delete forever the pods that pod creation creates again.
+/// placement might delete the pods that pod creation creates, again and again.
 /// Upstream: `AddOrUpdateDaemonPodTolerations`.
 pub fn automatic_tolerations(host_network: bool) -> impl Iterator<Item = AutomaticToleration> {
     AUTOMATIC_TOLERATIONS.into_iter().chain(host_network.then_some(HOST_NETWORK_TOLERATION))
@@ -144,8 +150,13 @@ pub fn controller_revision(
     metadata.insert("namespace".to_string(), owner.namespace.into());
     metadata.insert("labels".to_string(), labels.into());
     metadata.insert("ownerReferences".to_string(), json!([owner_reference(owner)]));
-    if annotations.as_object().is_some_and(|it| !it.is_empty()) {
-        metadata.insert("annotations".to_string(), annotations.clone());
+    // A verdict is about one revision: one that a user copied to the DaemonSet is not about the new revision.
+    let is_copied =
+        |key: &str| ![ANNOTATION_VERDICT, ANNOTATION_VERDICT_TIME, ANNOTATION_VERDICT_REASON].contains(&key);
+    let annotations = annotations.as_object().into_iter().flatten().filter(|(key, _)| is_copied(key));
+    let annotations: Map<String, Value> = annotations.map(|(key, it)| (key.clone(), it.clone())).collect();
+    if !annotations.is_empty() {
+        metadata.insert("annotations".to_string(), annotations.into());
     }
     json!({
         "apiVersion": "apps/v1",
@@ -226,6 +237,48 @@ pub fn renumber_patch(revision: i64, uid: &str, resource_version: &str) -> Value
 /// Upstream: `constructHistory`.
 pub fn label_revision_patch(name: &str, uid: &str, resource_version: &str) -> Value {
     relabel_patch(name, uid, resource_version)
+}
+
+/// Returns the patch that stores the verdict about a revision, or removes it if `verdict` is `None`.
+///
+/// Rule: the verdict of a progressive rollout is stored in annotations of the ControllerRevision, by a merge patch.
+pub fn judge_patch(
+    verdict: Option<RevisionVerdict>,
+    reason: &str,
+    at: Time,
+    uid: &str,
+    resource_version: &str,
+) -> Value {
+    let mut metadata = precondition_metadata(uid, resource_version);
+    let annotations = match verdict {
+        Some(verdict) => json!({
+            ANNOTATION_VERDICT: verdict.as_str(),
+            ANNOTATION_VERDICT_TIME: at.to_rfc3339(),
+            ANNOTATION_VERDICT_REASON: reason,
+        }),
+        None => json!({
+            ANNOTATION_VERDICT: null,
+            ANNOTATION_VERDICT_TIME: null,
+            ANNOTATION_VERDICT_REASON: null,
+        }),
+    };
+    metadata.insert("annotations".to_string(), annotations);
+    json!({"metadata": metadata})
+}
+
+/// Returns the DaemonRollout that the controller creates for a DaemonSet.
+///
+/// Rule: a DaemonRollout has the name of its DaemonSet, which owns it but is not its controller. The garbage collector
+/// deletes it together with the DaemonSet.
+pub fn daemon_rollout(owner: Owner<'_>) -> Value {
+    let reference =
+        json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": owner.name, "uid": owner.uid});
+    json!({
+        "apiVersion": muster_v1alpha1::API_VERSION,
+        "kind": "DaemonRollout",
+        "metadata": {"namespace": owner.namespace, "name": owner.name, "ownerReferences": [reference]},
+        "spec": {},
+    })
 }
 
 /// Adds the automatic tolerations to a pod spec.

@@ -12,13 +12,18 @@ use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
 use crate::daemonset::cell::{self, NodeMemory};
+use crate::daemonset::eviction::RefusedEvictions;
 use crate::daemonset::execution::{CreateResult, ExecutionReport};
 use crate::daemonset::expectations::Expectations;
-use crate::daemonset::facts::{Condition, ConditionType, Revision, Status, StatusCounts};
+use crate::daemonset::facts::{Condition, ConditionType, Kind, Revision, Status, StatusCounts};
 use crate::daemonset::index::{DirtyCells, SetEntry};
 use crate::daemonset::objects::Objects;
-use crate::daemonset::plan::Plan;
-use crate::daemonset::revision::{self, CurrentRevision};
+use crate::daemonset::plan::{Plan, RolloutWrite};
+use crate::daemonset::progressive::active::ActiveRollout;
+use crate::daemonset::progressive::check::CheckMemory;
+use crate::daemonset::progressive::membership::Assigned;
+use crate::daemonset::progressive::record::{CheckResult, RolloutStatus};
+use crate::daemonset::revision::{self, TargetRevision};
 use crate::daemonset::status::REASON_STALLED;
 use crate::daemonset::{FailedPodBackoff, ROLLOUT_STALLED_AFTER, RolloutDeletion, RolloutProgress, SetState};
 
@@ -31,6 +36,8 @@ pub(super) struct Memory {
     pub(super) backoffs: BTreeMap<Text, FailedPodBackoff>,
     /// The last pod deletion on each node, with the revision and the time.
     pub(super) rollout_deletions: BTreeMap<Text, RolloutDeletion>,
+    /// Evictions that the API server refused.
+    pub(super) evictions: RefusedEvictions,
     /// The generation of the DaemonSet that `backoffs`, `failures` and `retry_at` belong to.
     pub(super) generation: i64,
     /// Number of consecutive plans with a failed call.
@@ -45,6 +52,10 @@ pub(super) struct Memory {
     pub(super) events_recorded_for: Option<i64>,
     /// Time of the last status write.
     pub(super) status_at: Option<Time>,
+    /// Results of the rollout's checks that the controller measures.
+    pub(super) checks: CheckMemory,
+    /// Time of the last write of the DaemonRollout's status.
+    pub(super) rollout_status_at: Option<Time>,
 }
 
 /// Minimum time between two status writes that change counts only. A status write costs the API server as much as a pod
@@ -61,9 +72,10 @@ const CALL_RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 const FAILED_PLANS_BEFORE_DEGRADED: u32 = 5;
 
 impl SetEntry {
-    /// Handles a clock that was set back since the last reconcile, and a new generation of the DaemonSet. After the
-    /// clock was set back, all cells are recomputed, and no delay becomes longer than before.
-    pub(super) fn check_clock_and_generation(&mut self, now: Time) {
+    /// Adjusts the in-memory state after the clock was set back, or if the DaemonSet has a new generation. In both
+    /// cases all cells are recomputed. After the clock was set back, times in the future are moved to the present, so
+    /// that no delay becomes longer than before. A new generation resets the backoff of failed pods and failed calls.
+    pub(super) fn adjust_to_clock_and_generation(&mut self, now: Time) {
         if self.reconciled_at.is_some_and(|it| now < it) {
             self.dirty = DirtyCells::All;
             for backoff in self.memory.backoffs.values_mut() {
@@ -72,24 +84,29 @@ impl SetEntry {
             for deletion in self.memory.rollout_deletions.values_mut() {
                 deletion.at = deletion.at.min(now);
             }
+            self.memory.evictions.adjust_to_clock(now);
             self.memory.retry_at = self.memory.retry_at.map(|at| at.min(now + CALL_RETRY_DELAY_MAX));
             if let Some(rollout_progress) = &mut self.memory.rollout_progress {
                 rollout_progress.at = rollout_progress.at.min(now);
             }
+            self.memory.checks.adjust_to_clock(now);
             self.memory.status_at = self.memory.status_at.map(|at| at.min(now));
+            self.memory.rollout_status_at = self.memory.rollout_status_at.map(|at| at.min(now));
         }
         self.reconciled_at = Some(now);
         if self.memory.generation != self.set.generation {
             // Rule: a new generation resets the backoff of failed pods and failed calls.
             self.memory.generation = self.set.generation;
             self.memory.backoffs.clear();
+            self.memory.evictions = RefusedEvictions::default();
             (self.memory.failures, self.memory.retry_at) = (0, None);
             self.dirty = DirtyCells::All;
         }
     }
 
-    /// Computes again the cells that are dirty or due.
-    pub(super) fn refresh_cells(&mut self, objects: &Objects, now: Time) {
+    /// Computes the dirty cells again, and the cells whose recheck time has come. `assist` is whether the
+    /// controller runs in assist mode.
+    pub(super) fn refresh_cells(&mut self, objects: &Objects, assist: bool, now: Time) {
         let due = |set_state: &SetState| -> Option<Text> {
             let first = set_state.timers.first().filter(|(at, _)| *at <= now);
             first.map(|(_, node)| node.clone())
@@ -100,7 +117,7 @@ impl SetEntry {
         let DirtyCells::Nodes(mut nodes) =
             core::mem::replace(&mut self.dirty, DirtyCells::Nodes(BTreeSet::new()))
         else {
-            return self.refresh_all_cells(objects, now);
+            return self.refresh_all_cells(objects, assist, now);
         };
         let Some(current) = self.set_state.history.current.clone() else { return };
         loop {
@@ -116,18 +133,30 @@ impl SetEntry {
     }
 
     /// Computes the revision history and all cells again.
-    fn refresh_all_cells(&mut self, objects: &Objects, now: Time) {
+    fn refresh_all_cells(&mut self, objects: &Objects, assist: bool, now: Time) {
         let owned: Vec<Arc<Revision>> = objects
             .revisions_for(&self.set.uid, &self.set.key.namespace)
             .filter(|it| it.owner.as_ref() == Some(&self.set.uid) && self.set.selector.matches(&it.labels))
             .collect();
         self.set_state = SetState::new(revision::revision_history(&self.set, &owned, now));
         let Some(current) = self.set_state.history.current.clone() else { return };
+        self.set_state.progressive = ActiveRollout::of(
+            &self.effective,
+            &owned,
+            &current,
+            self.policy.as_ref(),
+            objects.rollout(&self.set.key),
+            objects.is_rollout_kind_forbidden(),
+            assist.then_some(self.set.rollout),
+        );
+        let pods = &self.pods;
+        self.memory.evictions.retain_pods(|node| pods.get(node).map_or(&[][..], Vec::as_slice));
         let cells = objects.nodes().join(&self.pods, |name, node, pods| {
             let pods = pods.map_or(&[][..], Vec::as_slice);
             cell::compute_cell(
-                &self.set,
+                &self.effective,
                 &current,
+                self.set_state.progressive.as_ref(),
                 node.map(Arc::as_ref),
                 pods,
                 self.memory.node_memory(name),
@@ -138,20 +167,27 @@ impl SetEntry {
     }
 
     /// Computes the cell of one node again, or removes it if the node and its pods are gone.
-    fn refresh_cell(&mut self, objects: &Objects, current: &CurrentRevision, name: &Text, now: Time) {
+    fn refresh_cell(&mut self, objects: &Objects, current: &TargetRevision, name: &Text, now: Time) {
         let node = objects.node(name);
         let pods = self.pods.get(name).map_or(&[][..], Vec::as_slice);
+        self.memory.evictions.update_node(name, pods);
         if node.is_none() && pods.is_empty() {
             self.memory.backoffs.remove(name);
             self.memory.rollout_deletions.remove(name);
             return self.set_state.remove_cell(current, name);
         }
-        let cell = cell::compute_cell(&self.set, current, node, pods, self.memory.node_memory(name), now);
+        let progressive = self.set_state.progressive.as_ref();
+        let node_memory = self.memory.node_memory(name);
+        let cell = cell::compute_cell(&self.effective, current, progressive, node, pods, node_memory, now);
+        let target = match (cell.assigned, progressive.and_then(|it| it.stable.as_ref())) {
+            (Assigned::Stable, Some(stable)) => &stable.target,
+            _ => current,
+        };
         if self
             .memory
             .rollout_deletions
             .get(name)
-            .is_some_and(|it| it.charged_until(&self.set, current, pods, now).is_none())
+            .is_some_and(|it| it.charged_until(&self.effective, target, pods, now).is_none())
         {
             self.memory.rollout_deletions.remove(name);
         }
@@ -179,6 +215,47 @@ impl SetEntry {
         };
         if plan.status.as_ref().is_some_and(counts_alone) && !self.set_state.totals.is_rollout_complete() {
             plan.status = None;
+            plan.wake_at = earliest(plan.wake_at, Some(until));
+        }
+    }
+
+    /// Removes the write of conditions from a plan of assist mode if it must wait, and sets the wake-up time.
+    ///
+    /// Rule: conditions are applied at most four times per second.
+    pub(super) fn throttle_conditions(&self, plan: &mut Plan, now: Time) {
+        let until = self.memory.status_at.map(|it| it + STATUS_WRITE_INTERVAL_MIN).filter(|it| now < *it);
+        if let Some(until) = until.filter(|_| plan.conditions.is_some()) {
+            plan.conditions = None;
+            plan.wake_at = earliest(plan.wake_at, Some(until));
+        }
+    }
+
+    /// Removes the status write of the DaemonRollout from a plan if it must wait, and sets the wake-up time.
+    ///
+    /// Rule: status writes of a DaemonRollout that change only counts, messages and times are limited to four per
+    /// second. Everything else is written at once.
+    pub(super) fn throttle_rollout_status(&self, plan: &mut Plan, now: Time) {
+        let Some(until) =
+            self.memory.rollout_status_at.map(|it| it + STATUS_WRITE_INTERVAL_MIN).filter(|it| now < *it)
+        else {
+            return;
+        };
+        let Some(RolloutWrite::PutStatus { record, status, .. }) = &plan.rollout else { return };
+        let before = &record.status;
+        let step = |it: &RolloutStatus| it.step.as_ref().map(|it| it.name.clone());
+        let results = |it: &RolloutStatus| -> Vec<(Text, CheckResult)> {
+            it.checks.iter().map(|it| (it.name.clone(), it.result)).collect()
+        };
+        let is_urgent = (status.observed_generation, status.phase, status.paused, status.attempt)
+            != (before.observed_generation, before.phase, before.paused, before.attempt)
+            || (&status.current, &status.stable, &status.policy, &status.admitted)
+                != (&before.current, &before.stable, &before.policy, &before.admitted)
+            || (&status.failures.nodes, &status.failures.excused)
+                != (&before.failures.nodes, &before.failures.excused)
+            || step(status) != step(before)
+            || results(status) != results(before);
+        if !is_urgent {
+            plan.rollout = None;
             plan.wake_at = earliest(plan.wake_at, Some(until));
         }
     }
@@ -239,8 +316,12 @@ impl Memory {
     /// Updates expectations, create result and retry delay from the report of an execution.
     pub(super) fn apply_report(&mut self, report: &ExecutionReport, now: Time) {
         report.update_expectations(&mut self.expectations, now);
-        if report.wrote_status() {
+        self.evictions.apply_report(report, now);
+        if report.wrote_kind(Kind::Sets) {
             self.status_at = Some(now);
+        }
+        if report.wrote_kind(Kind::Rollouts) {
+            self.rollout_status_at = Some(now);
         }
         match &report.creates {
             CreateResult::Unknown => {}

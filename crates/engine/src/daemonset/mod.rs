@@ -14,6 +14,7 @@
 //! - `decision`: makes the plan of one DaemonSet from its cells;
 //! - [`plan`]: all writes for one DaemonSet, as a value;
 //! - [`planner`]: applies events and makes plans from the index and the in-memory state;
+//! - `eviction`: when a refused eviction is tried again;
 //! - [`execution`]: returns the next call, given a plan and the responses so far;
 //! - `expectations`: prevents a new plan until the watches have delivered the controller's own writes;
 //! - `memory`: the state that is in no API object: backoff, retries, status throttling, progress of the rollout;
@@ -22,8 +23,9 @@
 //! - `controller`: implements [`Controller`](crate::controller::Controller) with these modules.
 //!
 //! Lists are consistent reads, never from the API server's watch cache, because a new leader must see what the last
-//! leader wrote. Watches request bookmarks. A bookmark shows that a write which changed nothing will not be delivered.
-//! A leader that finds another holder in its lease exits, even if that holder no longer exists.
+//! leader wrote. Watches request bookmarks. A bookmark shows that the watch has delivered all events up to its resource
+//! version, so a write that caused no event is not waited for. A leader that finds another holder in its lease exits,
+//! even if that holder no longer exists.
 
 /// The fields of API objects that rules read, decoded.
 pub mod facts;
@@ -34,9 +36,11 @@ mod expectations;
 mod index;
 /// What the controller keeps only in memory about a DaemonSet.
 mod memory;
-/// The facts about nodes, pods and revisions, by key and by owner.
+/// The facts about all objects but DaemonSets, by key and by owner.
 mod objects;
 
+/// Makes the plan of one DaemonSet in assist mode, beside upstream's controller.
+mod assist_plan;
 /// The state of one DaemonSet on one node.
 pub(crate) mod cell;
 /// Makes the plan of one DaemonSet from its cells.
@@ -54,6 +58,8 @@ pub(crate) mod status;
 
 /// Implements the controller trait with the other modules.
 mod controller;
+/// Evictions that the API server refused.
+mod eviction;
 /// Executes a plan call by call.
 pub mod execution;
 /// Builds the API objects, patches and requests that the controller sends.
@@ -66,6 +72,8 @@ pub mod plan;
 pub mod planner;
 /// Progressive rollouts by steps, with checks and rollback.
 pub mod progressive;
+/// Adds the writes of a progressive rollout to the plan of its DaemonSet.
+mod progressive_plan;
 /// Recognizes templates that create the same pods.
 pub mod template_equivalence;
 
@@ -74,7 +82,7 @@ pub mod why;
 
 pub use controller::{DaemonSetController, SetCall, event_about};
 pub(crate) use decision::*;
-pub use node_state::{NodeExplanation, NodeState, RolloutSummary, SetMemory};
+pub use node_state::{NodeExplanation, NodeState, ProgressiveSummary, RolloutSummary, SetMemory};
 pub use rollout::RolloutDeletion;
 pub(crate) use rollout::rollout_budget;
 pub use roster::FailedPodBackoff;

@@ -16,10 +16,13 @@ use crate::daemonset::execution::CreateResult;
 use crate::daemonset::facts::{Node, Pod, StatusCounts};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::plan::RevisionWrite;
+use crate::daemonset::progressive::membership::Assigned;
+use crate::daemonset::progressive::policy::PolicyKind;
+use crate::daemonset::progressive::record::{RevisionReference, RolloutRecord, RolloutStatus};
 use crate::daemonset::why::Why;
-use crate::daemonset::{self, FailedPodBackoff, RolloutDeletion};
+use crate::daemonset::{self, FailedPodBackoff, RolloutDeletion, SetState};
 
-/// Why one node runs or does not run a pod of a DaemonSet: state, pod and reason.
+/// The state of one DaemonSet on one node, and the reason why the node runs or does not run a pod.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeExplanation {
     pub node: Text,
@@ -28,10 +31,14 @@ pub struct NodeExplanation {
     pub state: NodeState,
     /// Name of the pod that the status counts.
     pub pod: Option<Text>,
-    /// Reason of the state.
+    /// Reason for the state.
     pub why: Why,
     /// Whether the node counts against `maxUnavailable` or `maxSurge`.
     pub charged: bool,
+    /// Hash of the revision that a progressive rollout assigns to the node. `None` without a progressive rollout.
+    pub assigned: Option<Text>,
+    /// Hash of the revision that the pod of the node has. `None` if the node has no pod, or the pod no hash label.
+    pub revision: Option<Text>,
     /// The time at which this state must be computed again even without an event.
     pub wakes_at: Option<Time>,
 }
@@ -135,6 +142,23 @@ pub struct RolloutSummary {
     pub hash: Option<Text>,
     /// Writes of revisions, which precede the writes of pods.
     pub steps: Vec<RevisionWrite>,
+    /// The progressive rollout. `None` if the DaemonSet has none.
+    pub progressive: Option<ProgressiveSummary>,
+}
+
+/// The progressive rollout of one DaemonSet, for `muster explain`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProgressiveSummary {
+    /// Kind and name of the policy that governs the DaemonSet. `None` if no policy does.
+    pub policy: Option<(PolicyKind, Text)>,
+    /// Number of steps of the policy.
+    pub step_count: usize,
+    /// The stored status of the DaemonRollout. `None` if the DaemonRollout does not exist.
+    pub status: Option<RolloutStatus>,
+    /// The stable revision. `None` if no revision has the verdict `Good`.
+    pub stable: Option<RevisionReference>,
+    /// Why the DaemonSet is held without regard to a policy. `None` if it is not.
+    pub frozen: Option<String>,
 }
 
 /// What the running controller remembers about one DaemonSet, in the form that `/debug/explain` exports.
@@ -161,8 +185,10 @@ pub struct SetMemory {
 impl Planner {
     /// Returns the state of a DaemonSet on each node as of the last reconcile, sorted by node name.
     pub fn explain(&self, key: &ObjectKey) -> Vec<NodeExplanation> {
-        let cells = self.index.entries.get(key).into_iter().flat_map(|it| it.set_state.cells.iter());
-        let mut lines: Vec<NodeExplanation> = cells.map(|(node, cell)| explain_cell(node, cell)).collect();
+        let Some(entry) = self.index.entries.get(key) else { return Vec::new() };
+        let cells = entry.set_state.cells.iter();
+        let mut lines: Vec<NodeExplanation> =
+            cells.map(|(node, cell)| explain_cell(node, cell, &entry.set_state)).collect();
         lines.sort_by(|a, b| a.node.cmp(&b.node));
         lines
     }
@@ -173,12 +199,19 @@ impl Planner {
         let (set_state, totals) = (&entry.set_state, &entry.set_state.totals);
         Some(RolloutSummary {
             counts: totals.counts(),
-            budget: daemonset::rollout_budget(&entry.set, totals.counts().desired),
+            budget: daemonset::rollout_budget(&entry.effective, totals.counts().desired),
             charged: usize::try_from(totals.charged).unwrap_or(0),
             next: set_state.waiting_nodes().cloned().collect(),
             complete: set_state.history.current.is_some() && totals.is_rollout_complete(),
             hash: set_state.history.current.as_ref().map(|it| it.hash.clone()),
             steps: set_state.history.steps.clone(),
+            progressive: set_state.progressive.as_ref().map(|it| ProgressiveSummary {
+                policy: it.policy.as_ref().map(|it| (it.kind, it.key.name.clone())),
+                step_count: it.policy.as_ref().map_or(1, |it| it.spec.steps.len()),
+                status: it.record.as_ref().map(|it| it.status.clone()),
+                stable: it.stable.as_ref().map(|it| it.judged.reference.clone()),
+                frozen: it.frozen.as_ref().map(|it| it.message().into()),
+            }),
         })
     }
 
@@ -224,14 +257,19 @@ impl Planner {
         self.index.entries.get(key).and_then(|it| it.pods.get(node)).map_or(&[], Vec::as_slice)
     }
 
+    /// Returns the DaemonRollout of a DaemonSet. `None` if it does not exist.
+    pub fn rollout_record(&self, key: &ObjectKey) -> Option<&RolloutRecord> {
+        self.index.objects.rollout(key).map(Arc::as_ref)
+    }
+
     /// Returns the node with this name. `None` if it does not exist.
     pub fn node_by_name(&self, name: &Text) -> Option<&Node> {
         self.index.objects.node(name)
     }
 }
 
-/// Returns the explanation of one node from its cell.
-fn explain_cell(node: &Text, cell: &Cell) -> NodeExplanation {
+/// Builds the explanation of one node from its cell.
+fn explain_cell(node: &Text, cell: &Cell, set_state: &SetState) -> NodeExplanation {
     let from_verdict = || match &cell.verdict {
         Some(Verdict::Keep(why) | Verdict::Leave(why)) => why.clone(),
         Some(Verdict::Run) => Why::NoPodHere,
@@ -239,6 +277,10 @@ fn explain_cell(node: &Text, cell: &Cell) -> NodeExplanation {
     };
     let pod_reason = cell.pod.as_ref().map(|(_, why)| why.clone());
     let runs = cell.verdict == Some(Verdict::Run);
+    let assigned = set_state.progressive.as_ref().and_then(|it| match cell.assigned {
+        Assigned::Current => Some(it.current.reference.hash.clone()),
+        Assigned::Stable => it.stable.as_ref().map(|it| it.target.hash.clone()),
+    });
     let why = cell.waiting.clone().or(pod_reason.filter(|_| runs)).unwrap_or_else(from_verdict);
     NodeExplanation {
         node: node.clone(),
@@ -247,6 +289,8 @@ fn explain_cell(node: &Text, cell: &Cell) -> NodeExplanation {
         pod: cell.pod.as_ref().map(|(pod, _)| pod.key.name.clone()),
         why,
         charged: cell.counts.budget_use.charged,
+        assigned,
+        revision: cell.pod.as_ref().and_then(|(pod, _)| pod.hash().cloned()),
         wakes_at: cell.recheck_at,
     }
 }

@@ -1,22 +1,31 @@
-//! The facts about nodes, pods and revisions, by key and by owner. Facts are the fields of API objects that rules read,
-//! decoded.
+//! The facts about all objects but DaemonSets, by key and by owner. Facts are the fields of API objects that rules
+//! read, decoded.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::labels::Labels;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 
-use crate::daemonset::facts::{Fact, Kind, Node, Pod, Revision};
+use crate::daemonset::facts::{Fact, Kind, NamespaceLabels, Node, Pod, Revision};
+use crate::daemonset::progressive::policy::Policy;
+use crate::daemonset::progressive::record::RolloutRecord;
 use crate::hash_ordered_map::HashOrderedMap;
 
-/// Nodes, pods and revisions, with indexes of pods and revisions by owner.
+/// All objects but DaemonSets, with indexes of pods and revisions by owner.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     nodes: HashOrderedMap<Text, Arc<Node>>,
     pods: HashOrderedMap<ObjectKey, Arc<Pod>>,
     revisions: BTreeMap<ObjectKey, Arc<Revision>>,
+    /// RolloutPolicies and ClusterRolloutPolicies, by kind and key.
+    policies: BTreeMap<(Kind, ObjectKey), Arc<Policy>>,
+    rollouts: BTreeMap<ObjectKey, Arc<RolloutRecord>>,
+    namespaces: BTreeMap<Text, Arc<NamespaceLabels>>,
+    /// Optional kinds that the controller may not read.
+    forbidden: BTreeSet<Kind>,
     /// Keys of pods and revisions by kind and UID of their DaemonSet.
     owned: BTreeMap<(Kind, Text), HashOrderedMap<ObjectKey, ()>>,
     /// Keys of pods and revisions without a controller, by kind and namespace. A DaemonSet may adopt these objects.
@@ -31,7 +40,72 @@ impl Objects {
             Kind::Nodes => self.nodes.len(),
             Kind::Pods => self.pods.len(),
             Kind::Revisions => self.revisions.len(),
+            Kind::Policies | Kind::ClusterPolicies => {
+                self.policies.keys().filter(|(it, _)| *it == kind).count()
+            }
+            Kind::Rollouts => self.rollouts.len(),
+            Kind::Namespaces => self.namespaces.len(),
         }
+    }
+
+    /// Returns all policies.
+    pub(super) fn policies(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        self.policies.values()
+    }
+
+    /// Returns the DaemonRollout with this key.
+    pub(super) fn rollout(&self, key: &ObjectKey) -> Option<&Arc<RolloutRecord>> {
+        self.rollouts.get(key)
+    }
+
+    /// Returns the labels of a namespace. `None` if the watch has not delivered the namespace.
+    pub(super) fn namespace_labels(&self, name: &Text) -> Option<&Labels> {
+        self.namespaces.get(name).map(|it| &it.labels)
+    }
+
+    /// Whether the API server does not let the controller read one of the kinds that progressive rollouts need.
+    pub(super) fn is_rollout_kind_forbidden(&self) -> bool {
+        !self.forbidden.is_empty()
+    }
+
+    /// Records whether the controller may read an optional kind. Returns whether that changed.
+    pub(super) fn set_forbidden(&mut self, kind: Kind, is_forbidden: bool) -> bool {
+        if is_forbidden { self.forbidden.insert(kind) } else { self.forbidden.remove(&kind) }
+    }
+
+    /// Whether the controller may not read this kind.
+    pub(super) fn is_forbidden(&self, kind: Kind) -> bool {
+        self.forbidden.contains(&kind)
+    }
+
+    /// Adds or replaces a policy. Returns its previous version.
+    pub(super) fn put_policy(&mut self, policy: Arc<Policy>) -> Option<Arc<Policy>> {
+        self.policies.insert((policy.kind.watched_kind(), policy.key.clone()), policy)
+    }
+
+    /// Removes a policy. Returns whether it existed.
+    pub(super) fn remove_policy(&mut self, kind: Kind, key: &ObjectKey) -> bool {
+        self.policies.remove(&(kind, key.clone())).is_some()
+    }
+
+    /// Adds or replaces a DaemonRollout. Returns its previous version.
+    pub(super) fn put_rollout(&mut self, rollout: Arc<RolloutRecord>) -> Option<Arc<RolloutRecord>> {
+        self.rollouts.insert(rollout.key.clone(), rollout)
+    }
+
+    /// Removes a DaemonRollout. Returns whether it existed.
+    pub(super) fn remove_rollout(&mut self, key: &ObjectKey) -> bool {
+        self.rollouts.remove(key).is_some()
+    }
+
+    /// Adds or replaces a namespace. Returns its previous version.
+    pub(super) fn put_namespace(&mut self, namespace: Arc<NamespaceLabels>) -> Option<Arc<NamespaceLabels>> {
+        self.namespaces.insert(namespace.name.clone(), namespace)
+    }
+
+    /// Removes a namespace. Returns whether it existed.
+    pub(super) fn remove_namespace(&mut self, name: &Text) -> bool {
+        self.namespaces.remove(name).is_some()
     }
 
     /// Returns the node with this name.
@@ -104,7 +178,8 @@ impl Objects {
         before
     }
 
-    /// Moves a key to the index entry of its new owner. `before` is the previous owner, `None` if the object is new.
+    /// Moves a key to the set of keys that the index stores for its new owner. `before` is the previous owner, `None`
+    /// if the object is new.
     fn reindex_owner(
         &mut self,
         kind: Kind,
@@ -118,7 +193,7 @@ impl Objects {
         if let Some(before) = before {
             self.unindex_owner(kind, before, key);
         }
-        self.index_owner(kind, owner, key).insert(key, ());
+        self.owner_index_entry(kind, owner, key).insert(key, ());
     }
 
     /// Removes a node. Returns whether it existed.
@@ -140,8 +215,9 @@ impl Objects {
         Some(revision)
     }
 
-    /// Returns the index entry for an owner, or for objects without a controller in the namespace of `key`.
-    fn index_owner(
+    /// Returns the set of keys that the index stores for an owner. If `owner` is `None`, it is the set for objects
+    /// without a controller in the namespace of `key`.
+    fn owner_index_entry(
         &mut self,
         kind: Kind,
         owner: Option<&Text>,
@@ -153,7 +229,7 @@ impl Objects {
         }
     }
 
-    /// Removes a key from the index entry of its owner.
+    /// Removes a key from the set of keys that the index stores for its owner.
     fn unindex_owner(&mut self, kind: Kind, owner: Option<&Text>, key: &ObjectKey) {
         let (map, place) = match owner {
             Some(uid) => (&mut self.owned, (kind, uid.clone())),
@@ -174,14 +250,23 @@ impl Objects {
             Kind::Nodes => self.nodes.keys().map(|it| ObjectKey::new("", it.clone())).collect(),
             Kind::Pods => self.pods.keys().cloned().collect(),
             Kind::Revisions => self.revisions.keys().cloned().collect(),
+            Kind::Policies | Kind::ClusterPolicies => {
+                let keys = self.policies.keys().filter(|(it, _)| *it == kind);
+                keys.map(|(_, key)| key.clone()).collect()
+            }
+            Kind::Rollouts => self.rollouts.keys().cloned().collect(),
+            Kind::Namespaces => self.namespaces.keys().map(|it| ObjectKey::new("", it.clone())).collect(),
         }
     }
 
-    /// Returns the facts about all nodes, pods and revisions.
+    /// Returns all facts but those about DaemonSets.
     pub(super) fn all_facts(&self) -> Vec<Fact> {
         let nodes = self.nodes.values().map(|it| Fact::Node(it.clone()));
         let pods = self.pods.values().map(|it| Fact::Pod(it.clone()));
         let revisions = self.revisions.values().map(|it| Fact::Revision(it.clone()));
-        nodes.chain(pods).chain(revisions).collect()
+        let policies = self.policies.values().map(|it| Fact::Policy(it.clone()));
+        let rollouts = self.rollouts.values().map(|it| Fact::Rollout(it.clone()));
+        let namespaces = self.namespaces.values().map(|it| Fact::Namespace(it.clone()));
+        nodes.chain(pods).chain(revisions).chain(policies).chain(rollouts).chain(namespaces).collect()
     }
 }

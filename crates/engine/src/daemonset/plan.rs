@@ -5,12 +5,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use muster_api::muster_v1alpha1::daemon_rollout::StatusCondition;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use crate::controller::KubeEvent;
-use crate::daemonset::facts::{Pod, Revision, Set, Status};
+use crate::controller::{KubeEvent, Measurement};
+use crate::daemonset::facts::{Condition, Pod, Revision, Set, Status};
 use crate::daemonset::manifest::Binding;
+use crate::daemonset::progressive::phase::RevisionVerdict;
+use crate::daemonset::progressive::record::{RolloutRecord, RolloutStatus};
 pub use crate::daemonset::revision::RevisionWrite;
 use crate::daemonset::why::Why;
 
@@ -23,6 +26,9 @@ pub struct Settings {
     pub conditions: bool,
     /// Whether the scheduler or the controller itself binds new pods.
     pub binding: Binding,
+    /// Whether the controller runs beside upstream's DaemonSet controller (assist mode): it only rolls out DaemonSets
+    /// that a policy selects, by deleting their outdated pods.
+    pub assist: bool,
 }
 
 /// Default of [`Settings::burst`]. Pods on 5,000 nodes are created by 20 plans, so a bad image causes at most 250
@@ -32,7 +38,7 @@ const BURST_DEFAULT: usize = 250;
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { burst: BURST_DEFAULT, conditions: true, binding: Binding::Scheduler }
+        Self { burst: BURST_DEFAULT, conditions: true, binding: Binding::Scheduler, assist: false }
     }
 }
 
@@ -48,18 +54,33 @@ pub struct Plan {
     pub claims: Vec<Claim>,
     /// Writes of revisions, which precede the writes of pods.
     pub steps: Vec<RevisionWrite>,
+    /// The write of the DaemonRollout. `None` if the DaemonSet has no progressive rollout, or if the stored status is
+    /// correct.
+    pub rollout: Option<RolloutWrite>,
     /// Pods whose revision hash label changes, each with the new value.
     pub relabel: Vec<(Arc<Pod>, Text)>,
     /// Pods to delete, with the reasons.
     pub delete: Vec<(Arc<Pod>, Why)>,
-    /// Nodes on which to create a pod, with the reasons.
+    /// Pods to remove by an eviction, which a PodDisruptionBudget may refuse, with the reasons.
+    pub evict: Vec<(Arc<Pod>, Why)>,
+    /// Nodes on which to create a pod of the current revision, with the reasons.
     pub create: Vec<(Text, Why)>,
-    /// The revision hash label of the pods to create.
+    /// Nodes on which to create a pod of the stable revision, with the reasons.
+    pub create_stable: Vec<(Text, Why)>,
+    /// The revision hash label of pods of the current revision.
     pub hash: Text,
+    /// What pods of the stable revision are created from. `None` if `create_stable` is empty.
+    pub stable: Option<Arc<PodSource>>,
     /// Revisions to delete.
     pub prune: Vec<Arc<Revision>>,
     /// The status to write. `None` if the stored status is correct.
     pub status: Option<Status>,
+    /// Measurements of the rollout's checks to start. They are not part of the plan's execution, which does not wait for
+    /// them.
+    pub measurements: Vec<Arc<Measurement>>,
+    /// The conditions to write by server-side apply, in assist mode. Applied conditions that are not listed are removed.
+    /// `None` if the stored conditions are correct.
+    pub conditions: Option<Vec<Condition>>,
     /// Kubernetes Events to record about the DaemonSet.
     pub events: Vec<KubeEvent>,
     /// Why needed writes are not planned yet. `None` if the plan contains all needed writes.
@@ -79,12 +100,18 @@ impl Plan {
             confirm: false,
             claims: Vec::new(),
             steps: Vec::new(),
+            rollout: None,
             relabel: Vec::new(),
             delete: Vec::new(),
+            evict: Vec::new(),
             create: Vec::new(),
+            create_stable: Vec::new(),
             hash: Text::from(""),
+            stable: None,
             prune: Vec::new(),
             status: None,
+            measurements: Vec::new(),
+            conditions: None,
             events: Vec::new(),
             waiting: None,
             relist: false,
@@ -97,13 +124,37 @@ impl Plan {
         !self.confirm
             && self.claims.is_empty()
             && self.steps.is_empty()
+            && self.rollout.is_none()
             && self.relabel.is_empty()
             && self.delete.is_empty()
+            && self.evict.is_empty()
             && self.create.is_empty()
+            && self.create_stable.is_empty()
             && self.prune.is_empty()
             && self.status.is_none()
+            && self.conditions.is_none()
             && self.events.is_empty()
     }
+}
+
+/// What pods of an older revision are created from: its template, hash label and template generation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PodSource {
+    /// The revision hash label.
+    pub hash: Text,
+    /// The template as JSON.
+    pub template: Text,
+    /// The template generation label. `None` if the pods get none.
+    pub generation: Option<i64>,
+}
+
+/// A write of the DaemonRollout of a DaemonSet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RolloutWrite {
+    /// Create the DaemonRollout.
+    Create,
+    /// Write the status, computed from this version of the DaemonRollout.
+    PutStatus { record: Arc<RolloutRecord>, status: Arc<RolloutStatus>, conditions: Vec<StatusCondition> },
 }
 
 /// A write that makes the DaemonSet the controller of an object (adopt), or ends its control (release).
@@ -145,7 +196,16 @@ impl fmt::Display for Plan {
                     writeln!(f, "renumber {} to {number}", revision.key.name)?
                 }
                 RevisionWrite::Label { revision } => writeln!(f, "label revision {}", revision.key.name)?,
+                RevisionWrite::Judge { revision, verdict, reason, .. } => {
+                    let verdict = verdict.map_or("none", RevisionVerdict::as_str);
+                    writeln!(f, "judge revision {}: {verdict}, {reason}", revision.key.name)?
+                }
             }
+        }
+        match &self.rollout {
+            None => {}
+            Some(RolloutWrite::Create) => writeln!(f, "create rollout {}", self.set.key.name)?,
+            Some(RolloutWrite::PutStatus { status, .. }) => writeln!(f, "rollout {status}")?,
         }
         for (pod, hash) in &self.relabel {
             writeln!(f, "relabel {} to {hash}", pod.key.name)?;
@@ -154,11 +214,22 @@ impl fmt::Display for Plan {
             let node = pod.target.as_deref().unwrap_or("-");
             writeln!(f, "{node}  delete {}  {why}", pod.key.name)?;
         }
+        for (pod, why) in &self.evict {
+            let node = pod.target.as_deref().unwrap_or("-");
+            writeln!(f, "{node}  evict {}  {why}", pod.key.name)?;
+        }
         for (node, why) in &self.create {
             writeln!(f, "{node}  create  {why}")?;
         }
+        for (node, why) in &self.create_stable {
+            writeln!(f, "{node}  create stable  {why}")?;
+        }
         for revision in &self.prune {
             writeln!(f, "prune revision {}", revision.key.name)?;
+        }
+        for condition in self.conditions.iter().flatten() {
+            let (kind, status) = (condition.kind.as_str(), condition.status.as_str());
+            writeln!(f, "apply condition {kind}={status} {}", condition.reason)?;
         }
         for event in &self.events {
             writeln!(f, "event {}: {}", event.reason, event.message)?;

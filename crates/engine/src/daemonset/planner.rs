@@ -9,15 +9,16 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use crate::controller::Event;
+use crate::controller::{Event, Measured, Measurement};
 use crate::daemonset::execution::ExecutionReport;
 use crate::daemonset::expectations::UnmetExpectations;
 use crate::daemonset::facts::{Fact, Kind, Pod, Set};
 use crate::daemonset::index::Index;
 use crate::daemonset::objects::Objects;
 use crate::daemonset::plan::{Plan, Settings};
+use crate::daemonset::progressive::membership::Assigned;
 use crate::daemonset::why::Why;
-use crate::daemonset::{self, FailedPodBackoff, RolloutDeletion};
+use crate::daemonset::{self, FailedPodBackoff, RolloutDeletion, check_availability};
 
 /// Makes the plans of DaemonSets. It learns about the cluster from watch events and from reports of executed plans.
 #[derive(Debug, Default)]
@@ -30,6 +31,7 @@ pub struct Planner {
 }
 
 impl Planner {
+    /// Creates a planner with an empty cache.
     pub fn new(settings: Settings) -> Self {
         Self { settings, ..Self::default() }
     }
@@ -75,6 +77,18 @@ impl Planner {
         self.newly_unblocked()
     }
 
+    /// Records that the API server does not let the controller read an optional kind. Returns the keys to reconcile.
+    pub fn on_forbidden(&mut self, kind: Kind) -> Vec<ObjectKey> {
+        let was_synced = self.is_synced();
+        let mut keys = BTreeSet::new();
+        self.index.set_forbidden(kind, true, &mut keys);
+        match (was_synced, self.is_synced()) {
+            (_, false) => Vec::new(),
+            (false, true) => self.keys().cloned().collect(),
+            (true, true) => keys.into_iter().collect(),
+        }
+    }
+
     /// Makes the plan of a DaemonSet. `None` if the DaemonSet does not exist, or if not every kind has been listed.
     ///
     /// Call this function for every key that [`Planner::apply`] returned, at the [`Plan::wake_at`] of the last plan,
@@ -85,7 +99,7 @@ impl Planner {
         }
         let unmet = self.check_expectations(key, now);
         let entry = self.index.entries.get_mut(key)?;
-        entry.check_clock_and_generation(now);
+        entry.adjust_to_clock_and_generation(now);
         if entry.set.deleting {
             return Some(Plan::idle(entry.set.clone()));
         }
@@ -99,7 +113,7 @@ impl Planner {
         if let Some(unmet) = unmet {
             return Some(waiting_plan(&entry.set, unmet));
         }
-        entry.refresh_cells(&self.index.objects, now);
+        entry.refresh_cells(&self.index.objects, self.settings.assist, now);
         entry.record_progress(now);
         let pods = &entry.pods;
         let carrying = |hash: &Text| -> Vec<Arc<Pod>> {
@@ -108,18 +122,31 @@ impl Planner {
             pods.sort_by(|a, b| a.key.cmp(&b.key));
             pods
         };
+        let available = || -> Vec<Arc<Pod>> {
+            let is_available = |it: &&Arc<Pod>| check_availability(&entry.effective, it, now).is_ok();
+            pods.values().flatten().filter(is_available).cloned().collect()
+        };
         let facts = daemonset::DecisionInput {
-            set: &entry.set,
+            set: &entry.effective,
             claims: entry.claims.values().cloned().collect(),
             set_state: &entry.set_state,
             pods_by_hash: &entry.pods_by_hash,
             pods_with_hash: &carrying,
             rollout_progress: entry.memory.rollout_progress.as_ref(),
+            checks: &entry.memory.checks,
             creates: &entry.memory.creates,
+            evictions: &entry.memory.evictions,
             events_recorded: entry.memory.events_recorded_for == Some(entry.set.generation),
+            node: &|name| self.index.objects.node(name),
+            available_pods: &available,
         };
         let mut plan = daemonset::decide(&facts, &self.settings, now);
+        if let Some(policy) = entry.set_state.progressive.as_ref().and_then(|it| it.policy.as_ref()) {
+            entry.memory.checks.start(&plan.measurements, &policy.spec.checks);
+        }
         entry.throttle_status(&mut plan, now);
+        entry.throttle_rollout_status(&mut plan, now);
+        entry.throttle_conditions(&mut plan, now);
         // A plan that only adopts, releases or records revisions has not recorded the events about an invalid spec yet.
         if plan.claims.is_empty() && (!plan.hash.is_empty() || plan.steps.is_empty()) {
             entry.memory.events_recorded_for = Some(entry.set.generation);
@@ -132,7 +159,7 @@ impl Planner {
         let Some(entry) = self.index.entries.get_mut(key).filter(|it| it.set.uid == report.uid) else {
             return;
         };
-        entry.check_clock_and_generation(now);
+        entry.adjust_to_clock_and_generation(now);
         entry.memory.apply_report(report, now);
         for node in &report.failed_on {
             let before = entry.memory.backoffs.get(node).copied();
@@ -140,11 +167,15 @@ impl Planner {
             entry.dirty.add_node(node);
         }
         if let Some(current) = &entry.set_state.history.current {
+            let stable = entry.set_state.progressive.as_ref().and_then(|it| it.stable.as_ref());
             for node in report.deleted_on() {
-                entry
-                    .memory
-                    .rollout_deletions
-                    .insert(node.clone(), RolloutDeletion { hash: current.hash.clone(), at: now });
+                let assigned = entry.set_state.cells.get(node).map(|it| it.assigned).unwrap_or_default();
+                let target = match (assigned, stable) {
+                    (Assigned::Stable, Some(stable)) => &stable.target,
+                    _ => current,
+                };
+                let deletion = RolloutDeletion { hash: target.hash.clone(), at: now };
+                entry.memory.rollout_deletions.insert(node.clone(), deletion);
                 entry.dirty.add_node(node);
             }
         }
@@ -153,7 +184,22 @@ impl Planner {
         }
     }
 
-    /// Number of indexed objects of a kind.
+    /// Applies the result of a measurement. Returns whether the DaemonSet must be reconciled again.
+    pub fn measured(&mut self, measurement: &Measurement, measured: &Measured, now: Time) -> bool {
+        let entry = self.index.entries.get_mut(&measurement.set);
+        let Some(entry) = entry.filter(|it| it.set.uid == measurement.uid) else { return false };
+        entry.memory.checks.record_result(measurement, measured, now);
+        true
+    }
+
+    /// Forgets the measurements of a DaemonSet that are in flight, because a panic may have lost them.
+    pub(super) fn forget_measurements(&mut self, key: &ObjectKey) {
+        if let Some(entry) = self.index.entries.get_mut(key) {
+            entry.memory.checks.forget_in_flight();
+        }
+    }
+
+    /// Returns the number of indexed objects of a kind.
     pub fn count(&self, kind: Kind) -> usize {
         self.index.count(kind)
     }
@@ -243,7 +289,12 @@ fn is_alive_in_index(objects: &Objects, set: &Set, kind: Kind, uid: &Text, key: 
             it.uid == *uid && counted && !it.deleting
         }),
         Kind::Revisions => objects.revision(key).is_some_and(|it| it.uid == *uid && !it.deleting),
-        Kind::Sets | Kind::Nodes => false,
+        Kind::Sets
+        | Kind::Nodes
+        | Kind::Policies
+        | Kind::ClusterPolicies
+        | Kind::Rollouts
+        | Kind::Namespaces => false,
     }
 }
 

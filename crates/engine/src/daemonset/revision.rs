@@ -11,25 +11,59 @@ use muster_api::time::{Time, earliest};
 
 use crate::daemonset::facts::{GENERATION_LABEL, Pod, Revision, Set};
 use crate::daemonset::manifest;
+use crate::daemonset::progressive::phase::RevisionVerdict;
 use crate::hash_ordered_map;
 
-/// The current revision of a DaemonSet. It decides which pods are up to date.
+/// The revision that the pods of a node should have: the current revision of the DaemonSet or, in a progressive
+/// rollout, its stable revision. It decides which pods are up to date.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct CurrentRevision {
+pub(crate) struct TargetRevision {
     /// Value of the `controller-revision-hash` label on new pods.
     pub(crate) hash: Text,
     /// `controller-revision-hash` values of all revisions with an equivalent template. Pods of these revisions are up
     /// to date too.
     equivalent: BTreeSet<Text>,
-    /// The value of the DaemonSet's template generation annotation.
-    generation: Option<Text>,
+    /// The template generation label of up-to-date pods. For the current revision, it is the value of the DaemonSet's
+    /// annotation. For an older revision, it is the value with which that revision was recorded.
+    pub(crate) generation: Option<Text>,
     /// Creation time of the DaemonSet.
     set_created: Time,
-    /// Creation time of the ControllerRevision. After a rollback the revision became current later than it was created.
+    /// Creation time of the ControllerRevision. A revision that became current again by a rollback is older than the
+    /// rollout.
     pub(crate) created: Option<Time>,
+    /// The ControllerRevision.
+    pub(crate) revision: Arc<Revision>,
 }
 
-impl CurrentRevision {
+impl TargetRevision {
+    /// Creates the target for nodes that keep an older revision of a DaemonSet. `owned` are all its revisions.
+    ///
+    /// Rule: pods of an older revision have the template generation with which that revision was recorded, or none.
+    /// With the DaemonSet's own generation they would count as up to date.
+    pub(crate) fn of_revision(set: &Set, revision: &Arc<Revision>, owned: &[Arc<Revision>]) -> Self {
+        let is_equivalent = |it: &Revision| {
+            it.data == revision.data || (it.identity.is_some() && it.identity == revision.identity)
+        };
+        let generation = revision.template_generation.filter(|it| Some(*it) != set.template_generation);
+        Self {
+            hash: revision.hash().cloned().unwrap_or_else(|| revision.key.name.clone()),
+            equivalent: owned
+                .iter()
+                .filter(|it| is_equivalent(it))
+                .filter_map(|it| it.hash().cloned())
+                .collect(),
+            generation: generation.map(|it| Text::from(format!("{it}"))),
+            set_created: set.created,
+            created: Some(revision.created),
+            revision: Arc::clone(revision),
+        }
+    }
+
+    /// Whether pods with this revision hash label are up to date.
+    pub(crate) fn is_equivalent(&self, hash: &Text) -> bool {
+        self.equivalent.contains(hash)
+    }
+
     /// Whether a pod is up to date.
     ///
     /// Rule: a pod is up to date if the template of its revision is equivalent to the DaemonSet's template, or if its
@@ -58,7 +92,7 @@ pub(crate) struct RevisionHistory {
     /// Writes of revisions, which precede the writes of pods.
     pub(crate) steps: Vec<RevisionWrite>,
     /// The current revision. `None` until a revision records the template. Pods are created only after that.
-    pub(crate) current: Option<CurrentRevision>,
+    pub(crate) current: Option<TargetRevision>,
     /// Revisions that may be deleted unless a pod still has their hash label, lowest revision number first.
     pub(crate) prunable: Vec<Arc<Revision>>,
     /// Number of `prunable` revisions beyond `revisionHistoryLimit`.
@@ -78,6 +112,8 @@ pub enum RevisionWrite {
     Renumber { revision: Arc<Revision>, number: i64 },
     /// Set the missing hash label of a revision to the revision's name, as upstream does.
     Label { revision: Arc<Revision> },
+    /// Store the verdict of a progressive rollout, or remove the stored verdict if `verdict` is `None`.
+    Judge { revision: Arc<Revision>, verdict: Option<RevisionVerdict>, reason: &'static str, at: Time },
 }
 
 /// Minimum age of the younger of two byte-equal revisions before one of them is deleted. A user who created one by hand
@@ -127,7 +163,7 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
     old.sort_by_key(|it| (it.number, it.key.name.clone()));
     let others = owned.iter().filter(|it| it.uid != current.uid && (it.data != current.data || it.deleting));
     let number = next_revision_number(others);
-    let step = if is_edited_equivalent(set, current) {
+    let step = if was_template_edited(set, current) {
         Some(create_revision(set, owned, current.hash()))
     } else {
         (current.number < number && !current.deleting)
@@ -139,12 +175,13 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
     let equivalent_hashes = owned.iter().filter(|it| is_equivalent(it)).filter_map(|it| it.hash().cloned());
     RevisionHistory {
         steps: step.into_iter().collect(),
-        current: Some(CurrentRevision {
+        current: Some(TargetRevision {
             hash: current.hash().cloned().unwrap_or_else(|| current.key.name.clone()),
             equivalent: equivalent_hashes.collect(),
             generation: set.template_generation.map(|it| Text::from(format!("{it}"))),
             set_created: set.created,
             created: Some(current.created),
+            revision: Arc::clone(current),
         }),
         excess: old.len().saturating_sub(set.history_max),
         prunable: old,
@@ -160,14 +197,15 @@ fn next_revision_number<'a>(others: impl Iterator<Item = &'a Arc<Revision>>) -> 
     others.map(|it| it.number).max().unwrap_or(0).max(0).saturating_add(1)
 }
 
-/// Whether the template was edited into one that is equivalent to that of the current revision.
+/// Whether a user edited the template since `current` was recorded: its bytes and its template generation differ. The
+/// caller has checked that both templates are equivalent.
 ///
-/// Rule: a template that was edited into an equivalent template is recorded as a new revision with the hash label of
-/// the equivalent revision. So the pods stay up to date, both for this controller and for upstream's controller, which
-/// compares bytes and would otherwise restart all pods when it takes over. The template generation shows whether the
-/// template was edited. An API server that only sets more defaults does not increment the template generation, and then
-/// upstream's controller takes the pods as up to date by their template generation.
-fn is_edited_equivalent(set: &Set, current: &Revision) -> bool {
+/// Rule: after such an edit, the template is recorded as a new revision with the hash label of `current`. So the pods
+/// stay up to date for this controller. They also stay up to date for upstream's controller, which compares bytes and
+/// would otherwise restart all pods when it takes over. An API server that only sets more defaults changes the bytes,
+/// but not the template generation. Then no revision is needed, because upstream's controller accepts the pods by their
+/// template generation.
+fn was_template_edited(set: &Set, current: &Revision) -> bool {
     let generations = set.template_generation.zip(current.template_generation);
     current.data != set.template.data && generations.is_some_and(|(now, then)| now != then)
 }

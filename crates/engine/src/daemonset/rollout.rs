@@ -9,12 +9,13 @@ use muster_api::taints::{Taint, TaintEffect, any_tolerates};
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::revision::CurrentRevision;
+use super::revision::TargetRevision;
 use super::roster::{self, Roster};
 use super::status::{check_availability, is_pod_up};
-use crate::daemonset::facts::{ConditionStatus, Node, Pod, Ready, Set, UpdateStrategy};
+use crate::daemonset::facts::{ConditionStatus, Node, Pod, Ready, Set, Template, UpdateStrategy};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::placement::taints::is_node_ready_taint;
+use crate::daemonset::progressive::active::{NodeTarget, UpdateMode};
 use crate::daemonset::why::Why;
 
 /// Whether one node counts against the rollout budget, and whether it counts as a node with an available pod.
@@ -35,6 +36,11 @@ pub(crate) enum RolloutAction {
     Surge,
     /// Delete the old pod of a node that is no longer eligible, once enough other pods are available.
     Remove(Arc<Pod>, Why),
+    /// In a progressive rollout: delete the old pod, which is not Ready. This uses no rollout budget.
+    ReplaceNotReady(Arc<Pod>, Why),
+    /// In a progressive rollout with surge: create the new pod beside this old pod, which is not Ready. This uses no
+    /// rollout budget.
+    SurgeBesideNotReady(Arc<Pod>),
 }
 
 /// What the rollout of one DaemonSet does on one node, and whether the node counts against the budget.
@@ -44,11 +50,11 @@ pub(crate) struct NodeRollout {
     pub(crate) budget_use: BudgetUse,
     /// The action that waits for the rollout budget. `None` if the node needs no such action.
     pub(crate) action: Option<RolloutAction>,
-    /// Old pods that are not up (see [`is_pod_up`]) and are deleted. This uses no rollout budget.
+    /// Old pods that are deleted because they are not Ready. This uses no rollout budget.
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
-    /// Why a new pod is created beside an old pod that is not up. This uses no rollout budget.
+    /// Why a new pod is created beside an old pod that is not Ready. This uses no rollout budget.
     pub(crate) create: Option<Why>,
-    /// Why the rollout does not update the node yet.
+    /// Why the rollout does not update the node yet. `None` if the node waits for nothing.
     pub(crate) waiting: Option<Why>,
     /// The time at which this state must be computed again even without an event.
     pub(crate) recheck_at: Option<Time>,
@@ -82,21 +88,23 @@ enum Eligibility<'a> {
     Excluded,
 }
 
-/// Computes what the rollout does on one node. `here` is the node with its verdict, `None` if the node was deleted.
-/// Until `charged_until`, the node counts against the budget even if it seems lost.
+/// Computes what the rollout does on one node to give it a pod of its `target`. `here` is the node with its verdict,
+/// `None` if the node was deleted. Until `charged_until`, the node counts against the budget even if it seems lost (see
+/// [`node_lost_since`]).
 pub(crate) fn node_rollout(
     set: &Set,
-    current: &CurrentRevision,
+    target: &NodeTarget<'_>,
     here: Option<(&Node, &Verdict)>,
     pods: &[Arc<Pod>],
     roster: &Roster,
     charged_until: Option<Time>,
     now: Time,
 ) -> NodeRollout {
+    let current = target.revision;
     let is_available = |pod: &Arc<Pod>| check_availability(set, pod, now).is_ok();
     let mut node_rollout = NodeRollout::default();
     let node = here.map(|(node, _)| node);
-    let eligibility = rollout_eligibility(set, here);
+    let eligibility = rollout_eligibility(target.template, here);
     let lost = node.and_then(|it| node_lost_since(it, current));
     let was_not_ready_before_revision =
         || node.is_some_and(|it| was_not_ready_before_revision(it, current, pods));
@@ -110,6 +118,12 @@ pub(crate) fn node_rollout(
     if set.rollout == UpdateStrategy::OnDelete {
         let waits = roster.kept.iter().any(|it| !current.is_up_to_date(it));
         node_rollout.waiting = waits.then_some(Why::UpdatesWaitForDeletion);
+        return node_rollout;
+    }
+    // Rule: a held node keeps its pod, of whatever revision, until the pod ends. Then it gets the stable revision.
+    if target.mode == UpdateMode::Hold {
+        let waits = roster.kept.iter().any(|it| !current.is_up_to_date(it));
+        node_rollout.waiting = waits.then_some(Why::HeldByRollout);
         return node_rollout;
     }
     // The rollout acts only on nodes with exactly one pod, which is outdated, and with no surplus pod left to delete.
@@ -142,19 +156,22 @@ pub(crate) fn node_rollout(
             node_rollout.waiting = Some(Why::OutOfDate);
         }
         (Eligibility::Eligible, UpdateStrategy::Drain(_)) => {
-            node_rollout.delete.push((old.clone(), Why::OutOfDateAndNotReady));
             node_rollout.waiting = Some(Why::BeingReplaced);
+            replace_not_ready(&mut node_rollout, old, Why::OutOfDateAndNotReady, target.mode);
         }
         (Eligibility::Eligible, UpdateStrategy::Surge(_)) => {
-            match roster::may_create_new_pod(current, pods, roster.recheck_at) {
+            match roster::check_surge_create(current, pods, roster.recheck_at) {
                 Err(why) => node_rollout.waiting = Some(why),
                 Ok(()) if is_up => {
                     node_rollout.action = Some(RolloutAction::Surge);
                     node_rollout.waiting = Some(Why::OutOfDate);
                 }
                 Ok(()) => {
-                    node_rollout.create = Some(Why::OutOfDateAndNotReady);
                     node_rollout.waiting = Some(Why::BeingReplaced);
+                    match target.mode {
+                        UpdateMode::Plain => node_rollout.create = Some(Why::OutOfDateAndNotReady),
+                        _ => node_rollout.action = Some(RolloutAction::SurgeBesideNotReady(old.clone())),
+                    }
                 }
             }
         }
@@ -163,7 +180,8 @@ pub(crate) fn node_rollout(
             if !toleration_was_dropped(old, &taints) {
                 node_rollout.waiting = Some(Why::KeptByTaint { taint });
             } else {
-                remove_old_pod(&mut node_rollout, old, is_up, rollout, Why::TolerationDropped { taint });
+                let why = Why::TolerationDropped { taint };
+                remove_old_pod(&mut node_rollout, old, is_up, rollout, target.mode, why);
             }
         }
         (Eligibility::NotReady(taint), rollout) => {
@@ -172,6 +190,7 @@ pub(crate) fn node_rollout(
                 old,
                 is_up,
                 rollout,
+                target.mode,
                 Why::NodeInTrouble { taint: Arc::new(taint.clone()) },
             );
         }
@@ -182,20 +201,34 @@ pub(crate) fn node_rollout(
     node_rollout
 }
 
+/// Adds the replacement of an old pod that is not Ready to what the rollout does on its node.
+///
+/// Rule: an old pod that is not Ready is replaced at once. In a progressive rollout it is replaced when the phase
+/// allows it, after the status has recorded that failures of the node are excused.
+fn replace_not_ready(node_rollout: &mut NodeRollout, old: &Arc<Pod>, why: Why, mode: UpdateMode) {
+    match mode {
+        UpdateMode::Plain => node_rollout.delete.push((old.clone(), why)),
+        UpdateMode::Progressive | UpdateMode::Hold => {
+            node_rollout.action = Some(RolloutAction::ReplaceNotReady(old.clone(), why));
+        }
+    }
+}
+
 /// Adds the removal of an old pod to what the rollout does on its node.
 ///
 /// Rule: an old pod on a node that cannot get a new pod yet is deleted within the rollout budget, or with surge once
-/// enough other pods are available. If the old pod is not up, it is deleted at once.
+/// enough other pods are available. If the old pod is not Ready, it is deleted at once.
 fn remove_old_pod(
     node_rollout: &mut NodeRollout,
     old: &Arc<Pod>,
     is_up: bool,
     rollout: UpdateStrategy,
+    mode: UpdateMode,
     why: Why,
 ) {
     node_rollout.waiting = Some(why.clone());
     match (is_up, rollout) {
-        (false, _) => node_rollout.delete.push((old.clone(), why)),
+        (false, _) => replace_not_ready(node_rollout, old, why, mode),
         (true, UpdateStrategy::Surge(_)) => {
             node_rollout.action = Some(RolloutAction::Remove(old.clone(), why))
         }
@@ -205,15 +238,15 @@ fn remove_old_pod(
 
 /// Whether a node counts against the rollout budget.
 ///
-/// Rule: a node that has pods of the current revision, none of which is available, counts against the rollout budget,
-/// whatever its taints, readiness or verdict. So a rollout that breaks nodes stops when the budget is used up. With
-/// surge no other node counts. With drain two more kinds of nodes count: a node with no pod that is up, which is
-/// eligible or only not ready, and a node whose old pod is terminating because the template dropped a toleration. A
-/// node that was lost or not ready before the revision was created, and a node that only keeps its old pod, do not
-/// count.
+/// Rule: a node with pods of the current revision counts against the rollout budget while none of these pods is
+/// available, whatever its taints, readiness or verdict. So a rollout that breaks nodes stops when the budget is used
+/// up. With surge no other node counts. With drain two more kinds of nodes count. The first is a node without a pod
+/// that is up (see [`is_pod_up`]), if the node is eligible or only its readiness excludes it. The second is a node
+/// whose old pod is terminating because the template dropped a toleration. A node that was lost or not Ready before the
+/// revision was created does not count. A node that only keeps its old pod does not count either.
 fn is_charged(
     set: &Set,
-    current: &CurrentRevision,
+    current: &TargetRevision,
     eligibility: &Eligibility<'_>,
     is_exempt: bool,
     pods: &[Arc<Pod>],
@@ -243,8 +276,8 @@ fn is_charged(
     }
 }
 
-/// Returns whether a node may get a new pod and, if not, why. `here` is the node with its verdict.
-fn rollout_eligibility<'a>(set: &Set, here: Option<(&'a Node, &Verdict)>) -> Eligibility<'a> {
+/// Returns whether a node may get a new pod of the template and, if not, why. `here` is the node with its verdict.
+fn rollout_eligibility<'a>(template: &Template, here: Option<(&'a Node, &Verdict)>) -> Eligibility<'a> {
     let Some((node, verdict)) = here else { return Eligibility::Excluded };
     match verdict {
         Verdict::Run => Eligibility::Eligible,
@@ -252,7 +285,7 @@ fn rollout_eligibility<'a>(set: &Set, here: Option<(&'a Node, &Verdict)>) -> Eli
         Verdict::Keep(_) => {
             let untolerated = || {
                 let taints = node.taints.iter().filter(|it| it.effect == TaintEffect::NoSchedule);
-                taints.filter(|it| !any_tolerates(&set.template.tolerations, it))
+                taints.filter(|it| !any_tolerates(&template.tolerations, it))
             };
             let real: Vec<&Taint> = untolerated().filter(|it| !is_node_ready_taint(it)).collect();
             match untolerated().next() {
@@ -277,7 +310,7 @@ fn toleration_was_dropped(old: &Pod, taints: &[&Taint]) -> bool {
 ///
 /// Rule: a node is lost if its Ready condition has been Unknown since before the current revision was created. If one
 /// of the two times is not known, the node is not lost. Nodes with Ready=False follow the ordinary rules.
-fn node_lost_since(node: &Node, current: &CurrentRevision) -> Option<Time> {
+fn node_lost_since(node: &Node, current: &TargetRevision) -> Option<Time> {
     let since = node_unreachable_since(node)?;
     let current_since = current.created?;
     (since < current_since).then_some(since)
@@ -287,12 +320,12 @@ fn node_lost_since(node: &Node, current: &CurrentRevision) -> Option<Time> {
 ///
 /// Rule: the rollout does not wait for a node that has no pod and has been not ready since before the current revision
 /// was created. Such a node gets its pod once it is ready.
-fn was_not_ready_before_revision(node: &Node, current: &CurrentRevision, pods: &[Arc<Pod>]) -> bool {
+fn was_not_ready_before_revision(node: &Node, current: &TargetRevision, pods: &[Arc<Pod>]) -> bool {
     let before = node.ready.since.zip(current.created).is_some_and(|(since, created)| since < created);
     node.ready.status != ConditionStatus::True && before && pods.iter().all(|it| it.is_gone())
 }
 
-/// Remembers the last deletion of a DaemonSet's pod on one node.
+/// The last deletion of a DaemonSet's pod on one node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutDeletion {
     /// Hash label of the revision that was current at the time of the deletion.
@@ -301,8 +334,7 @@ pub struct RolloutDeletion {
     pub at: Time,
 }
 
-/// Time for which a deletion by the rollout is remembered. It is longer than the watch of nodes can lag behind before
-/// the watch is restarted.
+/// Time for which a deletion is remembered. It is longer than the watch of nodes can lag behind before it is restarted.
 const ROLLOUT_DELETION_TTL: Duration = Duration::from_secs(5 * 60);
 
 impl RolloutDeletion {
@@ -315,7 +347,7 @@ impl RolloutDeletion {
     pub(crate) fn charged_until(
         &self,
         set: &Set,
-        current: &CurrentRevision,
+        current: &TargetRevision,
         pods: &[Arc<Pod>],
         now: Time,
     ) -> Option<Time> {

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use muster_api::time::{Time, earliest};
 
-use super::revision::CurrentRevision;
+use super::revision::TargetRevision;
 use super::status::check_availability;
 use crate::daemonset::facts::{Phase, Pod, Set, UpdateStrategy};
 use crate::daemonset::placement::Verdict;
@@ -23,7 +23,7 @@ pub(crate) struct Roster {
     pub(crate) kept: Vec<Arc<Pod>>,
     /// Why a new pod is to be created on the node. `None` if no pod is to be created.
     pub(crate) vacancy: Option<Why>,
-    /// Why an eligible node that needs a pod does not get one yet.
+    /// Why an eligible node that needs a pod does not get one yet. `None` if the node is not blocked.
     pub(crate) blocked: Option<Why>,
     /// The time at which this roster must be computed again even without an event.
     pub(crate) recheck_at: Option<Time>,
@@ -72,7 +72,7 @@ impl FailedPodBackoff {
 /// `podsShouldBeOnNode`.
 pub(crate) fn build_roster(
     set: &Set,
-    current: &CurrentRevision,
+    current: &TargetRevision,
     verdict: Option<&Verdict>,
     pods: &[Arc<Pod>],
     backoff: Option<FailedPodBackoff>,
@@ -179,7 +179,7 @@ fn keep_one_pod(roster: &mut Roster, mut running: Vec<Arc<Pod>>) {
 fn keep_old_and_new_pod(
     roster: &mut Roster,
     set: &Set,
-    current: &CurrentRevision,
+    current: &TargetRevision,
     running: Vec<Arc<Pod>>,
     now: Time,
 ) {
@@ -213,14 +213,14 @@ fn keep_old_and_new_pod(
     roster.kept.extend([new, old].into_iter().flatten());
 }
 
-/// Returns why a pod is created on an eligible node. The error is why it is not created yet, or `None` if the node
-/// needs no pod.
+/// Returns why a pod is created on an eligible node. If no pod is created, the error is the reason for the wait, or
+/// `None` if the node needs no pod.
 ///
 /// Rule: an eligible node gets a pod when it has no pod of the DaemonSet. A terminating pod still counts, because its
 /// containers may still run, unless the pod has failed or succeeded. With surge no terminating pod counts.
 fn create_reason(
     set: &Set,
-    current: &CurrentRevision,
+    current: &TargetRevision,
     pods: &[Arc<Pod>],
     retry_at: Option<Time>,
 ) -> Result<Why, Option<Why>> {
@@ -229,7 +229,7 @@ fn create_reason(
         if present.clone().any(|it| it.is_live()) {
             return Err(None);
         }
-        may_create_new_pod(current, pods, retry_at).map_err(Some)?;
+        check_surge_create(current, pods, retry_at).map_err(Some)?;
         return Ok(if present.next().is_some() { Why::OldPodIsLeaving } else { Why::NoPodHere });
     }
     if let Some(at) = retry_at {
@@ -237,17 +237,17 @@ fn create_reason(
     }
     match present.next() {
         None => Ok(Why::NoPodHere),
-        Some(pod) if pod.deleting => Err(Some(Why::StillLeaving { pod: pod.key.name.clone() })),
+        Some(pod) if pod.deleting => Err(Some(Why::StillTerminating { pod: pod.key.name.clone() })),
         Some(_) => Err(None),
     }
 }
 
-/// Checks whether a node may get another pod with surge. The error is the reason why not.
+/// Checks whether a node may get another pod with surge. The error is the reason why it may not.
 ///
 /// Rule: with surge, a node gets no new pod while a failed or succeeded pod on the node is yet to be deleted, or while
 /// two pods of the current revision are terminating on the node.
-pub(super) fn may_create_new_pod(
-    current: &CurrentRevision,
+pub(super) fn check_surge_create(
+    current: &TargetRevision,
     pods: &[Arc<Pod>],
     retry_at: Option<Time>,
 ) -> Result<(), Why> {
@@ -258,5 +258,5 @@ pub(super) fn may_create_new_pod(
         return Err(Why::BeingReplaced);
     }
     let leaving = pods.iter().filter(|it| it.deleting && !it.is_gone() && current.is_up_to_date(it)).count();
-    if 1 < leaving { Err(Why::TooManyStillLeaving { count: leaving }) } else { Ok(()) }
+    if 1 < leaving { Err(Why::TooManyTerminating { count: leaving }) } else { Ok(()) }
 }

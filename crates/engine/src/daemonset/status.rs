@@ -1,7 +1,7 @@
 //! The status of a DaemonSet: the availability of a pod, the pod that is counted on each node, the counts, and the
 //! conditions.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -11,11 +11,12 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::cell::Totals;
-use super::revision::CurrentRevision;
+use super::revision::TargetRevision;
 use crate::daemonset::execution::CreateResult;
 use crate::daemonset::facts::{
     Condition, ConditionStatus, ConditionType, Pod, Set, Status, StatusCounts, UpdateStrategy,
 };
+use crate::daemonset::progressive::record::Phase;
 use crate::daemonset::why::Why;
 
 /// Checks whether a pod is available. The error is the reason why it is not.
@@ -33,11 +34,12 @@ pub fn check_availability(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
     Err(Why::StillSettling { until })
 }
 
-/// Whether a pod counts as up. The rollout replaces a pod that is up only within its budget.
+/// Whether a pod counts as up: an up-to-date pod if it is available, an outdated pod if it is Ready. The rollout
+/// replaces a pod that is up only within its budget.
 ///
 /// Rule: an up-to-date pod counts as up when it is available. An outdated pod counts as up as soon as it is Ready, so
 /// that a second update within `minReadySeconds` does not replace all young pods at once.
-pub(crate) fn is_pod_up(set: &Set, current: &CurrentRevision, pod: &Pod, now: Time) -> bool {
+pub(crate) fn is_pod_up(set: &Set, current: &TargetRevision, pod: &Pod, now: Time) -> bool {
     if current.is_up_to_date(pod) { check_availability(set, pod, now).is_ok() } else { pod.is_ready() }
 }
 
@@ -47,7 +49,7 @@ pub(crate) fn is_pod_up(set: &Set, current: &CurrentRevision, pod: &Pod, now: Ti
 /// else a Ready pod, else a pod that is not terminating. Of several such pods the newest is counted.
 pub(crate) fn counted_pod<'a>(
     set: &Set,
-    current: &CurrentRevision,
+    current: &TargetRevision,
     pods: &'a [Arc<Pod>],
     now: Time,
 ) -> Option<&'a Arc<Pod>> {
@@ -71,16 +73,44 @@ pub(crate) struct ConditionInput {
     pub(crate) budget: usize,
     /// Number of eligible nodes that may be without an available pod.
     pub(crate) allowed: usize,
-    /// Time of the rollout's last progress, if the rollout is stalled.
+    /// Time of the rollout's last progress. `None` unless the rollout is stalled.
     pub(crate) stalled_since: Option<Time>,
     /// Why the API server refuses to create pods. `None` if it does not refuse.
     pub(crate) refused: Option<String>,
+    /// What the conditions report about refused evictions. `None` if none was refused.
+    pub(crate) evictions: Option<String>,
+    /// The progressive rollout. `None` if the DaemonSet has none.
+    pub(crate) rollout: Option<RolloutReport>,
 }
 
-/// Returns the status to write.
+/// What the conditions of a DaemonSet report about its progressive rollout.
+#[derive(Debug)]
+pub(crate) struct RolloutReport {
+    pub(crate) phase: Phase,
+    pub(crate) is_paused: bool,
+    /// Reason of the conditions, in CamelCase.
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+    /// Whether the current revision has failed.
+    pub(crate) is_failed: bool,
+}
+
+impl RolloutReport {
+    /// Whether only an operator can continue the rollout.
+    fn is_stalled(&self) -> bool {
+        matches!(self.phase, Phase::Stopped | Phase::RolledBack)
+    }
+
+    /// Whether the rollout is not paused, and replaces pods or waits until new pods have soaked.
+    fn is_progressing(&self) -> bool {
+        !self.is_paused && matches!(self.phase, Phase::Rolling | Phase::Soaking | Phase::RollingBack)
+    }
+}
+
+/// Returns the status to write. `None` if the stored status is already correct.
 ///
 /// Rule: the counts of the status come from the totals. A condition whose status is unchanged keeps its last transition
-/// time. Fields and conditions of other writers stay. `None` if the stored status is already correct.
+/// time. Fields and conditions of other writers stay.
 pub(crate) fn updated_status(
     set: &Set,
     totals: &Totals,
@@ -109,6 +139,28 @@ pub(crate) fn updated_status(
     })
 }
 
+/// Returns the conditions to write by server-side apply. `None` if the stored conditions are correct. `applied` are the
+/// types of the conditions that were applied before, and `wanted` is `None` if no condition is to be written.
+///
+/// Rule: in assist mode the conditions `Progressing` and `Degraded`, and while they are true `Reconciling` and
+/// `Stalled`, are applied. A condition that was applied before and is not true any more is removed. Conditions of other
+/// field managers are not removed.
+pub(crate) fn conditions_to_apply(
+    set: &Set,
+    totals: &Totals,
+    wanted: Option<&ConditionInput>,
+    applied: &BTreeSet<ConditionType>,
+    now: Time,
+) -> Option<Vec<Condition>> {
+    let mut conditions = wanted.map(|it| compute_conditions(set, totals, it, now)).unwrap_or_default();
+    conditions.retain(|it| it.kind != ConditionType::Available);
+    let is_wanted = |kind: &ConditionType| conditions.iter().any(|it| it.kind == *kind);
+    let stored = set.status.conditions.iter().filter(|it| is_wanted(&it.kind));
+    let stored: Vec<Condition> = stored.cloned().collect();
+    let is_current = has_same_conditions(&stored, &conditions) && applied.iter().all(is_wanted);
+    (!is_current).then_some(conditions)
+}
+
 /// Returns the status to write before the first revision exists. `None` if the conditions are already stored.
 ///
 /// Rule: until the conditions are computed for the first time, their status is Unknown. No other field of the status
@@ -124,7 +176,7 @@ pub(crate) fn initial_status(set: &Set, conditions: bool, now: Time) -> Option<S
         message: "the template is being recorded as a revision first".into(),
         since: Some(now),
     };
-    Some(Status { conditions: ConditionType::ALL.map(unknown).into(), ..set.status.clone() })
+    Some(Status { conditions: ConditionType::ALWAYS.map(unknown).into(), ..set.status.clone() })
 }
 
 /// Whether two lists of conditions are equal, without regard to order and transition times.
@@ -137,7 +189,8 @@ fn has_same_conditions(a: &[Condition], b: &[Condition]) -> bool {
         })
 }
 
-/// Computes the conditions `Available`, `Progressing` and `Degraded`.
+/// Computes the conditions `Available`, `Progressing` and `Degraded`, and for a progressive rollout `Reconciling` or
+/// `Stalled`.
 fn compute_conditions(set: &Set, totals: &Totals, progress: &ConditionInput, now: Time) -> Vec<Condition> {
     [
         available_condition(totals, progress),
@@ -145,6 +198,7 @@ fn compute_conditions(set: &Set, totals: &Totals, progress: &ConditionInput, now
         degraded_condition(set, totals, progress),
     ]
     .into_iter()
+    .chain(progress.rollout.as_ref().and_then(kstatus_condition))
     .map(|(kind, status, reason, message)| {
         let before = set.status.conditions.iter().find(|it| it.kind == kind);
         let since = before.filter(|it| it.status == status).and_then(|it| it.since);
@@ -171,6 +225,17 @@ fn available_condition(totals: &Totals, progress: &ConditionInput) -> ConditionV
     }
 }
 
+/// Computes the condition for tools that follow kstatus: `Stalled` if only an operator can continue the rollout,
+/// `Reconciling` while the rollout continues. `None` if the rollout is complete.
+fn kstatus_condition(rollout: &RolloutReport) -> Option<ConditionValue> {
+    let kind = match rollout.phase {
+        Phase::Complete => return None,
+        _ if rollout.is_stalled() => ConditionType::Stalled,
+        _ => ConditionType::Reconciling,
+    };
+    Some((kind, ConditionStatus::True, rollout.reason, rollout.message.clone()))
+}
+
 /// Reason of the `Progressing` condition when a rollout makes no progress.
 pub(crate) const REASON_STALLED: &str = "Stalled";
 
@@ -183,6 +248,13 @@ fn progressing_condition(set: &Set, totals: &Totals, progress: &ConditionInput) 
     let message = format!("{updated} of {desired} nodes are up to date");
     let complete = totals.is_rollout_complete();
     let waits = set.rollout == UpdateStrategy::OnDelete && updated < desired && available == desired;
+    let rollout = progress.rollout.as_ref().filter(|it| it.phase != Phase::Complete);
+    if let Some(rollout) = rollout.filter(|it| it.is_paused || it.phase != Phase::Rolling) {
+        let status = if rollout.is_progressing() { ConditionStatus::True } else { ConditionStatus::False };
+        let detail =
+            if rollout.message.is_empty() { String::new() } else { format!("; {}", rollout.message) };
+        return (ConditionType::Progressing, status, rollout.reason, format!("{message}{detail}"));
+    }
     let (status, reason) = if complete {
         (ConditionStatus::False, "Complete")
     } else if waits {
@@ -204,9 +276,13 @@ fn progressing_condition(set: &Set, totals: &Totals, progress: &ConditionInput) 
         }
         _ => String::new(),
     };
-    (ConditionType::Progressing, status, reason, format!("{message}{detail}{spent}"))
+    let evictions = progress.evictions.as_ref().filter(|_| !complete);
+    let evictions = evictions.map_or(String::new(), |it| format!("; {it}"));
+    (ConditionType::Progressing, status, reason, format!("{message}{detail}{spent}{evictions}"))
 }
 
+/// Reason of the `Degraded` condition when the current revision failed in a progressive rollout.
+const REASON_ROLLOUT_FAILED: &str = "RolloutFailed";
 /// Reason of the `Degraded` condition when pods cannot be created.
 const REASON_FAILED_CREATE: &str = "FailedCreate";
 /// Prefix of the message of the `Degraded` condition when pods cannot be created.
@@ -247,7 +323,13 @@ fn degraded_condition(set: &Set, totals: &Totals, progress: &ConditionInput) -> 
         parts.push(format!("{misplaced} {} with a pod that is not meant to be there", node_noun(misplaced)));
     }
     parts.extend(progress.refused.clone());
-    let reason = if !set.faults.is_empty() {
+    let failed = progress.rollout.as_ref().filter(|it| it.is_failed);
+    if let Some(rollout) = failed {
+        parts.insert(0, rollout.message.clone());
+    }
+    let reason = if failed.is_some() {
+        REASON_ROLLOUT_FAILED
+    } else if !set.faults.is_empty() {
         "InvalidSpec"
     } else if progress.refused.is_some() {
         REASON_FAILED_CREATE

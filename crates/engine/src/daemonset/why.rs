@@ -10,8 +10,8 @@ use muster_api::taints::Taint;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-/// The reason of a verdict, a write or a wait. The type is kept small, with large values behind an `Arc`, because every
-/// cell (the state of one DaemonSet on one node) contains several reasons.
+/// The reason for a verdict, a write or a wait. The type is kept small, with large values behind an `Arc`, because
+/// every cell (the state of one DaemonSet on one node) contains several reasons.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Why {
     // placement: why a node gets no pod
@@ -44,9 +44,9 @@ pub enum Why {
     /// A pod failed on the node, and the failed-pod backoff lasts until `retry_at`.
     FailedRecently { retry_at: Time },
     /// A pod of the DaemonSet on the node is still terminating.
-    StillLeaving { pod: Text },
+    StillTerminating { pod: Text },
     /// With surge, too many pods of the current revision are still terminating on the node.
-    TooManyStillLeaving { count: usize },
+    TooManyTerminating { count: usize },
     /// A pod on the node is about to be replaced.
     BeingReplaced,
 
@@ -71,6 +71,8 @@ pub enum Why {
     KeptByTaint { taint: Arc<Taint> },
     /// With `OnDelete`, the outdated pod is replaced when a user deletes it.
     UpdatesWaitForDeletion,
+    /// A progressive rollout has not admitted the node, so its pod is kept.
+    HeldByRollout,
 
     // availability
     /// The pod is not Ready.
@@ -85,6 +87,8 @@ pub enum Why {
     WaitingForOwnWrites { writes: usize },
     /// A call failed. The next plan is made after a delay.
     RetryLater { at: Time },
+    /// In assist mode, upstream's controller has not recorded the template as a revision yet.
+    RevisionNotRecorded,
 
     // garbage collector
     /// Owners of the object no longer exist.
@@ -119,8 +123,8 @@ impl Why {
             Self::SurplusPod { .. } => "SurplusPod",
             Self::NodeIsGone => "NodeIsGone",
             Self::FailedRecently { .. } => "FailedRecently",
-            Self::StillLeaving { .. } => "StillLeaving",
-            Self::TooManyStillLeaving { .. } => "TooManyStillLeaving",
+            Self::StillTerminating { .. } => "StillLeaving",
+            Self::TooManyTerminating { .. } => "TooManyStillLeaving",
             Self::BeingReplaced => "BeingReplaced",
             Self::OutOfDate => "OutOfDate",
             Self::OutOfDateAndNotReady => "OutOfDateAndNotReady",
@@ -132,11 +136,13 @@ impl Why {
             Self::NodeIsSilent { .. } => "NodeIsSilent",
             Self::KeptByTaint { .. } => "KeptByTaint",
             Self::UpdatesWaitForDeletion => "UpdatesWaitForDeletion",
+            Self::HeldByRollout => "HeldByRollout",
             Self::NotReady { .. } => "NotReady",
             Self::StillSettling { .. } => "StillSettling",
             Self::UpToDate => "UpToDate",
             Self::WaitingForOwnWrites { .. } => "WaitingForOwnWrites",
             Self::RetryLater { .. } => "RetryLater",
+            Self::RevisionNotRecorded => "RevisionNotRecorded",
             Self::OwnersAreGone => "OwnersAreGone",
             Self::OwnerIsLeaving => "OwnerIsLeaving",
             Self::OwnerLetsGo => "OwnerLetsGo",
@@ -162,8 +168,8 @@ impl Why {
             Self::SurplusPod { .. } => "more than one pod",
             Self::NodeIsGone => "node is gone",
             Self::FailedRecently { .. } => "pod failed, waiting to retry",
-            Self::StillLeaving { .. } => "pod still terminating",
-            Self::TooManyStillLeaving { .. } => "pods still terminating",
+            Self::StillTerminating { .. } => "pod still terminating",
+            Self::TooManyTerminating { .. } => "pods still terminating",
             Self::BeingReplaced => "pod is being replaced",
             Self::OutOfDate => "pod out of date",
             Self::OutOfDateAndNotReady => "pod out of date and not ready",
@@ -175,11 +181,13 @@ impl Why {
             Self::NodeIsSilent { .. } => "node is silent",
             Self::KeptByTaint { .. } => "kept through a taint",
             Self::UpdatesWaitForDeletion => "waiting for a delete",
+            Self::HeldByRollout => "held by the rollout",
             Self::NotReady { .. } => "pod not ready",
             Self::StillSettling { .. } => "pod ready, not yet for minReadySeconds",
             Self::UpToDate => "up to date",
             Self::WaitingForOwnWrites { .. } => "waiting to see own writes",
             Self::RetryLater { .. } => "waiting to try again",
+            Self::RevisionNotRecorded => "template not recorded as a revision",
             Self::OwnersAreGone => "owners are gone",
             Self::OwnerIsLeaving => "owner is leaving",
             Self::OwnerLetsGo => "owner lets go",
@@ -210,8 +218,8 @@ impl fmt::Display for Why {
             Self::SurplusPod { kept } => write!(f, "one pod is enough, {kept} stays"),
             Self::NodeIsGone => f.write_str("its node is gone"),
             Self::FailedRecently { retry_at } => write!(f, "failed before, tried again at {retry_at:?}"),
-            Self::StillLeaving { pod } => write!(f, "{pod} is still terminating"),
-            Self::TooManyStillLeaving { count } => write!(f, "{count} pods are still terminating"),
+            Self::StillTerminating { pod } => write!(f, "{pod} is still terminating"),
+            Self::TooManyTerminating { count } => write!(f, "{count} pods are still terminating"),
             Self::BeingReplaced => f.write_str("its pod is being replaced"),
             Self::OutOfDate => f.write_str("out of date"),
             Self::OutOfDateAndNotReady => f.write_str("out of date and not ready"),
@@ -225,12 +233,16 @@ impl fmt::Display for Why {
             }
             Self::KeptByTaint { taint } => write!(f, "kept: taint {taint} lets it stay but none follow"),
             Self::UpdatesWaitForDeletion => f.write_str("out of date, replaced when it is deleted"),
+            Self::HeldByRollout => f.write_str("held: the rollout has not reached this node"),
             Self::NotReady { reason: Some(reason) } => write!(f, "not ready: {reason}"),
             Self::NotReady { reason: None } => f.write_str("not ready"),
             Self::StillSettling { until } => write!(f, "ready, available at {until:?}"),
             Self::UpToDate => f.write_str("up to date"),
             Self::WaitingForOwnWrites { writes } => write!(f, "{writes} own writes have not come back yet"),
             Self::RetryLater { at } => write!(f, "a call failed, tried again at {at:?}"),
+            Self::RevisionNotRecorded => {
+                f.write_str("kube-controller-manager has not recorded the template as a revision yet")
+            }
             Self::OwnersAreGone => f.write_str("its owners are gone"),
             Self::OwnerIsLeaving => f.write_str("its owner is leaving, and waits for it"),
             Self::OwnerLetsGo => f.write_str("its owner is leaving, and lets it go"),
@@ -269,8 +281,8 @@ mod tests {
             (Why::SurplusPod { kept: "n".into() }, "SurplusPod"),
             (Why::NodeIsGone, "NodeIsGone"),
             (Why::FailedRecently { retry_at: at }, "FailedRecently"),
-            (Why::StillLeaving { pod: "n".into() }, "StillLeaving"),
-            (Why::TooManyStillLeaving { count: 1 }, "TooManyStillLeaving"),
+            (Why::StillTerminating { pod: "n".into() }, "StillLeaving"),
+            (Why::TooManyTerminating { count: 1 }, "TooManyStillLeaving"),
             (Why::BeingReplaced, "BeingReplaced"),
             (Why::OutOfDate, "OutOfDate"),
             (Why::OutOfDateAndNotReady, "OutOfDateAndNotReady"),
@@ -282,11 +294,13 @@ mod tests {
             (Why::NodeIsSilent { since: at }, "NodeIsSilent"),
             (Why::KeptByTaint { taint: taint() }, "KeptByTaint"),
             (Why::UpdatesWaitForDeletion, "UpdatesWaitForDeletion"),
+            (Why::HeldByRollout, "HeldByRollout"),
             (Why::NotReady { reason: None }, "NotReady"),
             (Why::StillSettling { until: at }, "StillSettling"),
             (Why::UpToDate, "UpToDate"),
             (Why::WaitingForOwnWrites { writes: 1 }, "WaitingForOwnWrites"),
             (Why::RetryLater { at }, "RetryLater"),
+            (Why::RevisionNotRecorded, "RevisionNotRecorded"),
             (Why::OwnersAreGone, "OwnersAreGone"),
             (Why::OwnerIsLeaving, "OwnerIsLeaving"),
             (Why::OwnerLetsGo, "OwnerLetsGo"),

@@ -6,8 +6,9 @@ use alloc::vec::Vec;
 use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
-use super::{ControllerAnswer, Explanation, NodeReport, NodeState};
+use super::{ControllerAnswer, Explanation, NodeReport, NodeState, ProgressiveSummary};
 use crate::daemonset::facts::UpdateStrategy;
+use crate::daemonset::progressive::record::{Phase, RevisionReference};
 
 impl Explanation {
     /// Returns the explanation as JSON, with all nodes, or with only the node named `only`.
@@ -44,6 +45,7 @@ impl Explanation {
                 "complete": rollout.complete,
                 "waitsFor": wait_reasons,
                 "next": rollout.next,
+                "progressive": rollout.progressive.as_ref().map(progressive_json),
             },
             "controller": controller_json(&self.controller),
             "nodes": shown.map(node_json).collect::<Vec<_>>(),
@@ -51,6 +53,24 @@ impl Explanation {
             "at": self.now.to_rfc3339(),
         })
     }
+}
+
+/// Returns the JSON of the field `rollout.progressive`.
+fn progressive_json(it: &ProgressiveSummary) -> Value {
+    let revision = |it: &RevisionReference| json!({"revision": it.hash, "number": it.number});
+    let status = it.status.as_ref();
+    json!({
+        "policy": it.policy.as_ref().map(|(kind, name)| json!({"kind": kind.as_str(), "name": name})),
+        "phase": status.and_then(|it| it.phase).map(Phase::as_str),
+        "paused": status.is_some_and(|it| it.paused),
+        "step": status.and_then(|it| it.step.as_ref()).map(|it| &it.name),
+        "stable": it.stable.as_ref().map(revision),
+        "admitted": status.map(|it| it.nodes.admitted),
+        "held": status.map(|it| it.nodes.held),
+        "unassigned": status.map(|it| it.nodes.unassigned),
+        "failed": status.map(|it| it.failures.nodes.iter().map(|it| &it.node).collect::<Vec<_>>()),
+        "message": it.frozen.as_deref().or(status.map(|it| &*it.message)),
+    })
 }
 
 /// Returns the JSON of the field `controller`.
@@ -75,6 +95,8 @@ pub(crate) fn node_json(node: &NodeReport) -> Value {
         "reason": node.explained.why.reason(),
         "message": node.message,
         "details": node.details,
+        "revision": node.explained.revision,
+        "assignedRevision": node.explained.assigned,
         "usesBudget": node.explained.charged,
         "changesAt": node.explained.wakes_at.map(Time::to_rfc3339),
     })

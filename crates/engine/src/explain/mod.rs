@@ -25,7 +25,7 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-pub use crate::daemonset::{NodeExplanation, NodeState, RolloutSummary};
+pub use crate::daemonset::{NodeExplanation, NodeState, ProgressiveSummary, RolloutSummary};
 pub use controller_state::{ControllerAnswer, ControllerState};
 pub(crate) use json::{node_json, strategy_name_and_limit};
 pub use snapshot::{Snapshot, SnapshotError};
@@ -152,8 +152,8 @@ fn reason_details(why: &Why, now: Time) -> Option<String> {
         Why::NodeIsLost { since } | Why::NodeIsSilent { since } => {
             Some(format!("nothing was heard of the node since {}", format_time(*since, now)))
         }
-        Why::StillLeaving { .. }
-        | Why::TooManyStillLeaving { .. }
+        Why::StillTerminating { .. }
+        | Why::TooManyTerminating { .. }
         | Why::SurplusPod { .. }
         | Why::NewPodIsAvailable { .. }
         | Why::NewPodBesideNotReadyOld { .. } => Some(why.to_string()),

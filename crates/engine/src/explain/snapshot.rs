@@ -16,7 +16,7 @@ use muster_api::time::Time;
 use super::{ControllerAnswer, Explanation, NodeReport, decode, format_time, reason_details, reason_message};
 use crate::controller::Event;
 use crate::controller::Malformed;
-use crate::daemonset::facts::{self, Affinity, ConditionStatus, Fact, Kind, Pod, Revision, Set};
+use crate::daemonset::facts::{self, ConditionStatus, Fact, Kind, Pod, RequiredNodeAffinity, Revision, Set};
 use crate::daemonset::manifest::{self, Binding, Owner};
 use crate::daemonset::placement::{self, Verdict};
 use crate::daemonset::plan::Settings;
@@ -206,6 +206,8 @@ impl Snapshot {
                 state,
                 pod: None,
                 why,
+                assigned: None,
+                revision: None,
                 charged: false,
                 wakes_at: None,
             }
@@ -237,7 +239,8 @@ impl Snapshot {
         let mut pod = scheduler::pod(pod.to_string().as_bytes(), &mut Interner::default()).ok()?;
         // The fit check gets the node as an argument, and placement has checked node selector and node affinity.
         let mut requirements = (*pod.requirements).clone();
-        (requirements.node_selector, requirements.node_affinity) = (Labels::default(), Affinity::Anywhere);
+        (requirements.node_selector, requirements.node_affinity) =
+            (Labels::default(), RequiredNodeAffinity::Anywhere);
         pod.requirements = Arc::new(requirements);
         Some(pod)
     }

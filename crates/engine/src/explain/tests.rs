@@ -232,6 +232,7 @@ fn for_programs() {
           },
           "nodes": [
             {
+              "assignedRevision": null,
               "changesAt": null,
               "details": [
                 "pod web-1: Evicted"
@@ -240,17 +241,20 @@ fn for_programs() {
               "node": "n1",
               "pod": "web-1",
               "reason": "NotReady",
+              "revision": "794686fc5b",
               "shouldRun": true,
               "state": "notReady",
               "usesBudget": true
             },
             {
+              "assignedRevision": null,
               "changesAt": null,
               "details": [],
               "message": "taint gpu=yes:NoSchedule is not tolerated",
               "node": "n2",
               "pod": null,
               "reason": "TaintKeepsAway",
+              "revision": null,
               "shouldRun": false,
               "state": "excluded",
               "usesBudget": false
@@ -261,6 +265,7 @@ fn for_programs() {
             "budget": 1,
             "complete": false,
             "next": [],
+            "progressive": null,
             "share": "10%",
             "strategy": "maxUnavailable",
             "used": 1,

@@ -10,8 +10,9 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::{ControllerAnswer, ControllerState, Explanation, NodeGroup, NodeState};
+use super::{ControllerAnswer, ControllerState, Explanation, NodeGroup, NodeState, ProgressiveSummary};
 use crate::daemonset::facts::{ConditionType, IntOrPercent, UpdateStrategy};
+use crate::daemonset::progressive::record::Phase;
 
 /// Maximum width of a line in characters.
 const LINE_WIDTH: usize = 80;
@@ -72,7 +73,13 @@ impl Explanation {
             let _ = write_wrapped(&mut out, 2, line);
         }
         if let Some(pod) = &it.explained.pod {
-            let _ = write_wrapped(&mut out, 2, &format!("pod {pod}"));
+            let revision = it.explained.revision.as_ref();
+            let revision = revision.filter(|_| it.explained.assigned.is_some());
+            let revision = revision.map_or(String::new(), |it| format!(" of revision {it}"));
+            let _ = write_wrapped(&mut out, 2, &format!("pod {pod}{revision}"));
+        }
+        if let Some(assigned) = &it.explained.assigned {
+            let _ = write_wrapped(&mut out, 2, &format!("the rollout assigns revision {assigned} to it"));
         }
         if it.explained.charged {
             let _ = write_wrapped(&mut out, 2, "the rollout counts it as down until that is over");
@@ -150,6 +157,7 @@ impl Explanation {
             );
             return words;
         }
+        words.extend(rollout.progressive.iter().flat_map(|it| progressive_lines(it, &self.key.name)));
         if rollout.complete {
             let nodes = pluralize(usize::try_from(desired).unwrap_or(0), "node");
             words.push(format!("complete: {nodes} with an available pod of this revision"));
@@ -245,6 +253,61 @@ impl ControllerState {
         });
         words
     }
+}
+
+/// Returns the lines about a progressive rollout: policy, phase, nodes, failures, and what an operator can do. `name` is
+/// the name of the DaemonSet.
+fn progressive_lines(progressive: &ProgressiveSummary, name: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    lines.push(match &progressive.policy {
+        Some((kind, policy)) => format!("follows {} {policy}", kind.as_str()),
+        None => "follows no policy".to_string(),
+    });
+    if let Some(frozen) = &progressive.frozen {
+        lines.push(format!("held: {frozen}"));
+        return lines;
+    }
+    let Some((status, phase)) = progressive.status.as_ref().and_then(|it| Some((it, it.phase?))) else {
+        lines.push("its DaemonRollout has no status yet".to_string());
+        return lines;
+    };
+    let step = status.step.as_ref().filter(|_| phase != Phase::Complete);
+    let step = step.map_or(String::new(), |it| {
+        format!(", step {:?} ({} of {})", &*it.name, it.index + 1, progressive.step_count.max(it.index + 1))
+    });
+    let message = if status.message.is_empty() { String::new() } else { format!(": {}", status.message) };
+    let paused = if status.paused { " (paused)" } else { "" };
+    lines.push(format!("{}{paused}{step}{message}", phase.as_str()));
+    let nodes = &status.nodes;
+    if phase != Phase::Complete {
+        let stable = progressive.stable.as_ref();
+        let held = stable.map_or(String::new(), |it| {
+            format!("; {} held at revision {}", pluralize(nodes.held, "node"), it.number)
+        });
+        lines.push(format!("{} of {} nodes admitted{held}", nodes.admitted, nodes.eligible));
+    }
+    if 0 < nodes.unassigned {
+        let count = pluralize(nodes.unassigned, "node");
+        lines.push(format!("{count} with a pod of a revision that is neither assigned nor good"));
+    }
+    let failures = &status.failures;
+    if !failures.nodes.is_empty() {
+        let failed: Vec<String> =
+            failures.nodes.iter().map(|it| format!("{} ({})", it.node, it.reason)).collect();
+        let names = format_names(failed.iter().map(String::as_str), 3);
+        lines.push(format!("failed: {names}; {} tolerated", failures.allowed));
+    }
+    let command = match phase {
+        Phase::Complete => None,
+        _ if status.paused => Some("continue with: muster rollout resume"),
+        Phase::Waiting => Some("approve with: muster rollout promote"),
+        Phase::Stopped | Phase::RolledBack => {
+            Some("change the template, or try again with: muster rollout retry")
+        }
+        Phase::Rolling | Phase::Soaking | Phase::PartiallyComplete | Phase::RollingBack => None,
+    };
+    lines.extend(command.map(|it| format!("{it} ds/{name}")));
+    lines
 }
 
 /// Writes the number of nodes in a group, their state and the reason.

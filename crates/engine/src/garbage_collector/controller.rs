@@ -28,8 +28,11 @@ impl Controller for GarbageCollector {
     type Call = Call;
 
     fn watches(&self) -> Vec<Watch> {
-        let watch =
-            |it: &Arc<_>| Watch { metadata_only: !decode::needs_whole_object(it), resource: it.clone() };
+        let watch = |it: &Arc<_>| Watch {
+            metadata_only: !decode::needs_whole_object(it),
+            resource: it.clone(),
+            is_optional: false,
+        };
         self.watched.iter().map(watch).collect()
     }
 

@@ -19,7 +19,7 @@ impl RolloutPreview {
         let batches: Vec<Value> = self
             .batches
             .iter()
-            .map(|it| json!({"afterSeconds": it.after.as_secs(), "nodes": it.nodes}))
+            .map(|it| json!({"afterSeconds": it.after.as_secs(), "nodes": it.nodes, "step": it.step}))
             .collect();
         let (strategy, share) = strategy_name_and_limit(self.set.rollout);
         let stops = self.stops.as_ref().map(|it| {
@@ -46,6 +46,7 @@ impl RolloutPreview {
                 "share": share,
                 "batches": batches,
                 "atLeastSeconds": self.at_least.as_secs(),
+                "policy": self.policy,
                 "stops": stops,
                 "waitForDelete": self.waits,
             },

@@ -27,10 +27,12 @@ use muster_api::time::Time;
 
 use crate::daemonset::NodeState;
 use crate::daemonset::facts::{
-    ConditionStatus, Fact, HASH_LABEL, Kind, Phase, Pod, Revision, Set, UpdateStrategy,
+    ConditionStatus, Fact, HASH_LABEL, Kind, Phase, Pod, Revision, Set, StoredVerdict, UpdateStrategy,
 };
-use crate::daemonset::plan::{Claim, Plan, RevisionWrite, Settings};
+use crate::daemonset::plan::{Claim, Plan, RevisionWrite, RolloutWrite, Settings};
 use crate::daemonset::planner::Planner;
+use crate::daemonset::progressive::policy::{Approval, Policy};
+use crate::daemonset::progressive::record::{OperatorRequests, RolloutRecord, RolloutStatus};
 use crate::daemonset::why::Why;
 use crate::explain::{ControllerAnswer, Explanation, Snapshot, SnapshotError};
 use crate::scheduler::FitCheck;
@@ -55,8 +57,10 @@ pub struct RolloutPreview {
     /// With the strategy `OnDelete`, names of the nodes whose outdated pod stays until a user deletes it. Otherwise
     /// empty.
     pub waits: Vec<Text>,
-    /// Minimum duration of the rollout, computed from `minReadySeconds`.
+    /// Minimum duration of the rollout, computed from `minReadySeconds` and, with a policy, from the soak times.
     pub at_least: Duration,
+    /// Name of the policy that governs the rollout. `None` if no policy does.
+    pub policy: Option<Text>,
     /// Why the rollout stalls, and for which nodes. `None` if the rollout completes.
     pub stops: Option<StalledRollout>,
     /// The state of all nodes after the rollout.
@@ -86,6 +90,8 @@ pub struct UpdateBatch {
     pub after: Duration,
     /// Names of the nodes.
     pub nodes: Vec<Text>,
+    /// Name of the step of a progressive rollout. `None` without a policy.
+    pub step: Option<Text>,
 }
 
 /// Why a rollout does not complete, and on which nodes.
@@ -176,7 +182,7 @@ impl<'a> RolloutSimulation<'a> {
         let budget = crate::daemonset::rollout_budget(set, i64::try_from(desired).unwrap_or(i64::MAX));
         let settings = Settings { burst: budget.max(250), conditions: false, ..Settings::default() };
         let planner = snapshot.planner(set, settings);
-        Self {
+        let mut simulation = Self {
             snapshot,
             set,
             fit_check,
@@ -187,6 +193,24 @@ impl<'a> RolloutSimulation<'a> {
             now,
             batches: Vec::new(),
             resource_version: 1,
+        };
+        simulation.assume_approvals();
+        simulation
+    }
+
+    /// Changes the policies of the simulation so that a rollout waits neither for approvals nor for checks.
+    ///
+    /// Rule: approvals are assumed to be given at once, and checks to pass, so the duration of the preview is the least
+    /// possible one.
+    fn assume_approvals(&mut self) {
+        for kind in [Kind::Policies, Kind::ClusterPolicies] {
+            for fact in self.snapshot.facts.get(&kind).into_iter().flatten() {
+                let Fact::Policy(policy) = fact else { continue };
+                let mut policy = Policy::clone(policy);
+                policy.spec.checks.clear();
+                policy.spec.steps.iter_mut().for_each(|it| it.approval = Approval::Automatic);
+                self.apply_fact(Fact::Policy(Arc::new(policy)));
+            }
         }
     }
 
@@ -223,13 +247,16 @@ impl<'a> RolloutSimulation<'a> {
         for step in &plan.steps {
             self.apply_revision_write(step);
         }
+        if let Some(write) = &plan.rollout {
+            self.apply_rollout_write(write);
+        }
         for (pod, hash) in &plan.relabel {
             let labels = with_label(&pod.labels, HASH_LABEL, hash);
             self.apply_fact(Fact::Pod(Arc::new(Pod { labels, ..Pod::clone(pod) })));
         }
         // Creates missing pods before it deletes the next outdated ones, so that a batch is what the budget allows.
         let fills = plan.create.iter().any(|(_, why)| !is_replacement(why));
-        for (pod, why) in &plan.delete {
+        for (pod, why) in plan.delete.iter().chain(&plan.evict) {
             let gives_way = matches!(
                 why,
                 Why::OutOfDate
@@ -252,13 +279,24 @@ impl<'a> RolloutSimulation<'a> {
             }
             self.create_pod(node, &plan.hash);
         }
-        if !replaced.is_empty() {
-            self.batches.push(UpdateBatch { after: self.now.since(self.started_at), nodes: replaced });
+        for (node, _) in &plan.create_stable {
+            if let Some(source) = &plan.stable {
+                self.create_pod(node, &source.hash);
+            }
         }
-        !plan.claims.is_empty()
+        if !replaced.is_empty() {
+            let record = self.planner.rollout_record(&self.snapshot.key);
+            let step = record.and_then(|it| it.status.step.as_ref()).map(|it| it.name.clone());
+            let after = self.now.since(self.started_at);
+            self.batches.push(UpdateBatch { after, nodes: replaced, step });
+        }
+        plan.rollout.is_some()
+            || !plan.create_stable.is_empty()
+            || !plan.claims.is_empty()
             || !plan.steps.is_empty()
             || !plan.relabel.is_empty()
             || !plan.delete.is_empty()
+            || !plan.evict.is_empty()
             || !plan.create.is_empty()
     }
 
@@ -281,6 +319,28 @@ impl<'a> RolloutSimulation<'a> {
         }
     }
 
+    /// Executes a write of the DaemonRollout in the simulation.
+    fn apply_rollout_write(&mut self, write: &RolloutWrite) {
+        let record = match write {
+            RolloutWrite::Create => RolloutRecord {
+                key: self.snapshot.key.clone(),
+                uid: "preview".into(),
+                resource_version: 0,
+                generation: 1,
+                requests: OperatorRequests::default(),
+                status: RolloutStatus::default(),
+                conditions: Vec::new(),
+                unreadable: None,
+            },
+            RolloutWrite::PutStatus { record, status, conditions } => RolloutRecord {
+                status: RolloutStatus::clone(status),
+                conditions: conditions.clone(),
+                ..RolloutRecord::clone(record)
+            },
+        };
+        self.apply_fact(Fact::Rollout(Arc::new(record)));
+    }
+
     /// Executes a write of a ControllerRevision in the simulation.
     fn apply_revision_write(&mut self, step: &RevisionWrite) {
         let revision = match step {
@@ -296,6 +356,12 @@ impl<'a> RolloutSimulation<'a> {
                 template_generation: self.set.template_generation,
                 created: self.now,
                 deleting: false,
+                verdict: None,
+            },
+            RevisionWrite::Judge { revision, verdict, reason, at } => Revision {
+                verdict: verdict
+                    .map(|verdict| Arc::new(StoredVerdict { verdict, at: *at, reason: (*reason).into() })),
+                ..Revision::clone(revision)
             },
             RevisionWrite::Renumber { revision, number } => {
                 Revision { number: *number, ..Revision::clone(revision) }
@@ -377,6 +443,8 @@ impl<'a> RolloutSimulation<'a> {
         match &mut fact {
             Fact::Pod(it) => Arc::make_mut(it).resource_version = self.resource_version,
             Fact::Revision(it) => Arc::make_mut(it).resource_version = self.resource_version,
+            Fact::Policy(it) => Arc::make_mut(it).resource_version = self.resource_version,
+            Fact::Rollout(it) => Arc::make_mut(it).resource_version = self.resource_version,
             _ => {}
         }
         self.planner.apply(fact.into_event());
@@ -428,7 +496,13 @@ impl<'a> RolloutSimulation<'a> {
         batches.retain(|it| !it.nodes.is_empty());
         let is_old = |it: &&crate::explain::NodeReport| it.explained.state == NodeState::Outdated;
         let left: Vec<Text> = after.nodes.iter().filter(is_old).map(|it| it.explained.node.clone()).collect();
-        let on_delete = self.set.rollout == UpdateStrategy::OnDelete;
+        let policy = after.rollout.progressive.as_ref().and_then(|it| it.policy.as_ref());
+        let policy = policy.map(|(_, name)| name.clone());
+        let on_delete = self.set.rollout == UpdateStrategy::OnDelete && policy.is_none();
+        let lasts = match policy {
+            Some(_) if !batches.is_empty() => self.now.since(self.started_at),
+            _ => batches.last().map_or(Duration::ZERO, |it| it.after + self.set.min_ready),
+        };
         let stops = (!after.rollout.complete && !on_delete && !after.wait_reasons().is_empty()).then(|| {
             StalledRollout { left: left.clone(), wait_reasons: to_owned_reasons(after.wait_reasons()) }
         });
@@ -438,7 +512,8 @@ impl<'a> RolloutSimulation<'a> {
             change: classify_change(live, self.set, steps),
             gains,
             loses,
-            at_least: batches.last().map_or(Duration::ZERO, |it| it.after + self.set.min_ready),
+            at_least: lasts,
+            policy,
             batches,
             keeps,
             waits: if on_delete { left } else { Vec::new() },
@@ -476,7 +551,7 @@ fn classify_change(live: Option<&Arc<Set>>, set: &Set, steps: &[RevisionWrite]) 
         RevisionWrite::Renumber { revision, number } => {
             Some(RevisionChange::Rollback { old_number: revision.number, new_number: *number })
         }
-        RevisionWrite::Label { .. } => None,
+        RevisionWrite::Label { .. } | RevisionWrite::Judge { .. } => None,
     });
     step.unwrap_or(RevisionChange::NoRestart)
 }

@@ -407,12 +407,14 @@ fn for_programs() {
             "without": 1
           },
           "first": {
+            "assignedRevision": null,
             "changesAt": null,
             "details": [],
             "message": "its pod is available",
             "node": "n1",
             "pod": null,
             "reason": "UpToDate",
+            "revision": "849fb4b4d5",
             "shouldRun": true,
             "state": "upToDate",
             "usesBudget": false
@@ -428,16 +430,19 @@ fn for_programs() {
                 "nodes": [
                   "n4",
                   "n3"
-                ]
+                ],
+                "step": null
               },
               {
                 "afterSeconds": 10,
                 "nodes": [
                   "n2",
                   "n1"
-                ]
+                ],
+                "step": null
               }
             ],
+            "policy": null,
             "share": "2",
             "stops": null,
             "strategy": "maxUnavailable",

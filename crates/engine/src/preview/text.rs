@@ -119,6 +119,8 @@ impl RolloutPreview {
         };
         let takes = if self.at_least.is_zero() {
             String::new()
+        } else if let Some(policy) = &self.policy {
+            format!(", policy {policy}: {} at least", format_duration(self.at_least))
         } else {
             format!(
                 ", minReadySeconds {}: {} at least",
@@ -140,7 +142,8 @@ impl RolloutPreview {
                 count if count <= NAMES_MAX + 1 => String::new(),
                 count => format!("{count} nodes: "),
             };
-            words.push(format!("{at:width$}. {count}{nodes}"));
+            let step = batch.step.as_ref().map_or(String::new(), |it| format!(" (step {it})"));
+            words.push(format!("{at:width$}. {count}{nodes}{step}"));
         }
         let more = self.batches.len().saturating_sub(BATCHES_MAX);
         if 0 < more {

@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use crate::controller;
 use crate::daemonset::facts::decode::{decode_node_affinity, decode_term, node_fact};
-use crate::daemonset::facts::{self, Affinity, NodeRequirement, Term};
+use crate::daemonset::facts::{self, NodeRequirement, RequiredNodeAffinity, Term};
 
 /// Reason of the condition `DisruptionTarget` of a preempted pod.
 pub(super) const PREEMPTION_REASON: &str = "PreemptionByScheduler";
@@ -121,7 +121,7 @@ pub struct Pod {
 pub struct Requirements {
     pub node_selector: Labels,
     /// Required node affinity.
-    pub node_affinity: Affinity,
+    pub node_affinity: RequiredNodeAffinity,
     /// Terms of preferred node affinity, each with its weight.
     pub preferred_node_affinity: Vec<(i64, Term)>,
     pub tolerations: Arc<[Toleration]>,
@@ -151,7 +151,7 @@ impl Requirements {
     /// Rule: a pod whose every node affinity term names a node is only checked on those nodes. Pods of a DaemonSet are
     /// such pods, so that scheduling one of them costs one fit check. Upstream: `NodeAffinity.PreFilter`.
     pub(super) fn nodes_named_by_affinity(&self) -> Option<BTreeSet<Text>> {
-        let Affinity::AnyOf(terms) = &self.node_affinity else { return None };
+        let RequiredNodeAffinity::AnyOf(terms) = &self.node_affinity else { return None };
         let named = |term: &Term| match term {
             Term::AllOf(all) => all.iter().find_map(|it| match it {
                 NodeRequirement::NameIs(name) => Some(name.clone()),

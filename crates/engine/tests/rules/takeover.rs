@@ -81,6 +81,7 @@ fn plans_of(all: Vec<Recorded>, settings: Settings) -> Vec<(String, Plan)> {
     list(Kind::Nodes, lines("nodes.jsonl").iter().collect());
     list(Kind::Pods, all.iter().flat_map(|it| &it.pods).collect());
     list(Kind::Revisions, all.iter().flat_map(|it| &it.revisions).collect());
+    Kind::OPTIONAL.into_iter().for_each(|kind| list(kind, Vec::new()));
     let now = Time::parse(NOW).expect("a time");
     let mut look = |name: String| {
         let plan =

@@ -135,7 +135,7 @@ pub(crate) fn said(set: &Set, call: &Call) -> String {
 /// Everything succeeds, at this resource version.
 pub(crate) fn granted(resource_version: u64) -> impl FnMut(&Call) -> Response {
     move |call| match call {
-        Call::DeletePod { .. } | Call::DeleteRevision { .. } => Response::Deleted,
+        Call::DeletePod { .. } | Call::EvictPod { .. } | Call::DeleteRevision { .. } => Response::Deleted,
         Call::ListPods => Response::Pods(Vec::new()),
         Call::ReadSet | Call::ReadRevision { .. } => Response::Refused(CallError::NotFound),
         _ => Response::Wrote { name: "made".into(), resource_version },
@@ -146,12 +146,17 @@ pub(crate) fn parse(world: &str) -> World {
     scenario::parse(world).unwrap_or_else(|it| panic!("{it}"))
 }
 
-pub(crate) fn kinds(world: &World) -> [(Kind, &Vec<Value>); 4] {
+pub(crate) fn kinds(world: &World) -> [(Kind, &Vec<Value>); 8] {
+    static NONE: Vec<Value> = Vec::new();
     [
         (Kind::Sets, &world.sets),
         (Kind::Nodes, &world.nodes),
         (Kind::Pods, &world.pods),
         (Kind::Revisions, &world.revisions),
+        (Kind::Policies, &NONE),
+        (Kind::ClusterPolicies, &NONE),
+        (Kind::Rollouts, &NONE),
+        (Kind::Namespaces, &NONE),
     ]
 }
 

@@ -24,12 +24,16 @@ const ACCOUNT: &str = "system:serviceaccount:muster-system:muster-controller";
 
 /// Asked for only where an admission plugin is on; only when an event comes again; only where a server sends no lists as
 /// watches, or a write had no answer.
-const RARE: [&str; 5] = [
+const RARE: [&str; 9] = [
     "update apps/daemonsets/finalizers",
     "patch /events",
     "list /nodes",
     "list /pods",
     "list apps/controllerrevisions",
+    "list /namespaces",
+    "list muster.dev/clusterrolloutpolicies",
+    "list muster.dev/daemonrollouts",
+    "list muster.dev/rolloutpolicies",
 ];
 
 const SET: &str = r#"{
@@ -47,6 +51,32 @@ const SET: &str = r#"{
   }
 }"#;
 
+const POLICIES: &str = r#"{
+  "apiVersion": "v1",
+  "kind": "List",
+  "items": [
+    {
+      "apiVersion": "muster.dev/v1alpha1",
+      "kind": "RolloutPolicy",
+      "metadata": {"name": "careful", "namespace": "default"},
+      "spec": {"daemonSets": ["web"], "replace": {"method": "Evict"}}
+    },
+    {
+      "apiVersion": "muster.dev/v1alpha1",
+      "kind": "ClusterRolloutPolicy",
+      "metadata": {"name": "every"},
+      "spec": {"selector": {}}
+    }
+  ]
+}"#;
+
+const BUDGET: &str = r#"{
+  "apiVersion": "policy/v1",
+  "kind": "PodDisruptionBudget",
+  "metadata": {"name": "web", "namespace": "default"},
+  "spec": {"minAvailable": AVAILABLE, "selector": {"matchLabels": {"app": "web"}}}
+}"#;
+
 /// A server that tells every request, and nodes; there is no controller yet.
 struct Cluster {
     dir: PathBuf,
@@ -60,7 +90,9 @@ impl Cluster {
         let dir = fresh_dir(name);
         fs::create_dir_all(&dir).unwrap();
         let mut server = Command::new(env!("CARGO_BIN_EXE_muster"));
-        server.args(["server", "--listen", "127.0.0.1:0", "--data-dir"]).arg(&dir);
+        // The status of policies is left to the controller under test.
+        server.args(["server", "--without", "rollout-policy"]);
+        server.args(["--listen", "127.0.0.1:0", "--data-dir"]).arg(&dir);
         server.arg("--audit-log").arg(dir.join("audit"));
         let mut server = Process(server.stdout(Stdio::piped()).spawn().unwrap());
         let mut line = String::new();
@@ -172,6 +204,7 @@ impl Drop for Process {
 fn the_role_is_enough_and_every_verb_of_it_is_used() {
     let cluster = Cluster::start("deploy");
     cluster.admin(&["apply", "-k", &format!("{DEPLOY}/kubernetes/access")]);
+    cluster.admin(&["apply", "-f", &format!("{DEPLOY}/kubernetes/access/eviction-role.yaml")]);
     let token = cluster.admin(&["create", "token", "muster-controller", "-n", "muster-system"]);
     let account = kubeconfig(&cluster.kubectl, &cluster.dir, "account", &["--token", token.trim()]);
     let mut first = start_controller(&account);
@@ -258,6 +291,43 @@ fn exercise(cluster: &Cluster) {
     cluster.until("the collision", |it| {
         (it.json(&["get", "ds", "web"])["status"]["collisionCount"] == 1).then_some(())
     });
+    // Policies: each has a status, and a rollout evicts the pods.
+    cluster.apply("policies", POLICIES);
+    let policy = |it: &Cluster, kind: &str, name: &str| {
+        let policy = it.json(&["get", kind, name]);
+        policy["status"].is_object().then(|| policy["status"].clone())
+    };
+    cluster.until("the status of the policies", |it| {
+        let (careful, every) = (policy(it, "rpol", "careful")?, policy(it, "crpol", "every")?);
+        let is_conflict = |it: &Value| it["type"] == "Conflict" && it["status"] == "True";
+        let is_known = every["conditions"].as_array()?.iter().any(is_conflict);
+        (careful["sets"]["matched"] == 1 && is_known).then_some(())
+    });
+    cluster.until("the first rollout", |it| phase(it).filter(|it| it == "Complete"));
+    let budget = |it: &Cluster, available: &str| {
+        it.apply("budget", &BUDGET.replace("AVAILABLE", available));
+    };
+    budget(cluster, "3");
+    cluster.admin(&["set", "image", "ds/web", "c=web:6"]);
+    cluster.until("a rollout that the budget holds", |it| {
+        let rollout = it.json(&["get", "dro", "web"]);
+        let message = rollout["status"]["message"].as_str()?;
+        message.contains("evictions refused: a PodDisruptionBudget holds").then_some(())
+    });
+    cluster.until("the rolling count", |it| {
+        (policy(it, "rpol", "careful")?["sets"]["rolling"] == 1).then_some(())
+    });
+    budget(cluster, "1");
+    cluster.rolled_out("web:6");
+    cluster.until("the end of the rollout", |it| phase(it).filter(|it| it == "Complete"));
+    cluster.admin(&["delete", "pdb", "web"]);
+}
+
+/// The phase of the DaemonRollout.
+fn phase(cluster: &Cluster) -> Option<String> {
+    let rollout = cluster.says(&["get", "dro", "web", "-o", "json"]).ok()?;
+    let rollout: Value = serde_json::from_str(&rollout).unwrap();
+    rollout["status"]["phase"].as_str().map(str::to_owned)
 }
 
 /// What the account asked for, and how it was answered: `VERB GROUP/RESOURCE CODE`.
@@ -286,6 +356,7 @@ fn asked(audit: &Path) -> BTreeSet<String> {
 fn granted(cluster: &Cluster) -> BTreeSet<String> {
     let roles = [
         cluster.json(&["get", "clusterrole", "muster-controller"]),
+        cluster.json(&["get", "clusterrole", "muster-controller-eviction"]),
         cluster.json(&["get", "role", "-n", "muster-system", "muster-controller-lease"]),
     ];
     let words = |it: &Value| -> Vec<String> {
@@ -316,11 +387,13 @@ fn every_kubectl_applies_the_manifests() {
             continue;
         }
         let said = cluster.admin(&["apply", "-k", &format!("{DEPLOY}/kubernetes/access")]);
-        assert!(
-            said.lines().all(|it| it.ends_with(" created") || it.ends_with(" unchanged")),
-            "{version}: {said}"
-        );
-        for of in ["kubernetes", "monitoring"] {
+        // The server has the roles for rollouts from the start, without the label of the manifests.
+        let is_applied = |it: &str| {
+            let is_configured = it.contains("muster-rollout-") && it.ends_with(" configured");
+            it.ends_with(" created") || it.ends_with(" unchanged") || is_configured
+        };
+        assert!(said.lines().all(is_applied), "{version}: {said}");
+        for of in ["kubernetes", "kubernetes/assist", "monitoring"] {
             let built = cluster.admin(&["kustomize", &format!("{DEPLOY}/{of}")]);
             assert!(built.contains("image: muster:0.1.0"), "{version}: {built}");
         }

@@ -18,5 +18,6 @@ mod reach;
 mod redact;
 mod registry;
 mod repair;
+mod rollout;
 #[path = "../bed/transcript.rs"]
 mod transcript;

@@ -321,7 +321,7 @@ impl<'a> Replay<'a> {
     fn removal(&self, call: &Call) -> u64 {
         let (kind, key, uid) = match call {
             Call::DeleteRevision { revision } => (Kind::Revisions, &revision.key, &revision.uid),
-            Call::DeletePod { pod, .. } => (Kind::Pods, &pod.key, &pod.uid),
+            Call::DeletePod { pod, .. } | Call::EvictPod { pod, .. } => (Kind::Pods, &pod.key, &pod.uid),
             _ => return 0,
         };
         let is_it = |it: &&Change| {
@@ -341,12 +341,7 @@ impl<'a> Replay<'a> {
             Verb::Delete => Method::DELETE,
             Verb::Patch(_) => Method::PATCH,
         };
-        let plural = match target.kind {
-            Kind::Sets => "daemonsets",
-            Kind::Nodes => "nodes",
-            Kind::Pods => "pods",
-            Kind::Revisions => "controllerrevisions",
-        };
+        let plural = target.kind.plural();
         let mut tail = format!("/{}/{plural}", set.key.namespace);
         for part in target.name.as_deref().into_iter().chain(target.subresource) {
             tail = format!("{tail}/{part}");

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use muster_api::muster_v1alpha1::GROUP;
 use serde_json::{Value, json};
 
 use crate::kinds::KINDS;
 use crate::request::{
     CONTROLLER_USER, DISRUPTION_USER, ENDPOINTS_USER, GARBAGE_COLLECTOR_USER, NODE_LIFECYCLE_USER,
-    SCHEDULER_USER, SIMULATED_NODES_USER,
+    ROLLOUT_POLICY_USER, SCHEDULER_USER, SIMULATED_NODES_USER,
 };
 
 /// Group of nodes that authenticate with a bootstrap token, before they have a certificate.
@@ -190,7 +191,12 @@ pub(crate) fn default_cluster_roles() -> Vec<Value> {
                 resource_rule("update", "apps", "daemonsets/status daemonsets/finalizers"),
                 resource_rule(READ_VERBS, CORE_GROUP, "nodes pods"),
                 resource_rule("create delete patch", CORE_GROUP, "pods"),
+                resource_rule("create", CORE_GROUP, "pods/eviction"),
                 resource_rule("create delete patch", "apps", "controllerrevisions"),
+                resource_rule("list watch", CORE_GROUP, "namespaces"),
+                resource_rule("list watch", GROUP, "clusterrolloutpolicies daemonrollouts rolloutpolicies"),
+                resource_rule("create", GROUP, "daemonrollouts"),
+                resource_rule("update", GROUP, "daemonrollouts/status"),
                 resource_rule("create patch update", EVENT_GROUPS, "events"),
             ],
         ),
@@ -227,6 +233,15 @@ pub(crate) fn default_cluster_roles() -> Vec<Value> {
             ],
         ),
         cluster_role(
+            ROLLOUT_POLICY_USER,
+            [
+                resource_rule("list watch", "apps", "daemonsets"),
+                resource_rule("list watch", CORE_GROUP, "namespaces"),
+                resource_rule("list watch", GROUP, "clusterrolloutpolicies daemonrollouts rolloutpolicies"),
+                resource_rule("update", GROUP, "clusterrolloutpolicies/status rolloutpolicies/status"),
+            ],
+        ),
+        cluster_role(
             SCHEDULER_USER,
             [
                 resource_rule(READ_VERBS, CORE_GROUP, "namespaces nodes"),
@@ -247,6 +262,7 @@ pub(crate) fn default_cluster_roles() -> Vec<Value> {
             ],
         ),
     ];
+    roles.extend(rollout_roles());
     for subresource in ["nodeclient", "selfnodeclient"] {
         let resource = format!("certificatesigningrequests/{subresource}");
         roles.push(cluster_role(
@@ -260,6 +276,26 @@ pub(crate) fn default_cluster_roles() -> Vec<Value> {
         roles.push(cluster_role(&format!("system:certificates.k8s.io:{signer}-approver"), [rule]));
     }
     roles
+}
+
+/// Returns the ClusterRoles for the kinds of `muster.dev`, which are aggregated to `view`, `edit` and `admin`. Those for other API
+/// servers, in deploy/kubernetes/access/rollout-roles.yaml, are the same.
+fn rollout_roles() -> Vec<Value> {
+    const POLICIES: &str = "clusterrolloutpolicies rolloutpolicies";
+    const ROLLOUTS: &str = "daemonrollouts";
+    let all = format!("{POLICIES} {ROLLOUTS}");
+    let read = || resource_rule(READ_VERBS, GROUP, &all);
+    let roles = [
+        ("viewer", "view", vec![read()]),
+        ("operator", "edit", vec![read(), resource_rule("create delete patch update", GROUP, ROLLOUTS)]),
+        ("admin", "admin", vec![resource_rule(READ_WRITE_VERBS, GROUP, &all)]),
+    ];
+    let role = |(name, to, rules): (&str, &str, Vec<Value>)| {
+        let mut role = cluster_role_from_json(&format!("muster-rollout-{name}"), rules.into());
+        role["metadata"]["labels"][aggregate_label(to)] = json!("true");
+        role
+    };
+    roles.map(role).into()
 }
 
 /// Returns the default ClusterRoleBindings.
@@ -296,6 +332,7 @@ pub(crate) fn default_cluster_role_bindings() -> Vec<Value> {
             vec![user(GARBAGE_COLLECTOR_USER)],
         ),
         cluster_role_binding(NODE_LIFECYCLE_USER, NODE_LIFECYCLE_USER, vec![user(NODE_LIFECYCLE_USER)]),
+        cluster_role_binding(ROLLOUT_POLICY_USER, ROLLOUT_POLICY_USER, vec![user(ROLLOUT_POLICY_USER)]),
         cluster_role_binding(SCHEDULER_USER, SCHEDULER_USER, vec![user(SCHEDULER_USER)]),
         cluster_role_binding(SIMULATED_NODES_USER, SIMULATED_NODES_USER, vec![user(SIMULATED_NODES_USER)]),
         // A node joins with a bootstrap token, gets a certificate, and renews it without approval by an administrator.
@@ -433,4 +470,35 @@ fn sorted_words(text: &str) -> Vec<&str> {
     let mut words: Vec<_> = text.split_whitespace().collect();
     words.sort_unstable();
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rollout_roles_are_those_of_the_manifests() {
+        const MANIFESTS: &str = include_str!("../../../../deploy/kubernetes/access/rollout-roles.yaml");
+        // Order has no meaning in a rule.
+        let outline = |role: &Value| {
+            let mut rules = role["rules"].clone();
+            for list in rules
+                .as_array_mut()
+                .into_iter()
+                .flatten()
+                .flat_map(|it| it.as_object_mut().into_iter().flatten())
+            {
+                list.1.as_array_mut().into_iter().for_each(|it| it.sort_by_key(Value::to_string));
+            }
+            let labels = role["metadata"]["labels"].as_object().into_iter().flatten();
+            let aggregated: Vec<_> = labels.filter(|(name, _)| name.contains("aggregate-to")).collect();
+            format!("{} {aggregated:?} {rules}", role["metadata"]["name"])
+        };
+        let ours: Vec<String> = rollout_roles().iter().map(outline).collect();
+        let documents = MANIFESTS
+            .split("\n---\n")
+            .map(|it| serde_saphyr::from_str::<Value>(it).expect("a manifest is YAML"));
+        let shipped: Vec<String> = documents.map(|it| outline(&it)).collect();
+        assert_eq!(ours, shipped);
+    }
 }

@@ -60,8 +60,9 @@ async fn ensure_default_object(
     registry.create(&context, target.kind, None, default).await.map(drop)
 }
 
-/// Returns the stored role or binding with the missing parts of the default added. Returns `None` if nothing is missing
-/// or if `AUTO_UPDATE_ANNOTATION` of the stored object is `false`.
+/// Returns the stored role or binding, updated from the default: missing rules and subjects are added, and labels,
+/// annotations, `aggregationRule` and `roleRef` that differ from the default are overwritten. Returns `None` if nothing
+/// changes, or if `AUTO_UPDATE_ANNOTATION` of the stored object is `false`.
 fn with_missing_defaults(stored: &Value, default: &Value) -> Option<Value> {
     if stored["metadata"]["annotations"][AUTO_UPDATE_ANNOTATION] == "false" {
         return None;

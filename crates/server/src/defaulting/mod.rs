@@ -7,6 +7,8 @@
 mod container;
 /// Defaults of DaemonSets.
 mod daemonset;
+/// Defaults that the type of a kind declares (`muster.dev`).
+mod declared;
 /// Parses image references to derive the default pull policy.
 mod image;
 /// Defaults of the kinds that have no module of their own.
@@ -21,6 +23,9 @@ mod volume;
 use serde_json::{Value, json};
 
 pub(crate) use self::daemonset::set_daemonset_defaults;
+pub(crate) use self::declared::{
+    set_cluster_rollout_policy_defaults, set_daemon_rollout_defaults, set_rollout_policy_defaults,
+};
 pub(crate) use self::other_kinds::{
     set_endpoint_slice_defaults, set_lease_defaults, set_limit_range_defaults, set_namespace_defaults,
     set_node_defaults, set_priority_class_defaults, set_resource_quota_defaults, set_role_binding_defaults,

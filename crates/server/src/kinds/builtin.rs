@@ -1,5 +1,9 @@
 //! The table of built-in kinds, with one row for each kind.
 
+use muster_api::muster_v1alpha1::{
+    CATEGORY, CLUSTER_ROLLOUT_POLICY, DAEMON_ROLLOUT, GROUP, KindNames, ROLLOUT_POLICY, VERSION,
+};
+
 use super::{
     AdmissionPlugin, CreateAction, FieldPath, Kind, MeteredResource, PodSecuritySubject, StatusPolicy,
     SubresourceSpec, strategy,
@@ -175,6 +179,30 @@ const REVIEW_KIND: Kind =
 /// Default values of [`Kind`] for the RBAC kinds.
 const RBAC_KIND: Kind =
     Kind { group: "rbac.authorization.k8s.io", name_rule: names::path_segment_name_errors, ..DEFAULT_KIND };
+
+/// Defines a kind of `muster.dev`, without its rules. As with a custom resource, an update of `/status` changes no
+/// metadata. Upstream: `statusStrategy` of `apiextensions-apiserver`.
+const fn muster_kind(names: KindNames, short_names: &'static [&'static str]) -> Kind {
+    Kind {
+        group: GROUP,
+        version: VERSION,
+        kind: names.kind,
+        plural: names.plural,
+        short_names,
+        categories: &[CATEGORY],
+        namespaced: names.namespaced,
+        status: StatusPolicy::SubresourceOnly("{}"),
+        status_update_reset_fields: &[
+            &["spec"],
+            &["metadata", "annotations"],
+            &["metadata", "finalizers"],
+            &["metadata", "labels"],
+            &["metadata", "ownerReferences"],
+        ],
+        generation_fields: Some(&["spec"]),
+        ..DEFAULT_KIND
+    }
+}
 
 /// The built-in kinds that clients can write, in the order in which discovery lists them.
 pub(crate) static KINDS: &[Kind] = &[
@@ -583,6 +611,24 @@ pub(crate) static KINDS: &[Kind] = &[
         validate: validation::validate_endpoint_slice,
         warnings: warnings::endpoint_slice_warnings,
         ..DEFAULT_KIND
+    },
+    Kind {
+        apply_defaults: defaulting::set_cluster_rollout_policy_defaults,
+        validate: validation::validate_cluster_rollout_policy,
+        columns: table_printer::ROLLOUT_POLICY_COLUMNS,
+        ..muster_kind(CLUSTER_ROLLOUT_POLICY, &[CLUSTER_ROLLOUT_POLICY.short_name])
+    },
+    Kind {
+        apply_defaults: defaulting::set_daemon_rollout_defaults,
+        validate: validation::validate_daemon_rollout,
+        columns: table_printer::DAEMON_ROLLOUT_COLUMNS,
+        ..muster_kind(DAEMON_ROLLOUT, &[DAEMON_ROLLOUT.short_name])
+    },
+    Kind {
+        apply_defaults: defaulting::set_rollout_policy_defaults,
+        validate: validation::validate_rollout_policy,
+        columns: table_printer::ROLLOUT_POLICY_COLUMNS,
+        ..muster_kind(ROLLOUT_POLICY, &[ROLLOUT_POLICY.short_name])
     },
     // Last, and without short names, so that `ds` means `apps/v1`.
     Kind {

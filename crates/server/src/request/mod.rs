@@ -19,9 +19,9 @@ pub(crate) use self::attributes::{
 pub(crate) use self::target::RequestTarget;
 pub(crate) use self::user::{
     AUTHENTICATED_GROUP, CONTROLLER_USER, CREDENTIAL_ID_KEY, ClientCertificate, DISRUPTION_USER,
-    ENDPOINTS_USER, GARBAGE_COLLECTOR_USER, MASTERS_GROUP, NODE_LIFECYCLE_USER, SCHEDULER_USER,
-    SIMULATED_NODES_USER, TrustLevel, UNAUTHENTICATED_GROUP, User, parse_node_name, parse_service_account,
-    service_account_groups, service_account_user_name,
+    ENDPOINTS_USER, GARBAGE_COLLECTOR_USER, MASTERS_GROUP, NODE_LIFECYCLE_USER, ROLLOUT_POLICY_USER,
+    SCHEDULER_USER, SIMULATED_NODES_USER, TrustLevel, UNAUTHENTICATED_GROUP, User, parse_node_name,
+    parse_service_account, service_account_groups, service_account_user_name,
 };
 
 /// Maximum length of the name of a field manager. A longer name from the user agent is truncated.

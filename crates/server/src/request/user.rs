@@ -40,6 +40,8 @@ pub(crate) const ENDPOINTS_USER: &str = "system:muster-endpoints";
 pub(crate) const GARBAGE_COLLECTOR_USER: &str = "system:muster-garbage-collector";
 /// User name of the node lifecycle controller.
 pub(crate) const NODE_LIFECYCLE_USER: &str = "system:muster-node-lifecycle";
+/// User name of the rollout policy controller.
+pub(crate) const ROLLOUT_POLICY_USER: &str = "system:muster-rollout-policy";
 /// User name of the scheduler.
 pub(crate) const SCHEDULER_USER: &str = "system:muster-scheduler";
 /// User name of the process that runs simulated nodes.

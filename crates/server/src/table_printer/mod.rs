@@ -8,6 +8,8 @@ mod cluster;
 mod network;
 /// Columns of pods.
 mod pod;
+/// Columns of DaemonRollouts and rollout policies.
+mod rollout;
 /// Columns of DaemonSets, PodTemplates, ControllerRevisions and PodDisruptionBudgets.
 mod workload;
 
@@ -27,6 +29,7 @@ pub(crate) use cluster::{
 };
 pub(crate) use network::{ENDPOINT_SLICE_COLUMNS, ENDPOINTS_COLUMNS, SERVICE_COLUMNS};
 pub(crate) use pod::{POD_COLUMNS, completed_condition as completed_pod_condition};
+pub(crate) use rollout::{DAEMON_ROLLOUT_COLUMNS, ROLLOUT_POLICY_COLUMNS};
 pub(crate) use workload::{
     CONTROLLER_REVISION_COLUMNS, DAEMON_SET_COLUMNS, POD_DISRUPTION_BUDGET_COLUMNS, POD_TEMPLATE_COLUMNS,
 };

@@ -39,6 +39,8 @@ mod quota;
 pub(crate) mod rbac_and_certificates;
 /// Resource names and quantities.
 pub(crate) mod resources;
+/// The kinds of `muster.dev`.
+mod rollouts;
 /// RuntimeClasses.
 mod runtime_class;
 /// Tolerations, taints, affinity and topology spread constraints.
@@ -68,6 +70,9 @@ pub(crate) use self::quota::{validate_limit_range, validate_resource_quota};
 pub(crate) use self::rbac_and_certificates::{
     validate_cluster_role, validate_cluster_role_binding, validate_role, validate_role_binding,
     validate_signing_request,
+};
+pub(crate) use self::rollouts::{
+    validate_cluster_rollout_policy, validate_daemon_rollout, validate_rollout_policy,
 };
 pub(crate) use self::runtime_class::validate_runtime_class;
 pub(crate) use self::security::is_valid_app_armor_profile;

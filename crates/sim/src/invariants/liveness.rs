@@ -2,11 +2,14 @@
 //! statuses report this, and the cluster stays converged.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_engine::daemonset::facts::{Pod, Set, UpdateStrategy};
+use muster_engine::daemonset::facts::{Node, Pod, Revision, Set, UpdateStrategy};
+
+use muster_engine::daemonset::progressive::record::Phase;
 
 use super::Violation;
 use super::oracle::{self, ClusterView};
@@ -56,6 +59,9 @@ impl ConvergenceCheck<'_> {
         if let Some(pod) = pending {
             return fail("L1", format!("{} is pending for a deleted node", pod.key));
         }
+        if let Some(violation) = self.first_rollout_difference(set) {
+            return Some(violation);
+        }
         let counts = view.expected_counts(set, clock);
         if set.status.counts != counts || set.status.observed_generation < set.generation {
             return fail(
@@ -87,6 +93,10 @@ impl ConvergenceCheck<'_> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });
         let node = view.nodes.get(name)?;
+        let assignment = view.assignment(set);
+        let may_update = assignment.may_update(node);
+        let of_set = set;
+        let set = assignment.set_for(Some(node.as_ref()));
         let dead = self.dead_nodes.contains(name);
         let here: Vec<&Pod> = view
             .pods_on(set, name)
@@ -111,7 +121,7 @@ impl ConvergenceCheck<'_> {
                     taint.effect.as_str() != "NoSchedule"
                         || oracle::is_taint_tolerated(&it.tolerations, taint)
                 });
-                is_outdated && tolerates && set.rollout != UpdateStrategy::OnDelete
+                is_outdated && tolerates && may_update && set.rollout != UpdateStrategy::OnDelete
             });
             return match moved {
                 _ if surplus => fail("L1", format!("several pods on {name}")),
@@ -140,7 +150,8 @@ impl ConvergenceCheck<'_> {
             [pod]
                 if !view.has_current_template(set, pod)
                     && set.rollout != UpdateStrategy::OnDelete
-                    && !self.is_rollout_paused(set) =>
+                    && may_update
+                    && !self.is_rollout_paused(of_set) =>
             {
                 // L4: dead nodes must not block the rollout on the other nodes.
                 fail(
@@ -150,9 +161,13 @@ impl ConvergenceCheck<'_> {
             }
             [_] => None,
             [] if self.rejects_new_pods => None,
-            [] => fail("L1", format!("no pod of {} on {name}", set.key)),
+            [] => {
+                // S16: no phase of a rollout leaves an eligible node without a pod.
+                let invariant = if assignment.rollout.is_some() { "S16" } else { "L1" };
+                fail(invariant, format!("no pod of {} on {name}", set.key))
+            }
             several
-                if self.is_rollout_paused(set)
+                if self.is_rollout_paused(of_set)
                     && matches!(set.rollout, UpdateStrategy::Surge(_))
                     && several.len() == 2 =>
             {
@@ -160,6 +175,45 @@ impl ConvergenceCheck<'_> {
             }
             several => fail("L1", format!("{} pods of {} on {name}", several.len(), set.key)),
         }
+    }
+
+    /// Returns why the progressive rollout of a set has not ended, or `None` if it has, or if the set has none. Checks
+    /// L12: a rollout ends, or waits for something that its status names. Also checks L13: after a rollback, every
+    /// eligible node has an available pod of the stable revision; and after a complete rollout, of the current one.
+    fn first_rollout_difference(&self, set: &Set) -> Option<Violation> {
+        let view = self.view;
+        let fail = |invariant, detail| Some(Violation { invariant, detail });
+        let assignment = view.assignment(set);
+        let rollout = assignment.rollout.as_ref().filter(|it| !it.is_frozen())?;
+        let Some(status) = rollout.status() else {
+            return fail("L12", format!("the rollout of {} is not about its current revision", set.key));
+        };
+        let is_ended = match status.phase {
+            Some(Phase::Complete | Phase::PartiallyComplete | Phase::RolledBack | Phase::Stopped) => true,
+            Some(Phase::Waiting) => !status.message.is_empty(),
+            Some(_) => status.paused && !status.message.is_empty(),
+            None => false,
+        };
+        if !is_ended {
+            return fail("L12", format!("the rollout of {} does not end: {status}", set.key));
+        }
+        let expected = match status.phase {
+            Some(Phase::RolledBack) => assignment.stable_set(),
+            Some(Phase::Complete) => Some(set),
+            _ => None,
+        };
+        let expected = expected?;
+        let is_missing = |node: &&Arc<Node>| {
+            oracle::is_node_eligible(expected, node)
+                && !self.dead_nodes.contains(&node.name)
+                && !view.pods_on(set, &node.name).any(|it| {
+                    view.has_current_template(expected, it)
+                        && (oracle::is_pod_available(set, it, self.clock)
+                            || self.never_ready_pods.contains(&it.key))
+                })
+        };
+        let missing = view.nodes.values().find(is_missing).filter(|_| !self.rejects_new_pods)?;
+        fail("L13", format!("{status} of {}, but {} has no available pod of it", set.key, missing.name))
     }
 
     /// Whether the rollout must pause, because the nodes that never recover already exhaust the rollout budget.
@@ -191,7 +245,12 @@ impl ConvergenceCheck<'_> {
             .revisions_of(set)
             .filter(|it| !it.deleting && it.uid != current.uid && it.data != current.data)
             .collect();
-        let free = others.iter().filter(|it| !it.hash().is_some_and(|it| carried.contains(it))).count();
+        // The stable revision stays, whatever the limit is.
+        let stable = view.rollout_of(set).and_then(|it| it.stable).map(|it| it.uid.clone());
+        let is_free = |it: &&&Arc<Revision>| {
+            !it.hash().is_some_and(|it| carried.contains(it)) && Some(&it.uid) != stable.as_ref()
+        };
+        let free = others.iter().filter(is_free).count();
         if 0 < others.len().saturating_sub(set.history_max).min(free) {
             return fail(
                 "L7",
@@ -201,8 +260,13 @@ impl ConvergenceCheck<'_> {
         if others.iter().any(|it| current.number <= it.number) {
             return fail("W16", format!("{} is current, but does not have the highest number", current.key));
         }
-        let duplicate =
-            view.revisions_of(set).any(|it| !it.deleting && it.uid != current.uid && it.data == current.data);
+        let is_duplicate = |it: &&Arc<Revision>| {
+            !it.deleting
+                && it.uid != current.uid
+                && it.data == current.data
+                && Some(&it.uid) != stable.as_ref()
+        };
+        let duplicate = view.revisions_of(set).any(|it| is_duplicate(&it));
         if duplicate {
             return fail("L7", format!("{} has a duplicate", current.key));
         }

@@ -14,6 +14,10 @@ pub mod liveness;
 pub mod oracle;
 /// Checks of each new plan of the DaemonSet controller.
 mod plan_checks;
+/// Checks of the plans and writes of progressive rollouts.
+mod rollout_checks;
+/// A second implementation of the rules of progressive rollouts.
+pub mod rollout_oracle;
 /// Checks of the cluster state after every step.
 mod state_checks;
 /// Checks of each write of the DaemonSet controller.
@@ -90,6 +94,8 @@ pub struct InvariantChecks {
     /// Nodes whose available pod was deleted by a rollout, by set UID and node. An entry is removed when a pod is
     /// available on the node again. The value is the hash of the revision that was being rolled out.
     disrupted_nodes: BTreeMap<(Text, Text), Text>,
+    /// Every revision that a node has had a pod of: UID of the set, name of the node, and revision hash label.
+    revisions_of_nodes: BTreeSet<(Text, Text, Text)>,
     /// Writes that the server has acknowledged, by index of the replica and UID of the set.
     acknowledged: BTreeMap<(usize, Text), AcknowledgedWrites>,
     /// Deletes of finished pods, for the check of the backoff. The value is the time of the last delete, and the number
@@ -217,6 +223,7 @@ impl InvariantChecks {
         self.clear_recovered_node(server, commit, now);
         self.excuse_foreign_changes(server, commit);
         self.check_commit(server, commit, now);
+        self.check_rollout_commit(server, commit);
     }
 
     /// Records that a replica starts to execute a plan. Checks W14: after a failed write, the set is not reconciled
@@ -285,7 +292,7 @@ impl InvariantChecks {
         }
         let entry = self.acknowledged.entry((decided.replica, decided.plan.set.uid.clone())).or_default();
         match (call, outcome) {
-            (Call::DeletePod { pod, .. }, Response::Deleted) => {
+            (Call::DeletePod { pod, .. } | Call::EvictPod { pod, .. }, Response::Deleted) => {
                 entry.deleted.insert(pod.uid.clone(), pod.key.clone());
             }
             (_, Response::Wrote { resource_version, .. }) => {
@@ -369,7 +376,7 @@ impl InvariantChecks {
                     self.excused.insert((set.uid.clone(), node.clone()));
                 }
             }
-            Kind::Nodes | Kind::Revisions => {}
+            _ => {}
         }
     }
 }
@@ -380,7 +387,8 @@ fn kind_of_call(call: &Call) -> Kind {
     match call {
         Call::WriteRevision(_) | Call::DeleteRevision { .. } | Call::ReadRevision { .. } => Kind::Revisions,
         Call::Claim(Claim::AdoptRevision(_) | Claim::ReleaseRevision(_)) => Kind::Revisions,
-        Call::PutStatus { .. } | Call::ReadSet => Kind::Sets,
+        Call::PutStatus { .. } | Call::ApplyConditions { .. } | Call::ReadSet => Kind::Sets,
+        Call::WriteRollout(_) => Kind::Rollouts,
         _ => Kind::Pods,
     }
 }

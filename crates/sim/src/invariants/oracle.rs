@@ -15,10 +15,13 @@ use muster_api::well_known::{
     TAINT_NODE_UNSCHEDULABLE,
 };
 use muster_engine::daemonset::facts::{
-    Affinity, ConditionStatus, Fact, Kind, Node, NodeRequirement, Pod, Revision, Selector, Set, StatusCounts,
-    Term, UpdateStrategy,
+    ConditionStatus, Fact, Kind, Node, NodeRequirement, Pod, RequiredNodeAffinity, Revision, Selector, Set,
+    StatusCounts, Template, Term, UpdateStrategy,
 };
+use muster_engine::daemonset::progressive::policy::Policy;
+use muster_engine::daemonset::progressive::record::RolloutRecord;
 
+use super::rollout_oracle;
 use crate::server::SimServer;
 
 /// The state of the cluster at one revision of each kind. It is the current state, or the state that a controller had
@@ -29,17 +32,28 @@ pub struct ClusterView {
     pub nodes: BTreeMap<Text, Arc<Node>>,
     pub pods: BTreeMap<ObjectKey, Arc<Pod>>,
     pub revisions: BTreeMap<ObjectKey, Arc<Revision>>,
+    pub policies: Vec<Arc<Policy>>,
+    pub rollouts: BTreeMap<ObjectKey, Arc<RolloutRecord>>,
+    /// Whether any revision has a verdict.
+    pub has_verdicts: bool,
+    /// All templates that sets have had, by the data of their revision. Empty without progressive rollouts.
+    pub templates: Arc<BTreeMap<Text, Template>>,
 }
 
 impl ClusterView {
     /// Returns the view of the server's current state.
     pub fn current(server: &SimServer) -> Self {
-        Self {
+        let mut view = Self {
             sets: server.sets.clone(),
             nodes: server.nodes.clone(),
             pods: server.pods.clone(),
             revisions: server.revisions.clone(),
-        }
+            policies: server.policies.values().cloned().collect(),
+            rollouts: server.rollouts.clone(),
+            ..Self::default()
+        };
+        view.add_rollout_state(server);
+        view
     }
 
     /// Returns the view of the cluster at an earlier revision of each kind.
@@ -52,11 +66,29 @@ impl ClusterView {
                     Fact::Node(it) => drop(view.nodes.insert(it.name.clone(), it)),
                     Fact::Pod(it) => drop(view.pods.insert(it.key.clone(), it)),
                     Fact::Revision(it) => drop(view.revisions.insert(it.key.clone(), it)),
+                    Fact::Policy(it) => view.policies.push(it),
+                    Fact::Rollout(it) => drop(view.rollouts.insert(it.key.clone(), it)),
                     _ => {}
                 }
             }
         }
+        view.add_rollout_state(server);
         view
+    }
+
+    /// Adds what the checks of progressive rollouts need: the templates of older revisions, and the update strategies
+    /// that policies give to sets.
+    fn add_rollout_state(&mut self, server: &SimServer) {
+        self.has_verdicts = self.revisions.values().any(|it| it.verdict.is_some());
+        if self.policies.is_empty() && self.rollouts.is_empty() && !self.has_verdicts {
+            return;
+        }
+        self.templates = server.templates.clone();
+        let governed = |set: &Arc<Set>| {
+            let policy = self.governing_policy(set);
+            (set.key.clone(), rollout_oracle::with_policy_strategy(set, policy.as_deref()))
+        };
+        self.sets = self.sets.values().map(governed).collect();
     }
 
     /// Returns all pods that the set controls.
@@ -80,7 +112,8 @@ impl ClusterView {
 
     /// Returns the nodes on which the set should run a pod.
     pub fn eligible_nodes<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a Arc<Node>> {
-        self.nodes.values().filter(|it| is_node_eligible(set, it))
+        let assignment = self.assignment(set);
+        self.nodes.values().filter(move |it| is_node_eligible(assignment.set_for(Some(it.as_ref())), it))
     }
 
     /// Returns the hashes of all ControllerRevisions of the set that are equivalent to its current template.
@@ -109,16 +142,20 @@ impl ClusterView {
 
     /// Returns the names of the nodes that count against the rollout budget, as described in docs/differences.md.
     pub fn charged_nodes<'a>(&'a self, set: &'a Set, now: Time) -> Vec<&'a str> {
-        let hashes = self.current_hashes(set);
-        let new = |it: &Pod| self.has_template_hash(set, it, &hashes);
+        let assignment = self.assignment(set);
         let names: BTreeSet<&str> = self
             .nodes
             .keys()
             .map(|it| it.as_ref())
             .chain(self.pods_of(set).filter_map(|it| it.target.as_deref()))
             .collect();
-        let since = self.current_revision_created(set);
-        names.into_iter().filter(|name| self.counts_against_budget(set, name, &new, since, now)).collect()
+        let is_charged = |name: &&str| {
+            let set = assignment.set_for(self.nodes.get(*name).map(|it| it.as_ref()));
+            let hashes = self.current_hashes(set);
+            let new = |it: &Pod| self.has_template_hash(set, it, &hashes);
+            self.counts_against_budget(set, name, &new, self.current_revision_created(set), now)
+        };
+        names.into_iter().filter(is_charged).collect()
     }
 
     /// Whether the pod's revision hash label is one of `hashes`, or its template generation label is the set's template
@@ -176,9 +213,12 @@ impl ClusterView {
 
     /// Returns the counts that the status of the set should have.
     pub fn expected_counts(&self, set: &Set, now: Time) -> StatusCounts {
-        let hashes = self.current_hashes(set);
+        let current_hashes = self.current_hashes(set);
+        let (assignment, of_set) = (self.assignment(set), set);
         let mut counts = StatusCounts::default();
         for node in self.nodes.values() {
+            let set = assignment.set_for(Some(node.as_ref()));
+            let hashes = self.current_hashes(set);
             let pods: Vec<&Arc<Pod>> =
                 self.pods_on(set, &node.name).filter(|it| !is_deleted_and_finished(it)).collect();
             if !is_node_eligible(set, node) {
@@ -203,7 +243,7 @@ impl ClusterView {
             counts.current += 1;
             counts.ready += i64::from(is_active_pod(pod) && is_pod_ready(pod));
             counts.available += i64::from(is_pod_available(set, pod, now));
-            counts.updated += i64::from(self.has_template_hash(set, pod, &hashes));
+            counts.updated += i64::from(self.has_template_hash(of_set, pod, &current_hashes));
         }
         counts.unavailable = counts.desired - counts.available;
         counts
@@ -318,8 +358,8 @@ pub fn matches_node(set: &Set, node: &Node) -> bool {
         .iter()
         .all(|(key, value)| node.labels.get(key).map(|it| it.as_ref()) == Some(value));
     let matches_affinity = match &template.affinity {
-        Affinity::Anywhere => true,
-        Affinity::AnyOf(terms) => terms.iter().any(|term| match term {
+        RequiredNodeAffinity::Anywhere => true,
+        RequiredNodeAffinity::AnyOf(terms) => terms.iter().any(|term| match term {
             Term::Unreadable(_) => false,
             Term::AllOf(all) => !all.is_empty() && all.iter().all(|it| meets_requirement(it, node)),
         }),
@@ -357,7 +397,7 @@ pub fn selector_matches(set: &Set, labels: &Labels) -> bool {
 }
 
 /// Whether the labels satisfy a requirement of a label selector or of the node affinity.
-fn satisfies_requirement(requirement: &LabelRequirement, labels: &Labels) -> bool {
+pub(super) fn satisfies_requirement(requirement: &LabelRequirement, labels: &Labels) -> bool {
     let value = labels.get(&requirement.key);
     let number = || value.and_then(|it| it.parse::<i64>().ok());
     match &requirement.operator {

@@ -112,11 +112,13 @@ impl InvariantChecks {
         }
         self.check_claims(&view, &set, plan);
         self.check_revision_history(&view, &set, plan);
+        self.check_rollout_plan(&view, &set, plan, clock);
         self.check_creates(&view, &set, plan, clock);
         self.check_deletes(&view, &set, plan, clock);
-        if self.burst < plan.create.len().max(plan.delete.len()) {
+        let creates = plan.create.len() + plan.create_stable.len();
+        if self.burst < creates.max(plan.delete.len()) {
             self.report_violation("W14", || {
-                format!("{} creates and {} deletes in one plan", plan.create.len(), plan.delete.len())
+                format!("{creates} creates and {} deletes in one plan", plan.delete.len())
             });
         }
         let again: BTreeSet<_> = plan.delete.iter().map(|(pod, _)| pod.uid.clone()).collect();
@@ -142,12 +144,14 @@ impl InvariantChecks {
     /// Checks the creates of a plan. W1: a pod is created only on an eligible node. W6: no more nodes get a second pod
     /// than `maxSurge` allows.
     fn check_creates(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
+        let assignment = view.assignment(set);
         let mut surged = 0;
-        for (node, _) in &plan.create {
+        for (node, _) in plan.create.iter().chain(&plan.create_stable) {
             let Some(node) = view.nodes.get(node) else {
                 self.report_violation("W1", || format!("create on {node}, which does not exist"));
                 continue;
             };
+            let set = assignment.set_for(Some(node.as_ref()));
             if !oracle::is_node_eligible(set, node) {
                 self.report_violation("W1", || format!("create on {}, which is not eligible", node.name));
             }
@@ -179,9 +183,10 @@ impl InvariantChecks {
     fn check_deletes(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
         let desired = view.eligible_nodes(set).count();
         let charged = view.count_charged_nodes(set, clock);
+        let assignment = view.assignment(set);
         let mut replaced = 0;
         let mut left = 0;
-        for (pod, why) in &plan.delete {
+        for (pod, why) in plan.delete.iter().chain(&plan.evict) {
             let current = view.pods.get(&pod.key).filter(|it| it.uid == pod.uid);
             let Some(pod) = current else {
                 self.report_violation("W4", || format!("{} is deleted, but does not exist", pod.key));
@@ -192,13 +197,26 @@ impl InvariantChecks {
                     format!("{} is deleted, but is already terminating or not owned by the set", pod.key)
                 });
             }
-            match deletion_reason(view, set, pod, clock) {
+            let node = pod.target.as_ref().and_then(|it| view.nodes.get(it)).map(|it| it.as_ref());
+            let reason = deletion_reason(view, assignment.set_for(node), pod, clock);
+            if reason.as_ref().is_some_and(DeletionReason::is_update)
+                && node.is_some_and(|it| !assignment.may_update(it))
+            {
+                self.report_violation("W19", || {
+                    format!("{} on {:?} is replaced, but its rollout may not replace it", pod.key, pod.target)
+                });
+            }
+            match reason {
                 None => self.report_violation("W4", || {
                     format!("{} on {:?} is deleted without a reason ({why})", pod.key, pod.target)
                 }),
                 Some(DeletionReason::ReplacesReadyPod) => replaced += 1,
                 Some(DeletionReason::NodeIneligible) => left += 1,
-                Some(DeletionReason::OutsideBudget | DeletionReason::SupersededAvailable) => {}
+                Some(
+                    DeletionReason::OutsideBudget
+                    | DeletionReason::ReplacesNotReadyPod
+                    | DeletionReason::SupersededAvailable,
+                ) => {}
                 Some(DeletionReason::SupersededTooEarly) => {
                     self.report_violation("W7", || {
                         format!("{} is deleted before its replacement is available", pod.key)
@@ -288,7 +306,7 @@ impl InvariantChecks {
                         });
                     }
                 }
-                RevisionWrite::Label { .. } => {}
+                RevisionWrite::Label { .. } | RevisionWrite::Judge { .. } => {}
             }
         }
         let carried: BTreeSet<_> = view.pods_of(set).filter_map(|it| it.hash().cloned()).collect();
@@ -340,6 +358,8 @@ enum DeletionReason {
     /// The pod is ready, and the delete leaves its node without a ready pod. The delete counts against the rollout
     /// budget.
     ReplacesReadyPod,
+    /// The pod is outdated and not ready. The delete does not count against the rollout budget.
+    ReplacesNotReadyPod,
     /// With surge: the pod has the old template, and the new pod on its node is available.
     SupersededAvailable,
     /// With surge: the new pod on the node is not available yet, and the old pod is ready. The delete comes too early.
@@ -408,9 +428,16 @@ fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Opt
             Some(if oracle::is_pod_ready(pod) {
                 DeletionReason::ReplacesReadyPod
             } else {
-                DeletionReason::OutsideBudget
+                DeletionReason::ReplacesNotReadyPod
             })
         }
+    }
+}
+
+impl DeletionReason {
+    /// Whether the rolling update deletes the pod because it is outdated.
+    fn is_update(&self) -> bool {
+        matches!(self, Self::ReplacesReadyPod | Self::ReplacesNotReadyPod | Self::NodeIneligible)
     }
 }
 

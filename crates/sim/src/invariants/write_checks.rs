@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_api::well_known::{
     LABEL_CONTROLLER_REVISION_HASH, LABEL_POD_TEMPLATE_GENERATION, TAINT_NODE_DISK_PRESSURE,
@@ -34,6 +35,8 @@ const CONTROLLER_PERMISSIONS: &[(&str, Kind, Option<&str>)] = &[
     ("create", Kind::Revisions, None),
     ("delete", Kind::Revisions, None),
     ("patch", Kind::Revisions, None),
+    ("create", Kind::Rollouts, None),
+    ("update", Kind::Rollouts, Some("status")),
 ];
 
 impl InvariantChecks {
@@ -51,11 +54,15 @@ impl InvariantChecks {
         let leads = self.holder == Some((decided.replica, decided.process_number));
         self.check_leader(decided.replica, leads, now);
         match call {
-            Call::CreatePod { node, .. } => {
-                self.check_no_second_pod(server, decided, set, node, now);
+            Call::CreatePod { node, hash, .. } => {
+                self.check_no_second_pod(server, decided, set, node, hash, now);
                 self.check_slow_start(decided, set);
-                self.check_new_pod(set, node, body);
-                self.check_new_pod_hash(server, decided, set, body);
+                if *hash == decided.plan.hash {
+                    self.check_new_pod(set, node, body);
+                    self.check_new_pod_hash(server, decided, set, body);
+                } else {
+                    self.check_new_stable_pod(server, decided, set, node, body);
+                }
             }
             Call::DeletePod { pod, why } => {
                 if let Why::Failed { .. } | Why::Succeeded = why {
@@ -64,6 +71,9 @@ impl InvariantChecks {
                 if body["preconditions"]["uid"] != *pod.uid {
                     self.report_violation("W4", || format!("{} is deleted without its UID", pod.key));
                 }
+            }
+            Call::EvictPod { pod, .. } if body["deleteOptions"]["preconditions"]["uid"] != *pod.uid => {
+                self.report_violation("W4", || format!("{} is evicted without its UID", pod.key));
             }
             Call::Claim(claim) if !claim.adopts() => self.check_release(set, body),
             Call::Claim(claim) => {
@@ -102,7 +112,9 @@ impl InvariantChecks {
                 *self.summary.entry((node.clone(), "create")).or_default() += 1;
             }
         }
-        if let (Call::DeletePod { pod, .. }, false) = (call, is_rejected(outcome)) {
+        if let (Call::DeletePod { pod, .. } | Call::EvictPod { pod, .. }, false) =
+            (call, is_rejected(outcome))
+        {
             let node = pod.target.clone().unwrap_or_default();
             *self.summary.entry((node, "delete")).or_default() += 1;
             self.check_budget(server, decided, set, pod, now);
@@ -170,6 +182,7 @@ impl InvariantChecks {
         decided: &DecidedPlan,
         set: &Set,
         node: &str,
+        hash: &Text,
         now: Time,
     ) {
         if self.is_excused(now) {
@@ -189,7 +202,6 @@ impl InvariantChecks {
             .cloned()
             .collect();
         let both_surge = matches!(set.rollout, UpdateStrategy::Surge(_));
-        let hash = &decided.plan.hash;
         let has_too_many_pods = if both_surge {
             let live: Vec<_> = here.iter().filter(|it| oracle::is_active_pod(it)).collect();
             1 < live.len() || live.iter().any(|it| it.hash() == Some(hash))
@@ -210,8 +222,12 @@ impl InvariantChecks {
         let (clock, hash) = (decided.clock, &decided.plan.hash);
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid).cloned() else { return };
         let view = ClusterView::current(server);
-        let hashes = view.current_hashes(&current);
+        let assignment = view.assignment(&current);
+        let assigned = |node: Option<&Text>| {
+            assignment.set_for(node.and_then(|it| view.nodes.get(it)).map(|it| it.as_ref()))
+        };
         let is_up = |pod: &Pod| {
+            let hashes = view.current_hashes(assigned(pod.target.as_ref()));
             let is_new = pod.hash().is_some_and(|it| hashes.contains(it));
             oracle::is_active_pod(pod)
                 && if is_new {
@@ -227,8 +243,8 @@ impl InvariantChecks {
                 || (eligible.contains(node) && !view.pods_on(&current, node).any(|it| is_up(it)))
         });
         let Some(node) = pod.target.clone().filter(|it| eligible.contains(it)) else { return };
-        let was_up =
-            oracle::is_pod_available(&current, pod, clock) && !view.has_current_template(&current, pod);
+        let was_up = oracle::is_pod_available(&current, pod, clock)
+            && !view.has_current_template(assigned(Some(&node)), pod);
         let drained = matches!(set.rollout, UpdateStrategy::Drain(_)) && set.generation == current.generation;
         let still_up = view.pods_on(&current, &node).any(|it| is_up(it));
         if was_up && drained && !still_up {
@@ -339,6 +355,26 @@ impl InvariantChecks {
         if let Some(wrong) = wrong {
             self.report_violation("W3", || format!("a new pod for {node} has wrong {wrong}: {body}"));
         }
+    }
+
+    /// Checks W3 and S5 for a pod of the stable revision: it has the template and the hash of that revision.
+    fn check_new_stable_pod(
+        &mut self,
+        server: &SimServer,
+        decided: &DecidedPlan,
+        set: &Set,
+        node: &str,
+        body: &Value,
+    ) {
+        let view = ClusterView::at_revisions(server, &decided.snapshot);
+        let assignment = view.assignment(set);
+        let Some(stable) = assignment.stable_set() else {
+            return self.report_violation("W20", || {
+                format!("a pod of neither the current nor the stable revision is created on {node}")
+            });
+        };
+        self.check_new_pod(stable, node, body);
+        self.check_new_pod_hash(server, decided, stable, body);
     }
 
     /// Checks S5: the revision hash label of a new pod is the hash of a revision that has the template of the pod.

@@ -9,6 +9,8 @@ mod controller_steps;
 mod convergence;
 /// Nodes and their kubelets.
 mod nodes;
+/// Policies, and the operators of progressive rollouts.
+mod operators;
 /// Replicas of the DaemonSet controller.
 pub mod replica;
 /// Execution of user actions.
@@ -110,6 +112,8 @@ pub struct World {
     pub scheduler_runs: bool,
     /// Whether the garbage collector is switched on.
     pub garbage_collector_runs: bool,
+    /// Whether the cluster has policies of progressive rollouts, and operators that act on them.
+    pub has_policies: bool,
     /// Number of random user actions that may still be executed.
     pub user_actions_left: u64,
     /// Maximum number of executed tasks in the whole run. A run with more tasks has a hot loop.
@@ -148,6 +152,7 @@ impl World {
             kubelet_sync_due: BTreeMap::new(),
             scheduler_runs: true,
             garbage_collector_runs: true,
+            has_policies: false,
             user_actions_left: 0,
             steps_max: 2_000_000,
             convergence_timeout: CONVERGENCE_TIMEOUT,
@@ -241,6 +246,8 @@ impl World {
             }
             self.schedule_delivery_to_controllers(commit.kind);
             match commit.kind {
+                // The garbage collector of the simulation does not watch DaemonRollouts.
+                Kind::Sets if commit.fact.is_none() => self.collect_rollout(&commit.key),
                 Kind::Pods => {
                     let fact = match &commit.fact {
                         Some(muster_engine::daemonset::facts::Fact::Pod(pod)) => {
@@ -255,7 +262,7 @@ impl World {
                 Kind::Nodes => {
                     self.schedule_kubelet_sync(&commit.key.name);
                 }
-                Kind::Sets | Kind::Revisions => {}
+                _ => {}
             }
         }
         self.checks.check_store_revision(&self.server, self.now);

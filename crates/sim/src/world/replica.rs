@@ -10,7 +10,8 @@ use muster_engine::controller::{CallError, Controller as _, Event, EventRecord, 
 use muster_engine::daemonset::execution::{Call, Response};
 use muster_engine::daemonset::facts::{Fact, Kind, Set};
 use muster_engine::daemonset::manifest::{self, Binding};
-use muster_engine::daemonset::plan::{Claim, Plan, RevisionWrite, Settings};
+use muster_engine::daemonset::plan::{Claim, Plan, RevisionWrite, RolloutWrite, Settings};
+use muster_engine::daemonset::progressive::phase::RevisionVerdict;
 use muster_engine::daemonset::{DaemonSetController, SetCall};
 use serde_json::{Value, json};
 
@@ -159,7 +160,10 @@ impl World {
             ..Replica::new(&mut Rng::new(0), 0)
         };
         let process_number = replica.process_number;
-        for kind in Kind::ALL {
+        for kind in Kind::OPTIONAL {
+            self.relist_kind(index, kind, self.server.revision().max(1));
+        }
+        for kind in Kind::REQUIRED {
             let lag = if self.fault_rates.random_watch_fault(&mut self.rng) == Some(WatchFault::StaleRelist) {
                 20
             } else {
@@ -242,13 +246,16 @@ impl World {
     /// Makes a replica list a kind at a revision, and watch from this revision.
     pub fn relist_kind(&mut self, index: usize, kind: Kind, revision: u64) {
         let items = self.server.list_at_revision(kind, revision);
+        let count = items.len();
         let replica = &mut self.replicas[index];
         replica.cursors.insert(kind, revision);
         let clock = replica.local_time(self.now);
         let listed = Event::Listed { kind: kind.index(), facts: items, resource_version: revision };
         let keys = replica.controller.apply(listed, clock);
         replica.queue.extend(keys);
-        self.trace.add_line(self.now, || format!("replica {index} lists {kind:?} at r{revision}"));
+        if count != 0 || Kind::REQUIRED.contains(&kind) {
+            self.trace.add_line(self.now, || format!("replica {index} lists {kind:?} at r{revision}"));
+        }
         self.schedule_delivery(index, kind);
         self.wake_worker(index);
     }
@@ -758,7 +765,9 @@ impl World {
             }
             Call::Claim(Claim::AdoptRevision(it) | Claim::ReleaseRevision(it))
             | Call::WriteRevision(
-                RevisionWrite::Renumber { revision: it, .. } | RevisionWrite::Label { revision: it },
+                RevisionWrite::Renumber { revision: it, .. }
+                | RevisionWrite::Label { revision: it }
+                | RevisionWrite::Judge { revision: it, .. },
             ) => self
                 .server
                 .patch(Kind::Revisions, &it.key, &body, actor)
@@ -776,6 +785,13 @@ impl World {
                     .delete(Kind::Pods, &pod.key, guards["uid"].as_str(), version, false, actor)
                     .map(|()| Response::Deleted)
             }
+            Call::EvictPod { pod, .. } => {
+                let guards = &body["deleteOptions"]["preconditions"];
+                let version = guards["resourceVersion"].as_str().and_then(|it| it.parse().ok());
+                self.server
+                    .delete(Kind::Pods, &pod.key, guards["uid"].as_str(), version, false, actor)
+                    .map(|()| Response::Deleted)
+            }
             Call::DeleteRevision { revision } => {
                 let uid = body["preconditions"]["uid"].as_str();
                 self.server
@@ -783,7 +799,17 @@ impl World {
                     .map(|()| Response::Deleted)
             }
             Call::PutStatus { of, .. } => {
-                self.server.put_status(&of.key, &body, actor).map(|_| wrote(self, Kind::Sets, &of.key))
+                let written = self.server.put_status(Kind::Sets, &of.key, &body, actor);
+                written.map(|_| wrote(self, Kind::Sets, &of.key))
+            }
+            // Only assist mode applies conditions, and no simulated controller runs in it.
+            Call::ApplyConditions { .. } => Err(CallError::Invalid("apply is not simulated".to_owned())),
+            Call::WriteRollout(RolloutWrite::Create) => {
+                self.server.create(Kind::Rollouts, body, actor).map(|key| wrote(self, Kind::Rollouts, &key))
+            }
+            Call::WriteRollout(RolloutWrite::PutStatus { record, .. }) => {
+                let written = self.server.put_status(Kind::Rollouts, &record.key, &body, actor);
+                written.map(|_| wrote(self, Kind::Rollouts, &record.key))
             }
         };
         result.unwrap_or_else(Response::Refused)
@@ -809,7 +835,17 @@ fn describe_call(call: &Call) -> String {
         Call::WriteRevision(RevisionWrite::Label { revision }) => format!("labels {}", revision.key.name),
         Call::RelabelPod { pod, hash } => format!("relabels {} to {hash}", pod.key.name),
         Call::DeletePod { pod, why } => format!("deletes {}: {why}", pod.key.name),
-        Call::CreatePod { node, hash, why } => format!("creates a pod of {hash} on {node}: {why}"),
+        Call::EvictPod { pod, why } => format!("evicts {}: {why}", pod.key.name),
+        Call::WriteRevision(RevisionWrite::Judge { revision, verdict, reason, .. }) => {
+            let verdict = verdict.map_or("none", RevisionVerdict::as_str);
+            format!("judges revision {}: {verdict} ({reason})", revision.key.name)
+        }
+        Call::ApplyConditions { conditions } => format!("applies {} conditions", conditions.len()),
+        Call::WriteRollout(RolloutWrite::Create) => "creates the rollout".to_owned(),
+        Call::WriteRollout(RolloutWrite::PutStatus { status, .. }) => {
+            format!("writes the rollout's status: {status}")
+        }
+        Call::CreatePod { node, hash, why, .. } => format!("creates a pod of {hash} on {node}: {why}"),
         Call::DeleteRevision { revision } => format!("deletes revision {}", revision.key.name),
         Call::PutStatus { status, .. } => {
             let it = status.counts;

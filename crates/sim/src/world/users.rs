@@ -150,6 +150,15 @@ impl World {
                 }
             }
             UserAction::ResyncSets => self.enqueue_all_sets(),
+            UserAction::ApplyPolicy { .. }
+            | UserAction::DeletePolicy { .. }
+            | UserAction::PausePolicy { .. }
+            | UserAction::PauseRollout { .. }
+            | UserAction::ApproveStep { .. }
+            | UserAction::AbortRollout { .. }
+            | UserAction::RetryRollout { .. }
+            | UserAction::DeleteRollout { .. }
+            | UserAction::WipeRolloutStatus { .. } => self.execute_operator_action(action),
             UserAction::Wait { seconds } => self.run_for(Duration::from_secs(*seconds)),
             UserAction::WaitUntilConverged => self.run_until_converged(),
             UserAction::WaitUntilConvergedWithin { seconds } => self.run_until_converged_within(Duration::from_secs(*seconds)),
@@ -163,7 +172,13 @@ impl World {
 
     /// Executes a random user action.
     pub fn execute_random_user_action(&mut self) {
-        let Some(action) = self.random_user_action() else { return };
+        // Operators of rollouts act in clusters with policies only, so that other clusters draw the same actions.
+        let action = if self.has_policies && self.rng.chance(450) {
+            self.random_operator_action()
+        } else {
+            self.random_user_action()
+        };
+        let Some(action) = action else { return };
         self.execute_user_action(&action);
     }
 
@@ -408,7 +423,7 @@ impl World {
 }
 
 /// Parses `NAMESPACE/NAME` or `NAME`, with `default` as the default namespace.
-fn parse_object_key(name: &str) -> ObjectKey {
+pub(super) fn parse_object_key(name: &str) -> ObjectKey {
     match name.split_once('/') {
         Some((namespace, name)) => ObjectKey::new(namespace, name),
         None => ObjectKey::new("default", name),

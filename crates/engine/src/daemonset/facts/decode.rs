@@ -20,19 +20,26 @@ use muster_api::meta_v1::{LabelSelector, ObjectMeta, PartialObjectMetadata};
 use muster_api::taints::{TaintEffect, Toleration, TolerationOperator};
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_api::well_known::{DISRUPTION_TARGET, NODE_READY, POD_READY, POD_SCHEDULED};
+use muster_api::well_known::{
+    ANNOTATION_VERDICT, ANNOTATION_VERDICT_REASON, ANNOTATION_VERDICT_TIME, DISRUPTION_TARGET, NODE_READY,
+    POD_READY, POD_SCHEDULED,
+};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{
-    Affinity, Condition, ConditionStatus, ConditionType, GENERATION_ANNOTATION, IntOrPercent, InvalidField,
-    Kind, Node, NodeRequirement, Phase, Pod, Ready, Revision, Selector, Set, Status, StatusCounts, Template,
-    Term, UpdateStrategy,
+    Condition, ConditionStatus, ConditionType, GENERATION_ANNOTATION, IntOrPercent, InvalidField, Kind,
+    NamespaceLabels, Node, NodeRequirement, Phase, Pod, Ready, RequiredNodeAffinity, Revision, Selector, Set,
+    Status, StatusCounts, StoredVerdict, Template, Term, UpdateStrategy,
 };
 use crate::controller::{self, Event, Malformed, WatchEvent, decode_watch_line};
 use crate::daemonset::manifest;
+use crate::daemonset::progressive::decode::{decode_cluster_policy, decode_policy, decode_rollout};
+use crate::daemonset::progressive::phase::RevisionVerdict;
+use crate::daemonset::progressive::policy::Policy;
+use crate::daemonset::progressive::record::RolloutRecord;
 use crate::daemonset::template_equivalence;
 
 /// A decoded object of one of the kinds that the DaemonSet controller watches.
@@ -42,6 +49,10 @@ pub enum Fact {
     Node(Arc<Node>),
     Pod(Arc<Pod>),
     Revision(Arc<Revision>),
+    /// A RolloutPolicy or ClusterRolloutPolicy.
+    Policy(Arc<Policy>),
+    Rollout(Arc<RolloutRecord>),
+    Namespace(Arc<NamespaceLabels>),
     /// The object was deleted, or no longer concerns any DaemonSet.
     Gone {
         kind: Kind,
@@ -58,11 +69,14 @@ impl Fact {
             Self::Node(_) => Kind::Nodes,
             Self::Pod(_) => Kind::Pods,
             Self::Revision(_) => Kind::Revisions,
+            Self::Policy(it) => it.kind.watched_kind(),
+            Self::Rollout(_) => Kind::Rollouts,
+            Self::Namespace(_) => Kind::Namespaces,
             Self::Gone { kind, .. } => *kind,
         }
     }
 
-    /// The event that a watch would deliver for this state of the object.
+    /// Returns the event that a watch would deliver for this state of the object.
     pub fn into_event(self) -> Event<Self> {
         let kind = self.kind().index();
         match self {
@@ -79,6 +93,9 @@ impl controller::Fact for Fact {
             Self::Node(it) => ObjectKey::new("", it.name.clone()),
             Self::Pod(it) => it.key.clone(),
             Self::Revision(it) => it.key.clone(),
+            Self::Policy(it) => it.key.clone(),
+            Self::Rollout(it) => it.key.clone(),
+            Self::Namespace(it) => ObjectKey::new("", it.name.clone()),
             Self::Gone { key, .. } => key.clone(),
         }
     }
@@ -89,6 +106,9 @@ impl controller::Fact for Fact {
             Self::Node(it) => it.resource_version,
             Self::Pod(it) => it.resource_version,
             Self::Revision(it) => it.resource_version,
+            Self::Policy(it) => it.resource_version,
+            Self::Rollout(it) => it.resource_version,
+            Self::Namespace(it) => it.resource_version,
             Self::Gone { resource_version, .. } => *resource_version,
         }
     }
@@ -112,7 +132,7 @@ pub fn decode_deleted(kind: Kind, object: &[u8], shared: &mut Interner) -> Resul
     Ok(Fact::Gone { kind, key: meta.key(shared), resource_version: meta.resource_version() })
 }
 
-/// Decodes an object that was listed, added or modified. One that concerns no DaemonSet becomes [`Fact::Gone`].
+/// Decodes an object that was listed, added or modified. An object that concerns no DaemonSet becomes [`Fact::Gone`].
 pub fn decode_fact(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let concerns_no_set = |meta: &ObjectMeta<'_>, shared: &mut Interner| Fact::Gone {
         kind,
@@ -136,6 +156,17 @@ pub fn decode_fact(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<F
                 None => concerns_no_set(&revision.metadata, shared),
             }
         }
+        Kind::Policies => Fact::Policy(Arc::new(decode_policy(object, shared)?)),
+        Kind::ClusterPolicies => Fact::Policy(Arc::new(decode_cluster_policy(object, shared)?)),
+        Kind::Rollouts => Fact::Rollout(Arc::new(decode_rollout(object, shared)?)),
+        Kind::Namespaces => {
+            let meta = from_slice::<PartialObjectMetadata<'_>>(kind, object)?.metadata;
+            Fact::Namespace(Arc::new(NamespaceLabels {
+                name: shared.intern_text(meta.name()),
+                resource_version: meta.resource_version(),
+                labels: meta.labels(shared),
+            }))
+        }
     })
 }
 
@@ -153,8 +184,14 @@ pub fn decode_set(json: &[u8], shared: &mut Interner) -> Result<Set, Malformed> 
         generation: meta.generation(),
         created: meta.created(),
         deleting: meta.is_deleting(),
+        labels: meta.labels(shared),
         selector: decode_selector(spec.selector.as_ref()),
         rollout: decode_update_strategy(&strategy, &mut faults),
+        on_delete_limit: strategy
+            .rolling_update
+            .as_ref()
+            .filter(|_| strategy.type_.as_deref() == Some("OnDelete"))
+            .and_then(|it| parse_int_or_percent(it.max_unavailable.as_ref()?)),
         min_ready: Duration::from_secs(non_negative_or_default(
             "spec.minReadySeconds",
             spec.min_ready_seconds.unwrap_or(0),
@@ -236,7 +273,7 @@ fn non_negative_or_default(
     })
 }
 
-/// Decodes the selector of a DaemonSet. An absent or invalid one becomes `Selector::Unreadable`.
+/// Decodes the selector of a DaemonSet. An absent or invalid selector becomes `Selector::Unreadable`.
 fn decode_selector(selector: Option<&LabelSelector<'_>>) -> Selector {
     match LabelSelector::to_selector(selector) {
         Ok(labels::Selector::Nothing) => Selector::Unreadable("spec.selector is missing".into()),
@@ -340,7 +377,7 @@ fn decode_template(
         });
     }
     let affinity = decode_node_affinity(spec.affinity.as_ref().and_then(|it| it.node_affinity.as_ref()));
-    if let Affinity::AnyOf(terms) = &affinity {
+    if let RequiredNodeAffinity::AnyOf(terms) = &affinity {
         for term in terms {
             if let Term::Unreadable(problem) = term {
                 faults.push(InvalidField {
@@ -363,16 +400,16 @@ fn decode_template(
 }
 
 /// Decodes the required node affinity. Preferred terms are ignored.
-pub(crate) fn decode_node_affinity(affinity: Option<&core_v1::NodeAffinity<'_>>) -> Affinity {
+pub(crate) fn decode_node_affinity(affinity: Option<&core_v1::NodeAffinity<'_>>) -> RequiredNodeAffinity {
     match affinity.and_then(|it| it.required.as_ref()) {
-        None => Affinity::Anywhere,
-        Some(required) => {
-            Affinity::AnyOf(required.node_selector_terms.iter().flatten().map(decode_term).collect())
-        }
+        None => RequiredNodeAffinity::Anywhere,
+        Some(required) => RequiredNodeAffinity::AnyOf(
+            required.node_selector_terms.iter().flatten().map(decode_term).collect(),
+        ),
     }
 }
 
-/// Decodes a node selector term. One with an invalid requirement becomes `Term::Unreadable`.
+/// Decodes a node selector term. A term with an invalid requirement becomes `Term::Unreadable`.
 pub(crate) fn decode_term(term: &NodeSelectorTerm<'_>) -> Term {
     let labels = term.match_expressions.iter().flatten();
     let labels = labels.map(|it| it.to_label_requirement().map(NodeRequirement::Label));
@@ -544,7 +581,32 @@ fn revision_fact(revision: ControllerRevision<'_>, owner: Option<Text>, shared: 
         data: muster_api::go_json::to_string(&data).into(),
         created: meta.created(),
         deleting: meta.is_deleting(),
+        verdict: stored_verdict(&meta).map(Arc::new),
     }
+}
+
+/// Returns the verdict in the annotations of a ControllerRevision. `None` if the annotation is absent or has an unknown
+/// value.
+///
+/// Rule: a verdict without a readable time counts as older than every other verdict.
+fn stored_verdict(meta: &ObjectMeta<'_>) -> Option<StoredVerdict> {
+    Some(StoredVerdict {
+        verdict: RevisionVerdict::parse(meta.annotation(ANNOTATION_VERDICT)?)?,
+        at: meta.annotation(ANNOTATION_VERDICT_TIME).and_then(Time::parse).unwrap_or_default(),
+        reason: meta.annotation(ANNOTATION_VERDICT_REASON).unwrap_or_default().into(),
+    })
+}
+
+/// Decodes the pod template of a revision from its `data`. `None` if `data` is not a patch that replaces the whole
+/// template, or if the template cannot be decoded.
+pub(crate) fn decode_revision_template(revision: &Revision, shared: &mut Interner) -> Option<Template> {
+    let mut data: Value = serde_json::from_str(&revision.data).ok()?;
+    revision.identity?;
+    let template = data.get_mut("spec")?.get_mut("template")?;
+    template.as_object_mut()?.remove("$patch");
+    let text = muster_api::go_json::to_string(template);
+    let raw: &RawValue = serde_json::from_str(&text).ok()?;
+    decode_template(Some(raw), shared, &mut Vec::new()).ok()
 }
 
 #[cfg(test)]

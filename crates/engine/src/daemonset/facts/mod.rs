@@ -15,6 +15,7 @@ use core::time::Duration;
 
 use muster_api::labels::{LabelRequirement, Labels};
 use muster_api::meta::ObjectKey;
+use muster_api::muster_v1alpha1::{self, CLUSTER_ROLLOUT_POLICY, DAEMON_ROLLOUT, ROLLOUT_POLICY};
 use muster_api::taints::{Taint, Toleration};
 use muster_api::text::Text;
 use muster_api::time::Time;
@@ -28,9 +29,10 @@ pub use decode::{
 pub use selector::Selector;
 
 use crate::controller::Watch;
+use crate::daemonset::progressive::phase::RevisionVerdict;
 use crate::daemonset::template_equivalence::TemplateIdentity;
 
-/// The four kinds that the DaemonSet controller watches.
+/// The kinds that the DaemonSet controller watches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
     /// DaemonSets.
@@ -39,26 +41,65 @@ pub enum Kind {
     Pods,
     /// ControllerRevisions.
     Revisions,
+    /// RolloutPolicies.
+    Policies,
+    /// ClusterRolloutPolicies.
+    ClusterPolicies,
+    /// DaemonRollouts.
+    Rollouts,
+    /// Namespaces, whose labels a ClusterRolloutPolicy may select.
+    Namespaces,
 }
 
 impl Kind {
     /// All kinds, in the order of their [`Kind::index`].
-    pub const ALL: [Self; 4] = [Self::Sets, Self::Nodes, Self::Pods, Self::Revisions];
+    pub const ALL: [Self; 8] = [
+        Self::Sets,
+        Self::Nodes,
+        Self::Pods,
+        Self::Revisions,
+        Self::Policies,
+        Self::ClusterPolicies,
+        Self::Rollouts,
+        Self::Namespaces,
+    ];
 
-    /// The index of the kind in [`Kind::ALL`] and in [`Controller::watches`](crate::controller::Controller::watches).
+    /// The kinds without which the controller makes no plan.
+    pub const REQUIRED: [Self; 4] = [Self::Sets, Self::Nodes, Self::Pods, Self::Revisions];
+
+    /// The kinds that only progressive rollouts need. The API server may not serve them, or may not let the controller
+    /// read them.
+    pub const OPTIONAL: [Self; 4] = [Self::Policies, Self::ClusterPolicies, Self::Rollouts, Self::Namespaces];
+
+    /// Returns the index of the kind in [`Kind::ALL`] and in
+    /// [`Controller::watches`](crate::controller::Controller::watches).
     pub fn index(self) -> usize {
         self as usize
     }
 
     /// Returns the resource to list and watch for this kind.
     pub fn watch(self) -> Watch {
-        let kind = match self {
+        let is_namespaced = !matches!(self, Self::Nodes | Self::ClusterPolicies | Self::Namespaces);
+        let (group, version, kind, plural) = (self.group(), self.version(), self.name(), self.plural());
+        let watch = match self {
+            Self::Namespaces => Watch::metadata(group, version, kind, plural, is_namespaced),
+            _ => Watch::whole_objects(group, version, kind, plural, is_namespaced),
+        };
+        Watch { is_optional: Self::OPTIONAL.contains(&self), ..watch }
+    }
+
+    /// Returns the name of the kind, such as `DaemonSet`.
+    pub fn name(self) -> &'static str {
+        match self {
             Self::Sets => "DaemonSet",
             Self::Nodes => "Node",
             Self::Pods => "Pod",
             Self::Revisions => "ControllerRevision",
-        };
-        Watch::whole_objects(self.group(), "v1", kind, self.plural(), self != Self::Nodes)
+            Self::Policies => "RolloutPolicy",
+            Self::ClusterPolicies => "ClusterRolloutPolicy",
+            Self::Rollouts => "DaemonRollout",
+            Self::Namespaces => "Namespace",
+        }
     }
 
     /// Returns the kind with this plural name in URL paths, such as `pods`.
@@ -66,21 +107,34 @@ impl Kind {
         Self::ALL.into_iter().find(|it| it.plural() == plural)
     }
 
-    /// The API group; empty for the core group.
+    /// Returns the API group. It is empty for the core group.
     pub fn group(self) -> &'static str {
         match self {
             Self::Sets | Self::Revisions => "apps",
-            Self::Nodes | Self::Pods => "",
+            Self::Nodes | Self::Pods | Self::Namespaces => "",
+            Self::Policies | Self::ClusterPolicies | Self::Rollouts => muster_v1alpha1::GROUP,
         }
     }
 
-    /// The name of the resource in URL paths and RBAC rules.
+    /// Returns the version of the API group.
+    fn version(self) -> &'static str {
+        match self {
+            Self::Policies | Self::ClusterPolicies | Self::Rollouts => muster_v1alpha1::VERSION,
+            _ => "v1",
+        }
+    }
+
+    /// Returns the name of the resource in URL paths and RBAC rules, such as `daemonsets`.
     pub fn plural(self) -> &'static str {
         match self {
             Self::Sets => "daemonsets",
             Self::Nodes => "nodes",
             Self::Pods => "pods",
             Self::Revisions => "controllerrevisions",
+            Self::Policies => ROLLOUT_POLICY.plural,
+            Self::ClusterPolicies => CLUSTER_ROLLOUT_POLICY.plural,
+            Self::Rollouts => DAEMON_ROLLOUT.plural,
+            Self::Namespaces => "namespaces",
         }
     }
 }
@@ -96,9 +150,13 @@ pub struct Set {
     pub created: Time,
     /// Whether the object has a `deletionTimestamp`.
     pub deleting: bool,
+    pub labels: Labels,
     pub selector: Selector,
     /// The `updateStrategy`.
     pub rollout: UpdateStrategy,
+    /// With `OnDelete`: the `maxUnavailable` that the strategy states beside its type. The API server keeps it, and a
+    /// progressive rollout uses it. `None` if it states none.
+    pub on_delete_limit: Option<IntOrPercent>,
     /// The `minReadySeconds`.
     pub min_ready: Duration,
     /// The `revisionHistoryLimit`.
@@ -127,14 +185,14 @@ pub struct Template {
     pub labels: Labels,
     pub node_name: Option<Text>,
     pub node_selector: Labels,
-    pub affinity: Affinity,
+    pub affinity: RequiredNodeAffinity,
     /// The tolerations of a created pod: those of the template, then the automatic ones.
     pub tolerations: Arc<[Toleration]>,
 }
 
-/// The required node affinity of the pod template.
+/// The required node affinity of a pod template.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Affinity {
+pub enum RequiredNodeAffinity {
     /// The template has no required node affinity.
     #[default]
     Anywhere,
@@ -255,11 +313,19 @@ pub enum ConditionType {
     Available,
     Progressing,
     Degraded,
+    /// A progressive rollout continues. The condition is only present while it is true (kstatus).
+    Reconciling,
+    /// A progressive rollout needs an operator. The condition is only present while it is true (kstatus).
+    Stalled,
 }
 
 impl ConditionType {
     /// All condition types that this controller writes.
-    pub const ALL: [Self; 3] = [Self::Available, Self::Progressing, Self::Degraded];
+    pub const ALL: [Self; 5] =
+        [Self::Available, Self::Progressing, Self::Degraded, Self::Reconciling, Self::Stalled];
+
+    /// The condition types that the status always contains.
+    pub const ALWAYS: [Self; 3] = [Self::Available, Self::Progressing, Self::Degraded];
 
     /// Returns the `type` of the condition.
     pub fn as_str(self) -> &'static str {
@@ -267,6 +333,8 @@ impl ConditionType {
             Self::Available => "Available",
             Self::Progressing => "Progressing",
             Self::Degraded => "Degraded",
+            Self::Reconciling => "Reconciling",
+            Self::Stalled => "Stalled",
         }
     }
 
@@ -344,7 +412,7 @@ pub struct Pod {
     pub ready_since: Option<Time>,
     /// Time at which the pod lost readiness; `None` while it is Ready, and before it was Ready for the first time.
     pub not_ready_since: Option<Time>,
-    /// Time of the last start of a container that runs.
+    /// Time of the last start of one of the running containers. `None` if no container runs.
     pub last_started: Option<Time>,
     /// The restart count of the container that restarted most often.
     pub restarts: u32,
@@ -366,8 +434,8 @@ impl Pod {
         !self.deleting && !self.is_terminal()
     }
 
-    /// Whether the pod is being deleted and is terminal. Such a pod exists only until its finalizers or the kubelet let
-    /// it go, and does not prevent a new pod on its node.
+    /// Whether the pod is being deleted and is terminal. Such a pod exists only until its finalizers are removed or the
+    /// kubelet deletes it. It does not prevent a new pod on its node.
     pub fn is_gone(&self) -> bool {
         self.deleting && self.is_terminal()
     }
@@ -377,7 +445,7 @@ impl Pod {
         self.is_live() && self.ready_since.is_some()
     }
 
-    /// The value of the revision hash label. `None` if the pod has no such label.
+    /// Returns the value of the revision hash label. `None` if the pod has no such label.
     pub fn hash(&self) -> Option<&Text> {
         self.labels.get(HASH_LABEL)
     }
@@ -404,6 +472,26 @@ pub struct Revision {
     pub created: Time,
     /// Whether the revision has a `deletionTimestamp`.
     pub deleting: bool,
+    /// The verdict of a progressive rollout about the revision. `None` if the revision has no verdict.
+    pub verdict: Option<Arc<StoredVerdict>>,
+}
+
+/// The verdict about a revision, as the annotations of its ControllerRevision store it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoredVerdict {
+    pub verdict: RevisionVerdict,
+    /// Time of the verdict.
+    pub at: Time,
+    /// Why the revision got the verdict, in CamelCase.
+    pub reason: Text,
+}
+
+/// Name and labels of a Namespace, which a ClusterRolloutPolicy may select.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NamespaceLabels {
+    pub name: Text,
+    pub resource_version: u64,
+    pub labels: Labels,
 }
 
 impl Revision {
@@ -415,5 +503,5 @@ impl Revision {
 }
 
 pub use crate::daemonset::manifest::{GENERATION_LABEL, HASH_LABEL};
-/// Annotation of a DaemonSet with its template generation.
+/// Key of the annotation that stores the template generation of a DaemonSet.
 pub const GENERATION_ANNOTATION: &str = ANNOTATION_TEMPLATE_GENERATION;

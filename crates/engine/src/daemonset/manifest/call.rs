@@ -2,21 +2,25 @@
 
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use muster_api::go_json;
 use muster_api::labels::{LabelOperator, LabelRequirement};
+use muster_api::muster_v1alpha1::{self, daemon_rollout::StatusCondition};
 use muster_api::text::Text;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Binding, Owner, adopt_patch, controller_revision, daemon_pod, label_revision_patch, relabel_patch,
-    release_patch, renumber_patch,
+    Binding, Owner, adopt_patch, controller_revision, daemon_pod, daemon_rollout, judge_patch,
+    label_revision_patch, relabel_patch, release_patch, renumber_patch,
 };
 use crate::controller::{Patch, Verb};
 use crate::daemonset::execution::Call;
-use crate::daemonset::facts::{Condition, ConditionType, Kind, Selector, Set, Status};
-use crate::daemonset::plan::{Claim, RevisionWrite};
+use crate::daemonset::facts::{Condition, ConditionType, Kind, Pod, Selector, Set, Status};
+use crate::daemonset::plan::{Claim, PodSource, RevisionWrite, RolloutWrite};
+use crate::daemonset::progressive::decode::encode_status;
+use crate::daemonset::progressive::record::{RolloutRecord, RolloutStatus};
 use crate::daemonset::why::Why;
 
 /// The API object that a call reads or writes: its resource, name and subresource, in the DaemonSet's namespace.
@@ -34,13 +38,17 @@ pub fn call_verb(call: &Call) -> Verb {
     match call {
         Call::ReadSet | Call::ReadRevision { .. } => Verb::Get,
         Call::ListPods => Verb::List,
-        Call::CreatePod { .. } | Call::WriteRevision(RevisionWrite::Create { .. }) => Verb::Create,
+        Call::CreatePod { .. }
+        | Call::EvictPod { .. }
+        | Call::WriteRevision(RevisionWrite::Create { .. })
+        | Call::WriteRollout(RolloutWrite::Create) => Verb::Create,
         Call::Claim(_) => Verb::Patch(Patch::Strategic),
         Call::RelabelPod { .. }
-        | Call::WriteRevision(RevisionWrite::Renumber { .. } | RevisionWrite::Label { .. }) => {
-            Verb::Patch(Patch::Merge)
-        }
-        Call::PutStatus { .. } => Verb::Update,
+        | Call::WriteRevision(
+            RevisionWrite::Renumber { .. } | RevisionWrite::Label { .. } | RevisionWrite::Judge { .. },
+        ) => Verb::Patch(Patch::Merge),
+        Call::PutStatus { .. } | Call::WriteRollout(RolloutWrite::PutStatus { .. }) => Verb::Update,
+        Call::ApplyConditions { .. } => Verb::Patch(Patch::Apply),
         Call::DeletePod { .. } | Call::DeleteRevision { .. } => Verb::Delete,
     }
 }
@@ -53,14 +61,30 @@ pub fn call_target(set: &Set, call: &Call) -> CallTarget {
         Call::PutStatus { of, .. } => {
             CallTarget { kind: Kind::Sets, name: Some(of.key.name.clone()), subresource: Some("status") }
         }
+        Call::ApplyConditions { .. } => {
+            CallTarget { kind: Kind::Sets, name: Some(set.key.name.clone()), subresource: Some("status") }
+        }
+        Call::WriteRollout(RolloutWrite::Create) => whole(Kind::Rollouts, None),
+        Call::WriteRollout(RolloutWrite::PutStatus { record, .. }) => CallTarget {
+            kind: Kind::Rollouts,
+            name: Some(record.key.name.clone()),
+            subresource: Some("status"),
+        },
         Call::ListPods | Call::CreatePod { .. } => whole(Kind::Pods, None),
         Call::Claim(Claim::AdoptPod(pod) | Claim::ReleasePod(pod))
         | Call::RelabelPod { pod, .. }
         | Call::DeletePod { pod, .. } => whole(Kind::Pods, Some(&pod.key.name)),
+        Call::EvictPod { pod, .. } => {
+            CallTarget { kind: Kind::Pods, name: Some(pod.key.name.clone()), subresource: Some("eviction") }
+        }
         Call::WriteRevision(RevisionWrite::Create { .. }) => whole(Kind::Revisions, None),
         Call::ReadRevision { name } => whole(Kind::Revisions, Some(name)),
         Call::Claim(Claim::AdoptRevision(revision) | Claim::ReleaseRevision(revision))
-        | Call::WriteRevision(RevisionWrite::Renumber { revision, .. } | RevisionWrite::Label { revision })
+        | Call::WriteRevision(
+            RevisionWrite::Renumber { revision, .. }
+            | RevisionWrite::Label { revision }
+            | RevisionWrite::Judge { revision, .. },
+        )
         | Call::DeleteRevision { revision } => whole(Kind::Revisions, Some(&revision.key.name)),
     }
 }
@@ -71,6 +95,9 @@ pub fn call_path(set: &Set, call: &Call) -> Option<String> {
     let mut path = target.kind.watch().resource.collection(Some(&set.key.namespace));
     for part in target.name.as_deref().into_iter().chain(target.subresource) {
         path = format!("{path}/{part}");
+    }
+    if call_verb(call) == Verb::Patch(Patch::Apply) {
+        path = format!("{path}?fieldManager={ASSIST_FIELD_MANAGER}&force=true");
     }
     if call_verb(call) == Verb::List {
         path = format!("{path}?labelSelector={}", form_encode(&label_selector_query(set)?));
@@ -122,18 +149,31 @@ pub fn call_body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
         Call::WriteRevision(RevisionWrite::Label { revision: it }) => {
             label_revision_patch(&it.key.name, &it.uid, &it.resource_version.to_string())
         }
+        Call::WriteRevision(RevisionWrite::Judge { revision: it, verdict, reason, at }) => {
+            judge_patch(*verdict, reason, *at, &it.uid, &it.resource_version.to_string())
+        }
+        Call::WriteRollout(RolloutWrite::Create) => daemon_rollout(owner),
+        Call::WriteRollout(RolloutWrite::PutStatus { record, status, conditions }) => {
+            rollout_status_body(record, status, conditions)
+        }
         Call::RelabelPod { pod: it, hash } => relabel_patch(hash, &it.uid, &it.resource_version.to_string()),
-        Call::CreatePod { node, hash, .. } => {
+        Call::CreatePod { node, hash, source: None, .. } => {
             daemon_pod(owner, &template(), node, hash, set.template_generation, binding)
         }
+        Call::CreatePod { node, hash, source: Some(source), .. } => {
+            let template = serde_json::from_str(&source.template).unwrap_or_default();
+            daemon_pod(owner, &template, node, hash, source.generation, binding)
+        }
         Call::DeletePod { pod, .. } => delete_options(&pod.uid, pod.resource_version),
+        Call::EvictPod { pod, .. } => eviction(pod),
         Call::DeleteRevision { revision } => delete_options(&revision.uid, revision.resource_version),
         Call::PutStatus { of, status } => status_body(of, status),
+        Call::ApplyConditions { conditions } => applied_conditions_body(owner, conditions),
     })
 }
 
-/// The JSON of the pods that one plan creates. These pods differ only in the node name, so the text before and after
-/// the node name is encoded once.
+/// The JSON of the pods of one revision that one plan creates. These pods differ only in the node name, so the text
+/// before and after the node name is encoded once.
 #[derive(Debug)]
 pub struct EncodedPod {
     /// JSON text before the node name.
@@ -143,11 +183,17 @@ pub struct EncodedPod {
 }
 
 impl EncodedPod {
-    /// Encodes the pod of a DaemonSet with a placeholder for the node name. `None` if the template itself contains the
+    /// Encodes the pod of a DaemonSet with a placeholder for the node name. `source` is the older revision that the pod
+    /// is created from, `None` for the template of the DaemonSet. Returns `None` if the template itself contains the
     /// placeholder.
-    pub fn new(set: &Set, hash: &Text, binding: Binding) -> Option<Self> {
+    pub fn new(set: &Set, hash: &Text, source: Option<&Arc<PodSource>>, binding: Binding) -> Option<Self> {
         const NODE_PLACEHOLDER: &str = "\u{1}node\u{1}";
-        let call = Call::CreatePod { node: NODE_PLACEHOLDER.into(), hash: hash.clone(), why: Why::NoPodHere };
+        let call = Call::CreatePod {
+            node: NODE_PLACEHOLDER.into(),
+            hash: hash.clone(),
+            why: Why::NoPodHere,
+            source: source.cloned(),
+        };
         let text = go_json::to_string(&call_body(set, &call, binding)?);
         let (before, after) = text.split_once(r"\u0001node\u0001")?;
         let once = !after.contains(r"\u0001node\u0001");
@@ -160,6 +206,31 @@ impl EncodedPod {
         let is_plain = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.');
         node.bytes().all(is_plain).then(|| [&self.before, node, &self.after].concat())
     }
+}
+
+/// Returns the body of a request that writes the status of a DaemonRollout.
+///
+/// Rule: a status write of a DaemonRollout has the UID and resource version of the object that the status was computed
+/// from, so that the API server refuses the write for any other version. The spec, which belongs to operators, is not
+/// sent.
+fn rollout_status_body(
+    record: &RolloutRecord,
+    status: &RolloutStatus,
+    conditions: &[StatusCondition],
+) -> Value {
+    let metadata = json!({
+        "namespace": record.key.namespace.as_ref(),
+        "name": record.key.name.as_ref(),
+        "uid": record.uid.as_ref(),
+        "resourceVersion": record.resource_version.to_string(),
+    });
+    let status = serde_json::to_value(encode_status(status, conditions.to_vec())).unwrap_or_default();
+    json!({
+        "apiVersion": muster_v1alpha1::API_VERSION,
+        "kind": Kind::Rollouts.name(),
+        "metadata": metadata,
+        "status": status,
+    })
 }
 
 /// Returns the body of a request that writes the status of a DaemonSet.
@@ -206,6 +277,38 @@ pub fn status_body(set: &Set, status: &Status) -> Value {
         fields.insert("conditions".to_string(), conditions.into());
     }
     json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "status": fields})
+}
+
+/// Field manager of the conditions that assist mode applies.
+pub const ASSIST_FIELD_MANAGER: &str = "muster-assist";
+
+/// Returns the body of a server-side apply request that writes conditions to the status of a DaemonSet.
+///
+/// Rule: in assist mode only conditions are applied, so that every other field of the status stays with upstream's
+/// controller. The UID makes the API server refuse the request for another DaemonSet with the same name. A condition has
+/// the fields of `apps/v1` only, because the API server refuses to apply unknown fields.
+fn applied_conditions_body(set: Owner<'_>, conditions: &[Condition]) -> Value {
+    let metadata = json!({"namespace": set.namespace, "name": set.name, "uid": set.uid});
+    let mut body = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata});
+    if !conditions.is_empty() {
+        let conditions: Vec<Value> = conditions.iter().map(applied_condition).collect();
+        body["status"] = json!({"conditions": conditions});
+    }
+    body
+}
+
+/// Returns the JSON of one condition in a server-side apply request.
+fn applied_condition(condition: &Condition) -> Value {
+    let mut body = json!({
+        "type": condition.kind.as_str(),
+        "status": condition.status.as_str(),
+        "reason": condition.reason.as_ref(),
+        "message": condition.message.as_ref(),
+    });
+    if let Some(since) = condition.since {
+        body["lastTransitionTime"] = since.to_rfc3339().into();
+    }
+    body
 }
 
 /// Returns the `conditions` to write. `before` are those of the stored status.
@@ -255,6 +358,18 @@ fn condition_body(condition: &Condition, before: Option<&Value>, status: &Status
 fn delete_options(uid: &str, resource_version: u64) -> Value {
     let preconditions = json!({"uid": uid, "resourceVersion": resource_version.to_string()});
     json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
+}
+
+/// Returns the body of a request that evicts a pod.
+///
+/// Rule: an eviction has the same preconditions as a delete.
+fn eviction(pod: &Pod) -> Value {
+    json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"namespace": pod.key.namespace.as_ref(), "name": pod.key.name.as_ref()},
+        "deleteOptions": delete_options(&pod.uid, pod.resource_version),
+    })
 }
 
 /// Returns the label selector of a DaemonSet as the value of the query parameter `labelSelector`. `None` if it selects

@@ -1,12 +1,12 @@
-use crate::daemonset::facts::{Affinity, Node, NodeRequirement, Term};
+use crate::daemonset::facts::{Node, NodeRequirement, RequiredNodeAffinity, Term};
 use crate::daemonset::why::Why;
 
 /// Checks whether a node matches the required node affinity. The error is the reason why it does not.
 ///
 /// Rule: the node must match all requirements of at least one term of the required node affinity. An empty term, an
 /// empty list of terms and a term that cannot be parsed match no node. The scheduler handles preferred node affinity.
-pub(super) fn check_node_affinity(affinity: &Affinity, node: &Node) -> Result<(), Why> {
-    let Affinity::AnyOf(terms) = affinity else { return Ok(()) };
+pub(super) fn check_node_affinity(affinity: &RequiredNodeAffinity, node: &Node) -> Result<(), Why> {
+    let RequiredNodeAffinity::AnyOf(terms) = affinity else { return Ok(()) };
     if terms.iter().any(|it| matches_term(it, node)) {
         return Ok(());
     }

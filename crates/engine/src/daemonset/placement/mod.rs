@@ -1,20 +1,20 @@
 //! Decides whether a pod of a template may be on a node. The DaemonSet controller, the scheduler, the node agent and
 //! `muster explain` use this module.
 
-/// Required node affinity.
+/// Checks the required node affinity of a template.
 pub(crate) mod affinity;
-/// The `nodeName` of a template.
+/// Checks the `nodeName` of a template.
 mod node_name;
 /// Lists all requirements of a template that a node does not meet.
 mod objections;
-/// The node selector of a template.
+/// Checks the node selector of a template.
 mod selector;
-/// Taints of a node, and the tolerations of a template.
+/// Checks the taints of a node against the tolerations of a template.
 pub(crate) mod taints;
 
 use muster_api::labels::Labels;
 
-use crate::daemonset::facts::{Affinity, Node, Template};
+use crate::daemonset::facts::{Node, RequiredNodeAffinity, Template};
 use crate::daemonset::why::Why;
 
 pub use objections::{Objection, objections};
@@ -48,7 +48,7 @@ pub fn verdict(template: &Template, node: &Node) -> Verdict {
 /// Checks the node selector and the required node affinity. The error is the reason why the node does not match.
 pub(crate) fn check_selector_and_affinity(
     node_selector: &Labels,
-    affinity: &Affinity,
+    affinity: &RequiredNodeAffinity,
     node: &Node,
 ) -> Result<(), Why> {
     selector::check_node_selector(node_selector, node)

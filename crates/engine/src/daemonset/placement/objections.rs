@@ -8,7 +8,7 @@ use core::fmt;
 use muster_api::taints::{TaintEffect, any_tolerates};
 
 use super::affinity::matches_requirement;
-use crate::daemonset::facts::{Affinity, Node, NodeRequirement, Template, Term};
+use crate::daemonset::facts::{Node, NodeRequirement, RequiredNodeAffinity, Template, Term};
 
 /// One requirement of a pod template that a node does not meet.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -54,7 +54,7 @@ pub fn objections(template: &Template, node: &Node) -> Vec<Objection> {
 
 /// Returns one objection for each term of the required node affinity, or none if the node matches any term.
 fn unmet_affinity_terms(template: &Template, node: &Node) -> Vec<Objection> {
-    let Affinity::AnyOf(terms) = &template.affinity else { return Vec::new() };
+    let RequiredNodeAffinity::AnyOf(terms) = &template.affinity else { return Vec::new() };
     let several = 1 < terms.len();
     let mut all = Vec::new();
     for (at, term) in (1..).zip(terms) {

@@ -1,5 +1,5 @@
-//! Analysis of one node during a rollout: whether it has failed with R, whether its failure is excused, and since when
-//! its pod has been healthy.
+//! Analysis of one node during a rollout: whether it has failed with the current revision, whether its failure is
+//! excused, and when its soak ends. The soak is the time for which a new pod must have been healthy.
 
 use alloc::format;
 use core::time::Duration;
@@ -10,7 +10,7 @@ use muster_api::time::{Time, earliest};
 use super::policy::FailureRules;
 use crate::daemonset::facts::{ConditionStatus, Node, Phase, Pod};
 
-/// Whether a node with a pod of the current revision has failed, or when it will.
+/// Whether a node with a pod of the current revision has failed, or the time at which it will count as failed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeHealth {
     /// Why the node counts as failed, as Kubernetes names it (`CrashLoopBackOff`). `None` if it has not failed.
@@ -19,9 +19,9 @@ pub struct NodeHealth {
     pub fails_at: Option<Time>,
 }
 
-/// Failure reasons of a pod for which the node, not the revision, is to blame: shortage or shutdown. Upstream: the
-/// reasons of `Evicted` and of kubelet admission.
-const NODE_REASONS: [&str; 7] = [
+/// Failure reasons of a pod that are caused by the node, by a shortage or a shutdown, and not by the revision.
+/// Upstream: the reasons of `Evicted` and of kubelet admission.
+const NODE_CAUSED_FAILURES: [&str; 7] = [
     "Evicted",
     "NodeShutdown",
     "Shutdown",
@@ -31,11 +31,13 @@ const NODE_REASONS: [&str; 7] = [
     "UnexpectedAdmissionError",
 ];
 
-/// Returns whether a node has failed with its pod of the current revision, or when it will.
+/// Returns whether a node has failed with its pod of the current revision, or the time at which it will count as
+/// failed.
 ///
 /// Rule: a node has failed if its pod of the current revision restarted too often, waits for a reason that counts at
-/// once, failed, or was not available for too long; or if the node stopped being Ready after the revision had reached
-/// it. A pod that was disrupted, and one that the node rejected or evicted for its own shortage, is no failure.
+/// once, failed, or was not available for too long. It has also failed if the node stopped being Ready after the pod
+/// was created. A disrupted pod is no failure, and neither is a pod that the node rejected or evicted for its own
+/// shortage.
 pub fn node_health(
     rules: &FailureRules,
     pod: &Pod,
@@ -43,7 +45,7 @@ pub fn node_health(
     node: Option<&Node>,
     now: Time,
 ) -> NodeHealth {
-    if pod.is_disrupted || is_node_shortage(pod) {
+    if pod.is_disrupted || failed_because_of_node(pod) {
         return NodeHealth::default();
     }
     let reason = |default: &str| pod.problem.clone().unwrap_or_else(|| Text::from(default));
@@ -74,9 +76,9 @@ pub fn node_health(
 }
 
 /// Whether the pod failed because of a shortage or shutdown of its node.
-fn is_node_shortage(pod: &Pod) -> bool {
+fn failed_because_of_node(pod: &Pod) -> bool {
     let reason = pod.problem.as_deref().unwrap_or_default();
-    pod.phase == Phase::Failed && (NODE_REASONS.contains(&reason) || reason.starts_with("OutOf"))
+    pod.phase == Phase::Failed && (NODE_CAUSED_FAILURES.contains(&reason) || reason.starts_with("OutOf"))
 }
 
 /// Whether the node is not Ready now, but was Ready at the time `at`.
@@ -84,8 +86,8 @@ fn stopped_being_ready(node: &Node, at: Time) -> bool {
     node.ready.status != ConditionStatus::True && node.ready.since.is_some_and(|since| at < since)
 }
 
-/// Returns why failures of a node are not counted (excused). `None` if they are counted. `old` is the pod that the
-/// rollout is about to delete.
+/// Returns the reason why failures of a node are not counted (excused). `None` if they are counted. `old` is the pod
+/// that the rollout is about to delete.
 ///
 /// Rule: a failure of a node is excused if the node or its old pod was not Ready when the rollout deleted the old pod.
 /// The excuse is stored before the pod is deleted.
@@ -96,20 +98,20 @@ pub fn excuse(old: &Pod, node: Option<&Node>) -> Option<Text> {
     (!old.is_ready()).then(|| old.problem.clone().unwrap_or_else(|| Text::from("NotReady")))
 }
 
-/// Returns the time at which a node has soaked. `None` while its pod is not Ready.
+/// Returns the time, possibly in the future, at which the soak of a node ends. `None` while its pod is not Ready.
 ///
-/// Rule: a node has soaked when its pod of the current revision has been available for the soak time since it became
-/// Ready and since the last start of any of its containers. A restart or a loss of readiness starts the soak time
+/// Rule: the soak lasts for the longer of `minReadySeconds` and the soak time. It starts at the later of the time at
+/// which the pod became Ready and the last start of one of its containers. A restart or a loss of readiness starts it
 /// again.
-pub fn soaked_at(pod: &Pod, min_ready: Duration, soak: Duration) -> Option<Time> {
+pub fn soak_ends_at(pod: &Pod, min_ready: Duration, soak: Duration) -> Option<Time> {
     let ready_since = pod.ready_since.filter(|_| pod.is_live())?;
     let healthy_since = pod.last_started.map_or(ready_since, |it| it.max(ready_since));
     Some(healthy_since + min_ready.max(soak))
 }
 
 /// Returns the earliest time at which the analysis of a node changes without an event. `None` if there is no such time.
-pub fn recheck_at(health: &NodeHealth, soaks_at: Option<Time>, now: Time) -> Option<Time> {
-    earliest(health.fails_at, soaks_at.filter(|at| now < *at))
+pub fn recheck_at(health: &NodeHealth, soak_ends_at: Option<Time>, now: Time) -> Option<Time> {
+    earliest(health.fails_at, soak_ends_at.filter(|at| now < *at))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Sums over the nodes of a rollout, updated with each cell, so that an event costs as much as the cells it changes.
+//! Sums over the nodes of a rollout. They are updated whenever a cell (the state of one DaemonSet on one node) changes,
+//! so the work for an event depends on the number of cells that it changes, not on the number of nodes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,7 @@ pub struct NodeProgress {
     pub group: Text,
     /// Whether the node is assigned the current revision.
     pub is_admitted: bool,
-    /// Whether the node has a pod of a revision that is not good.
+    /// Whether the node has a pod of a revision without the verdict `Good`.
     pub has_unproven_pod: bool,
     /// Whether the node has a pod of the current revision.
     pub has_current_pod: bool,
@@ -30,14 +31,15 @@ pub struct NodeProgress {
     pub is_group_soaked: bool,
     /// Whether the node counts against `maxUnavailable` or `maxSurge`.
     pub is_charged: bool,
-    /// Why the node counts as failed. `None` if it does not.
+    /// Why the node counts as failed. `None` if it does not count as failed.
     pub failure: Option<Text>,
-    /// The node with its position in the order, for admission.
+    /// Name, creation time and position in the order of admission of the node.
     pub candidate: Candidate,
 }
 
 impl NodeProgress {
-    /// Whether the node is exposed to an unproven revision, so that it counts against the target of a step.
+    /// Whether the node is eligible, and is admitted or has a pod of a revision without the verdict `Good`. Such a node
+    /// counts against the target of a step.
     fn is_exposed(&self) -> bool {
         self.is_eligible && (self.is_admitted || self.has_unproven_pod)
     }
@@ -58,16 +60,33 @@ pub struct RolloutCounts {
     pub candidates: BTreeMap<Text, GroupCandidates>,
     /// Nodes with a pod of the current revision that count as failed, each with the reason.
     pub failing: BTreeMap<Text, Text>,
-    /// Nodes with a pod of the current revision.
-    pub exposed_nodes: BTreeSet<Text>,
+    /// Names of the nodes with a pod of the current revision, eligible or not.
+    pub nodes_with_current_pod: BTreeSet<Text>,
+    /// Admitted eligible nodes that are not available with the current revision, or have not soaked.
+    pub unsoaked: BTreeMap<Text, UnsoakedNode>,
 }
 
-/// Numbers of eligible nodes of one step or group.
+/// An admitted node that is not available with the current revision, or has not soaked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnsoakedNode {
+    /// Whether the selector of the current step matches the node.
+    pub is_in_step: bool,
+    /// Group of the node in the current step.
+    pub group: Text,
+    /// Whether the node has an available pod of the current revision.
+    pub is_available: bool,
+    /// Whether the node has soaked for the soak time of the step.
+    pub is_soaked: bool,
+    /// Whether the node has soaked for the soak time of its group.
+    pub is_group_soaked: bool,
+}
+
+/// Numbers of eligible nodes of one step or group, by their state in the rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StepCounts {
     /// Nodes that should run a pod.
     pub eligible: usize,
-    /// Nodes that are admitted or have a pod of a revision that is not good.
+    /// Nodes that are admitted or have a pod of a revision without the verdict `Good`.
     pub exposed: usize,
     /// Nodes that are assigned the current revision.
     pub admitted: usize,
@@ -82,16 +101,16 @@ pub struct StepCounts {
 impl RolloutCounts {
     /// Adds a node to the counts.
     pub fn add(&mut self, node: &NodeProgress) {
-        self.change(node, true);
+        self.add_or_subtract(node, true);
     }
 
     /// Removes a node from the counts. `node` must be the state that was added.
     pub fn subtract(&mut self, node: &NodeProgress) {
-        self.change(node, false);
+        self.add_or_subtract(node, false);
     }
 
-    /// Adds a node to the counts if `adds`, or removes it.
-    fn change(&mut self, node: &NodeProgress, adds: bool) {
+    /// Adds a node to the counts if `adds`, and removes it otherwise.
+    fn add_or_subtract(&mut self, node: &NodeProgress, adds: bool) {
         let count = |total: &mut usize, is_counted: bool| {
             if is_counted {
                 *total = if adds { *total + 1 } else { *total - 1 };
@@ -108,13 +127,29 @@ impl RolloutCounts {
         count(&mut nodes.held, eligible && !node.is_admitted);
         count(&mut self.with_current_pod, node.has_current_pod);
         if node.has_current_pod {
-            set_member(&mut self.exposed_nodes, &node.candidate.node, adds);
+            set_member(&mut self.nodes_with_current_pod, &node.candidate.node, adds);
             match &node.failure {
                 Some(reason) if adds => {
                     drop(self.failing.insert(node.candidate.node.clone(), reason.clone()))
                 }
                 Some(_) => drop(self.failing.remove(&node.candidate.node)),
                 None => {}
+            }
+        }
+        let is_available = node.has_current_pod && node.is_available;
+        if eligible && node.is_admitted && !(is_available && node.is_soaked && node.is_group_soaked) {
+            let unsoaked = UnsoakedNode {
+                is_in_step: node.is_in_step,
+                group: node.group.clone(),
+                is_available,
+                is_soaked: node.is_soaked,
+                is_group_soaked: node.is_group_soaked,
+            };
+            let name = &node.candidate.node;
+            if adds {
+                self.unsoaked.insert(name.clone(), unsoaked);
+            } else {
+                self.unsoaked.remove(name);
             }
         }
         if !eligible || !node.is_in_step {
@@ -143,7 +178,7 @@ impl RolloutCounts {
     }
 }
 
-/// Inserts an item into a set, or removes it.
+/// Inserts an item into a set if `is_member`, and removes it otherwise.
 fn set_member<T: Ord + Clone>(set: &mut BTreeSet<T>, item: &T, is_member: bool) {
     if is_member {
         set.insert(item.clone());

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use muster_api::interner::Interner;
 use muster_api::json;
 use muster_api::labels::Selector;
-use muster_api::meta_v1::ObjectMeta;
+use muster_api::meta_v1::{ObjectMeta, PartialObjectMetadata};
 use muster_api::muster_v1alpha1::checks::RolloutCheck;
 use muster_api::muster_v1alpha1::daemon_rollout::{self as api, DaemonRollout};
 use muster_api::muster_v1alpha1::policy::{
@@ -18,14 +18,14 @@ use muster_api::muster_v1alpha1::values::{
     ApprovalMode, CheckOutcome, CountOrPercent, DeadlineAction, FailureAction, NewNodePolicy,
     NodeNotReadyPolicy, OrderBy, OwnedLabelSelector, ReportedResult, RolloutPhase,
 };
-use muster_api::muster_v1alpha1::{CLUSTER_ROLLOUT_POLICY, DAEMON_ROLLOUT, ROLLOUT_POLICY, values};
+use muster_api::muster_v1alpha1::{DAEMON_ROLLOUT, values};
 use muster_api::text::Text;
 
 use super::membership::{Members, NodeAdmission};
 use super::order::{NodeOrder, OrderKey};
 use super::policy::{
-    Approval, Check, FailureRules, Groups, NewNodes, OnDeadline, OnFailure, Policy, PolicyKind, PolicySpec,
-    ReplaceMethod, SetSelection, Step,
+    Approval, Check, CheckSource, FailureRules, Groups, NewNodes, OnDeadline, OnFailure, Policy, PolicyKind,
+    PolicySpec, ReplaceMethod, SetSelection, Step,
 };
 use super::record::{
     ApproveRequest, CheckReport, CheckResult, CheckStatus, FailureStatus, NodeCounts, NodeFailure,
@@ -38,8 +38,13 @@ use crate::daemonset::facts::IntOrPercent;
 
 /// Decodes a RolloutPolicy.
 pub fn decode_policy(object: &[u8], shared: &mut Interner) -> Result<Policy, Malformed> {
-    let RolloutPolicy { metadata, spec, .. } =
-        json::from_slice(object).map_err(|it| Malformed::new(ROLLOUT_POLICY.plural, it))?;
+    let RolloutPolicy { metadata, spec, .. } = match json::from_slice(object) {
+        Ok(policy) => policy,
+        Err(error) => {
+            let selection = SetSelection::Selector(everything());
+            return unreadable_policy(PolicyKind::RolloutPolicy, selection, object, &error, shared);
+        }
+    };
     let names = spec.daemon_sets.iter().flatten().map(|it| shared.intern_text(it)).collect();
     let selection = match &spec.selector {
         Some(selector) => SetSelection::Selector(decode_selector(Some(selector))),
@@ -57,14 +62,46 @@ pub fn decode_policy(object: &[u8], shared: &mut Interner) -> Result<Policy, Mal
 
 /// Decodes a ClusterRolloutPolicy.
 pub fn decode_cluster_policy(object: &[u8], shared: &mut Interner) -> Result<Policy, Malformed> {
-    let ClusterRolloutPolicy { metadata, spec, .. } =
-        json::from_slice(object).map_err(|it| Malformed::new(CLUSTER_ROLLOUT_POLICY.plural, it))?;
+    let kind = PolicyKind::ClusterRolloutPolicy;
+    let ClusterRolloutPolicy { metadata, spec, .. } = match json::from_slice(object) {
+        Ok(policy) => policy,
+        Err(error) => {
+            let selection = SetSelection::Cluster { sets: everything(), namespaces: everything() };
+            return unreadable_policy(kind, selection, object, &error, shared);
+        }
+    };
     let selection = SetSelection::Cluster {
         sets: decode_selector(spec.selector.as_ref()),
         namespaces: spec.namespace_selector.as_ref().map_or(everything(), |it| decode_selector(Some(it))),
     };
-    let kind = PolicyKind::ClusterRolloutPolicy;
     Ok(build_policy(kind, &metadata, selection, &spec.settings, &spec.validate(), shared))
+}
+
+/// Builds an invalid policy from an object whose spec cannot be decoded.
+///
+/// Rule: a policy that cannot be decoded holds every DaemonSet that it might select: no node is admitted and no Ready
+/// pod is replaced. It might select all DaemonSets of its namespace, or of the cluster if it is a ClusterRolloutPolicy.
+fn unreadable_policy(
+    kind: PolicyKind,
+    selection: SetSelection,
+    object: &[u8],
+    error: &serde_json::Error,
+    shared: &mut Interner,
+) -> Result<Policy, Malformed> {
+    let plural = kind.watched_kind().plural();
+    let PartialObjectMetadata { metadata, .. } =
+        json::from_slice(object).map_err(|it| Malformed::new(plural, it))?;
+    let invalid = Vec::from([format!("spec: {error}")]);
+    Ok(Policy {
+        kind,
+        key: metadata.key(shared),
+        resource_version: metadata.resource_version(),
+        generation: metadata.generation(),
+        created: metadata.created(),
+        selection,
+        spec: PolicySpec::default(),
+        invalid,
+    })
 }
 
 /// Builds the policy from its metadata, selection and settings. `invalid` are the fields that validation rejected.
@@ -91,10 +128,11 @@ fn build_policy(
     }
 }
 
-/// Decodes the settings of a policy. Adds time windows that cannot be parsed to `invalid`.
+/// Decodes the settings of a policy. Adds time windows that cannot be parsed to `invalid`; validation has already added
+/// the other invalid fields.
 ///
-/// Rule: an invalid field gets a default that replaces nothing sooner than the policy meant to, and is listed as
-/// invalid. The DaemonSets of an invalid policy are held.
+/// Rule: an invalid field gets a cautious default, with which no pod is replaced earlier than the policy intended.
+/// While a policy is invalid, its DaemonSets are held: no node is admitted and no Ready pod is replaced.
 fn policy_spec(settings: &RolloutSettings, invalid: &mut Vec<String>) -> PolicySpec {
     let mut windows = Vec::new();
     for (index, it) in settings.windows.iter().enumerate() {
@@ -194,9 +232,14 @@ impl Default for Step {
 
 /// Decodes one check of a policy.
 fn decode_check(check: &RolloutCheck) -> Check {
+    let source = match (&check.prometheus, &check.webhook) {
+        (Some(prometheus), _) => CheckSource::Prometheus(prometheus.clone()),
+        (None, Some(webhook)) => CheckSource::Webhook(webhook.clone()),
+        (None, None) => CheckSource::External,
+    };
     Check {
         name: check.name.as_str().into(),
-        is_external: check.external.is_some(),
+        source,
         interval: check.interval.duration(),
         failure_threshold: u32::try_from(check.failure_threshold).unwrap_or(1),
     }
@@ -207,7 +250,7 @@ fn everything() -> Selector {
     Selector::AllOf(Vec::new())
 }
 
-/// Decodes a label selector. An absent or invalid one matches nothing.
+/// Decodes a label selector. An absent or invalid selector matches nothing.
 fn decode_selector(selector: Option<&OwnedLabelSelector>) -> Selector {
     selector.and_then(|it| it.to_selector().ok()).unwrap_or_default()
 }
@@ -223,10 +266,31 @@ fn int_or_percent(value: &CountOrPercent) -> IntOrPercent {
 
 /// Decodes a DaemonRollout.
 ///
-/// Rule: a request that is invalid has no effect.
+/// Rule: a request that is invalid has no effect. A DaemonRollout that cannot be decoded, or whose status has a phase
+/// that this version of the controller does not know, is not changed, and no pod of its DaemonSet is replaced.
 pub fn decode_rollout(object: &[u8], shared: &mut Interner) -> Result<RolloutRecord, Malformed> {
-    let DaemonRollout { metadata, spec, status } =
-        json::from_slice(object).map_err(|it| Malformed::new(DAEMON_ROLLOUT.plural, it))?;
+    let DaemonRollout { metadata, spec, status } = match json::from_slice(object) {
+        Ok(rollout) => rollout,
+        Err(error) => {
+            let PartialObjectMetadata { metadata, .. } =
+                json::from_slice(object).map_err(|it| Malformed::new(DAEMON_ROLLOUT.plural, it))?;
+            return Ok(RolloutRecord {
+                key: metadata.key(shared),
+                uid: metadata.uid(),
+                resource_version: metadata.resource_version(),
+                generation: metadata.generation(),
+                requests: OperatorRequests::default(),
+                status: RolloutStatus::default(),
+                conditions: Vec::new(),
+                unreadable: Some(format!("{error}").into()),
+            });
+        }
+    };
+    let unknown_phase = || {
+        let phase = status.current.as_ref().map(|_| status.phase.as_str())?;
+        let is_known = Phase::parse(phase).is_some();
+        (!is_known).then(|| Text::from(format!("status.phase: {phase:?} is unknown to this version")))
+    };
     let text = |it: &str| Text::from(it);
     let report = |it: &api::CheckReport| {
         let result = match it.result {
@@ -254,7 +318,9 @@ pub fn decode_rollout(object: &[u8], shared: &mut Interner) -> Result<RolloutRec
             }),
             check_reports: spec.check_reports.iter().filter_map(report).collect(),
         },
+        unreadable: unknown_phase(),
         status: decode_status(&status),
+        conditions: status.conditions,
     })
 }
 
@@ -314,7 +380,7 @@ fn decode_status(status: &api::DaemonRolloutStatus) -> RolloutStatus {
     }
 }
 
-/// Decodes a phase. An unknown one, which a newer controller wrote, becomes `Stopped`.
+/// Decodes a phase. An unknown phase, which a newer controller wrote, becomes `Stopped`.
 fn decode_phase(phase: &RolloutPhase) -> Phase {
     Phase::parse(phase.as_str()).unwrap_or(Phase::Stopped)
 }
@@ -323,7 +389,7 @@ fn decode_phase(phase: &RolloutPhase) -> Phase {
 fn decode_admission(it: &api::AdmittedNodes) -> NodeAdmission {
     let members = match (&it.up_to, it.created_before) {
         (Some(key), Some(created_before)) => {
-            Members::UpTo { key: OrderKey::stored(key.as_str().into()), created_before }
+            Members::UpTo { key: OrderKey::from_stored(key.as_str().into()), created_before }
         }
         _ => Members::Names(it.nodes.iter().map(|it| it.as_str().into()).collect()),
     };

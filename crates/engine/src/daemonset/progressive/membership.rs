@@ -16,7 +16,7 @@ use super::order::{NodeOrder, OrderKey};
 use super::policy::{LISTED_NODES_MAX, Step};
 use super::record::Phase;
 
-/// Records which nodes of one step and group are admitted to the new revision.
+/// The nodes of one step and group that are admitted: they are assigned the new revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeAdmission {
     /// Name of the step.
@@ -32,11 +32,11 @@ pub struct NodeAdmission {
 pub enum Members {
     /// Nodes with these names.
     Names(BTreeSet<Text>),
-    /// All nodes of the group up to this position in the order that were created before this time.
+    /// All nodes of the group that were created before this time, up to this position in the order.
     UpTo { key: OrderKey, created_before: Time },
 }
 
-/// The fields of a node that decide whether it is admitted.
+/// The fields of a node that decide whether it is admitted, that is, assigned the new revision.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeIdentity<'a> {
     pub name: &'a Text,
@@ -45,9 +45,10 @@ pub struct NodeIdentity<'a> {
 }
 
 /// The revision that a node should run: the current or the stable one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Assigned {
     /// The current revision.
+    #[default]
     Current,
     /// The stable revision.
     Stable,
@@ -56,7 +57,7 @@ pub enum Assigned {
 /// Decides which nodes are assigned the current revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutMembership {
-    /// Whether admissions matter at all in the present phase.
+    /// Whether all nodes, no nodes, or the admitted nodes are assigned the current revision in the present phase.
     pub scope: MembershipScope,
     /// The order in which nodes are admitted.
     pub order: NodeOrder,
@@ -70,7 +71,7 @@ pub struct RolloutMembership {
     pub admits_nodes_after: Option<Time>,
 }
 
-/// Whether the current revision goes to every node, to the admitted ones, or to none.
+/// Whether all nodes, no nodes, or the admitted nodes are assigned the current revision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MembershipScope {
     /// Every node is assigned the current revision.
@@ -84,8 +85,8 @@ pub enum MembershipScope {
 impl MembershipScope {
     /// Returns the scope for a phase. `has_stable` is whether there is a stable revision.
     ///
-    /// Rule: a node is assigned the current revision if it is admitted. If the rollout is complete, or if there is no
-    /// stable revision, every node is assigned it. During and after a rollback, no node is assigned it.
+    /// Rule: an admitted node is assigned the current revision. If the rollout is complete, or if there is no stable
+    /// revision, every node is assigned the current revision. During and after a rollback, no node is assigned it.
     pub fn of(phase: Phase, has_stable: bool) -> Self {
         match phase {
             _ if !has_stable => Self::AllNodes,
@@ -101,8 +102,9 @@ impl MembershipScope {
 impl RolloutMembership {
     /// Returns the revision that a node is assigned.
     ///
-    /// Rule: the revision of a node depends on its membership alone, never on the fate of its pod. So a pod that ends
-    /// on a held node is replaced by one of the stable revision, and a node that joins gets the stable revision.
+    /// Rule: the revision of a node depends only on whether the node is admitted, never on the state of its pod. So a
+    /// pod that ends on a node that is not admitted is replaced by a pod of the stable revision. A node that joins the
+    /// cluster gets the stable revision too, unless the policy has `newNodes: Latest`.
     pub fn assigned(&self, node: NodeIdentity<'_>) -> Assigned {
         if self.is_admitted(node) { Assigned::Current } else { Assigned::Stable }
     }
@@ -119,7 +121,7 @@ impl RolloutMembership {
         }
     }
 
-    /// Whether one admission contains a node.
+    /// Whether a node is one of the admitted nodes of an admission.
     fn is_member(&self, admission: &NodeAdmission, node: NodeIdentity<'_>) -> bool {
         match &admission.members {
             Members::Names(names) => names.contains(node.name),
@@ -137,7 +139,8 @@ impl RolloutMembership {
     }
 }
 
-/// Returns the group of a node in a step. `None` if the step has no groups or the node has no such label.
+/// Returns the group of a node in a step: the value of the node's label that divides the step into groups. `None` if
+/// the step has no groups, or if the node does not have that label.
 fn group_of<'a>(step: &Step, labels: &'a Labels) -> Option<&'a Text> {
     labels.get(step.group_label()?)
 }
@@ -154,15 +157,15 @@ pub struct Candidate {
 }
 
 /// The nodes of one group that are not admitted yet, and the number of its exposed nodes. A node is exposed if it is
-/// admitted or has a pod of a revision that is not good.
+/// admitted or has a pod of a revision without the verdict `Good`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GroupCandidates {
-    /// Nodes that already have a pod of a revision that is not good. They are admitted first, because that exposes no
-    /// further node.
+    /// Nodes that already have a pod of a revision without the verdict `Good`. They are admitted first, because that
+    /// exposes no further node.
     pub exposed: BTreeSet<Candidate>,
-    /// Nodes that are not exposed.
+    /// Nodes that have no pod of a revision without the verdict `Good`.
     pub held: BTreeSet<Candidate>,
-    /// Number of exposed nodes of the group, including admitted ones.
+    /// Number of nodes of the group that are admitted or have a pod of a revision without the verdict `Good`.
     pub exposed_count: usize,
 }
 
@@ -170,10 +173,12 @@ pub struct GroupCandidates {
 /// of its creation. So when a position is stored, the controller knows every node that the position admits.
 const NODE_AGE_MIN: Duration = Duration::from_secs(10);
 
-/// Admits up to `free` more nodes in a step. Returns the new admissions, or `None` if no node is admitted.
+/// Admits up to `free` more nodes in a step, in addition to nodes that are already exposed. Returns all admissions, or
+/// `None` if no node is added. A node is exposed if it is admitted or has a pod of a revision without the verdict
+/// `Good`.
 ///
 /// Rule: a step admits nodes in order until its target is reached, from the group with the fewest exposed nodes first.
-/// Nodes that already have a revision that is not good do not count again and are admitted first.
+/// Nodes that are already exposed do not count again and are admitted first.
 pub fn admit(
     admitted: &[NodeAdmission],
     step: &Text,
@@ -208,7 +213,7 @@ pub fn admit(
     if chosen.is_empty() {
         return None;
     }
-    let mut names_left = LISTED_NODES_MAX.saturating_sub(admitted.iter().map(listed_names).sum());
+    let mut names_left = LISTED_NODES_MAX.saturating_sub(admitted.iter().map(listed_name_count).sum());
     let mut next = admitted.to_vec();
     for (group, nodes) in chosen {
         if nodes.len() <= names_left {
@@ -221,8 +226,32 @@ pub fn admit(
     Some(next)
 }
 
+/// Returns the node names that were added to the admissions. `None` if the admissions changed in any other way.
+pub fn added_names(before: &[NodeAdmission], now: &[NodeAdmission]) -> Option<BTreeSet<Text>> {
+    let names = |it: &NodeAdmission| match &it.members {
+        Members::Names(names) => Some(names.clone()),
+        Members::UpTo { .. } => None,
+    };
+    let mut added = BTreeSet::new();
+    let mut before = before.iter();
+    for admission in now {
+        let old = before.next();
+        if old == Some(admission) {
+            continue;
+        }
+        let is_same_place = old.is_none_or(|it| it.step == admission.step && it.group == admission.group);
+        let had = match old {
+            Some(old) => names(old)?,
+            None => BTreeSet::new(),
+        };
+        let has = names(admission).filter(|it| is_same_place && had.is_subset(it))?;
+        added.extend(has.difference(&had).cloned());
+    }
+    before.next().is_none().then_some(added)
+}
+
 /// Returns the number of node names that an admission stores.
-fn listed_names(admission: &NodeAdmission) -> usize {
+fn listed_name_count(admission: &NodeAdmission) -> usize {
     match &admission.members {
         Members::Names(names) => names.len(),
         Members::UpTo { .. } => 0,

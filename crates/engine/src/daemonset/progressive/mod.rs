@@ -1,8 +1,8 @@
-//! Progressive rollouts: which revision each node is assigned, how fast a new revision reaches the nodes, and when it is
-//! stopped or rolled back.
+//! Progressive rollouts: which revision each node is assigned, how fast a new revision reaches the nodes, and when it
+//! is stopped or rolled back.
 //!
-//! R is the revision of the DaemonSet's template (the current revision). S is the stable revision: the revision with the
-//! latest `Good` verdict. A node that is admitted is assigned R; every other node is held at S. The DaemonSet's
+//! R is the revision of the DaemonSet's template (the current revision). S is the stable revision: the revision with
+//! the latest `Good` verdict. A node that is admitted is assigned R; every other node is held at S. The DaemonSet's
 //! `maxUnavailable` and `maxSurge` still limit how many nodes are down at a time.
 //!
 //! ```text
@@ -15,15 +15,21 @@
 //! - [`policy`]: a RolloutPolicy or ClusterRolloutPolicy as the rules read it, and which policy governs a DaemonSet;
 //! - [`record`]: a DaemonRollout as the rules read it: the operator's requests and the stored state of the rollout;
 //! - [`decode`]: decoding of these objects, and encoding of a DaemonRollout's status;
+//! - `active`: the rollout of one DaemonSet: its objects, its revisions, and the revision of each node;
 //! - [`order`]: the order in which nodes are admitted;
 //! - [`window`]: the maintenance windows of a policy;
 //! - [`membership`]: which nodes are admitted, and which are admitted next;
 //! - [`analysis`]: when a node has failed with R, when a failure is excused, and when a node has soaked;
+//! - `check`: when the checks of a policy are measured, and their results;
 //! - [`counts`]: sums over all nodes, updated with each cell;
 //! - [`phase`]: the state machine of a rollout.
 
+/// The progressive rollout of one DaemonSet, and the revision that each node is assigned.
+pub(crate) mod active;
 /// Decides when a node has failed, when its failure is excused, and when it has soaked.
 pub mod analysis;
+/// Decides when checks are measured, and keeps their results.
+pub(crate) mod check;
 /// Counts of the nodes of a rollout.
 pub mod counts;
 /// Decodes policies and DaemonRollouts, and encodes the status of a DaemonRollout.

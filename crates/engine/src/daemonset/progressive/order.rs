@@ -27,12 +27,12 @@ pub enum NodeOrder {
 pub struct OrderKey(Text);
 
 impl OrderKey {
-    /// Creates a position from the text that a status has stored.
-    pub fn stored(text: Text) -> Self {
+    /// Creates a position from the text that the status of a DaemonRollout stores.
+    pub fn from_stored(text: Text) -> Self {
         Self(text)
     }
 
-    /// Returns the text that a status stores.
+    /// Returns the text that the status of a DaemonRollout stores for this position.
     pub fn as_text(&self) -> &Text {
         &self.0
     }
@@ -93,6 +93,6 @@ mod tests {
         assert_eq!(key("s1", "n1"), NodeOrder::Hash.key("s1", "n1", &labels(Some("x"))));
         assert_ne!(key("s1", "n1"), key("s2", "n1"));
         assert_ne!(key("s1", "n1"), key("s1", "n2"));
-        assert_eq!(OrderKey::stored(key("s1", "n1").as_text().clone()), key("s1", "n1"));
+        assert_eq!(OrderKey::from_stored(key("s1", "n1").as_text().clone()), key("s1", "n1"));
     }
 }

@@ -13,10 +13,11 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
-use super::counts::{RolloutCounts, StepCounts};
-use super::membership::{self, GroupCandidates};
+use super::counts::{RolloutCounts, StepCounts, UnsoakedNode};
+use super::membership::{self, GroupCandidates, Members};
 use super::policy::{
-    Approval, Groups, LISTED_NODES_MAX, NewNodes, OnDeadline, OnFailure, Policy, PolicySpec, Step,
+    Approval, CheckSource, Groups, LISTED_NODES_MAX, NewNodes, OnDeadline, OnFailure, Policy, PolicySpec,
+    Step,
 };
 use super::record::{
     ALL_STEPS, CheckResult, CheckStatus, FailureStatus, NodeFailure, OperatorRequests, Phase,
@@ -62,7 +63,7 @@ pub struct JudgedRevision {
     pub reference: RevisionReference,
     /// The stored verdict. `None` if the revision has no verdict yet.
     pub verdict: Option<RevisionVerdict>,
-    /// The [`VerdictWrite::reason`] that was stored with the verdict.
+    /// The [`RevisionVerdictWrite::reason`] that was stored with the verdict.
     pub reason: Option<Text>,
     /// Creation time of the ControllerRevision.
     pub created: Time,
@@ -81,7 +82,8 @@ pub struct PhaseInput<'a> {
     pub policy: Option<&'a Policy>,
     /// The revision of the DaemonSet's present template, which is being rolled out.
     pub current: &'a JudgedRevision,
-    /// The revision with the latest `Good` verdict. `None` if no revision has one, or if that revision was deleted.
+    /// The stable revision: the one with the latest `Good` verdict. `None` if no revision has that verdict, or if that
+    /// revision was deleted.
     pub stable: Option<&'a JudgedRevision>,
     /// The revision with the highest number, other than `current`, that has available pods. It becomes stable if no
     /// revision has a verdict yet.
@@ -98,15 +100,17 @@ pub struct PhaseInput<'a> {
     pub check_results: &'a [CheckStatus],
     /// Number of consecutive failures of each check, by name of the check.
     pub check_failures: &'a BTreeMap<Text, u32>,
-    /// Nodes that do not count as failed, each with the reason. They must be in the stored status before their pod is
-    /// deleted.
+    /// Nodes whose failures are not counted, each with the reason. They must be in the stored status before the pod of
+    /// the node is deleted.
     pub excuses: &'a [(Text, Text)],
+    /// Whether another controller creates the pods, always of the current revision (assist mode).
+    pub is_assisting: bool,
     pub now: Time,
 }
 
 /// A [`RevisionVerdict`] to store as an annotation of a ControllerRevision.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct VerdictWrite {
+pub struct RevisionVerdictWrite {
     /// Hash of the revision.
     pub revision: Text,
     /// The verdict to store. `None` removes the stored verdict, because the revision is retried.
@@ -136,8 +140,8 @@ const REASON_DEADLINE: &str = "DeadlineExceeded";
 pub struct PhaseOutcome {
     /// The status to store in the DaemonRollout.
     pub status: RolloutStatus,
-    /// The verdict to write. It is written before `status`.
-    pub verdict: Option<VerdictWrite>,
+    /// The verdict to write before `status`. `None` if no verdict is to be written.
+    pub verdict: Option<RevisionVerdictWrite>,
     /// Kubernetes Events to record.
     pub events: Vec<KubeEvent>,
     /// Whether the rollout may replace pods that are Ready.
@@ -173,14 +177,14 @@ impl PausedBy {
 
 /// Computes the next status of a rollout, the verdict to write, and the events.
 ///
-/// Rule: the rows of the state machine are tried in this order, and the first one that applies decides: a new current
-/// revision, a deleted policy, a retry, an abort, a failure, a missed deadline, the end of a rollback, and the progress
-/// of the current step.
+/// Rule: the transitions of the state machine are tried in this order, and the first one that applies decides: a new
+/// current revision, a deleted policy, a retry, an abort, a failure, a missed deadline, the end of a rollback, and the
+/// progress of the current step.
 pub fn next_status(input: &PhaseInput<'_>) -> PhaseOutcome {
     let default_spec = PolicySpec::default();
     let spec = input.policy.map_or(&default_spec, |it| &it.spec);
     let windows = window_state(&spec.windows, input.now);
-    let mut machine = Machine {
+    let mut machine = PhaseMachine {
         input,
         spec,
         status: RolloutStatus {
@@ -208,8 +212,8 @@ pub fn next_status(input: &PhaseInput<'_>) -> PhaseOutcome {
 
 /// Returns why the rollout is paused. `None` if it is not paused.
 ///
-/// Rule: a pause by the operator also holds a rollback. A pause by the policy, and a closed window, hold only a rollout
-/// that goes forward.
+/// Rule: a pause by the operator also stops a rollback. A pause by the policy, an invalid policy and a closed window
+/// stop only a rollout that goes forward.
 fn paused_by(input: &PhaseInput<'_>, spec: &PolicySpec, windows: WindowState) -> Option<PausedBy> {
     if input.requests.paused {
         Some(PausedBy::Operator)
@@ -224,23 +228,23 @@ fn paused_by(input: &PhaseInput<'_>, spec: &PolicySpec, windows: WindowState) ->
     }
 }
 
-/// The state machine while [`next_status`] runs: its input, and the outcome so far.
-struct Machine<'a> {
+/// The state machine while [`next_status`] runs: its input, and the output so far.
+struct PhaseMachine<'a> {
     input: &'a PhaseInput<'a>,
     /// The settings of the policy, or the defaults without a policy.
     spec: &'a PolicySpec,
     /// The next status so far.
     status: RolloutStatus,
-    /// The verdict to write, if any transition has set one.
-    verdict: Option<VerdictWrite>,
+    /// The verdict to write. `None` if no transition has set one.
+    verdict: Option<RevisionVerdictWrite>,
     events: Vec<KubeEvent>,
     wake_at: Option<Time>,
     /// Why the rollout is paused. `None` if it is not paused.
     paused_by: Option<PausedBy>,
 }
 
-impl Machine<'_> {
-    /// Applies the first transition that fits: a new current revision, a retry, or the one of the stored phase.
+impl PhaseMachine<'_> {
+    /// Applies the first transition that fits: a new current revision, a retry, or the transition of the stored phase.
     fn run(&mut self) {
         let current = &self.input.current.reference;
         if self.status.current.as_ref().is_none_or(|it| it.hash != current.hash) {
@@ -268,24 +272,17 @@ impl Machine<'_> {
 
     /// Starts the rollout of the current revision.
     ///
-    /// Rule: when another revision becomes current, a rollout starts at the first step. The old revision is superseded
-    /// if it has no verdict. A revision that is good already goes to all nodes in one step; a bad one is stopped. If no
-    /// revision is good and the DaemonSet is rolled out, its revision is adopted as good; otherwise the highest other
-    /// revision that runs somewhere is. Without any, this is the first installation: every node gets the revision.
+    /// Rule: when another revision becomes current, a rollout starts at the first step. The old revision gets the
+    /// verdict `Superseded` if it has no verdict. A revision that already has the verdict `Good` goes to all nodes in
+    /// one step. The rollout of a revision with the verdict `Bad` is stopped. If there is no stable revision, a
+    /// revision that already runs gets the verdict `Good`: the current one if it runs on all nodes, else the one with
+    /// the highest number that has available pods. If no revision runs yet, this is the first installation, and every
+    /// node gets the current revision.
     fn start(&mut self) {
         let input = self.input;
         let (current, now) = (input.current, input.now);
-        let was_complete = self.status.phase == Some(Phase::Complete);
-        if let Some(old) = input.superseded.filter(|it| it.verdict.is_none() && !was_complete) {
-            // The next plan goes on when the watch has delivered the verdict.
-            return self.judge(
-                &old.reference.hash.clone(),
-                Some(RevisionVerdict::Superseded),
-                REASON_SUPERSEDED,
-            );
-        }
         if input.stable.is_none() && current.verdict.is_none() {
-            if input.is_rolled_out {
+            if input.is_rolled_out && 0 < input.counts.nodes.eligible {
                 return self.judge(
                     &current.reference.hash.clone(),
                     Some(RevisionVerdict::Good),
@@ -299,6 +296,15 @@ impl Machine<'_> {
                     REASON_ADOPTED,
                 );
             }
+        }
+        let was_complete = self.status.phase == Some(Phase::Complete);
+        if let Some(old) = input.superseded.filter(|it| it.verdict.is_none() && !was_complete) {
+            // The next plan goes on when the watch has delivered the verdict.
+            return self.judge(
+                &old.reference.hash.clone(),
+                Some(RevisionVerdict::Superseded),
+                REASON_SUPERSEDED,
+            );
         }
         self.status = RolloutStatus {
             current: Some(current.reference.clone()),
@@ -337,9 +343,10 @@ impl Machine<'_> {
         self.events.push(KubeEvent::normal("RolloutStarted", format!("Revision {number} is rolled out")));
     }
 
-    /// Sets the verdict to write to a revision. `revision` is its hash.
+    /// Sets the verdict that is to be written for the revision with this hash. A `verdict` of `None` removes the stored
+    /// verdict.
     fn judge(&mut self, revision: &Text, verdict: Option<RevisionVerdict>, reason: &'static str) {
-        self.verdict = Some(VerdictWrite { revision: revision.clone(), verdict, reason });
+        self.verdict = Some(RevisionVerdictWrite { revision: revision.clone(), verdict, reason });
     }
 
     /// Returns the hash of the current revision.
@@ -375,7 +382,7 @@ impl Machine<'_> {
         self.enter(Phase::Stopped, message);
     }
 
-    /// Starts this attempt of the current revision.
+    /// Starts the attempt with this number to roll out the current revision.
     ///
     /// Rule: a retry removes the `Bad` verdict and the failures of the last attempt, and starts at the first step.
     fn retry(&mut self, attempt: u32) {
@@ -394,13 +401,20 @@ impl Machine<'_> {
     }
 
     /// Adds the nodes that failed and the excused nodes to the status, and sets the number of tolerated failures. A
-    /// node is counted once in an attempt.
+    /// node is counted once in an attempt. Before the start, after the end and in a rollback, no node is added.
     fn record_failures(&mut self) {
         let (input, now) = (self.input, self.input.now);
+        let is_analysed = !matches!(
+            self.status.phase,
+            None | Some(Phase::Complete | Phase::RollingBack | Phase::RolledBack)
+        );
+        if !is_analysed {
+            return;
+        }
         let failures = &mut self.status.failures;
         for (node, reason) in &input.counts.failing {
             let is_known = failures.has_failed(node) || failures.is_excused(node);
-            if !is_known && failures.nodes.len() <= LISTED_NODES_MAX {
+            if !is_known && failures.nodes.len() < LISTED_NODES_MAX {
                 failures.nodes.push(NodeFailure { node: node.clone(), reason: reason.clone(), at: now });
                 let text = format!("Node {node} failed: {reason}");
                 self.events.push(KubeEvent::warning("NodeFailed", text));
@@ -412,7 +426,11 @@ impl Machine<'_> {
                 failures.excused_count += 1;
             }
         }
-        let gone = failures.nodes.iter().filter(|it| !input.counts.exposed_nodes.contains(&it.node)).count();
+        let gone = failures
+            .nodes
+            .iter()
+            .filter(|it| !input.counts.nodes_with_current_pod.contains(&it.node))
+            .count();
         failures.allowed = self.spec.failures.allowed(input.counts.with_current_pod + gone);
     }
 
@@ -421,38 +439,44 @@ impl Machine<'_> {
         self.enter(Phase::Complete, String::new());
     }
 
-    /// Keeps the phase `Stopped`, unless the rollout was aborted, its policy exists again, or all steps were approved.
+    /// Keeps the phase `Stopped`, unless an operator aborted the rollout or approved all steps, or the deleted policy
+    /// exists again. An abort starts a rollback; otherwise the rollout continues.
     fn stay_stopped(&mut self) {
-        if self.aborts() {
-            return self.fail(REASON_ABORTED, ABORTED.into());
+        // Without a stable revision an abort changes nothing but the verdict.
+        let is_bad = self.input.current.verdict == Some(RevisionVerdict::Bad);
+        if self.is_abort_requested() && (!is_bad || self.input.stable.is_some()) {
+            return self.fail(REASON_ABORTED, ABORTED_MESSAGE.into());
         }
         // A policy that was deleted and exists again, or an approval of all steps, lets the rollout go on.
-        let is_bad = self.input.current.verdict == Some(RevisionVerdict::Bad);
-        let goes_on = self.input.policy.is_some() && *self.status.message == *POLICY_DELETED;
-        if !is_bad && (goes_on || self.approves(ALL_STEPS)) {
+        let goes_on = self.input.policy.is_some() && *self.status.message == *POLICY_DELETED_MESSAGE;
+        if !is_bad && (goes_on || self.is_approved(ALL_STEPS)) {
             self.enter(Phase::Rolling, String::new());
             self.advance();
         }
     }
 
-    /// Whether the operator asked to abort the current revision.
-    fn aborts(&self) -> bool {
+    /// Whether the operator requested to abort the current revision.
+    fn is_abort_requested(&self) -> bool {
         self.input.requests.abort.as_ref() == Some(&self.input.current.reference.hash)
     }
 
     /// Whether the operator approved this step of the current revision, or all its steps.
-    fn approves(&self, step: &str) -> bool {
+    fn is_approved(&self, step: &str) -> bool {
         let approve = self.input.requests.approve.as_ref();
         approve.is_some_and(|it| {
             it.revision == self.input.current.reference.hash && (*it.step == *step || *it.step == *ALL_STEPS)
         })
     }
 
-    /// Keeps or ends a rollback.
+    /// Ends a rollback if all nodes have returned to the stable revision. Otherwise the rollback continues.
     ///
-    /// Rule: in a rollback all nodes are assigned the stable revision; it ends when all of them have an available pod
-    /// of it. Pods of the stable revision are not analysed.
+    /// Rule: in a rollback all nodes are assigned the stable revision. The rollback ends when all of them have an
+    /// available pod of that revision. Pods of the stable revision are not analysed.
     fn roll_back(&mut self) {
+        if self.input.is_assisting {
+            let why = String::from(&*self.status.message);
+            return self.stop_without_rollback(&why);
+        }
         if self.input.stable.is_none() {
             return self.stop("NoGoodRevision", "no good revision is left to return to".into());
         }
@@ -468,8 +492,9 @@ impl Machine<'_> {
 
     /// Marks the current revision as bad, and rolls back or stops.
     ///
-    /// Rule: a failed revision is marked as bad. Its nodes return to the stable revision if an operator aborted it, and
-    /// otherwise as `onFailure` and `onDeadline` say. With `onFailure: Auto` they return in every step but the last.
+    /// Rule: a failed revision gets the verdict `Bad`. If an operator aborted it, its nodes return to the stable
+    /// revision. Otherwise `onFailure` and `onDeadline` decide whether they return. With `onFailure: Auto` they return
+    /// in every step but the last.
     fn fail(&mut self, reason: &'static str, why: String) {
         if self.input.current.verdict != Some(RevisionVerdict::Bad) {
             let hash = self.current_hash();
@@ -487,6 +512,7 @@ impl Machine<'_> {
         };
         let phase = if rolls_back { Phase::RollingBack } else { Phase::Stopped };
         match phase {
+            Phase::RollingBack if self.input.is_assisting => self.stop_without_rollback(&why),
             Phase::RollingBack if self.input.stable.is_some() => {
                 let text = format!("All nodes return to the stable revision: {why}");
                 self.events.push(KubeEvent::warning("RollingBack", text));
@@ -495,15 +521,42 @@ impl Machine<'_> {
             Phase::RollingBack => {
                 self.stop("NoGoodRevision", format!("{why}; no good revision is left to return to"));
             }
-            _ => self.stop("RolloutStopped", why),
+            _ => {
+                self.release_nodes_without_revision();
+                self.stop("RolloutStopped", why);
+            }
         }
     }
 
-    /// Handles the phases of a rollout that goes forward: checks for an abort, a failure and a deleted policy, then
-    /// advances the current step and checks the deadline.
+    /// Stops a rollout that would be rolled back, if assist mode makes that impossible.
+    ///
+    /// Rule: in assist mode there is no rollback: the other controller creates every pod from the current template, so a
+    /// deleted pod would get the failed revision again. The rollout stops, and every node keeps its pod until the
+    /// template is reverted.
+    fn stop_without_rollback(&mut self, why: &str) {
+        let message = format!("{why}; {CANNOT_ROLL_BACK_MESSAGE}");
+        self.stop(REASON_CANNOT_ROLL_BACK, message);
+    }
+
+    /// Ends the admission of the nodes that have no pod of the current revision.
+    ///
+    /// Rule: when a rollout stops because its revision failed, a node that does not have the revision does not get it
+    /// any more. Nodes that are admitted by their position in the order, not by name, stay admitted.
+    fn release_nodes_without_revision(&mut self) {
+        let with_revision = &self.input.counts.nodes_with_current_pod;
+        for admission in &mut self.status.admitted {
+            if let Members::Names(names) = &mut admission.members {
+                names.retain(|it| with_revision.contains(it));
+            }
+        }
+        self.status.admitted.retain(|it| !matches!(&it.members, Members::Names(names) if names.is_empty()));
+    }
+
+    /// Advances a rollout that is not stopped, complete or rolled back. Checks for an abort, a failure and a deleted
+    /// policy, then advances the current step and checks the deadline.
     fn advance(&mut self) {
-        if self.aborts() {
-            return self.fail(REASON_ABORTED, ABORTED.into());
+        if self.is_abort_requested() {
+            return self.fail(REASON_ABORTED, ABORTED_MESSAGE.into());
         }
         if self.input.current.verdict == Some(RevisionVerdict::Bad) {
             // The verdict was written, but not the status: the controller restarted in between.
@@ -515,15 +568,26 @@ impl Machine<'_> {
             let message = self.failure_message().unwrap_or_else(|| "the revision failed".into());
             return self.fail(reason, message);
         }
+        // Before the failure, so that the status has the result that caused it.
+        if self.input.policy.is_some() {
+            self.update_checks();
+        }
         if let Some(message) = self.failure_message() {
             return self.fail(REASON_FAILED, message);
         }
         if self.input.policy.is_none() && self.input.stored.policy.is_some() {
-            return self.stop("PolicyDeleted", POLICY_DELETED.into());
+            return self.stop("PolicyDeleted", POLICY_DELETED_MESSAGE.into());
         }
-        self.update_checks();
         self.advance_step();
         self.check_deadline();
+    }
+
+    /// Returns the number of failed nodes among the unsoaked nodes that `is_counted` selects.
+    ///
+    /// Rule: a step does not wait for nodes that failed, as long as their number is tolerated. A node that failed and
+    /// recovered, or left the cluster, stands in for no other node.
+    fn tolerated(&self, is_counted: impl Fn(&UnsoakedNode) -> bool) -> usize {
+        count_failed(&self.status.failures, &self.input.counts.unsoaked, is_counted)
     }
 
     /// Returns why the current revision has failed. `None` if it has not failed.
@@ -546,10 +610,13 @@ impl Machine<'_> {
             self.input.check_failures.get(&check.name).is_some_and(|it| check.failure_threshold <= *it)
         };
         let check = self.spec.checks.iter().find(failed)?;
-        Some(format!("check {:?} failed", &*check.name))
+        let last = self.status.checks.iter().find(|it| it.name == check.name && !it.message.is_empty());
+        let why = last.map_or(String::new(), |it| format!(": {}", it.message));
+        Some(format!("check {:?} failed{why}", &*check.name))
     }
 
-    /// Sets the checks of the status: reported results for external checks, measured results for the others.
+    /// Sets the checks of the status: reported results for external checks, measured results for the others. Adds an
+    /// event for a check that begins to fail.
     fn update_checks(&mut self) {
         let hash = self.current_hash();
         let reports = self.input.requests.check_reports.iter().filter(|it| it.revision == hash);
@@ -561,10 +628,10 @@ impl Machine<'_> {
             .iter()
             .map(|check| {
                 let stored = before.iter().find(|it| it.name == check.name);
-                let (result, message) = match (check.is_external, reported(&check.name)) {
-                    (true, Some(report)) => (report.result, report.message.clone()),
-                    (true, None) => (CheckResult::Inconclusive, "not reported yet".into()),
-                    (false, _) => {
+                let (result, message) = match (&check.source, reported(&check.name)) {
+                    (CheckSource::External, Some(report)) => (report.result, report.message.clone()),
+                    (CheckSource::External, None) => (CheckResult::Inconclusive, "not reported yet".into()),
+                    (CheckSource::Prometheus(_) | CheckSource::Webhook(_), _) => {
                         let measured = self.input.check_results.iter().find(|it| it.name == check.name);
                         return measured.or(stored).cloned().unwrap_or(CheckStatus {
                             name: check.name.clone(),
@@ -578,16 +645,24 @@ impl Machine<'_> {
                 CheckStatus { name: check.name.clone(), result, at, message }
             })
             .collect();
+        for check in self.status.checks.iter().filter(|it| it.result == CheckResult::Fail) {
+            let was_failing = |it: &CheckStatus| it.name == check.name && it.result == CheckResult::Fail;
+            if !self.input.stored.checks.iter().any(was_failing) {
+                let text = format!("Check {:?} failed: {}", &*check.name, check.message);
+                self.events.push(KubeEvent::warning("CheckFailed", text));
+            }
+        }
     }
 
-    /// Returns the first check that holds the step back, or `None` if all checks passed recently.
+    /// Returns the first check that has not passed recently, so that the step cannot pass. `None` if all checks passed.
     ///
     /// Rule: a check that did not pass within its last two intervals is inconclusive.
-    fn missing_check(&self) -> Option<&CheckStatus> {
+    fn first_unpassed_check(&self) -> Option<&CheckStatus> {
         self.status.checks.iter().find(|status| {
             let check = self.spec.checks.iter().find(|it| it.name == status.name);
             let is_recent = check.is_none_or(|it| {
-                it.is_external || self.input.now.since(status.at) <= it.interval.saturating_mul(2)
+                it.source == CheckSource::External
+                    || self.input.now.since(status.at) <= it.interval.saturating_mul(2)
             });
             status.result != CheckResult::Pass || !is_recent
         })
@@ -597,11 +672,12 @@ impl Machine<'_> {
     /// admitted at once.
     ///
     /// Rule: if the policy no longer has a step of the stored name, the rollout continues with the first step whose
-    /// target is not below the number of exposed nodes.
+    /// target is at least the number of exposed nodes. A node is exposed if it is admitted or has a pod of a revision
+    /// without the verdict `Good`.
     fn find_step(&mut self) -> Option<usize> {
         let steps = &self.spec.steps;
         let is_for_all = self.status.step.as_ref().is_some_and(|it| *it.name == *ALL_STEPS);
-        if is_for_all || self.approves(ALL_STEPS) {
+        if is_for_all || self.is_approved(ALL_STEPS) {
             return None;
         }
         let name = self.status.step.as_ref().map(|it| it.name.clone());
@@ -622,7 +698,8 @@ impl Machine<'_> {
         Some(index)
     }
 
-    /// Admits nodes in the current step. When the step has its target, soak time, checks and approval, passes it.
+    /// Admits nodes in the current step. Ends the step when its target is reached, its nodes have soaked, its checks
+    /// have passed, and it is approved.
     fn advance_step(&mut self) {
         let Some(index) = self.find_step() else {
             return self.roll_to_all_nodes();
@@ -638,28 +715,37 @@ impl Machine<'_> {
         if !is_counted {
             return self.enter(Phase::Rolling, String::new());
         }
-        let failed = self.status.failures.counted();
         self.admit(step, target.saturating_sub(counts.exposed));
-        let is_updated = counts.admitted <= counts.available + failed;
+        let failed_unavailable = self.tolerated(|it| it.is_in_step && !it.is_available);
+        let failed_unsoaked = self.tolerated(|it| it.is_in_step && !it.is_soaked);
+        // Without an available node there is no evidence that the revision works, however many failures are tolerated.
+        let is_updated =
+            counts.admitted <= counts.available + failed_unavailable && (target == 0 || 0 < counts.available);
         if counts.admitted < target || !is_updated {
             let text =
                 format!("{} of {target} nodes of step {:?} are updated", counts.available, &*step.name);
             return self.enter(Phase::Rolling, text);
         }
-        if counts.soaked + failed < target {
+        if counts.soaked + failed_unsoaked < target {
             let text = format!("{} of {target} nodes of step {:?} have soaked", counts.soaked, &*step.name);
             return self.enter(Phase::Soaking, text);
         }
-        if let Some(missing) = self.missing_check() {
+        // A step that has passed stays passed: its checks are no longer measured.
+        let is_passed = self.status.phase == Some(Phase::PartiallyComplete);
+        if let Some(missing) = self.first_unpassed_check().filter(|_| !is_passed) {
             let text = format!("check {:?} has not passed: {}", &*missing.name, missing.message);
             return self.enter(Phase::Waiting, text);
         }
-        if step.approval == Approval::Manual && !self.approves(&step.name) {
+        if step.approval == Approval::Manual && !self.is_approved(&step.name) {
             let text = format!("step {:?} waits for approval", &*step.name);
             if self.status.phase != Some(Phase::Waiting) {
                 self.events.push(KubeEvent::normal("WaitingForApproval", text.clone()));
             }
             return self.enter(Phase::Waiting, text);
+        }
+        // A paused rollout does not start the next step. What it has passed already stays passed.
+        if self.paused_by.is_some() && self.status.phase != Some(Phase::PartiallyComplete) {
+            return self.enter(Phase::Soaking, String::new());
         }
         self.pass_step(index);
     }
@@ -672,6 +758,9 @@ impl Machine<'_> {
         let counts = &self.input.counts.nodes;
         self.enter_all_steps();
         self.admit_all();
+        if counts.eligible == 0 {
+            return self.enter(Phase::PartiallyComplete, "no node is eligible".into());
+        }
         if self.input.is_rolled_out && 0 < counts.eligible {
             return self.complete();
         }
@@ -702,11 +791,18 @@ impl Machine<'_> {
         if self.paused_by.is_some() {
             return;
         }
-        let candidates = &self.input.counts.candidates;
-        let open;
+        let (open, limited);
+        let candidates = if self.input.is_assisting {
+            let target = self.status.step.as_ref().map_or(0, |it| it.target);
+            let limit = target.saturating_sub(self.input.counts.step.admitted);
+            limited = limit_exposed(&self.input.counts.candidates, limit);
+            &limited
+        } else {
+            &self.input.counts.candidates
+        };
         let candidates = match &step.groups {
             Some(groups) => {
-                open = open_groups(groups, &self.input.counts.groups, candidates, &self.status.failures);
+                open = open_groups(groups, self.input.counts, candidates, &self.status.failures);
                 &open
             }
             None => candidates,
@@ -725,6 +821,7 @@ impl Machine<'_> {
         let Some(step) = self.spec.steps.get(index) else { return };
         let text = format!("Step {:?} has passed", &*step.name);
         let was_passed = self.status.phase == Some(Phase::PartiallyComplete);
+        let events_before = self.events.len();
         if !was_passed {
             self.events.push(KubeEvent::normal("StepPassed", text));
         }
@@ -733,8 +830,13 @@ impl Machine<'_> {
             return self.enter(Phase::Rolling, String::new());
         }
         let nodes = &self.input.counts.nodes;
-        let is_on_all_nodes = 0 < nodes.eligible && nodes.admitted == nodes.eligible;
-        if is_on_all_nodes {
+        let is_for_all_nodes = 0 < nodes.eligible && nodes.admitted == nodes.eligible;
+        if is_for_all_nodes && nodes.available + self.tolerated(|it| !it.is_available) < nodes.eligible {
+            self.events.truncate(events_before);
+            let text = format!("{} of {} nodes are updated", nodes.available, nodes.eligible);
+            return self.enter(Phase::Rolling, text);
+        }
+        if is_for_all_nodes {
             return self.complete();
         }
         let left = nodes.eligible - nodes.admitted;
@@ -743,7 +845,8 @@ impl Machine<'_> {
 
     /// Ends a successful rollout: writes the verdict `Good`, and once that is stored, enters `Complete`.
     ///
-    /// Rule: a revision is good when the last step has passed on all eligible nodes, of which there is at least one.
+    /// Rule: a revision is good when the last step has passed on all eligible nodes, and there is at least one eligible
+    /// node.
     fn complete(&mut self) {
         // A good revision that was rolled out again gets a newer verdict, so that it becomes the stable one.
         let hash = self.current_hash();
@@ -759,20 +862,19 @@ impl Machine<'_> {
 
     /// Checks whether the rollout has missed `progressDeadline`, and applies `onDeadline`.
     ///
-    /// Rule: a rollout that does not advance within its deadline is reported, stopped or rolled back. It advances when
-    /// more nodes are updated or available than ever before in this step.
+    /// Rule: a rollout that makes no progress within its deadline is reported, stopped or rolled back. It makes
+    /// progress when more nodes are updated or available than in the stored status.
     fn check_deadline(&mut self) {
         let (stored, now) = (&self.input.stored.nodes, self.input.now);
         let nodes = &self.input.counts.nodes;
-        if stored.updated < nodes.updated || stored.available < nodes.available {
-            self.status.last_progress = Some(now);
-        }
         let is_rolling = self.status.phase == Some(Phase::Rolling) && self.paused_by.is_none();
         if !is_rolling {
-            // The time during which the rollout may not advance does not count.
-            self.status.last_progress =
-                Some(now).filter(|_| self.paused_by.is_some()).or(self.status.last_progress);
             return;
+        }
+        // The time during which the rollout could not advance does not count.
+        let was_rolling = self.input.stored.phase == Some(Phase::Rolling) && !self.input.stored.paused;
+        if !was_rolling || stored.updated < nodes.updated || stored.available < nodes.available {
+            self.status.last_progress = Some(now);
         }
         let deadline = self.status.last_progress.unwrap_or(now) + self.spec.progress_deadline;
         if now < deadline {
@@ -786,69 +888,120 @@ impl Machine<'_> {
         }
     }
 
-    /// Returns the outcome, with whether the rollout is paused and whether it may replace pods.
+    /// Sets in the status whether the rollout is paused, decides whether it may replace pods, and returns the output.
     fn finish(mut self) -> PhaseOutcome {
         // A verdict is written before the status that follows from it, and seen before pods are replaced.
         let is_judged = self.verdict.is_some();
         let phase = self.status.phase;
         let holds_rollback = self.paused_by == Some(PausedBy::Operator);
         let may_replace = match phase {
-            Some(Phase::RollingBack) => !holds_rollback,
+            Some(Phase::RollingBack | Phase::RolledBack) => !holds_rollback,
             Some(Phase::Rolling) => self.paused_by.is_none(),
             Some(Phase::Complete) => true,
             _ => false,
         };
+        // The stored status must allow it too: the status that ends a stop or a wait is stored before pods are replaced.
+        let stored = self.input.stored;
+        let is_stored =
+            stored.current.as_ref().is_some_and(|it| it.hash == self.input.current.reference.hash);
+        let was_held = is_stored
+            && matches!(
+                stored.phase,
+                Some(Phase::Soaking | Phase::Waiting | Phase::PartiallyComplete | Phase::Stopped)
+            );
         self.status.paused = match phase {
             Some(Phase::Complete) | None => false,
             Some(phase) if phase.is_failed() => holds_rollback,
             Some(_) => self.paused_by.is_some(),
         };
-        if let Some(by) = self.paused_by.filter(|_| self.status.paused) {
+        // A failed rollout keeps the message that tells why it failed.
+        let is_failed = phase.is_some_and(Phase::is_failed);
+        if let Some(by) = self.paused_by.filter(|_| self.status.paused && !is_failed) {
             self.status.message = by.message().into();
         }
         PhaseOutcome {
             status: self.status,
             verdict: self.verdict,
             events: self.events,
-            may_replace: may_replace && !is_judged,
+            may_replace: may_replace && !is_judged && !was_held,
             wake_at: self.wake_at,
         }
     }
 }
 
+/// Reason of events and conditions of a rollout that stopped because assist mode cannot roll back.
+pub(crate) const REASON_CANNOT_ROLL_BACK: &str = "CannotRollBack";
+/// End of the status message of a rollout that stopped because assist mode cannot roll back.
+const CANNOT_ROLL_BACK_MESSAGE: &str = "assist mode cannot roll back: revert the template";
 /// Status message of a rollout that an operator aborted.
-const ABORTED: &str = "aborted by an operator";
+const ABORTED_MESSAGE: &str = "aborted by an operator";
 /// Status message of a rollout that stopped because no policy governs the DaemonSet any more.
-const POLICY_DELETED: &str = "the policy was deleted or no longer selects the DaemonSet";
+const POLICY_DELETED_MESSAGE: &str = "the policy was deleted or no longer selects the DaemonSet";
 
 /// Returns how many of the `eligible` nodes that match the step's selector may have the new revision in this step.
 fn step_target(step: &Step, eligible: usize) -> usize {
     step.nodes.of(eligible).min(eligible)
 }
 
+/// Returns the candidates of a step in assist mode, with at most `limit` of the nodes that are already exposed.
+///
+/// Rule: in assist mode a node can get the current revision without being admitted. Such a node is admitted before
+/// others, but only until the step has reached its target. Until then it stays unassigned.
+fn limit_exposed(
+    candidates: &BTreeMap<Text, GroupCandidates>,
+    mut limit: usize,
+) -> BTreeMap<Text, GroupCandidates> {
+    let mut limited = candidates.clone();
+    for group in limited.values_mut() {
+        group.exposed = group.exposed.iter().take(limit).cloned().collect();
+        limit -= group.exposed.len();
+    }
+    limited
+}
+
+/// Whether a rollout has stopped because assist mode cannot roll back.
+pub(crate) fn is_rollback_impossible(status: &RolloutStatus) -> bool {
+    status.phase == Some(Phase::Stopped) && status.message.ends_with(CANNOT_ROLL_BACK_MESSAGE)
+}
+
 /// Returns the candidates of the groups from which nodes may be admitted now.
 ///
-/// Rule: at most `maxConcurrent` groups are updated at a time. A group is finished when all its nodes are admitted and
-/// have soaked, failed ones aside. Groups start in the order of `sequence`, then by name.
+/// Rule: at most `maxConcurrent` groups are updated at a time. A group is finished when all its nodes are admitted, and
+/// all but the failed nodes have soaked. Groups start in the order of `sequence`, then by name.
 fn open_groups(
     groups: &Groups,
-    counts: &BTreeMap<Text, StepCounts>,
+    counts: &RolloutCounts,
     candidates: &BTreeMap<Text, GroupCandidates>,
     failures: &FailureStatus,
 ) -> BTreeMap<Text, GroupCandidates> {
+    let unsoaked = &counts.unsoaked;
+    let counts = &counts.groups;
     let mut names: Vec<&Text> = counts.keys().collect();
     names.sort_by_key(|it| groups.rank(it));
-    let is_finished =
-        |it: &StepCounts| it.admitted == it.eligible && it.eligible <= it.soaked + failures.counted();
+    let is_finished = |group: &Text, it: &StepCounts| {
+        let is_of_group = |it: &UnsoakedNode| it.is_in_step && it.group == *group && !it.is_group_soaked;
+        it.admitted == it.eligible && it.eligible <= it.soaked + count_failed(failures, unsoaked, is_of_group)
+    };
     let is_started = |it: &StepCounts| 0 < it.admitted;
-    let unfinished = || names.iter().filter(|it| counts.get(**it).is_some_and(|it| !is_finished(it)));
+    let unfinished =
+        || names.iter().filter(|name| counts.get(**name).is_some_and(|it| !is_finished(name, it)));
     let started = unfinished().filter(|it| counts.get(**it).is_some_and(is_started));
     let waiting = unfinished().filter(|it| !counts.get(**it).is_some_and(is_started));
     let open = started.chain(waiting).take(groups.max_concurrent);
     open.filter_map(|it| Some(((*it).clone(), candidates.get(*it)?.clone()))).collect()
 }
 
-/// Returns the time after which a node must have been created to be admitted at once. `None` with `newNodes: Stable`.
+/// Returns the number of failed nodes among the unsoaked nodes that `is_counted` selects.
+fn count_failed(
+    failures: &FailureStatus,
+    unsoaked: &BTreeMap<Text, UnsoakedNode>,
+    is_counted: impl Fn(&UnsoakedNode) -> bool,
+) -> usize {
+    failures.nodes.iter().filter(|it| unsoaked.get(&it.node).is_some_and(&is_counted)).count()
+}
+
+/// Returns the time after which a node must have been created to get the current revision at once. `None` with
+/// `newNodes: Stable`, where no new node gets it at once.
 pub fn admits_nodes_after(spec: &PolicySpec, current: &JudgedRevision) -> Option<Time> {
     (spec.new_nodes == NewNodes::Latest).then_some(current.created)
 }

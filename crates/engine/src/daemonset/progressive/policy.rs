@@ -12,9 +12,10 @@ use muster_api::muster_v1alpha1::validation::FAULTY_NODES_MAX;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
+pub use super::check::CheckSource;
 use super::order::NodeOrder;
 use super::window::Window;
-use crate::daemonset::facts::IntOrPercent;
+use crate::daemonset::facts::{IntOrPercent, Kind};
 
 /// Whether a policy is a RolloutPolicy of one namespace or a ClusterRolloutPolicy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -31,6 +32,14 @@ impl PolicyKind {
             Self::ClusterRolloutPolicy => "ClusterRolloutPolicy",
         }
     }
+
+    /// Returns the kind of the watch that delivers such policies.
+    pub fn watched_kind(self) -> Kind {
+        match self {
+            Self::RolloutPolicy => Kind::Policies,
+            Self::ClusterRolloutPolicy => Kind::ClusterPolicies,
+        }
+    }
 }
 
 /// The fields of a RolloutPolicy or ClusterRolloutPolicy that rules read.
@@ -45,8 +54,8 @@ pub struct Policy {
     /// Which DaemonSets the policy selects.
     pub selection: SetSelection,
     pub spec: PolicySpec,
-    /// Invalid fields, each with its path. The DaemonSets of an invalid policy are held: nothing is admitted or
-    /// replaced.
+    /// Invalid fields, each with its path. While there are any, the DaemonSets of the policy are held: no node is
+    /// admitted and no Ready pod is replaced.
     pub invalid: Vec<String>,
 }
 
@@ -64,7 +73,7 @@ pub enum SetSelection {
 /// The settings of a policy. The default is that of an empty `spec`: one step for all nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PolicySpec {
-    /// Whether the policy holds its rollouts (`spec.paused`).
+    /// Whether the policy pauses the rollouts of its DaemonSets (`spec.paused`).
     pub paused: bool,
     /// The times at which rollouts may advance. If empty, they may always advance.
     pub windows: Vec<Window>,
@@ -75,7 +84,7 @@ pub struct PolicySpec {
     pub order: NodeOrder,
     /// The steps of a rollout, in order.
     pub steps: Vec<Step>,
-    /// When a node counts as failed, and how many may fail.
+    /// The rules by which a node counts as failed, and the number of failed nodes that is tolerated.
     pub failures: FailureRules,
     /// What the rollout does when its revision has failed.
     pub on_failure: OnFailure,
@@ -83,7 +92,7 @@ pub struct PolicySpec {
     pub progress_deadline: Duration,
     /// What the rollout does when it has made no progress for `progress_deadline`.
     pub on_deadline: OnDeadline,
-    /// Which revision a node gets that joins during a rollout.
+    /// The revision for nodes that join the cluster during a rollout.
     pub new_nodes: NewNodes,
     /// Checks that must pass before a step passes.
     pub checks: Vec<Check>,
@@ -98,9 +107,9 @@ pub struct Step {
     /// Number or percentage of the eligible nodes matching `selector` that may have the new revision, including those
     /// of earlier steps.
     pub nodes: IntOrPercent,
-    /// Only nodes that match are admitted in this step. An empty selector matches all nodes.
+    /// Selects the nodes that may be admitted in this step. An empty selector matches all nodes.
     pub selector: Selector,
-    /// The label over whose values the admitted nodes are spread evenly.
+    /// The label over whose values the admitted nodes are spread evenly. `None` if they are not spread.
     pub spread: Option<Text>,
     /// How long every node of the step must have been available before the step passes.
     pub soak: Duration,
@@ -151,7 +160,7 @@ impl Groups {
     }
 }
 
-/// Decides when a node counts as failed, and how many failed nodes are tolerated.
+/// The rules by which a node counts as failed, and the number of failed nodes that is tolerated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FailureRules {
     /// How many of the nodes that have had the new revision may fail before the revision counts as failed. A percentage
@@ -171,13 +180,13 @@ impl FailureRules {
     /// Returns how many nodes may fail, given the number of nodes that have had the new revision.
     ///
     /// Rule: a percentage of failed nodes is rounded down, so that one failed node of one canary stops the rollout. At
-    /// most 200 failed nodes are tolerated, because the status lists every failed node.
+    /// most 199 failed nodes are tolerated, because the status must list every failed node and can list 200.
     pub fn allowed(&self, nodes_with_revision: usize) -> usize {
         let allowed = match self.max_nodes {
             IntOrPercent::Count(count) => count as usize,
             IntOrPercent::Percent(percent) => nodes_with_revision.saturating_mul(percent as usize) / 100,
         };
-        allowed.min(LISTED_NODES_MAX)
+        allowed.min(LISTED_NODES_MAX - 1)
     }
 }
 
@@ -206,7 +215,7 @@ pub enum OnDeadline {
     Rollback,
 }
 
-/// Which revision a node gets that joins the cluster during a rollout (`newNodes`).
+/// The revision for nodes that join the cluster during a rollout (`newNodes`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NewNodes {
     /// The stable revision.
@@ -228,26 +237,26 @@ pub enum ReplaceMethod {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Check {
     pub name: Text,
-    /// Whether the result is reported in the DaemonRollout's spec, not measured by the controller.
-    pub is_external: bool,
+    /// Where the result comes from.
+    pub source: CheckSource,
     /// How often the check is measured.
     pub interval: Duration,
     /// Number of consecutive failures after which the revision has failed.
     pub failure_threshold: u32,
 }
 
-/// A DaemonSet as policies see it: the fields by which a policy can select it.
+/// The fields of a DaemonSet by which a policy can select it.
 #[derive(Clone, Copy, Debug)]
 pub struct SelectedSet<'a> {
     pub key: &'a ObjectKey,
     pub labels: &'a Labels,
-    /// The labels of the namespace; `None` while the namespace is unknown.
+    /// The labels of the namespace. `None` until the watch has delivered the namespace.
     pub namespace_labels: Option<&'a Labels>,
 }
 
 impl Policy {
     /// Whether the policy selects a DaemonSet.
-    fn selects(&self, set: SelectedSet<'_>) -> bool {
+    pub(crate) fn selects(&self, set: SelectedSet<'_>) -> bool {
         match &self.selection {
             SetSelection::Names(names) => {
                 self.key.namespace == set.key.namespace && names.contains(&set.key.name)

@@ -2,8 +2,10 @@
 //! its status.
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use muster_api::meta::ObjectKey;
+use muster_api::muster_v1alpha1::daemon_rollout::StatusCondition;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
@@ -17,10 +19,15 @@ pub struct RolloutRecord {
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
-    /// The spec: what operators ask for.
+    /// The spec: the requests of operators.
     pub requests: OperatorRequests,
     /// The stored status: the state of the rollout.
     pub status: RolloutStatus,
+    /// The stored conditions, whose transition times are kept.
+    pub conditions: Vec<StatusCondition>,
+    /// Why this version of the controller cannot use the object, which a newer version may have written. `None` if it
+    /// can.
+    pub unreadable: Option<Text>,
 }
 
 /// The requests of operators, from the spec of a DaemonRollout. A request names the revision that it is about, so that
@@ -29,17 +36,17 @@ pub struct RolloutRecord {
 pub struct OperatorRequests {
     /// Whether an operator paused the rollout.
     pub paused: bool,
-    /// The step to approve.
+    /// The step whose end is approved.
     pub approve: Option<ApproveRequest>,
     /// Hash of the revision to abort and roll back.
     pub abort: Option<Text>,
-    /// The attempt to start.
+    /// The attempt that is to be started.
     pub retry: Option<RetryRequest>,
     /// Results of external checks.
     pub check_reports: Vec<CheckReport>,
 }
 
-/// A request to let a step pass that needs approval, or with the step `*` all steps.
+/// A request that approves the end of a step. The step `*` stands for all steps.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ApproveRequest {
     /// Hash of the revision whose step is approved.
@@ -91,7 +98,7 @@ pub struct RolloutStatus {
     pub policy: Option<PolicyReference>,
     /// The phase of the rollout. `None` until the controller has written the status for the first time.
     pub phase: Option<Phase>,
-    /// Whether the operator, the policy or a closed window holds the rollout.
+    /// Whether an operator, the policy or a closed window pauses the rollout.
     pub paused: bool,
     /// Why the rollout is in its phase, or why it is paused.
     pub message: Text,
@@ -115,6 +122,27 @@ pub struct RolloutStatus {
     pub last_progress: Option<Time>,
 }
 
+/// Formats the phase, the step and the counts of a rollout: `Rolling canary 1/1, 1 admitted, 2 held`.
+impl fmt::Display for RolloutStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.phase.map_or("-", Phase::as_str))?;
+        if self.paused {
+            f.write_str(" (paused)")?;
+        }
+        if let Some(step) = &self.step {
+            write!(f, " {} {}/{}", step.name, self.nodes.available, step.target)?;
+        }
+        write!(f, ", {} admitted, {} held", self.nodes.admitted, self.nodes.held)?;
+        if !self.failures.nodes.is_empty() {
+            write!(f, ", {} failed", self.failures.counted())?;
+        }
+        if !self.message.is_empty() {
+            write!(f, ": {}", self.message)?;
+        }
+        Ok(())
+    }
+}
+
 /// Kind, name and generation of the policy that governs the rollout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PolicyReference {
@@ -135,7 +163,7 @@ pub struct RevisionReference {
 /// The phase of a rollout, as its status reports it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Phase {
-    /// The current revision is good and on every eligible node.
+    /// The current revision has the verdict `Good` and runs on every eligible node.
     Complete,
     /// Nodes of the current step are admitted and updated within the budget.
     Rolling,
@@ -144,7 +172,8 @@ pub enum Phase {
     Soaking,
     /// The step has soaked, but an approval is missing, or a check has not passed.
     Waiting,
-    /// The last step has passed, but no step reaches the remaining nodes. The current revision is not good yet.
+    /// The last step has passed, but no step admits the remaining nodes. The current revision has no verdict `Good`
+    /// yet.
     PartiallyComplete,
     /// The rollout has stopped: the current revision failed or made no progress, or the policy was deleted. Nodes keep
     /// their revision.
@@ -182,12 +211,12 @@ impl Phase {
         }
     }
 
-    /// Parses the name of a phase. `None` if this version does not know it.
+    /// Parses the name of a phase. `None` if this version of the controller does not know the phase.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.as_str() == text)
     }
 
-    /// Whether the phase ends the rollout of the current revision, so that no further node gets it.
+    /// Whether the rollout of the current revision ended without success: it is stopped, or is rolled back.
     pub fn is_failed(self) -> bool {
         matches!(self, Self::Stopped | Self::RollingBack | Self::RolledBack)
     }
@@ -220,7 +249,7 @@ pub struct NodeCounts {
     pub available: usize,
     /// Nodes whose pod of the current revision has been available for the soak time.
     pub soaked: usize,
-    /// Nodes that are not admitted, but have a pod of a revision that is not good.
+    /// Nodes that are not admitted, but have a pod of a revision without the verdict `Good`.
     pub unassigned: usize,
     /// Nodes that are not admitted, so that they are assigned the stable revision.
     pub held: usize,
@@ -233,15 +262,15 @@ pub struct FailureStatus {
     pub allowed: usize,
     /// Nodes that count as failed.
     pub nodes: Vec<NodeFailure>,
-    /// Nodes whose failures are not counted, because the node or its old pod was not Ready when the rollout deleted
-    /// that pod.
+    /// Nodes whose failures are not counted, because the node or its old pod was not Ready when the rollout deleted the
+    /// old pod.
     pub excused: Vec<NodeFailure>,
     /// Number of excused nodes, including those that are not listed.
     pub excused_count: usize,
 }
 
 impl FailureStatus {
-    /// Number of nodes that count as failed. All of them are listed.
+    /// Returns the number of nodes that count as failed. All of them are listed.
     pub fn counted(&self) -> usize {
         self.nodes.len()
     }

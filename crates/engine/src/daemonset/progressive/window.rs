@@ -39,14 +39,15 @@ impl Window {
             civil::Time::strptime("%H:%M", text)
                 .map_err(|_| alloc::format!("{text:?} is not a time such as 09:00"))
         };
-        let days = days.iter().map(|it| weekday(it)).collect::<Result<Vec<Weekday>, String>>()?;
+        let days = days.iter().map(|it| parse_weekday(it)).collect::<Result<Vec<Weekday>, String>>()?;
         let time_zone = TimeZone::get(time_zone)
             .map_err(|_| alloc::format!("{time_zone:?} is not a time zone such as Europe/Berlin"))?;
         Ok(Self { days, start: time(start)?, end: time(end)?, time_zone })
     }
 
-    /// Returns start and end of the window that begins on a day. `None` if no window begins on that day.
-    fn on(&self, day: civil::Date) -> Option<(Time, Time)> {
+    /// Returns start and end of the occurrence of this window that begins on `day`. `None` if the window does not begin
+    /// on that day of the week.
+    fn occurrence_on(&self, day: civil::Date) -> Option<(Time, Time)> {
         if !self.days.contains(&day.weekday()) {
             return None;
         }
@@ -60,7 +61,7 @@ impl Window {
 }
 
 /// Parses the name of a day, such as `Mon`. The error is a message for the user.
-fn weekday(text: &str) -> Result<Weekday, String> {
+fn parse_weekday(text: &str) -> Result<Weekday, String> {
     Ok(match text {
         "Mon" => Weekday::Monday,
         "Tue" => Weekday::Tuesday,
@@ -73,11 +74,11 @@ fn weekday(text: &str) -> Result<Weekday, String> {
     })
 }
 
-/// Returns whether the windows of a policy are open.
+/// Returns whether any window of a policy is open, and when that may change.
 ///
-/// Rule: nodes are admitted only while one window is open; without windows they always are. A window that ends at or
-/// before its start ends on the next day. On the day of a clock change, a local time that does not exist is moved by
-/// the change.
+/// Rule: nodes are admitted only while a window is open. Without windows, nodes are always admitted. A window that ends
+/// at or before its start ends on the next day. On the day of a clock change, a local time that does not exist is moved
+/// by the change.
 pub fn window_state(windows: &[Window], now: Time) -> WindowState {
     if windows.is_empty() {
         return WindowState { is_open: true, changes_at: None };
@@ -85,7 +86,7 @@ pub fn window_state(windows: &[Window], now: Time) -> WindowState {
     let mut is_open = false;
     let mut changes_at = None;
     for window in windows {
-        for (start, end) in windows_around(window, now) {
+        for (start, end) in occurrences_around(window, now) {
             is_open |= start <= now && now < end;
             let next = [start, end].into_iter().filter(|it| now < *it).min();
             changes_at = earliest(changes_at, next);
@@ -95,10 +96,10 @@ pub fn window_state(windows: &[Window], now: Time) -> WindowState {
 }
 
 /// Returns start and end of each occurrence of a window that begins between yesterday and a week from now.
-fn windows_around(window: &Window, now: Time) -> Vec<(Time, Time)> {
+fn occurrences_around(window: &Window, now: Time) -> Vec<(Time, Time)> {
     let Ok(timestamp) = Timestamp::from_microsecond(now.as_micros()) else { return Vec::new() };
     let today = timestamp.to_zoned(window.time_zone.clone()).date();
-    (-1..=7).filter_map(|day| window.on(today.checked_add(day.days()).ok()?)).collect()
+    (-1..=7).filter_map(|day| window.occurrence_on(today.checked_add(day.days()).ok()?)).collect()
 }
 
 /// Maximum time between two evaluations of the windows, so that a clock that was set forward is noticed.

@@ -14,7 +14,7 @@ use crate::controllers::cluster_roles;
 use crate::registry::Registry;
 use crate::request::{
     CONTROLLER_USER, DISRUPTION_USER, ENDPOINTS_USER, GARBAGE_COLLECTOR_USER, NODE_LIFECYCLE_USER,
-    RequestContext, SCHEDULER_USER, SIMULATED_NODES_USER,
+    ROLLOUT_POLICY_USER, RequestContext, SCHEDULER_USER, SIMULATED_NODES_USER,
 };
 
 const NOW: &str = "2026-01-01T00:00:00Z";
@@ -270,6 +270,8 @@ async fn parts_of_muster_may_do_their_work_and_no_more() {
             "PUT /apis/apps/v1/namespaces/default/daemonsets/d/status",
             "PUT /apis/apps/v1/namespaces/default/daemonsets/d",
             "POST /api/v1/namespaces/default/pods",
+            "POST /api/v1/namespaces/default/pods/p/eviction",
+            "PUT /apis/muster.dev/v1alpha1/namespaces/default/rolloutpolicies/r/status",
             "DELETE /api/v1/nodes/n",
             "GET /api/v1/namespaces/default/secrets/s",
         ],
@@ -282,6 +284,10 @@ async fn parts_of_muster_may_do_their_work_and_no_more() {
                 no: daemonsets.apps "d" is forbidden: User "system:muster-controller" cannot update resource "daemonsets" in API group "apps" in the namespace "default"
             POST /api/v1/namespaces/default/pods
                 yes: RBAC: allowed by ClusterRoleBinding "system:muster-controller" of ClusterRole "system:muster-controller" to User "system:muster-controller"
+            POST /api/v1/namespaces/default/pods/p/eviction
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-controller" of ClusterRole "system:muster-controller" to User "system:muster-controller"
+            PUT /apis/muster.dev/v1alpha1/namespaces/default/rolloutpolicies/r/status
+                no: rolloutpolicies.muster.dev "r" is forbidden: User "system:muster-controller" cannot update resource "rolloutpolicies/status" in API group "muster.dev" in the namespace "default"
             DELETE /api/v1/nodes/n
                 no: nodes "n" is forbidden: User "system:muster-controller" cannot delete resource "nodes" in API group "" at the cluster scope
             GET /api/v1/namespaces/default/secrets/s
@@ -358,6 +364,31 @@ async fn parts_of_muster_may_do_their_work_and_no_more() {
                 no: nodes "n" is forbidden: User "system:muster-node-lifecycle" cannot delete resource "nodes" in API group "" at the cluster scope
             POST /api/v1/namespaces/default/pods/p/binding
                 no: pods "p" is forbidden: User "system:muster-node-lifecycle" cannot create resource "pods/binding" in API group "" in the namespace "default"
+        "#]],
+    );
+    world.check(
+        &someone(ROLLOUT_POLICY_USER),
+        &[
+            "GET /apis/muster.dev/v1alpha1/rolloutpolicies?watch=true",
+            "PUT /apis/muster.dev/v1alpha1/namespaces/default/rolloutpolicies/r/status",
+            "PUT /apis/muster.dev/v1alpha1/clusterrolloutpolicies/r/status",
+            "PUT /apis/muster.dev/v1alpha1/namespaces/default/rolloutpolicies/r",
+            "PUT /apis/muster.dev/v1alpha1/namespaces/default/daemonrollouts/r/status",
+            "PUT /apis/apps/v1/namespaces/default/daemonsets/d/status",
+        ],
+        &expect![[r#"
+            GET /apis/muster.dev/v1alpha1/rolloutpolicies?watch=true
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-rollout-policy" of ClusterRole "system:muster-rollout-policy" to User "system:muster-rollout-policy"
+            PUT /apis/muster.dev/v1alpha1/namespaces/default/rolloutpolicies/r/status
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-rollout-policy" of ClusterRole "system:muster-rollout-policy" to User "system:muster-rollout-policy"
+            PUT /apis/muster.dev/v1alpha1/clusterrolloutpolicies/r/status
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-rollout-policy" of ClusterRole "system:muster-rollout-policy" to User "system:muster-rollout-policy"
+            PUT /apis/muster.dev/v1alpha1/namespaces/default/rolloutpolicies/r
+                no: rolloutpolicies.muster.dev "r" is forbidden: User "system:muster-rollout-policy" cannot update resource "rolloutpolicies" in API group "muster.dev" in the namespace "default"
+            PUT /apis/muster.dev/v1alpha1/namespaces/default/daemonrollouts/r/status
+                no: daemonrollouts.muster.dev "r" is forbidden: User "system:muster-rollout-policy" cannot update resource "daemonrollouts/status" in API group "muster.dev" in the namespace "default"
+            PUT /apis/apps/v1/namespaces/default/daemonsets/d/status
+                no: daemonsets.apps "d" is forbidden: User "system:muster-rollout-policy" cannot update resource "daemonsets/status" in API group "apps" in the namespace "default"
         "#]],
     );
     world.check(
@@ -604,5 +635,26 @@ async fn a_second_start_changes_nothing_and_restores_missing_roles() {
         {APIGroups:["authorization.k8s.io"], Resources:["selfsubjectrulesreviews"], Verbs:["create"]}
         {APIGroups:["authentication.k8s.io"], Resources:["selfsubjectreviews"], Verbs:["create"]}"#]]
     .assert_eq(&rules("system:basic-user").join("\n"));
-    assert_eq!(rules("view").len(), 9);
+    assert_eq!(rules("view").len(), 10);
+}
+
+#[tokio::test]
+async fn roles_for_rollouts_are_part_of_view_edit_and_admin() {
+    let world = World::new().await;
+    let kind = Kind::find(RBAC_GROUP, "v1", "clusterroles").unwrap();
+    let mut said = Vec::new();
+    for name in ["view", "edit", "admin"] {
+        let role = unstructured::parse_stored(&world.registry.storage.find(kind, None, name).unwrap());
+        let rules = unstructured::list_at(&role, "rules")
+            .iter()
+            .filter(|it| it["apiGroups"] == json!(["muster.dev"]));
+        said.extend(rules.map(|it| format!("{name} {} {}", it["resources"], it["verbs"])));
+    }
+    expect![[r#"
+        view ["clusterrolloutpolicies","daemonrollouts","rolloutpolicies"] ["get","list","watch"]
+        edit ["clusterrolloutpolicies","daemonrollouts","rolloutpolicies"] ["get","list","watch"]
+        edit ["daemonrollouts"] ["create","delete","patch","update"]
+        admin ["clusterrolloutpolicies","daemonrollouts","rolloutpolicies"] ["get","list","watch"]
+        admin ["daemonrollouts"] ["create","delete","patch","update"]
+        admin ["clusterrolloutpolicies","daemonrollouts","rolloutpolicies"] ["create","delete","deletecollection","get","list","patch","update","watch"]"#]].assert_eq(&said.join("\n"));
 }

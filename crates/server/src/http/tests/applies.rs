@@ -5,7 +5,7 @@ use super::*;
 const SETS: &str = "/apis/apps/v1/namespaces/default/daemonsets";
 
 impl Server {
-    async fn apply(&self, path: &str, body: &str) -> (u16, Value) {
+    pub(super) async fn apply(&self, path: &str, body: &str) -> (u16, Value) {
         self.send("PATCH", path, "application/apply-patch+yaml", body).await
     }
 }

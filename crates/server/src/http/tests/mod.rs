@@ -13,6 +13,7 @@ mod negotiation;
 mod pod_security;
 mod reads;
 mod rights;
+mod rollouts;
 pub(super) mod samples;
 mod streams;
 mod watches;

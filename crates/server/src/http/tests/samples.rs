@@ -56,6 +56,8 @@ fn of(kind: &str) -> Value {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
             "subjects": [{"kind": "User", "name": "nobody-at-all", "apiGroup": "rbac.authorization.k8s.io"}],
         }),
+        "ClusterRolloutPolicy" | "RolloutPolicy" => json!({"spec": {"selector": {}}}),
+        "DaemonRollout" => json!({"spec": {"paused": true}}),
         "PriorityClass" => json!({"value": 7}),
         "Lease" => json!({"spec": {"holderIdentity": "h", "leaseDurationSeconds": 10}}),
         "RuntimeClass" => json!({"handler": "runc"}),

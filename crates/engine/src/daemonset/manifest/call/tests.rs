@@ -218,10 +218,21 @@ fn every_call_has_its_verb_target_and_body() {
         Call::WriteRevision(RevisionWrite::Renumber { revision: revision.clone(), number: 5 }),
         Call::WriteRevision(RevisionWrite::Label { revision: revision.clone() }),
         Call::RelabelPod { pod: pod.clone(), hash: text("abc") },
-        Call::DeletePod { pod, why: why.clone() },
-        Call::CreatePod { node: text("n1"), hash: text("abc"), why },
+        Call::DeletePod { pod: pod.clone(), why: why.clone() },
+        Call::EvictPod { pod, why: why.clone() },
+        Call::CreatePod { node: text("n1"), hash: text("abc"), why, source: None },
         Call::DeleteRevision { revision },
         Call::PutStatus { of: set(json!({})), status: Status::default() },
+        Call::ApplyConditions { conditions: Vec::new() },
+        Call::ApplyConditions {
+            conditions: Vec::from([facts::Condition {
+                kind: facts::ConditionType::Stalled,
+                status: facts::ConditionStatus::True,
+                reason: text("CannotRollBack"),
+                message: text("revert the template"),
+                since: Some(muster_api::time::Time::from_secs(60)),
+            }]),
+        },
     ];
     let set = set(json!({}));
     let mut out = String::new();
@@ -265,12 +276,18 @@ fn every_call_has_its_verb_target_and_body() {
           {"metadata":{"labels":{"controller-revision-hash":"abc"},"resourceVersion":"7","uid":"p-1"}}
         delete pods web-1
           {"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"resourceVersion":"7","uid":"p-1"}}
+        create pods/eviction web-1
+          {"apiVersion":"policy/v1","deleteOptions":{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"resourceVersion":"7","uid":"p-1"}},"kind":"Eviction","metadata":{"name":"web-1","namespace":"ops"}}
         create pods -
           {"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"web-","labels":{"app":"web","controller-revision-hash":"abc","pod-template-generation":"3"},"namespace":"ops","ownerReferences":[{"apiVersion":"apps/v1","blockOwnerDeletion":true,"controller":true,"kind":"DaemonSet","name":"web","uid":"u-1"}]},"spec":{"containers":[{"image":"web:1","name":"web"}],"newField":1,"nodeName":"n1","schedulerName":"kubernetes.io/daemonset-controller","tolerations":[{"effect":"NoExecute","key":"node.kubernetes.io/not-ready","operator":"Exists"},{"effect":"NoExecute","key":"node.kubernetes.io/unreachable","operator":"Exists"},{"effect":"NoSchedule","key":"node.kubernetes.io/disk-pressure","operator":"Exists"},{"effect":"NoSchedule","key":"node.kubernetes.io/memory-pressure","operator":"Exists"},{"effect":"NoSchedule","key":"node.kubernetes.io/pid-pressure","operator":"Exists"},{"effect":"NoSchedule","key":"node.kubernetes.io/unschedulable","operator":"Exists"}]}}
         delete controllerrevisions web-abc
           {"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"resourceVersion":"8","uid":"r-1"}}
         update daemonsets/status web
           {"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"annotations":{"deprecated.daemonset.template.generation":"3","kubernetes.io/change-cause":"because"},"generation":3,"managedFields":[{"manager":"kubectl"}],"name":"web","namespace":"ops","newField":true,"resourceVersion":"41","uid":"u-1"},"status":{"currentNumberScheduled":0,"desiredNumberScheduled":0,"numberMisscheduled":0,"numberReady":0}}
+        application/apply-patch+yaml daemonsets/status web
+          {"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"web","namespace":"ops","uid":"u-1"}}
+        application/apply-patch+yaml daemonsets/status web
+          {"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"web","namespace":"ops","uid":"u-1"},"status":{"conditions":[{"lastTransitionTime":"1970-01-01T00:01:00Z","message":"revert the template","reason":"CannotRollBack","status":"True","type":"Stalled"}]}}
     "#]].assert_eq(&out);
 }
 
@@ -286,9 +303,10 @@ fn a_selector_as_a_list_call_spells_it() {
 fn a_pod_through_the_stencil_is_the_pod() {
     let set = set(json!({}));
     for binding in [Binding::Scheduler, Binding::Direct] {
-        let encoded_pod = EncodedPod::new(&set, &"h".into(), binding).unwrap();
+        let encoded_pod = EncodedPod::new(&set, &"h".into(), None, binding).unwrap();
         for node in ["n1", "ip-10-0-0-1.compute.internal"] {
-            let call = Call::CreatePod { node: node.into(), hash: "h".into(), why: Why::NoPodHere };
+            let call =
+                Call::CreatePod { node: node.into(), hash: "h".into(), why: Why::NoPodHere, source: None };
             let whole = go_json::to_string(&call_body(&set, &call, binding).unwrap());
             assert_eq!(encoded_pod.for_node(node).unwrap(), whole);
         }
@@ -297,5 +315,5 @@ fn a_pod_through_the_stencil_is_the_pod() {
     // A template that contains the placeholder has no encoded pod.
     let mut odd = Arc::unwrap_or_clone(set);
     odd.template.raw = r#"{"spec":{"hostname":"\u0001node\u0001"}}"#.into();
-    assert!(EncodedPod::new(&odd, &"h".into(), Binding::Scheduler).is_none());
+    assert!(EncodedPod::new(&odd, &"h".into(), None, Binding::Scheduler).is_none());
 }

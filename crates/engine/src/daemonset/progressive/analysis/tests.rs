@@ -111,10 +111,10 @@ fn a_node_is_excused_if_it_or_its_old_pod_was_not_ready() {
 fn the_soak_time_counts_from_readiness_and_from_the_last_start_of_a_container() {
     let (min_ready, soak) = (Duration::from_secs(5), Duration::from_secs(60));
     let at = |seconds| CREATED + Duration::from_secs(seconds);
-    assert_eq!(soaked_at(&pod(), min_ready, soak), None);
+    assert_eq!(soak_ends_at(&pod(), min_ready, soak), None);
     let ready = Pod { ready_since: Some(at(10)), ..pod() };
-    assert_eq!(soaked_at(&ready, min_ready, soak), Some(at(70)));
-    assert_eq!(soaked_at(&ready, min_ready, Duration::ZERO), Some(at(15)));
+    assert_eq!(soak_ends_at(&ready, min_ready, soak), Some(at(70)));
+    assert_eq!(soak_ends_at(&ready, min_ready, Duration::ZERO), Some(at(15)));
     let restarted = Pod { ready_since: Some(at(10)), last_started: Some(at(30)), ..pod() };
-    assert_eq!(soaked_at(&restarted, min_ready, soak), Some(at(90)));
+    assert_eq!(soak_ends_at(&restarted, min_ready, soak), Some(at(90)));
 }

@@ -92,7 +92,7 @@ fn every_field_is_decoded() {
         new_nodes: NewNodes::Latest,
         checks: [Check {
             name: "smoke".into(),
-            is_external: true,
+            source: CheckSource::External,
             interval: Duration::from_secs(30),
             failure_threshold: 4,
         }]
@@ -182,7 +182,7 @@ fn failures() -> impl Strategy<Value = Vec<NodeFailure>> {
 fn admission_strategy() -> impl Strategy<Value = NodeAdmission> {
     let names = vec(name(), 0..4).prop_map(|it| Members::Names(it.into_iter().collect::<BTreeSet<_>>()));
     let position = (name(), time())
-        .prop_map(|(key, created_before)| Members::UpTo { key: OrderKey::stored(key), created_before });
+        .prop_map(|(key, created_before)| Members::UpTo { key: OrderKey::from_stored(key), created_before });
     (name(), prop_oneof![Just(Text::from("")), name()], prop_oneof![names, position])
         .prop_map(|(step, group, members)| NodeAdmission { step, group, members })
 }

@@ -104,14 +104,17 @@ fn a_position_never_moves_back() {
     let up_to = |key: &str, before: i64| NodeAdmission {
         step: "half".into(),
         group: "".into(),
-        members: Members::UpTo { key: OrderKey::stored(key.into()), created_before: Time::from_secs(before) },
+        members: Members::UpTo {
+            key: OrderKey::from_stored(key.into()),
+            created_before: Time::from_secs(before),
+        },
     };
     let mut admitted = [up_to("n5", 100)].to_vec();
     add_position(
         &mut admitted,
         &"half".into(),
         &"".into(),
-        OrderKey::stored("n3".into()),
+        OrderKey::from_stored("n3".into()),
         Time::from_secs(50),
     );
     assert_eq!(admitted, [up_to("n5", 100)]);
@@ -119,7 +122,7 @@ fn a_position_never_moves_back() {
         &mut admitted,
         &"half".into(),
         &"".into(),
-        OrderKey::stored("n7".into()),
+        OrderKey::from_stored("n7".into()),
         Time::from_secs(200),
     );
     assert_eq!(admitted, [up_to("n7", 200)]);
@@ -131,7 +134,7 @@ fn a_position_counts_only_for_nodes_of_its_group_and_selector() {
     let admission = NodeAdmission {
         step: "zones".into(),
         group: "a".into(),
-        members: Members::UpTo { key: OrderKey::stored("n5".into()), created_before: NOW },
+        members: Members::UpTo { key: OrderKey::from_stored("n5".into()), created_before: NOW },
     };
     let membership = membership(MembershipScope::Admitted, [admission].into(), [step].into());
     assert!(is_admitted(&membership, "n1", "a", 0));

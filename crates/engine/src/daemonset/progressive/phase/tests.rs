@@ -5,6 +5,7 @@ use alloc::collections::BTreeSet;
 use expect_test::{Expect, expect};
 use muster_api::labels::{Labels, Selector};
 use muster_api::meta::ObjectKey;
+use muster_api::muster_v1alpha1::checks::WebhookCheck;
 
 use super::super::counts::NodeProgress;
 use super::super::membership::{Assigned, Candidate, MembershipScope, NodeIdentity, RolloutMembership};
@@ -195,6 +196,7 @@ impl Fleet {
             check_results: &self.check_results,
             check_failures: &self.check_failures,
             excuses: &[],
+            is_assisting: false,
             now: self.now,
         });
         self.events.extend(outcome.events.iter().map(|it| format!("{}: {}", it.reason, it.message)));
@@ -425,7 +427,7 @@ fn a_check_that_did_not_pass_holds_the_step() {
     let mut fleet = Fleet::new(3, canary_policy());
     let check = Check {
         name: "smoke".into(),
-        is_external: true,
+        source: CheckSource::External,
         interval: Duration::from_secs(60),
         failure_threshold: 3,
     };
@@ -446,7 +448,7 @@ fn a_measured_check_fails_the_revision_at_its_threshold_and_an_old_pass_is_incon
     let measured = |result, at| CheckStatus { name: "errors".into(), result, at, message: "".into() };
     let check = Check {
         name: "errors".into(),
-        is_external: false,
+        source: CheckSource::Webhook(WebhookCheck::default()),
         interval: Duration::from_secs(60),
         failure_threshold: 3,
     };
@@ -650,4 +652,14 @@ fn a_restart_between_the_verdict_and_the_status_ends_in_the_same_phase() {
     let bad = Some(RevisionVerdict::Bad);
     let expected = [Phase::Stopped, Phase::RolledBack, Phase::RolledBack].map(|it| (Some(it), bad));
     assert_eq!(outcome(false), expected);
+}
+
+#[test]
+fn a_tolerated_failure_of_the_only_canary_is_no_evidence_that_the_revision_works() {
+    let mut policy = canary_policy();
+    policy.spec.failures.max_nodes = IntOrPercent::Count(1);
+    let mut fleet = Fleet::new(3, policy);
+    fleet.settle().fail("n0", "CrashLoopBackOff").settle().wait(600).settle();
+    assert_eq!((fleet.stored.phase, fleet.current.verdict), (Some(Phase::Rolling), None));
+    assert_eq!(fleet.with("r"), ["n0"]);
 }

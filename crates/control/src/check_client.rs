@@ -1,0 +1,310 @@
+//! Measures checks of rollouts: queries Prometheus and calls webhooks.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use k8s_openapi::ByteString;
+use kube::client::Body;
+use kube::{Client, Config};
+use muster_api::meta::ObjectKey;
+use muster_api::muster_v1alpha1::checks::{CaConfigMapRef, TokenSecretRef};
+use muster_engine::controller::measurement::{decode_query_response, evaluate_prometheus, evaluate_webhook};
+use muster_engine::controller::{
+    Accept, CallError, EncodedRequest, Measured, Measurement, MeasurementRequest, Outcome, Priority, Verb,
+    Watch,
+};
+use serde::Deserialize;
+use tokio::sync::Semaphore;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+
+use crate::CONTROLLER_NAME;
+use crate::call::Caller;
+use crate::check_endpoints::{CheckEndpoint, EndpointUrl};
+use crate::request::JSON_MEDIA_TYPE;
+
+/// Maximum number of measurements at a time, so that checks of many DaemonSets do not use up memory: each response has
+/// at most 1 MiB.
+const MEASUREMENTS_MAX: usize = 16;
+
+/// Maximum size of a response.
+const RESPONSE_BYTES_MAX: usize = 1 << 20;
+
+/// Timeout of the queries of one Prometheus check.
+const PROMETHEUS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Timeout of reading the Secret and the ConfigMap of a check.
+const REFERENCES_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Minimum and maximum timeout of a webhook, whatever the policy says.
+const WEBHOOK_TIMEOUTS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// Options of the checks that the controller measures.
+#[derive(Debug, Clone)]
+pub struct CheckOptions {
+    /// Endpoints that checks may call. Without any, every measured check is inconclusive.
+    pub endpoints: Vec<CheckEndpoint>,
+    /// Namespace of the Secrets and ConfigMaps of ClusterRolloutPolicies: the namespace of the controller.
+    pub namespace: String,
+}
+
+impl Default for CheckOptions {
+    fn default() -> Self {
+        Self { endpoints: Vec::new(), namespace: "kube-system".to_owned() }
+    }
+}
+
+/// Measures checks. It sends requests only to allowed endpoints, follows no redirect and uses no proxy.
+#[derive(Clone)]
+pub(crate) struct CheckClient {
+    /// Reads Secrets and ConfigMaps from the API server.
+    caller: Caller,
+    options: Arc<CheckOptions>,
+    permits: Arc<Semaphore>,
+}
+
+/// What a request to an endpoint needs beside its URL.
+struct Access {
+    /// Bearer token. Empty if the check refers to no Secret.
+    token: String,
+    /// CA certificates in DER. `None` for those of the system.
+    roots: Option<Vec<Vec<u8>>>,
+}
+
+/// The data of a Secret.
+#[derive(Deserialize)]
+struct SecretData {
+    #[serde(default)]
+    data: BTreeMap<String, ByteString>,
+}
+
+/// The data of a ConfigMap.
+#[derive(Deserialize)]
+struct ConfigMapData {
+    #[serde(default)]
+    data: BTreeMap<String, String>,
+}
+
+impl CheckClient {
+    pub(crate) fn new(caller: Caller, options: CheckOptions) -> Self {
+        let permits = Arc::new(Semaphore::new(MEASUREMENTS_MAX));
+        Self { caller, options: Arc::new(options), permits }
+    }
+
+    /// Measures a check. Any problem makes it inconclusive, with a message that says why.
+    pub(crate) async fn measure(&self, measurement: &Measurement) -> Measured {
+        let Ok(_permit) = self.permits.acquire().await else {
+            return Measured::inconclusive("the controller is stopping");
+        };
+        let measured = match self.try_measure(measurement).await {
+            Ok(measured) => measured,
+            Err(problem) => Measured::Inconclusive(problem),
+        };
+        let (set, check) = (&measurement.set, &measurement.check);
+        let result = match &measured {
+            Measured::Pass => "Pass",
+            Measured::Fail(_) => "Fail",
+            Measured::Inconclusive(_) => "Inconclusive",
+        };
+        tracing::debug!(%set, %check, result, message = measured.message(), "measured check");
+        measured
+    }
+
+    /// Sends the request of a measurement and evaluates the response. The error is the message of an inconclusive
+    /// result.
+    async fn try_measure(&self, measurement: &Measurement) -> Result<Measured, String> {
+        let (url, secret, ca) = match &measurement.request {
+            MeasurementRequest::Prometheus(it) => (&it.url, &it.secret_ref, &it.ca_ref),
+            MeasurementRequest::Webhook { webhook, .. } => {
+                (&webhook.url, &webhook.secret_ref, &webhook.ca_ref)
+            }
+        };
+        let mut url = EndpointUrl::parse(url).map_err(|problem| format!("url: {problem}"))?;
+        let timeout = match &measurement.request {
+            MeasurementRequest::Prometheus(_) if url.query.is_some() => {
+                return Err("url: the base URL of Prometheus must not have a query (?)".to_owned());
+            }
+            MeasurementRequest::Prometheus(_) => {
+                url = url.join("api/v1/query");
+                PROMETHEUS_TIMEOUT
+            }
+            MeasurementRequest::Webhook { webhook, .. } => {
+                webhook.timeout.duration().clamp(WEBHOOK_TIMEOUTS.0, WEBHOOK_TIMEOUTS.1)
+            }
+        };
+        if !self.options.endpoints.iter().any(|it| it.allows(&url)) {
+            let origin = url.origin();
+            return Err(format!("the endpoint {origin} is not allowed: add it to --check-endpoints"));
+        }
+        let namespace = measurement.references_in.as_deref().unwrap_or(&self.options.namespace);
+        let reading = self.read_access(namespace, secret.as_ref(), ca.as_ref());
+        let access = tokio::time::timeout(REFERENCES_TIMEOUT, reading)
+            .await
+            .map_err(|_| "the Secret or ConfigMap of the check could not be read in time".to_owned())??;
+        let measuring = request_result(&url, &access, &measurement.request);
+        let measured = match tokio::time::timeout(timeout, measuring).await {
+            Err(_) => Measured::Inconclusive(format!("no response within {} s", timeout.as_secs())),
+            Ok(Err(problem)) => Measured::Inconclusive(problem),
+            Ok(Ok(measured)) => measured,
+        };
+        Ok(measured.without_secret(&access.token))
+    }
+
+    /// Reads the token and the CA certificates of a check.
+    async fn read_access(
+        &self,
+        namespace: &str,
+        secret: Option<&TokenSecretRef>,
+        ca: Option<&CaConfigMapRef>,
+    ) -> Result<Access, String> {
+        let mut access = Access { token: String::new(), roots: None };
+        if let Some(TokenSecretRef { name, key }) = secret {
+            let about = format!("secretRef: Secret {namespace}/{name}");
+            let body = self.read_object("Secret", "secrets", namespace, name).await;
+            let body = body.map_err(|problem| format!("{about}: {problem}"))?;
+            let SecretData { mut data } =
+                serde_json::from_slice(&body).map_err(|_| format!("{about}: cannot be decoded"))?;
+            let ByteString(token) = data.remove(key).ok_or_else(|| format!("{about}: has no key {key:?}"))?;
+            let token = String::from_utf8(token).map_err(|_| format!("{about}: {key:?} is not text"))?;
+            access.token = token.trim().to_owned();
+            if access.token.is_empty() {
+                return Err(format!("{about}: {key:?} is empty"));
+            }
+        }
+        if let Some(CaConfigMapRef { name, key }) = ca {
+            let about = format!("caRef: ConfigMap {namespace}/{name}");
+            let body = self.read_object("ConfigMap", "configmaps", namespace, name).await;
+            let body = body.map_err(|problem| format!("{about}: {problem}"))?;
+            let ConfigMapData { mut data } =
+                serde_json::from_slice(&body).map_err(|_| format!("{about}: cannot be decoded"))?;
+            let pem = data.remove(key).ok_or_else(|| format!("{about}: has no key {key:?}"))?;
+            let roots: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+            let roots = roots.map_err(|_| format!("{about}: {key:?} is not PEM"))?;
+            if roots.is_empty() {
+                return Err(format!("{about}: {key:?} has no certificate"));
+            }
+            access.roots = Some(roots.into_iter().map(|it| it.to_vec()).collect());
+        }
+        Ok(access)
+    }
+
+    /// Reads an object of the core group from the API server. The error says why it cannot be read.
+    async fn read_object(
+        &self,
+        kind: &str,
+        plural: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Vec<u8>, String> {
+        let watch = Watch::whole_objects("", "v1", kind, plural, true);
+        let request = EncodedRequest {
+            verb: Verb::Get,
+            path: watch.resource.path(&ObjectKey::new(namespace, name)),
+            body: String::new(),
+            accept: Accept::Object,
+            priority: Priority::Low,
+        };
+        match self.caller.call(request).await.0 {
+            Outcome::Done(body) => Ok(body),
+            Outcome::Refused(CallError::NotFound) => Err("does not exist".to_owned()),
+            Outcome::Refused(CallError::Forbidden(_)) => {
+                Err(format!("the controller may not read it: grant it get on {plural} by a Role"))
+            }
+            Outcome::Refused(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// Sends the requests of a measurement and evaluates the responses. The error is the message of an inconclusive result.
+async fn request_result(
+    url: &EndpointUrl,
+    access: &Access,
+    request: &MeasurementRequest,
+) -> Result<Measured, String> {
+    let client = endpoint_client(url, access)?;
+    match request {
+        MeasurementRequest::Webhook { body, .. } => {
+            let (code, response) = post(&client, url, access, JSON_MEDIA_TYPE, body.clone()).await?;
+            Ok(evaluate_webhook(code, &response))
+        }
+        MeasurementRequest::Prometheus(check) => {
+            let query = async |query: &str| {
+                let form =
+                    form_urlencoded::Serializer::new(String::new()).append_pair("query", query).finish();
+                let form_type = "application/x-www-form-urlencoded";
+                let (code, response) = post(&client, url, access, form_type, form).await?;
+                decode_query_response(code, &response)
+            };
+            let result = query(&check.query).await.map_err(|problem| format!("query: {problem}"))?;
+            let is_empty = (result.series, result.nan) == (0, 0);
+            let presence = match check.presence_query.as_ref().filter(|_| is_empty) {
+                Some(text) => Some(query(text).await.map_err(|problem| format!("presenceQuery: {problem}"))?),
+                None => None,
+            };
+            Ok(evaluate_prometheus(&result, presence.as_ref()))
+        }
+    }
+}
+
+/// Creates a client for one endpoint. It reads no proxy from the environment, retries nothing and follows no redirect.
+fn endpoint_client(url: &EndpointUrl, access: &Access) -> Result<Client, String> {
+    let origin = url.origin().parse().map_err(|_| "url: malformed".to_owned())?;
+    let mut config = Config::new(origin);
+    config.root_cert.clone_from(&access.roots);
+    config.default_retry = false;
+    config.disable_compression = true;
+    Client::try_from(config).map_err(|error| format!("caRef: {}", root_cause(&error)))
+}
+
+/// Sends a POST request. Returns the status code and the body of the response.
+async fn post(
+    client: &Client,
+    url: &EndpointUrl,
+    access: &Access,
+    media_type: &str,
+    body: String,
+) -> Result<(u16, Vec<u8>), String> {
+    let agent = format!("{CONTROLLER_NAME}/{}", env!("CARGO_PKG_VERSION"));
+    let mut request = Request::post(url.path_and_query())
+        .header(ACCEPT, JSON_MEDIA_TYPE)
+        .header(CONTENT_TYPE, media_type)
+        .header(USER_AGENT, agent);
+    if !access.token.is_empty() {
+        let mut bearer = HeaderValue::try_from(format!("Bearer {}", access.token))
+            .map_err(|_| "secretRef: the token has characters that no header may have".to_owned())?;
+        bearer.set_sensitive(true);
+        request = request.header(AUTHORIZATION, bearer);
+    }
+    let request = request.body(Body::from(body.into_bytes())).map_err(|_| "url: malformed".to_owned())?;
+    let response = client.send(request).await.map_err(|error| root_cause(&error))?;
+    let code = response.status();
+    if code.is_redirection() && code != StatusCode::NOT_MODIFIED {
+        return Err(format!(
+            "the endpoint redirects (status {}), which is not followed: set url to the new one",
+            code.as_u16()
+        ));
+    }
+    let body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await;
+    let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
+        Some(_) => format!("the response is larger than {RESPONSE_BYTES_MAX} bytes"),
+        None => root_cause(error.as_ref()),
+    })?;
+    Ok((code.as_u16(), body.to_bytes().to_vec()))
+}
+
+/// Returns the message of the first cause of an error.
+fn root_cause(error: &(dyn Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,320 @@
+//! Measurements of rollout checks: requests to Prometheus and webhooks that a reconcile returns as values, and how their
+//! responses are evaluated. The runner sends the requests in the background.
+
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+
+use muster_api::json;
+use muster_api::meta::ObjectKey;
+use muster_api::muster_v1alpha1::checks::{PrometheusCheck, WebhookCheck};
+use muster_api::text::Text;
+use muster_api::time::Time;
+use serde::Deserialize;
+
+/// One measurement of a check, for the rollout of one revision of a DaemonSet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Measurement {
+    /// Namespace and name of the DaemonSet.
+    pub set: ObjectKey,
+    /// UID of the DaemonSet.
+    pub uid: Text,
+    /// Hash of the revision that is checked.
+    pub revision: Text,
+    /// Number of the attempt to roll out the revision.
+    pub attempt: u32,
+    /// Name of the check.
+    pub check: Text,
+    /// Time at which the reconcile returned the measurement.
+    pub started: Time,
+    /// Namespace of the Secret and ConfigMap that the check refers to. `None` is the namespace of the controller.
+    pub references_in: Option<Text>,
+    pub request: MeasurementRequest,
+}
+
+/// The request of a measurement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MeasurementRequest {
+    /// Queries Prometheus. The placeholders in the queries are replaced.
+    Prometheus(PrometheusCheck),
+    /// Posts a JSON body to a webhook.
+    Webhook { webhook: WebhookCheck, body: String },
+}
+
+/// The result of a measurement. Its message explains a result other than `Pass`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Measured {
+    Pass,
+    Fail(String),
+    /// There is no result: the endpoint is not allowed, did not respond in time, or responded with an error or without
+    /// data.
+    Inconclusive(String),
+}
+
+/// Maximum length of a result's message in characters. The message is part of the status of a DaemonRollout.
+const MESSAGE_CHARS_MAX: usize = 256;
+
+/// Maximum number of series that a message names.
+const SERIES_IN_MESSAGE_MAX: usize = 3;
+
+impl Measured {
+    /// Creates an inconclusive result with this message.
+    pub fn inconclusive(message: &str) -> Self {
+        Self::Inconclusive(message.into())
+    }
+
+    /// Creates a failure with this message.
+    pub fn fail(message: &str) -> Self {
+        Self::Fail(message.into())
+    }
+
+    /// Returns the message without control characters, cut to [`MESSAGE_CHARS_MAX`]. Empty for `Pass`.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Pass => String::new(),
+            Self::Fail(message) | Self::Inconclusive(message) => printable(message),
+        }
+    }
+
+    /// Replaces a secret in the message, in case the endpoint sent it back.
+    #[must_use]
+    pub fn without_secret(self, secret: &str) -> Self {
+        if secret.is_empty() {
+            return self;
+        }
+        match self {
+            Self::Pass => Self::Pass,
+            Self::Fail(message) => Self::Fail(message.replace(secret, "[token]")),
+            Self::Inconclusive(message) => Self::Inconclusive(message.replace(secret, "[token]")),
+        }
+    }
+}
+
+/// Removes control characters, and cuts the text to [`MESSAGE_CHARS_MAX`].
+fn printable(text: &str) -> String {
+    let mut printable = text.chars().filter(|it| !it.is_control());
+    let mut message: String = printable.by_ref().take(MESSAGE_CHARS_MAX).collect();
+    if printable.next().is_some() {
+        message.push('…');
+    }
+    message
+}
+
+/// The samples that a Prometheus query returned.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct QueryResult {
+    /// Number of series whose value is a number.
+    pub series: usize,
+    /// Number of series whose value is NaN.
+    pub nan: usize,
+    /// The first series, as `{label="value"} 1.5`.
+    examples: Vec<String>,
+}
+
+/// A response of the Prometheus HTTP API.
+#[derive(Deserialize)]
+struct PrometheusResponse {
+    #[serde(default)]
+    status: String,
+    #[serde(default)]
+    error: String,
+    #[serde(default)]
+    data: Option<PrometheusData>,
+}
+
+/// The data of a successful response.
+#[derive(Deserialize)]
+struct PrometheusData {
+    #[serde(rename = "resultType")]
+    result_type: String,
+    result: serde_json::Value,
+}
+
+/// One element of an instant vector.
+#[derive(Deserialize)]
+struct PrometheusSample {
+    #[serde(default)]
+    metric: serde_json::Map<String, serde_json::Value>,
+    /// Timestamp and value. Prometheus sends the value as a string, because JSON has no NaN.
+    value: (serde_json::Value, String),
+}
+
+/// Decodes the response to an instant query. Returns an error message if Prometheus reported an error, or if the
+/// response is not an instant vector.
+pub fn decode_query_response(code: u16, body: &[u8]) -> Result<QueryResult, String> {
+    let response: Option<PrometheusResponse> = json::from_slice(body).ok();
+    let Some(PrometheusResponse { status, error, data }) = response else {
+        return Err(match code {
+            200 => "the response is not JSON of the Prometheus API".to_string(),
+            code => format!("Prometheus responded with status {code}"),
+        });
+    };
+    if code != 200 || status != "success" {
+        return Err(match &*error {
+            "" => format!("Prometheus responded with status {code}"),
+            error => format!("Prometheus responded with status {code}: {error}"),
+        });
+    }
+    let data = data.ok_or("the response has no data")?;
+    if data.result_type != "vector" {
+        return Err(format!("the query returns a {}: it must return an instant vector", data.result_type));
+    }
+    let samples: Vec<PrometheusSample> =
+        serde_json::from_value(data.result).map_err(|_| "the response is not an instant vector")?;
+    let mut result = QueryResult::default();
+    for sample in samples {
+        let value: f64 = sample.value.1.parse().map_err(|_| "a sample has a value that is not a number")?;
+        if value.is_nan() {
+            result.nan += 1;
+            continue;
+        }
+        result.series += 1;
+        if result.examples.len() < SERIES_IN_MESSAGE_MAX {
+            let label = |(name, value): (&String, &serde_json::Value)| format!("{name}={value}");
+            let labels: Vec<String> = sample.metric.iter().map(label).collect();
+            result.examples.push(format!("{{{}}} {}", labels.join(", "), sample.value.1));
+        }
+    }
+    Ok(result)
+}
+
+/// Evaluates a Prometheus check.
+///
+/// Rule: a check fails if its query returns a number. It is inconclusive if the query returns only NaN, or if the
+/// presence query returns no number. Otherwise it passes. `presence` is `None` if the check has no presence query.
+pub fn evaluate_prometheus(query: &QueryResult, presence: Option<&QueryResult>) -> Measured {
+    if 0 < query.series {
+        let more = if query.examples.len() < query.series { ", …" } else { "" };
+        let series = query.examples.join(", ");
+        return Measured::fail(&format!("the query returned {} series: {series}{more}", query.series));
+    }
+    if 0 < query.nan {
+        return Measured::inconclusive("the query returned only NaN");
+    }
+    match presence {
+        Some(QueryResult { series: 0, nan: 0, .. }) => {
+            Measured::inconclusive("no data: the presence query returned nothing")
+        }
+        Some(QueryResult { series: 0, .. }) => {
+            Measured::inconclusive("no data: the presence query returned only NaN")
+        }
+        _ => Measured::Pass,
+    }
+}
+
+/// The body of a webhook's response.
+#[derive(Deserialize)]
+struct WebhookResponse {
+    result: String,
+    #[serde(default)]
+    message: String,
+}
+
+/// Evaluates the response of a webhook.
+///
+/// Rule: a webhook passes or fails a check only with status 200 and a JSON body whose `result` is `Pass` or `Fail`. Any
+/// other response is inconclusive.
+pub fn evaluate_webhook(code: u16, body: &[u8]) -> Measured {
+    if code != 200 {
+        return Measured::inconclusive(&format!("the webhook responded with status {code}: it must be 200"));
+    }
+    let Ok(WebhookResponse { result, message }) = json::from_slice::<WebhookResponse>(body) else {
+        return Measured::inconclusive("the webhook responded without JSON that has a field result");
+    };
+    match (&*result, &*message) {
+        ("Pass", _) => Measured::Pass,
+        ("Fail", "") => Measured::fail("the webhook reported a failure"),
+        ("Fail", message) => Measured::fail(message),
+        ("Inconclusive", "") => Measured::inconclusive("the webhook has no result yet"),
+        ("Inconclusive", message) => Measured::inconclusive(message),
+        (result, _) => Measured::inconclusive(&format!(
+            "the webhook responded with the result {result:?}: it must be Pass, Fail or Inconclusive"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vector(samples: &str) -> String {
+        format!(r#"{{"status":"success","data":{{"resultType":"vector","result":[{samples}]}}}}"#)
+    }
+
+    fn query(body: &str) -> QueryResult {
+        decode_query_response(200, body.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn any_number_fails_and_only_nan_or_no_presence_is_inconclusive() {
+        let (one, nan, none) = (
+            query(&vector(r#"{"metric":{"pod":"a"},"value":[1,"2.5"]},{"metric":{},"value":[1,"NaN"]}"#)),
+            query(&vector(r#"{"metric":{},"value":[1,"NaN"]}"#)),
+            query(&vector("")),
+        );
+        let failed = "the query returned 1 series: {pod=\"a\"} 2.5";
+        assert_eq!(evaluate_prometheus(&one, Some(&one)), Measured::Fail(failed.into()));
+        assert_eq!(evaluate_prometheus(&none, None), Measured::Pass);
+        assert_eq!(evaluate_prometheus(&none, Some(&one)), Measured::Pass);
+        for (query, presence) in [(&nan, None), (&none, Some(&none)), (&none, Some(&nan))] {
+            let measured = evaluate_prometheus(query, presence);
+            assert!(matches!(measured, Measured::Inconclusive(_)), "{measured:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_names_few_series() {
+        let many = Vec::from([r#"{"metric":{"pod":"a"},"value":[1,"1"]}"#; 1000]).join(",");
+        let Measured::Fail(message) = evaluate_prometheus(&query(&vector(&many)), None) else { panic!() };
+        assert_eq!(message.matches("pod=").count(), SERIES_IN_MESSAGE_MAX);
+        assert!(message.starts_with("the query returned 1000 series") && message.ends_with(", …"));
+    }
+
+    #[test]
+    fn a_response_other_than_an_instant_vector_is_an_error() {
+        let scalar = r#"{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}"#;
+        let error = r#"{"status":"error","errorType":"bad_data","error":"parse error"}"#;
+        let cases = [
+            (200, scalar, "the query returns a scalar"),
+            (400, error, "status 400: parse error"),
+            (200, error, "parse error"),
+            (503, "<html>", "status 503"),
+            (200, "<html>", "not JSON"),
+            (500, r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#, "status 500"),
+            (200, r#"{"status":"success"}"#, "no data"),
+        ];
+        for (code, body, expected) in cases {
+            let message = decode_query_response(code, body.as_bytes()).unwrap_err();
+            assert!(message.contains(expected), "{message}");
+        }
+        let malformed = [r#"{"metric":{},"value":[1,"x"]}"#, r#"{"metric":{}}"#];
+        assert!(malformed.iter().all(|it| decode_query_response(200, vector(it).as_bytes()).is_err()));
+    }
+
+    #[test]
+    fn only_a_response_with_pass_or_fail_is_conclusive() {
+        let evaluate = |code, body: &str| evaluate_webhook(code, body.as_bytes());
+        assert_eq!(evaluate(200, r#"{"result":"Pass"}"#), Measured::Pass);
+        assert_eq!(evaluate(200, r#"{"result":"Fail","message":"slow"}"#), Measured::Fail("slow".into()));
+        for (code, body) in [
+            (200, r#"{"result":"Inconclusive"}"#),
+            (200, r#"{"result":"pass"}"#),
+            (200, "{}"),
+            (200, ""),
+            (204, r#"{"result":"Pass"}"#),
+            (302, r#"{"result":"Fail"}"#),
+        ] {
+            assert!(matches!(evaluate(code, body), Measured::Inconclusive(_)), "{code} {body}");
+        }
+    }
+
+    #[test]
+    fn messages_are_bounded_and_have_no_secret() {
+        let long = Measured::fail(&"ä\u{1b}".repeat(1000));
+        assert_eq!(long.message().chars().count(), MESSAGE_CHARS_MAX + 1);
+        assert!(!long.message().contains('\u{1b}'));
+        // The secret is replaced before the message is cut.
+        let echoed = Measured::fail(&format!("{}s3cret", "x".repeat(MESSAGE_CHARS_MAX - 3)));
+        assert!(!echoed.without_secret("s3cret").message().contains("s3"));
+    }
+}

@@ -1,0 +1,128 @@
+//! Makes the plan of one DaemonSet in assist mode. Upstream's DaemonSet controller runs beside this one: it creates all
+//! pods, records the revisions and counts the nodes. This controller deletes the outdated pods of the rollout, and writes
+//! verdicts, the DaemonRollout and conditions.
+
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use muster_api::time::{Time, earliest};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::status::{self, ConditionInput};
+use super::{DecisionInput, next_wake_up};
+use crate::daemonset::facts::ConditionType;
+use crate::daemonset::manifest::ASSIST_FIELD_MANAGER;
+use crate::daemonset::plan::{Plan, Settings};
+use crate::daemonset::progressive::active::{ActiveRollout, FreezeReason};
+use crate::daemonset::progressive_plan;
+use crate::daemonset::why::Why;
+
+/// Makes the plan of one DaemonSet in assist mode.
+///
+/// Rule: in assist mode a DaemonSet without policy and DaemonRollout is left alone. For all others, a plan contains
+/// verdicts, the DaemonRollout, deletes of outdated pods, events and conditions, and nothing else. Nothing is written
+/// until upstream's controller has recorded the template as the newest revision.
+pub(crate) fn decide_assist(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Plan {
+    let (set, set_state) = (input.set, input.set_state);
+    let mut plan = Plan::idle(set.clone());
+    let Some(current) = &set_state.history.current else {
+        plan.waiting = Some(Why::RevisionNotRecorded);
+        return plan;
+    };
+    let applied = applied_conditions(&set.metadata);
+    let Some(active) = set_state.progressive.as_ref().filter(|it| is_governed(it)) else {
+        plan.conditions = status::conditions_to_apply(set, &set_state.totals, None, &applied, now);
+        return plan;
+    };
+    if !set_state.history.steps.is_empty() {
+        plan.waiting = Some(Why::RevisionNotRecorded);
+        return plan;
+    }
+    plan.hash = current.hash.clone();
+    let budget = progressive_plan::advance(&mut plan, input, active, settings, now);
+    // Upstream's controller creates the pods.
+    plan.create.clear();
+    plan.create_stable.clear();
+    plan.stable = None;
+    let progress = ConditionInput {
+        budget,
+        allowed: budget,
+        stalled_since: input.stalled_since(now),
+        refused: None,
+        evictions: progressive_plan::refused_evictions(&plan, input, active),
+        rollout: progressive_plan::rollout_report(&plan, active),
+    };
+    let wanted = settings.conditions.then_some(&progress);
+    plan.conditions = status::conditions_to_apply(set, &set_state.totals, wanted, &applied, now);
+    plan.wake_at = earliest(plan.wake_at, next_wake_up(input, settings, now));
+    plan
+}
+
+/// Whether assist mode acts on a DaemonSet: a policy selects it, or it has a DaemonRollout and the strategy `OnDelete`.
+fn is_governed(active: &ActiveRollout) -> bool {
+    let is_rolled_out_by_upstream = active.frozen == Some(FreezeReason::NotOnDelete);
+    active.policy.is_some() || (active.record.is_some() && !is_rolled_out_by_upstream)
+}
+
+/// Returns the types of the conditions that assist mode has applied, from `managedFields`. `metadata` is the JSON of a
+/// DaemonSet's metadata.
+fn applied_conditions(metadata: &str) -> BTreeSet<ConditionType> {
+    /// The part of a DaemonSet's metadata that is decoded.
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        #[serde(default)]
+        managed_fields: Vec<ManagedFieldsEntry>,
+    }
+    /// An entry of `managedFields`.
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ManagedFieldsEntry {
+        #[serde(default)]
+        manager: String,
+        #[serde(default)]
+        subresource: String,
+        #[serde(default)]
+        fields_v1: Value,
+    }
+    let Ok(metadata) = serde_json::from_str::<Metadata>(metadata) else { return BTreeSet::new() };
+    let entries = metadata.managed_fields.iter();
+    let ours = entries.filter(|it| it.manager == ASSIST_FIELD_MANAGER && it.subresource == "status");
+    let keys =
+        ours.flat_map(|it| it.fields_v1["f:status"]["f:conditions"].as_object()).flat_map(|it| it.keys());
+    keys.filter_map(|key| {
+        let key: Value = serde_json::from_str(key.strip_prefix("k:")?).ok()?;
+        ConditionType::parse(key["type"].as_str()?)
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString as _;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_conditions_of_the_own_field_manager_are_applied_ones() {
+        let conditions = json!({"f:conditions": {
+            ".": {}, "k:{\"type\":\"Stalled\"}": {".": {}}, "k:{\"type\":\"Theirs\"}": {}, "k:no": {}, "v:1": {},
+        }});
+        let entry = |manager: &str, subresource: &str| {
+            let fields = json!({"f:status": conditions});
+            json!({"manager": manager, "subresource": subresource, "operation": "Apply", "fieldsV1": fields})
+        };
+        let applied = |entry: Value| applied_conditions(&json!({"managedFields": [entry]}).to_string());
+        assert_eq!(applied(entry("muster-assist", "status")), BTreeSet::from([ConditionType::Stalled]));
+        assert_eq!(applied(entry("muster-assist", "")), BTreeSet::new());
+        assert_eq!(applied(entry("kube-controller-manager", "status")), BTreeSet::new());
+        assert_eq!(applied(json!({"manager": "muster-assist", "subresource": "status"})), BTreeSet::new());
+        for metadata in ["", "{}", "[]", r#"{"managedFields": 1}"#] {
+            assert_eq!(applied_conditions(metadata), BTreeSet::new());
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! The progressive rollout of one DaemonSet: the objects that control it, the revisions it chooses from, and the
+//! revision that each node is assigned.
+
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use muster_api::interner::Interner;
+use muster_api::text::Text;
+use muster_api::time::Time;
+
+use super::analysis::{self, NodeHealth};
+use super::counts::NodeProgress;
+use super::membership::{
+    Assigned, Candidate, MembershipScope, NodeAdmission, NodeIdentity, RolloutMembership,
+};
+use super::phase::{JudgedRevision, RevisionVerdict, admits_nodes_after};
+use super::policy::{Policy, PolicySpec, ReplaceMethod, Step};
+use super::record::{ALL_STEPS, Phase, RevisionReference, RolloutRecord};
+use crate::daemonset::facts::decode::decode_revision_template;
+use crate::daemonset::facts::{Node, Pod, Revision, Set, Template, UpdateStrategy};
+use crate::daemonset::placement::{self, Verdict};
+use crate::daemonset::revision::TargetRevision;
+use crate::daemonset::status::check_availability;
+
+/// The progressive rollout of one DaemonSet. A DaemonSet has one if a policy selects it, if it has a DaemonRollout, if
+/// its current revision has the verdict `Bad`, or if the controller may not read these kinds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ActiveRollout {
+    /// The policy that governs the DaemonSet. `None` if no policy selects it.
+    pub(crate) policy: Option<Arc<Policy>>,
+    /// The DaemonRollout. `None` if it does not exist yet.
+    pub(crate) record: Option<Arc<RolloutRecord>>,
+    /// The revision of the DaemonSet's template.
+    pub(crate) current: JudgedRevision,
+    /// The stable revision. `None` if no revision has the verdict `Good`.
+    pub(crate) stable: Option<StableRevision>,
+    /// All revisions of the DaemonSet.
+    pub(crate) revisions: Vec<Arc<Revision>>,
+    /// Hashes of the revisions with the verdict `Good`.
+    good: BTreeSet<Text>,
+    /// Decides which nodes are assigned the current revision.
+    membership: RolloutMembership,
+    /// The step that the stored status names. `None` if it names none, or if all nodes are admitted at once.
+    pub(crate) step: Option<Step>,
+    /// Why no pod is replaced and nothing is written for the rollout. `None` if the rollout works.
+    pub(crate) frozen: Option<FreezeReason>,
+    /// Whether upstream's controller creates the pods (assist mode).
+    pub(crate) is_assisting: bool,
+}
+
+/// Why the pods of a DaemonSet are left as they are, whatever its policy says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum FreezeReason {
+    /// The controller may not read policies or DaemonRollouts.
+    KindsForbidden,
+    /// This version of the controller cannot use the DaemonRollout, for this reason.
+    UnreadableRecord(Text),
+    /// The current revision has the verdict `Bad`, and there is no DaemonRollout that tells what to do.
+    KnownBad,
+    /// In assist mode, the update strategy is not `OnDelete`, so upstream's controller replaces the pods itself.
+    NotOnDelete,
+}
+
+impl FreezeReason {
+    /// Returns the reason of the conditions that report it, in CamelCase.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::KindsForbidden => "RolloutsForbidden",
+            Self::UnreadableRecord(_) => "UnknownDaemonRollout",
+            Self::KnownBad => "KnownBad",
+            Self::NotOnDelete => "NotOnDelete",
+        }
+    }
+
+    /// Returns the message of the conditions that report it: the problem, and what to do about it.
+    pub(crate) fn message(&self) -> &str {
+        match self {
+            Self::KindsForbidden => {
+                "the controller's role must grant it the verbs list and watch on the kinds of muster.dev"
+            }
+            Self::UnreadableRecord(problem) => problem,
+            Self::KnownBad => "the revision failed before: retry it, or change the template",
+            Self::NotOnDelete => {
+                "kube-controller-manager replaces the pods: set spec.updateStrategy.type to OnDelete, or run the \
+                 controller without --assist"
+            }
+        }
+    }
+}
+
+/// The stable revision, and its template, by which nodes are selected and pods are created.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct StableRevision {
+    pub(crate) judged: JudgedRevision,
+    pub(crate) target: TargetRevision,
+    pub(crate) template: Arc<Template>,
+}
+
+/// How the rolling update treats a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum UpdateMode {
+    /// There is no progressive rollout. An outdated pod is replaced within the rollout budget, or at once if it is not
+    /// Ready.
+    Plain,
+    /// Outdated pods are replaced when the phase of the rollout allows it.
+    Progressive,
+    /// Outdated pods are left as they are.
+    Hold,
+}
+
+/// The revision that a node is assigned, and how the rolling update treats the node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeTarget<'a> {
+    pub(crate) assigned: Assigned,
+    pub(crate) revision: &'a TargetRevision,
+    pub(crate) template: &'a Template,
+    pub(crate) mode: UpdateMode,
+}
+
+impl ActiveRollout {
+    /// Builds the progressive rollout of a DaemonSet. `None` if the DaemonSet has no progressive rollout.
+    ///
+    /// Rule: without policy, DaemonRollout and verdict `Bad`, a DaemonSet is rolled out by the rules of its update
+    /// strategy alone. If the controller may not read policies or DaemonRollouts, they may still exist, so no pod is
+    /// replaced. In assist mode, `assisted` is the update strategy of the DaemonSet itself, without its policy: unless it
+    /// is `OnDelete`, no pod is replaced.
+    pub(crate) fn of(
+        set: &Set,
+        owned: &[Arc<Revision>],
+        current: &TargetRevision,
+        policy: Option<&Arc<Policy>>,
+        record: Option<&Arc<RolloutRecord>>,
+        is_forbidden: bool,
+        assisted: Option<UpdateStrategy>,
+    ) -> Option<Self> {
+        let is_bad = verdict_of(&current.revision) == Some(RevisionVerdict::Bad);
+        if policy.is_none() && record.is_none() && !is_bad && !is_forbidden {
+            return None;
+        }
+        let stable = stable_revision(set, owned);
+        let frozen = if is_forbidden {
+            Some(FreezeReason::KindsForbidden)
+        } else if let Some(problem) = record.and_then(|it| it.unreadable.clone()) {
+            Some(FreezeReason::UnreadableRecord(problem))
+        } else if assisted.is_some_and(|it| it != UpdateStrategy::OnDelete) {
+            Some(FreezeReason::NotOnDelete)
+        } else {
+            (policy.is_none() && record.is_none()).then_some(FreezeReason::KnownBad)
+        };
+        let judged = judged_revision(&current.revision, current.hash.clone());
+        let spec_default = PolicySpec::default();
+        let spec = policy.map_or(&spec_default, |it| &it.spec);
+        // The status of another revision says nothing about this one.
+        let status = record
+            .map(|it| &it.status)
+            .filter(|it| frozen.is_none() && it.current.as_ref().is_some_and(|it| it.hash == current.hash));
+        let is_stable = stable.as_ref().is_some_and(|it| current.is_equivalent(&it.target.hash));
+        let scope = match status.and_then(|it| it.phase) {
+            _ if is_stable => MembershipScope::AllNodes,
+            Some(phase) => MembershipScope::of(phase, stable.is_some()),
+            None => MembershipScope::of(Phase::Rolling, stable.is_some()),
+        };
+        let membership = RolloutMembership {
+            scope,
+            order: spec.order.clone(),
+            stable_hash: stable.as_ref().map_or_else(|| Text::from(""), |it| it.target.hash.clone()),
+            admitted: status.map(|it| it.admitted.clone()).unwrap_or_default(),
+            steps: spec.steps.clone(),
+            admits_nodes_after: status
+                .and_then(|_| admits_nodes_after(spec, &judged))
+                .map(|after| after.max(last_verdict_time(&current.revision, stable.as_ref()))),
+        };
+        let step = status.and_then(|it| it.step.as_ref()).filter(|it| *it.name != *ALL_STEPS);
+        Some(Self {
+            policy: policy.cloned(),
+            record: record.cloned(),
+            current: judged,
+            good: good_hashes(owned),
+            step: step.and_then(|it| spec.steps.iter().find(|step| step.name == it.name)).cloned(),
+            stable,
+            revisions: owned.to_vec(),
+            membership,
+            frozen,
+            is_assisting: assisted.is_some(),
+        })
+    }
+
+    /// Replaces the DaemonRollout by a version that differs only in its requests, its counts, and the admitted nodes.
+    pub(crate) fn replace_record(&mut self, record: Arc<RolloutRecord>) {
+        let is_of_current =
+            record.status.current.as_ref().is_some_and(|it| it.hash == self.current.reference.hash);
+        if is_of_current && self.frozen.is_none() {
+            self.membership.admitted.clone_from(&record.status.admitted);
+        }
+        self.record = Some(record);
+    }
+
+    /// Returns whether all nodes, no nodes, or the admitted nodes are assigned the current revision.
+    pub(crate) fn scope(&self) -> MembershipScope {
+        self.membership.scope
+    }
+
+    /// Returns the revision that a node is assigned, and how the rolling update treats the node. `current` is the
+    /// revision of the DaemonSet's template. `node` is `None` if the node was deleted.
+    pub(crate) fn target<'a>(
+        &'a self,
+        set: &'a Set,
+        current: &'a TargetRevision,
+        node: Option<&Node>,
+    ) -> NodeTarget<'a> {
+        let is_admitted = node.is_none_or(|it| self.is_admitted(it));
+        let is_held = self.frozen.is_some() || (!is_admitted && self.scope() == MembershipScope::Admitted);
+        let mode = if is_held { UpdateMode::Hold } else { UpdateMode::Progressive };
+        match &self.stable {
+            Some(stable) if !is_admitted => NodeTarget {
+                assigned: Assigned::Stable,
+                revision: &stable.target,
+                template: &stable.template,
+                mode,
+            },
+            _ => NodeTarget { assigned: Assigned::Current, revision: current, template: &set.template, mode },
+        }
+    }
+
+    /// Returns how the rollout removes an outdated pod that is Ready. Without a policy it deletes the pod.
+    pub(crate) fn replace_method(&self) -> ReplaceMethod {
+        self.policy.as_ref().map_or(ReplaceMethod::Delete, |it| it.spec.replace_method)
+    }
+
+    /// Whether a node is assigned the current revision.
+    fn is_admitted(&self, node: &Node) -> bool {
+        self.membership.is_admitted(node_identity(node))
+    }
+
+    /// Whether these admissions, which are not stored yet, admit the node.
+    pub(crate) fn will_admit(&self, admitted: &[NodeAdmission], node: &Node) -> bool {
+        let next = RolloutMembership { admitted: admitted.to_vec(), ..self.membership.clone() };
+        next.is_admitted(node_identity(node))
+    }
+
+    /// Returns the revision with this hash label. `None` if it was deleted.
+    pub(crate) fn revision_with_hash(&self, hash: &str) -> Option<&Arc<Revision>> {
+        let with_hash = self.revisions.iter().filter(|it| it.hash().is_some_and(|it| **it == *hash));
+        with_hash.max_by_key(|it| (!it.deleting, it.number))
+    }
+
+    /// Returns the state of one node in the rollout, and the time at which it changes without an event. `None` if the
+    /// node was deleted.
+    pub(crate) fn node_progress(
+        &self,
+        set: &Set,
+        current: &TargetRevision,
+        node: Option<&Node>,
+        pods: &[Arc<Pod>],
+        is_charged: bool,
+        now: Time,
+    ) -> Option<(NodeProgress, Option<Time>)> {
+        let node = node?;
+        let present = || pods.iter().filter(|it| !it.is_gone());
+        let mut current_pods = present().filter(|it| current.is_up_to_date(it));
+        let pod = current_pods.clone().find(|it| it.is_live()).or_else(|| current_pods.next());
+        let is_available = pod.is_some_and(|it| check_availability(set, it, now).is_ok());
+        let spec_default = PolicySpec::default();
+        let spec = self.policy.as_ref().map_or(&spec_default, |it| &it.spec);
+        let health = pod.map_or_else(NodeHealth::default, |it| {
+            analysis::node_health(&spec.failures, it, is_available, Some(node), now)
+        });
+        let step = self.step.as_ref();
+        let soak = step.map(|it| it.soak).unwrap_or_default();
+        let group_soak = step.and_then(|it| it.groups.as_ref()).map_or(soak, |it| it.soak);
+        let soak_ends_at = pod.and_then(|it| analysis::soak_ends_at(it, set.min_ready, soak));
+        let group_soak_ends_at = pod.and_then(|it| analysis::soak_ends_at(it, set.min_ready, group_soak));
+        let is_past = |at: Option<Time>| is_available && at.is_some_and(|at| at <= now);
+        let recheck_at = [soak_ends_at, group_soak_ends_at].into_iter().fold(None, |at, soak_ends_at| {
+            muster_api::time::earliest(at, analysis::recheck_at(&health, soak_ends_at, now))
+        });
+        let group = step.and_then(|it| node.labels.get(it.group_label()?)).cloned();
+        let order = &self.membership.order;
+        let progress = NodeProgress {
+            is_eligible: placement::verdict(&set.template, node) == Verdict::Run,
+            is_in_step: step.is_none_or(|it| it.selector.matches(&node.labels)),
+            group: group.unwrap_or_else(|| Text::from("")),
+            is_admitted: self.is_admitted(node),
+            has_unproven_pod: present().any(|it| it.hash().is_some_and(|it| !self.good.contains(it))),
+            has_current_pod: pod.is_some(),
+            is_available,
+            is_soaked: is_past(soak_ends_at),
+            is_group_soaked: is_past(group_soak_ends_at),
+            is_charged,
+            failure: health.failure,
+            candidate: Candidate {
+                key: order.key(&self.membership.stable_hash, &node.name, &node.labels),
+                node: node.name.clone(),
+                created: node.created,
+            },
+        };
+        Some((progress, recheck_at))
+    }
+
+    /// Returns the revision with the highest number, other than the current one, that one of these pods has.
+    pub(crate) fn running_revision<'a>(
+        &self,
+        available: impl Iterator<Item = &'a Arc<Pod>>,
+    ) -> Option<JudgedRevision> {
+        let hashes: BTreeSet<&Text> = available.filter_map(|it| it.hash()).collect();
+        let others = self.revisions.iter().filter(|it| {
+            it.hash().is_some_and(|it| hashes.contains(it) && *it != self.current.reference.hash)
+        });
+        let highest = others.max_by_key(|it| it.number)?;
+        Some(judged_revision(highest, highest.hash().cloned()?))
+    }
+}
+
+/// Returns the fields of a node that decide whether it is admitted, that is, assigned the current revision.
+fn node_identity(node: &Node) -> NodeIdentity<'_> {
+    NodeIdentity { name: &node.name, labels: &node.labels, created: node.created }
+}
+
+/// Returns the stored verdict about a revision.
+fn verdict_of(revision: &Revision) -> Option<RevisionVerdict> {
+    revision.verdict.as_ref().map(|it| it.verdict)
+}
+
+/// Returns the time of the last verdict about the current or the stable revision, both of which precede the rollout.
+///
+/// Rule: a node is new if it was created after the current revision and after these verdicts. The ControllerRevision of
+/// a template that is applied again is old, and nodes that joined since its first rollout are not new in this one.
+fn last_verdict_time(current: &Revision, stable: Option<&StableRevision>) -> Time {
+    let verdicts = [Some(current), stable.map(|it| &*it.target.revision)].into_iter().flatten();
+    verdicts.filter_map(|it| it.verdict.as_ref()).map(|it| it.at).max().unwrap_or_default()
+}
+
+/// Returns a revision with its stored verdict. `hash` is the hash label of its pods.
+pub(crate) fn judged_revision(revision: &Revision, hash: Text) -> JudgedRevision {
+    JudgedRevision {
+        reference: RevisionReference { hash, number: revision.number },
+        verdict: verdict_of(revision),
+        reason: revision.verdict.as_ref().map(|it| it.reason.clone()),
+        created: revision.created,
+    }
+}
+
+/// Returns the hash labels of the revisions with the verdict `Good`.
+fn good_hashes(owned: &[Arc<Revision>]) -> BTreeSet<Text> {
+    let good = owned.iter().filter(|it| verdict_of(it) == Some(RevisionVerdict::Good));
+    good.filter_map(|it| it.hash().cloned()).collect()
+}
+
+/// Returns the stable revision: the one with the latest verdict `Good` whose template can be decoded.
+///
+/// Rule: the stable revision is the revision with the latest `Good` verdict. If it was deleted, the next one is.
+fn stable_revision(set: &Set, owned: &[Arc<Revision>]) -> Option<StableRevision> {
+    let is_good = |it: &&Arc<Revision>| !it.deleting && verdict_of(it) == Some(RevisionVerdict::Good);
+    let mut good: Vec<&Arc<Revision>> = owned.iter().filter(is_good).collect();
+    good.sort_by_key(|it| (it.verdict.as_ref().map(|it| it.at), it.number));
+    let shared = &mut Interner::default();
+    good.into_iter().rev().find_map(|revision| {
+        let template = decode_revision_template(revision, shared)?;
+        let hash = revision.hash()?.clone();
+        Some(StableRevision {
+            judged: judged_revision(revision, hash),
+            target: TargetRevision::of_revision(set, revision, owned),
+            template: Arc::new(template),
+        })
+    })
+}

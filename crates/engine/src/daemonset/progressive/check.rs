@@ -1,0 +1,270 @@
+//! When the checks of a policy are measured, and what their results mean for the rollout.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::{String, ToString as _};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use muster_api::muster_v1alpha1::API_VERSION;
+use muster_api::muster_v1alpha1::checks::{PrometheusCheck, WebhookCheck};
+use muster_api::text::Text;
+use muster_api::time::{Time, earliest};
+use serde_json::json;
+
+use super::decode::encode_status;
+use super::policy::{Check, Policy, PolicyKind};
+use super::record::{CheckResult, CheckStatus, Phase, RolloutStatus};
+use crate::controller::{Measured, Measurement, MeasurementRequest};
+use crate::daemonset::facts::{Pod, Set};
+
+/// Where the result of a check comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CheckSource {
+    /// Another component reports the result in the spec of the DaemonRollout.
+    External,
+    /// The controller queries Prometheus.
+    Prometheus(PrometheusCheck),
+    /// The controller calls a webhook.
+    Webhook(WebhookCheck),
+}
+
+/// Maximum number of pods or nodes that a placeholder of a query lists. 500 names of 63 characters are 31 KiB.
+const PLACEHOLDER_NAMES_MAX: usize = 500;
+
+/// Results of the measured checks of one attempt to roll out a revision. They are only in memory: after a restart of
+/// the controller every check is measured again, and its consecutive failures are counted from zero.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct CheckMemory {
+    /// Hash of the revision that the results are about.
+    revision: Text,
+    /// Number of the attempt that the results are about.
+    attempt: u32,
+    /// The last result of each check, by name of the check.
+    records: BTreeMap<Text, CheckRecord>,
+    /// Start times of the measurements in flight, by name of the check. They may be about an earlier revision.
+    in_flight: BTreeMap<Text, Time>,
+}
+
+/// Start of the last measurement of a check, its result, and the number of consecutive failures.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct CheckRecord {
+    /// The check as it was measured. A check that has changed since is measured again.
+    source: CheckSource,
+    /// Time at which the last measurement was started.
+    started: Time,
+    /// The last result. `None` until the first measurement is done.
+    last: Option<CheckStatus>,
+    /// Number of consecutive failures. An inconclusive result does not change it.
+    failures: u32,
+}
+
+impl CheckMemory {
+    /// Returns the records of this attempt to roll out this revision.
+    fn records(&self, revision: &Text, attempt: u32) -> impl Iterator<Item = (&Text, &CheckRecord)> {
+        let is_same = self.revision == *revision && self.attempt == attempt;
+        self.records.iter().filter(move |_| is_same)
+    }
+
+    /// Returns the record of a check, if it was measured in this attempt as it is now.
+    fn record(&self, check: &Check, revision: &Text, attempt: u32) -> Option<&CheckRecord> {
+        let (_, record) = self.records(revision, attempt).find(|(name, _)| **name == check.name)?;
+        (record.source == check.source).then_some(record)
+    }
+
+    /// Returns the last result of each check of the policy, and the number of consecutive failures by name of the check,
+    /// for an attempt to roll out a revision.
+    pub(crate) fn results(
+        &self,
+        checks: &[Check],
+        revision: &Text,
+        attempt: u32,
+    ) -> (Vec<CheckStatus>, BTreeMap<Text, u32>) {
+        let known = checks.iter().filter_map(|it| Some((it, self.record(it, revision, attempt)?)));
+        let results = known.clone().filter_map(|(_, it)| it.last.clone()).collect();
+        (results, known.map(|(check, it)| (check.name.clone(), it.failures)).collect())
+    }
+
+    /// Records that these measurements of these checks were started.
+    pub(crate) fn start(&mut self, measurements: &[Arc<Measurement>], checks: &[Check]) {
+        for it in measurements {
+            let Some(check) = checks.iter().find(|check| check.name == it.check) else { continue };
+            if (&self.revision, self.attempt) != (&it.revision, it.attempt) {
+                (self.revision, self.attempt) = (it.revision.clone(), it.attempt);
+                self.records.clear();
+            }
+            let source = check.source.clone();
+            let kept = self.records.remove(&it.check).filter(|record| record.source == source);
+            let (last, failures) = kept.map_or((None, 0), |record| (record.last, record.failures));
+            let record = CheckRecord { source, started: it.started, last, failures };
+            self.records.insert(it.check.clone(), record);
+            self.in_flight.insert(it.check.clone(), it.started);
+        }
+    }
+
+    /// Records the result of a measurement. A result about another revision or attempt only ends the measurement.
+    ///
+    /// Rule: a failure increments the consecutive failures of a check, a pass resets them, and an inconclusive result
+    /// leaves them.
+    pub(crate) fn record_result(&mut self, measurement: &Measurement, measured: &Measured, now: Time) {
+        if self.in_flight.get(&measurement.check) != Some(&measurement.started) {
+            return;
+        }
+        self.in_flight.remove(&measurement.check);
+        if (&self.revision, self.attempt) != (&measurement.revision, measurement.attempt) {
+            return;
+        }
+        let Some(record) = self.records.get_mut(&measurement.check) else { return };
+        let result = match measured {
+            Measured::Pass => CheckResult::Pass,
+            Measured::Fail(_) => CheckResult::Fail,
+            Measured::Inconclusive(_) => CheckResult::Inconclusive,
+        };
+        record.failures = match result {
+            CheckResult::Pass => 0,
+            CheckResult::Fail => record.failures.saturating_add(1),
+            CheckResult::Inconclusive => record.failures,
+        };
+        let (name, message) = (measurement.check.clone(), Text::from(measured.message()));
+        record.last = Some(CheckStatus { name, result, at: now, message });
+    }
+
+    /// Forgets the measurements in flight, because a panic may have lost them. Their results are dropped.
+    pub(crate) fn forget_in_flight(&mut self) {
+        self.in_flight.clear();
+    }
+
+    /// Moves times in the future to the present, after the clock was set back.
+    pub(crate) fn adjust_to_clock(&mut self, now: Time) {
+        for record in self.records.values_mut() {
+            record.started = record.started.min(now);
+            if let Some(last) = &mut record.last {
+                last.at = last.at.min(now);
+            }
+        }
+    }
+}
+
+/// Input of [`due_measurements`].
+pub(crate) struct CheckInput<'a> {
+    pub(crate) set: &'a Set,
+    pub(crate) policy: &'a Policy,
+    /// The status that the DaemonRollout has in the API server.
+    pub(crate) stored: &'a RolloutStatus,
+    /// Hash of the DaemonSet's current revision.
+    pub(crate) revision: &'a Text,
+    /// Returns the pods of the current revision.
+    pub(crate) pods: &'a dyn Fn() -> Vec<Arc<Pod>>,
+    /// Number of nodes with a pod of the current revision.
+    pub(crate) nodes_with_revision: usize,
+    pub(crate) memory: &'a CheckMemory,
+    pub(crate) now: Time,
+}
+
+/// Returns the measurements to start now, and the time at which the next one is due.
+///
+/// Rule: checks are measured while the rollout is Rolling, Soaking or Waiting and the current revision has a pod, also
+/// while it is paused. A check is measured at once, and then `interval` after the start of its last measurement. At
+/// most one measurement of a check of a DaemonSet is in flight. The checks of an invalid policy are not measured.
+pub(crate) fn due_measurements(input: &CheckInput<'_>) -> (Vec<Arc<Measurement>>, Option<Time>) {
+    let CheckInput { policy, stored, revision, memory, now, .. } = *input;
+    let is_measured = matches!(stored.phase, Some(Phase::Rolling | Phase::Soaking | Phase::Waiting))
+        && stored.current.as_ref().is_some_and(|it| it.hash == *revision)
+        && policy.invalid.is_empty()
+        && 0 < input.nodes_with_revision;
+    let (mut due, mut wake_at) = (Vec::new(), None);
+    if !is_measured {
+        return (due, wake_at);
+    }
+    let mut placeholders = None;
+    for check in &policy.spec.checks {
+        if check.source == CheckSource::External || memory.in_flight.contains_key(&check.name) {
+            continue;
+        }
+        let record = memory.record(check, revision, stored.attempt);
+        if let Some(at) = record.map(|it| it.started + check.interval).filter(|at| now < *at) {
+            wake_at = earliest(wake_at, Some(at));
+            continue;
+        }
+        let placeholders = placeholders.get_or_insert_with(|| Placeholders::new(input));
+        let Some(request) = measurement_request(input, check, placeholders) else { continue };
+        due.push(Arc::new(Measurement {
+            set: input.set.key.clone(),
+            uid: input.set.uid.clone(),
+            revision: revision.clone(),
+            attempt: stored.attempt,
+            check: check.name.clone(),
+            started: now,
+            references_in: (policy.kind == PolicyKind::RolloutPolicy).then(|| policy.key.namespace.clone()),
+            request,
+        }));
+    }
+    (due, wake_at)
+}
+
+/// Returns the request that measures a check. `None` for an external check.
+fn measurement_request(
+    input: &CheckInput<'_>,
+    check: &Check,
+    placeholders: &Placeholders,
+) -> Option<MeasurementRequest> {
+    match &check.source {
+        CheckSource::External => None,
+        CheckSource::Prometheus(prometheus) => Some(MeasurementRequest::Prometheus(PrometheusCheck {
+            query: placeholders.replace_in(&prometheus.query),
+            presence_query: prometheus.presence_query.as_ref().map(|it| placeholders.replace_in(it)),
+            ..prometheus.clone()
+        })),
+        CheckSource::Webhook(webhook) => {
+            let set = input.set;
+            let body = json!({
+                "apiVersion": API_VERSION,
+                "kind": "CheckRequest",
+                "check": &*check.name,
+                "daemonSet": {"namespace": &*set.key.namespace, "name": &*set.key.name, "uid": &*set.uid},
+                "revision": &**input.revision,
+                "attempt": input.stored.attempt,
+                "status": encode_status(input.stored, Vec::new()),
+            });
+            Some(MeasurementRequest::Webhook { webhook: webhook.clone(), body: body.to_string() })
+        }
+    }
+}
+
+/// Values of the placeholders in queries.
+struct Placeholders {
+    values: [(&'static str, String); 5],
+}
+
+impl Placeholders {
+    fn new(input: &CheckInput<'_>) -> Self {
+        let pods = (input.pods)();
+        let nodes: BTreeSet<&Text> = pods.iter().filter_map(|it| it.target.as_ref()).collect();
+        let pods: BTreeSet<&Text> = pods.iter().map(|it| &it.key.name).collect();
+        let values = [
+            ("{{namespace}}", input.set.key.namespace.to_string()),
+            ("{{daemonset}}", input.set.key.name.to_string()),
+            ("{{revision}}", input.revision.to_string()),
+            ("{{pods}}", alternation(pods)),
+            ("{{nodes}}", alternation(nodes)),
+        ];
+        Self { values }
+    }
+
+    /// Replaces the placeholders in a query.
+    fn replace_in(&self, query: &str) -> String {
+        self.values.iter().fold(query.to_string(), |query, (name, value)| query.replace(name, value))
+    }
+}
+
+/// Returns a regular expression that matches these names, at most [`PLACEHOLDER_NAMES_MAX`] of them. A name with
+/// characters that no pod or node name has is left out, so that it cannot end the string of the query.
+fn alternation(names: BTreeSet<&Text>) -> String {
+    let is_name = |it: &&&Text| {
+        it.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || matches!(it, b'-' | b'.'))
+    };
+    let names = names.iter().filter(is_name).take(PLACEHOLDER_NAMES_MAX);
+    names.map(|it| it.replace('.', "[.]")).collect::<Vec<_>>().join("|")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,424 @@
+//! Adds the writes of a progressive rollout to the plan of its DaemonSet: the verdict about a revision, the
+//! DaemonRollout and its status, and the replacements of pods that the phase allows.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use muster_api::muster_v1alpha1::daemon_rollout::StatusCondition;
+use muster_api::text::Text;
+use muster_api::time::{Time, earliest};
+
+use super::rollout::{RolloutAction, rollout_budget};
+use super::status::RolloutReport;
+use super::{DecisionInput, add_create, removals};
+use crate::daemonset::eviction::with_refused_evictions;
+use crate::daemonset::facts::{ConditionStatus, Pod};
+use crate::daemonset::plan::{Plan, PodSource, RevisionWrite, RolloutWrite, Settings};
+use crate::daemonset::progressive::active::{ActiveRollout, FreezeReason, judged_revision};
+use crate::daemonset::progressive::analysis;
+use crate::daemonset::progressive::check::{CheckInput, due_measurements};
+use crate::daemonset::progressive::membership::{Assigned, MembershipScope};
+use crate::daemonset::progressive::phase::{
+    PhaseInput, REASON_CANNOT_ROLL_BACK, RevisionVerdict, is_rollback_impossible, next_status,
+};
+use crate::daemonset::progressive::policy::{LISTED_NODES_MAX, ReplaceMethod};
+use crate::daemonset::progressive::record::{CheckResult, CheckStatus, Phase, RolloutRecord, RolloutStatus};
+use crate::daemonset::why::Why;
+
+/// Adds the writes of a progressive rollout to the plan, and returns the rollout budget as a number of nodes.
+///
+/// Rule: the next status is computed from the stored status. A pod is replaced only if both the stored and the next
+/// status allow it. So every admission, excuse and verdict is stored before a write that relies on it.
+pub(crate) fn advance(
+    plan: &mut Plan,
+    input: &DecisionInput<'_>,
+    active: &ActiveRollout,
+    settings: &Settings,
+    now: Time,
+) -> usize {
+    let desired = input.set_state.totals.counts().desired;
+    let budget = rollout_budget(input.set, desired);
+    plan.stable = active.stable.as_ref().map(|it| {
+        let generation = it.target.generation.as_ref().and_then(|it| it.parse().ok());
+        let template = it.template.raw.clone();
+        Arc::new(PodSource { hash: it.target.hash.clone(), template, generation })
+    });
+    if active.frozen.is_none() {
+        match &active.record {
+            Some(record) => advance_phase(plan, input, active, record, budget, settings, now),
+            None => plan.rollout = Some(RolloutWrite::Create),
+        }
+    }
+    if plan.create_stable.is_empty() {
+        plan.stable = None;
+    }
+    budget
+}
+
+/// Computes the next status of the rollout. Adds the status, the verdict, the events and the pod writes that follow
+/// from it to the plan.
+fn advance_phase(
+    plan: &mut Plan,
+    input: &DecisionInput<'_>,
+    active: &ActiveRollout,
+    record: &Arc<RolloutRecord>,
+    budget: usize,
+    settings: &Settings,
+    now: Time,
+) {
+    let (totals, counts) = (&input.set_state.totals, &input.set_state.rollout_counts);
+    let method = active.replace_method();
+    let stored = &record.status;
+    let is_rolled_out = totals.is_rollout_complete();
+    let stable = active.stable.as_ref().map(|it| &it.judged);
+    let needs_running = stable.is_none() && active.current.verdict.is_none() && !is_rolled_out;
+    let running = needs_running.then(|| active.running_revision((input.available_pods)().iter())).flatten();
+    let superseded = stored.current.as_ref().filter(|it| it.hash != active.current.reference.hash);
+    let superseded = superseded
+        .and_then(|it| Some(judged_revision(active.revision_with_hash(&it.hash)?, it.hash.clone())));
+    let chosen = choose_actions(plan, input, active, stored, budget, settings, now);
+    let (check_results, check_failures) = add_measurements(plan, input, active, stored, now);
+    let mut outcome = next_status(&PhaseInput {
+        stored,
+        generation: record.generation,
+        requests: &record.requests,
+        policy: active.policy.as_deref(),
+        current: &active.current,
+        stable,
+        running: running.as_ref(),
+        superseded: superseded.as_ref(),
+        counts,
+        is_rolled_out,
+        // A current revision that is a duplicate of the stable one leaves nothing to return to.
+        is_rolled_back: active.scope() != MembershipScope::Admitted && totals.is_assignment_complete(),
+        check_results: &check_results,
+        check_failures: &check_failures,
+        excuses: &chosen.excuses,
+        is_assisting: active.is_assisting,
+        now,
+    });
+    if let Some(write) = &outcome.verdict
+        && let Some(revision) = active.revision_with_hash(&write.revision)
+    {
+        let revision = revision.clone();
+        let (verdict, reason) = (write.verdict, write.reason);
+        // Rule: a verdict is later than the one about the stable revision, even if the clock was set back since. The
+        // stable revision is the one with the latest verdict `Good`.
+        let stable = active.stable.as_ref().and_then(|it| it.target.revision.verdict.as_ref());
+        let at = stable.map_or(now, |it| now.max(it.at + Duration::from_secs(1)));
+        plan.steps.push(RevisionWrite::Judge { revision, verdict, reason, at });
+    }
+    plan.events.extend(outcome.events);
+    plan.wake_at = earliest(plan.wake_at, outcome.wake_at);
+    // A node that gets the current revision as soon as the status is stored does not get a pod of the stable one first.
+    plan.create_stable.retain(|(name, _)| {
+        let admitted = &outcome.status.admitted;
+        admitted == &stored.admitted
+            || !(input.node)(name).is_some_and(|node| active.will_admit(admitted, node))
+    });
+    let refused = evictions_message(input, active).filter(|_| outcome.may_replace);
+    outcome.status.message = with_refused_evictions(&outcome.status.message, refused.as_deref()).into();
+    // A failed revision is not created any more once the next status holds or returns its node.
+    if outcome.status.phase.is_some_and(Phase::is_failed) && !stored.phase.is_some_and(Phase::is_failed) {
+        let status = &outcome.status;
+        plan.create.retain(|(name, _)| {
+            active.stable.is_none()
+                || (status.phase == Some(Phase::Stopped)
+                    && (input.node)(name).is_some_and(|node| active.will_admit(&status.admitted, node)))
+        });
+    }
+    let conditions = rollout_conditions(&outcome.status, record, now);
+    if outcome.status != *stored || conditions != record.conditions {
+        let status = Arc::new(outcome.status);
+        plan.rollout = Some(RolloutWrite::PutStatus { record: record.clone(), status, conditions });
+    }
+    if outcome.may_replace {
+        plan.wake_at = earliest(plan.wake_at, chosen.wake_at);
+        for (node, assigned, action) in chosen.actions {
+            match action {
+                RolloutAction::Replace(pod, why) => remove_ready_pod(plan, method, pod, why),
+                RolloutAction::ReplaceNotReady(pod, why) => plan.delete.push((pod, why)),
+                RolloutAction::Surge => add_create(plan, assigned, node, Why::OutOfDate),
+                RolloutAction::SurgeBesideNotReady(_) => {
+                    add_create(plan, assigned, node, Why::OutOfDateAndNotReady)
+                }
+                RolloutAction::Remove(..) => {}
+            }
+        }
+        for (pod, why) in removals(input, settings) {
+            let waits_until =
+                pod.target.as_ref().and_then(|it| eviction_waits_until(input, method, it, &pod, now));
+            plan.wake_at = earliest(plan.wake_at, waits_until);
+            let is_within_limits = plan.delete.len() + plan.evict.len() < settings.burst
+                && plan.evict.len() < input.evictions.limit();
+            if is_within_limits && waits_until.is_none() {
+                remove_ready_pod(plan, method, pod, why);
+            }
+        }
+    }
+}
+
+/// Adds the removal of a Ready pod to the plan.
+///
+/// Rule: with `replace.method: Evict`, the rollout evicts outdated pods that are Ready. Pods that are not Ready are
+/// deleted, and so is an old pod whose replacement on the same node is available (surge): its removal leaves the node
+/// with an available pod. Pods that are removed for other reasons than a rollout are deleted, too.
+fn remove_ready_pod(plan: &mut Plan, method: ReplaceMethod, pod: Arc<Pod>, why: Why) {
+    match method {
+        ReplaceMethod::Delete => plan.delete.push((pod, why)),
+        ReplaceMethod::Evict => plan.evict.push((pod, why)),
+    }
+}
+
+/// Returns the time before which the Ready pod of a node must not be removed, because an eviction was refused. `None`
+/// if it may be removed now.
+fn eviction_waits_until(
+    input: &DecisionInput<'_>,
+    method: ReplaceMethod,
+    node: &Text,
+    pod: &Pod,
+    now: Time,
+) -> Option<Time> {
+    match method {
+        ReplaceMethod::Delete => None,
+        ReplaceMethod::Evict => {
+            input.evictions.retry_at(node, pod, now).max(input.evictions.waits_until(now))
+        }
+    }
+}
+
+/// Returns what the status reports about the nodes whose pod cannot be evicted. `None` if there are none.
+fn evictions_message(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<String> {
+    let is_evicted = |node: &Text| {
+        let action = input.set_state.cells.get(node).and_then(|it| it.action.as_ref());
+        matches!(action, Some(RolloutAction::Replace(..) | RolloutAction::Remove(..)))
+    };
+    match active.replace_method() {
+        ReplaceMethod::Delete => None,
+        ReplaceMethod::Evict => input.evictions.message(is_evicted),
+    }
+}
+
+/// Returns what the conditions of the DaemonSet report about refused evictions. `None` if none was refused, or if the
+/// rollout replaces no pods now.
+pub(crate) fn refused_evictions(
+    plan: &Plan,
+    input: &DecisionInput<'_>,
+    active: &ActiveRollout,
+) -> Option<String> {
+    let report = rollout_report(plan, active)?;
+    let is_replacing = !report.is_paused && matches!(report.phase, Phase::Rolling | Phase::Complete);
+    evictions_message(input, active).filter(|_| is_replacing)
+}
+
+/// Adds the measurements of checks that are due to the plan. Returns the last results, and the number of consecutive
+/// failures by name of the check.
+fn add_measurements(
+    plan: &mut Plan,
+    input: &DecisionInput<'_>,
+    active: &ActiveRollout,
+    stored: &RolloutStatus,
+    now: Time,
+) -> (Vec<CheckStatus>, BTreeMap<Text, u32>) {
+    let Some(policy) = active.policy.as_deref() else { return Default::default() };
+    let revision = &active.current.reference.hash;
+    let (measurements, wake_at) = due_measurements(&CheckInput {
+        set: input.set,
+        policy,
+        stored,
+        revision,
+        pods: &|| (input.pods_with_hash)(revision),
+        nodes_with_revision: input.set_state.rollout_counts.with_current_pod,
+        memory: input.checks,
+        now,
+    });
+    plan.measurements = measurements;
+    plan.wake_at = earliest(plan.wake_at, wake_at);
+    input.checks.results(&policy.spec.checks, revision, stored.attempt)
+}
+
+/// A rollout action with its node and the revision that the node is assigned.
+type NodeAction = (Text, Assigned, RolloutAction);
+
+/// What the rollout does now.
+#[derive(Debug, Default)]
+struct ChosenActions {
+    actions: Vec<NodeAction>,
+    /// Nodes whose failures must be excused in the status before the rollout acts on them, with the reasons.
+    excuses: Vec<(Text, Text)>,
+    /// Time at which a refused eviction is tried again. `None` if no eviction waits.
+    wake_at: Option<Time>,
+}
+
+/// Returns the actions that the rollout would take now, and the excuses that must be stored before other actions can be
+/// taken. An excuse records that the failures of a node are not counted.
+///
+/// Rule: outdated pods that are Ready are replaced within the rollout budget, and within `maxUnavailable` of their
+/// group if the step has groups. A node whose failures are excused is acted on after the excuse was stored. If the list
+/// of excused nodes is full, its failures are not excused. The stable revision is not analysed, so it needs no excuse.
+fn choose_actions(
+    plan: &Plan,
+    input: &DecisionInput<'_>,
+    active: &ActiveRollout,
+    stored: &RolloutStatus,
+    budget: usize,
+    settings: &Settings,
+    now: Time,
+) -> ChosenActions {
+    let method = active.replace_method();
+    let set_state = input.set_state;
+    let mut groups_left = group_budgets(input, active);
+    let charged = usize::try_from(set_state.totals.charged).unwrap_or(0);
+    let mut left = budget.saturating_sub(charged);
+    let planned = plan.delete.len().max(plan.create.len() + plan.create_stable.len());
+    let mut free = settings.burst.saturating_sub(planned);
+    let mut evictions_left = input.evictions.limit();
+    let mut wake_at = None;
+    let (mut actions, mut excuses): (Vec<NodeAction>, Vec<(Text, Text)>) = (Vec::new(), Vec::new());
+    let mut take = |node: &Text, action: &RolloutAction| {
+        let Some(cell) = set_state.cells.get(node) else { return };
+        let old = match action {
+            RolloutAction::Replace(pod, _)
+            | RolloutAction::ReplaceNotReady(pod, _)
+            | RolloutAction::SurgeBesideNotReady(pod) => Some(pod),
+            RolloutAction::Surge | RolloutAction::Remove(..) => None,
+        };
+        let old = old.filter(|_| cell.assigned == Assigned::Current);
+        let excuse = old.and_then(|old| analysis::excuse(old, (input.node)(node)));
+        match excuse {
+            Some(reason) if !is_excuse_stored(stored, node, excuses.len()) => {
+                excuses.push((node.clone(), reason));
+            }
+            _ => actions.push((node.clone(), cell.assigned, action.clone())),
+        }
+    };
+    for (node, action) in set_state.not_ready_actions() {
+        if free == 0 {
+            break;
+        }
+        free -= 1;
+        take(node, action);
+    }
+    if groups_left.as_ref().is_some_and(|it| it.values().all(|left| *left == 0)) {
+        return ChosenActions { actions, excuses, wake_at };
+    }
+    for (node, action) in set_state.candidate_actions() {
+        if left == 0 || free == 0 || evictions_left == 0 {
+            break;
+        }
+        if let RolloutAction::Replace(pod, _) = action
+            && method == ReplaceMethod::Evict
+        {
+            if let Some(until) = eviction_waits_until(input, method, node, pod, now) {
+                wake_at = earliest(wake_at, Some(until));
+                continue;
+            }
+            evictions_left -= 1;
+        }
+        if let Some(groups_left) = &mut groups_left {
+            let progress = set_state.cells.get(node).and_then(|it| it.progress.as_ref());
+            match progress.and_then(|it| groups_left.get_mut(&it.group)) {
+                Some(0) => continue,
+                Some(group_left) => *group_left -= 1,
+                None => {}
+            }
+        }
+        (left, free) = (left - 1, free - 1);
+        take(node, action);
+    }
+    ChosenActions { actions, excuses, wake_at }
+}
+
+/// Whether the status stores that failures of a node are not counted (excused), or cannot store it because the list is
+/// full. `pending` is the number of excuses that are to be stored next.
+fn is_excuse_stored(stored: &RolloutStatus, node: &str, pending: usize) -> bool {
+    let failures = &stored.failures;
+    failures.is_excused(node) || LISTED_NODES_MAX <= failures.excused.len() + pending
+}
+
+/// Returns the number of nodes of each group whose pod may be replaced now. `None` if the step has no groups.
+fn group_budgets(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<BTreeMap<Text, usize>> {
+    let groups = active.step.as_ref()?.groups.as_ref()?;
+    let counts = input.set_state.rollout_counts.groups.iter();
+    let left = counts.map(|(group, counts)| {
+        let budget =
+            groups.max_unavailable.of(counts.eligible).max(usize::from(!groups.max_unavailable.is_zero()));
+        (group.clone(), budget.saturating_sub(counts.charged))
+    });
+    Some(left.collect())
+}
+
+/// Returns what the conditions of the DaemonSet report about its progressive rollout. `None` if there is nothing to
+/// report.
+pub(crate) fn rollout_report(plan: &Plan, active: &ActiveRollout) -> Option<RolloutReport> {
+    if let Some(frozen) = &active.frozen {
+        return Some(RolloutReport {
+            phase: Phase::Stopped,
+            is_paused: false,
+            reason: frozen.reason(),
+            message: frozen.message().into(),
+            is_failed: *frozen == FreezeReason::KnownBad,
+        });
+    }
+    let status = match &plan.rollout {
+        Some(RolloutWrite::PutStatus { status, .. }) => status,
+        _ => &active.record.as_ref()?.status,
+    };
+    let phase = status.phase?;
+    Some(RolloutReport {
+        phase,
+        is_paused: status.paused,
+        reason: report_reason(status, phase),
+        message: (&*status.message).into(),
+        is_failed: phase.is_failed() && active.current.verdict == Some(RevisionVerdict::Bad),
+    })
+}
+
+/// Returns the reason of a condition that reports the phase of a rollout.
+fn report_reason(status: &RolloutStatus, phase: Phase) -> &'static str {
+    let has_passed = |it: &CheckStatus| it.result == CheckResult::Pass;
+    match phase {
+        Phase::Complete => "Complete",
+        _ if status.paused => "Paused",
+        _ if is_rollback_impossible(status) => REASON_CANNOT_ROLL_BACK,
+        Phase::Waiting if !status.checks.iter().all(has_passed) => "WaitingForCheck",
+        Phase::Waiting => "WaitingForApproval",
+        phase => phase.as_str(),
+    }
+}
+
+/// Computes the conditions of a DaemonRollout: `Ready`, and `Reconciling` and `Stalled` only while they are true.
+///
+/// Rule: a DaemonRollout is Ready when its rollout is complete, or as complete as its policy allows. It is stalled when
+/// only an operator can continue it.
+fn rollout_conditions(status: &RolloutStatus, record: &RolloutRecord, now: Time) -> Vec<StatusCondition> {
+    let Some(phase) = status.phase else { return record.conditions.clone() };
+    let is_ready = matches!(phase, Phase::Complete | Phase::PartiallyComplete);
+    let is_stalled = matches!(phase, Phase::Stopped | Phase::RolledBack);
+    let reason = report_reason(status, phase);
+    let condition = |kind: &str, is_true: bool| {
+        let value = if is_true { ConditionStatus::True } else { ConditionStatus::False }.as_str();
+        let before = record.conditions.iter().find(|it| it.type_ == kind && it.status == value);
+        StatusCondition {
+            type_: kind.into(),
+            status: value.into(),
+            observed_generation: Some(status.observed_generation),
+            last_transition_time: before.and_then(|it| it.last_transition_time).or(Some(now)),
+            reason: reason.into(),
+            message: String::from(&*status.message),
+        }
+    };
+    let mut conditions = Vec::from([condition("Ready", is_ready)]);
+    if is_stalled {
+        conditions.push(condition("Stalled", true));
+    } else if !is_ready {
+        conditions.push(condition("Reconciling", true));
+    }
+    conditions
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! Rollouts in assist mode, beside upstream's DaemonSet controller: it creates a pod of the newest revision on every
+//! node without one, records revisions and writes the counts.
+
+use super::*;
+use crate::daemonset::manifest::{Owner, controller_revision, daemon_pod, revision_hash};
+
+/// What upstream's controller has written.
+#[derive(Default)]
+pub(super) struct Upstream {
+    /// Number of pods that were created.
+    created: usize,
+    /// Number and labels of each revision, by name.
+    revisions: BTreeMap<String, (i64, Value)>,
+    /// All calls and events of the controller in assist mode.
+    log: String,
+}
+
+impl Upstream {
+    /// The calls of the controller, each once, without the names of objects.
+    fn calls(&self) -> BTreeSet<String> {
+        let calls = self.log.lines().filter(|it| !it.starts_with(' '));
+        calls.map(|it| it.split(' ').take(2).collect::<Vec<_>>().join(" ")).collect()
+    }
+}
+
+impl Fleet {
+    /// Creates a fleet with upstream's controller, on which the image `v1` runs, and then a policy with this spec.
+    fn assisted(nodes: usize, strategy: &str, spec: &Value) -> Self {
+        let mut fleet = Self::assisted_without_policy(nodes, strategy);
+        fleet.cluster.put(policy(spec));
+        fleet.run_assisted(5);
+        fleet
+    }
+
+    fn assisted_without_policy(nodes: usize, strategy: &str) -> Self {
+        let settings = Settings { assist: true, ..Settings::default() };
+        let objects = (1..=nodes).map(|it| node(&format!("n{it}"), Time::from_secs(0)));
+        let mut set = daemon_set("v1", 1);
+        set["spec"]["updateStrategy"] = json!({"type": strategy});
+        let controller = DaemonSetController::new(settings, 4);
+        let mut cluster = TestCluster::new(controller, objects.chain([set]));
+        cluster.now = Time::from_secs(100);
+        let (exposed, pods_seen) = (BTreeMap::new(), BTreeSet::new());
+        let upstream = Some(Upstream::default());
+        let mut fleet = Self { cluster, exposed, pods_seen, down_max: 0, upstream };
+        fleet.run_assisted(10);
+        fleet.down_max = 0;
+        fleet
+    }
+
+    /// Runs the fleet, and keeps the log of the controller.
+    fn run_assisted(&mut self, seconds: u64) -> String {
+        let log = self.run(seconds);
+        self.upstream.as_mut().unwrap().log += &log;
+        log
+    }
+
+    /// Runs upstream's controller once, if there is one.
+    pub(super) fn run_upstream(&mut self) {
+        let Some(mut upstream) = self.upstream.take() else { return };
+        let set = self.cluster.get("DaemonSet", "agent").clone();
+        let owner =
+            Owner { namespace: NAMESPACE, name: "agent", uid: set["metadata"]["uid"].as_str().unwrap() };
+        let template = &set["spec"]["template"];
+        let hash = revision_hash(template, None);
+        let name = format!("agent-{hash}");
+        let highest = upstream.revisions.values().map(|(number, _)| *number).max().unwrap_or(0);
+        let now = self.cluster.now.to_rfc3339();
+        match upstream.revisions.get_mut(&name) {
+            None => {
+                let annotations = &set["metadata"]["annotations"];
+                let mut revision = controller_revision(owner, annotations, template, &hash, highest + 1);
+                revision["kind"] = json!("ControllerRevision");
+                revision["metadata"]["creationTimestamp"] = json!(now);
+                upstream.revisions.insert(name, (highest + 1, revision["metadata"]["labels"].clone()));
+                self.cluster.put(revision);
+            }
+            Some((number, _)) if *number < highest => {
+                *number = highest + 1;
+                self.cluster.patch("ControllerRevision", &name, &json!({"revision": highest + 1}));
+            }
+            Some(_) => {}
+        }
+        let pods = self.cluster.all("Pod");
+        let has_pod = |node: &Value| pods.iter().any(|it| it["spec"]["nodeName"] == *node);
+        for node in self.cluster.all("Node") {
+            let node = &node["metadata"]["name"];
+            if !has_pod(node) {
+                let generation = set["metadata"]["generation"].as_i64();
+                let node = node.as_str().unwrap();
+                let mut pod = daemon_pod(owner, template, node, &hash, generation, Binding::Direct);
+                upstream.created += 1;
+                pod["kind"] = json!("Pod");
+                pod["metadata"]["name"] = json!(format!("agent-{}", upstream.created));
+                pod["metadata"]["namespace"] = json!(NAMESPACE);
+                pod["metadata"]["creationTimestamp"] = json!(now);
+                self.cluster.put(pod);
+            }
+        }
+        let counts =
+            json!({"desiredNumberScheduled": self.cluster.all("Node").len(), "numberReady": pods.len()});
+        if counts.as_object().unwrap().iter().any(|(field, count)| set["status"][field] != *count) {
+            self.cluster.patch("DaemonSet", "agent", &json!({"status": counts}));
+        }
+        self.upstream = Some(upstream);
+    }
+
+    /// Asserts that the controller made only calls that assist mode allows, and that revisions and counts are those of
+    /// upstream's controller.
+    fn assert_only_allowed_calls(&self) {
+        let upstream = self.upstream.as_ref().unwrap();
+        let allowed = [
+            "create daemonrollouts",
+            "delete pods",
+            "patch controllerrevisions",
+            "patch daemonsets",
+            "update daemonrollouts",
+        ];
+        let calls = upstream.calls();
+        assert!(calls.iter().all(|it| allowed.contains(&it.as_str())), "{calls:?}");
+        for revision in self.cluster.all("ControllerRevision") {
+            let (number, labels) = &upstream.revisions[revision["metadata"]["name"].as_str().unwrap()];
+            assert_eq!((&revision["revision"], &revision["metadata"]["labels"]), (&json!(number), labels));
+        }
+        let status = &self.cluster.get("DaemonSet", "agent")["status"];
+        assert_eq!(status["observedGeneration"], Value::Null);
+        assert_eq!(status["numberAvailable"], Value::Null);
+    }
+}
+
+#[test]
+fn without_policy_a_daemonset_is_left_alone() {
+    for strategy in ["OnDelete", "RollingUpdate"] {
+        let mut fleet = Fleet::assisted_without_policy(4, strategy);
+        fleet.apply_image("v2");
+        assert_eq!(fleet.run(60), "");
+        assert_eq!(fleet.images(), "v1: 4");
+    }
+}
+
+#[test]
+fn a_canary_exposes_one_node_and_then_all_nodes_follow() {
+    let mut fleet = Fleet::assisted(8, "OnDelete", &canary());
+    assert_eq!(
+        (fleet.phase().as_str(), fleet.verdicts()),
+        ("Complete", ["v1 Good/Adopted".to_owned()].into())
+    );
+    fleet.apply_image("v2");
+    fleet.run_assisted(30);
+    assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Soaking", "v1: 7, v2: 1"));
+    assert_eq!(fleet.exposed("v2"), 1);
+    assert!(fleet.condition("Reconciling").starts_with("True Soaking"), "{}", fleet.condition("Reconciling"));
+    assert_eq!(fleet.condition("Available"), "-");
+    fleet.run_assisted(200);
+    assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Complete", "v2: 8"));
+    assert_eq!(fleet.verdicts(), ["v1 Good/Adopted", "v2 Good/Passed"]);
+    // The policy's default of `maxUnavailable` is 1.
+    assert_eq!(fleet.down_max, 1);
+    assert_eq!(fleet.condition("Reconciling"), "-");
+    fleet.assert_only_allowed_calls();
+    assert_eq!(fleet.run(600), "", "a complete rollout writes nothing");
+}
+
+#[test]
+fn a_bad_revision_stops_at_the_canary_until_the_template_is_reverted() {
+    for on_failure in ["Auto", "Rollback", "Stop"] {
+        let mut spec = canary();
+        spec["onFailure"] = json!(on_failure);
+        let mut fleet = Fleet::assisted(8, "OnDelete", &spec);
+        fleet.apply_image("bad");
+        fleet.run_assisted(900);
+        assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Stopped", "bad: 1, v1: 7"));
+        assert_eq!(fleet.verdicts(), ["v1 Good/Adopted", "bad Bad/Failed"]);
+        let stalled = fleet.condition("Stalled");
+        if on_failure == "Stop" {
+            assert!(stalled.starts_with("True Stopped: revision 2 failed on 1 of 1 nodes"), "{stalled}");
+        } else {
+            assert!(
+                stalled.starts_with("True CannotRollBack: revision 2 failed on 1 of 1 nodes"),
+                "{stalled}"
+            );
+            assert!(stalled.ends_with("; assist mode cannot roll back: revert the template"), "{stalled}");
+        }
+        assert!(fleet.condition("Degraded").starts_with("True RolloutFailed"));
+        assert_eq!(fleet.run(600), "", "a stopped rollout writes nothing");
+        fleet.apply_image("v1");
+        fleet.run_assisted(60);
+        assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Complete", "v1: 8"));
+        assert_eq!((fleet.condition("Stalled").as_str(), fleet.exposed("bad")), ("-", 1));
+        fleet.assert_only_allowed_calls();
+    }
+}
+
+#[test]
+fn an_aborted_revision_stops() {
+    let mut fleet = Fleet::assisted(4, "OnDelete", &canary());
+    fleet.apply_image("v2");
+    fleet.run_assisted(20);
+    let revision = fleet.rollout()["status"]["current"]["revision"].clone();
+    fleet.patch_rollout(&json!({"abort": {"revision": revision}}));
+    fleet.run_assisted(300);
+    assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Stopped", "v1: 3, v2: 1"));
+    let message = fleet.rollout()["status"]["message"].clone();
+    assert_eq!(message, "aborted by an operator; assist mode cannot roll back: revert the template");
+    assert_eq!(fleet.verdicts(), ["v1 Good/Adopted", "v2 Bad/Aborted"]);
+    fleet.assert_only_allowed_calls();
+}
+
+#[test]
+fn a_node_that_joins_gets_the_newest_revision_and_is_unassigned() {
+    let mut fleet = Fleet::assisted(4, "OnDelete", &canary());
+    fleet.apply_image("v2");
+    fleet.run_assisted(10);
+    let now = fleet.cluster.now;
+    fleet.cluster.put(node("n9", now));
+    fleet.run_assisted(20);
+    assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Soaking", "v1: 3, v2: 2"));
+    let nodes = fleet.rollout()["status"]["nodes"].clone();
+    let count = |field: &str| nodes[field].as_u64().unwrap_or(0);
+    assert_eq!((count("admitted"), count("unassigned"), count("updated")), (1, 1, 2));
+    fleet.run_assisted(200);
+    assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Complete", "v2: 5"));
+    fleet.assert_only_allowed_calls();
+}
+
+#[test]
+fn a_failure_on_an_unassigned_node_stops_the_rollout() {
+    let mut spec = canary();
+    spec["paused"] = json!(true);
+    let mut fleet = Fleet::assisted(4, "OnDelete", &spec);
+    fleet.apply_image("bad");
+    fleet.run_assisted(10);
+    assert_eq!(fleet.images(), "v1: 4");
+    let now = fleet.cluster.now;
+    fleet.cluster.put(node("n9", now));
+    fleet.run_assisted(60);
+    assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Stopped", "bad: 1, v1: 4"));
+    assert_eq!(fleet.rollout()["status"]["failures"]["nodes"][0]["node"], "n9");
+    assert_eq!(fleet.verdicts(), ["v1 Good/Adopted", "bad Bad/Failed"]);
+    fleet.assert_only_allowed_calls();
+}
+
+#[test]
+fn an_unassigned_node_is_the_canary_if_the_step_has_no_other() {
+    let mut spec = canary();
+    spec["paused"] = json!(true);
+    let mut fleet = Fleet::assisted(4, "OnDelete", &spec);
+    fleet.apply_image("v2");
+    fleet.run_assisted(5);
+    let now = fleet.cluster.now;
+    fleet.cluster.put(node("n9", now));
+    fleet.run_assisted(20);
+    let mut resumed = policy(&canary());
+    resumed["metadata"]["generation"] = json!(2);
+    fleet.cluster.put(resumed);
+    fleet.run_assisted(40);
+    assert_eq!(fleet.images(), "v1: 4, v2: 1");
+    assert_eq!(fleet.rollout()["status"]["admitted"][0]["nodes"], json!(["n9"]));
+    fleet.run_assisted(200);
+    assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Complete", "v2: 5"));
+}
+
+#[test]
+fn a_daemonset_that_is_not_on_delete_is_refused() {
+    let mut fleet = Fleet::assisted(4, "RollingUpdate", &canary());
+    fleet.apply_image("v2");
+    fleet.run_assisted(60);
+    assert_eq!(fleet.images(), "v1: 4");
+    assert_eq!(fleet.cluster.all("DaemonRollout"), Vec::<Value>::new());
+    assert_eq!(
+        fleet.condition("Stalled"),
+        "True NotOnDelete: kube-controller-manager replaces the pods: set spec.updateStrategy.type to OnDelete, or run \
+         the controller without --assist"
+    );
+    assert_eq!(fleet.upstream.as_ref().unwrap().calls(), BTreeSet::from(["patch daemonsets".to_owned()]));
+    // Without its policy the DaemonSet is left alone, and its conditions are removed.
+    fleet.cluster.delete("RolloutPolicy", "careful");
+    fleet.run_assisted(5);
+    assert_eq!((fleet.condition("Stalled"), fleet.condition("Progressing")), ("-".into(), "-".into()));
+    assert_eq!(fleet.run(600), "");
+}
+
+#[test]
+fn conditions_of_other_field_managers_stay_and_are_not_written_again_and_again() {
+    let mut fleet = Fleet::assisted_without_policy(4, "OnDelete");
+    let theirs = json!([
+        {"type": "Stalled", "status": "True", "reason": "Theirs", "message": "m"},
+        {"type": "Other", "status": "True", "reason": "Theirs", "message": "m"},
+    ]);
+    fleet.cluster.patch("DaemonSet", "agent", &json!({"status": {"conditions": theirs}}));
+    assert_eq!(fleet.run(60), "");
+    fleet.cluster.put(policy(&canary()));
+    fleet.run_assisted(20);
+    assert_eq!(fleet.phase(), "Complete");
+    assert_eq!(
+        (fleet.condition("Stalled").as_str(), fleet.condition("Other").as_str()),
+        ("True Theirs: m", "True Theirs: m")
+    );
+    assert_eq!(fleet.run(600), "");
+}
+
+#[test]
+fn a_template_that_is_not_recorded_as_a_revision_yet_is_waited_for() {
+    let mut fleet = Fleet::assisted(4, "OnDelete", &canary());
+    let upstream = fleet.upstream.take();
+    fleet.apply_image("v2");
+    assert_eq!(fleet.run(120), "");
+    fleet.upstream = upstream;
+    fleet.run_assisted(30);
+    assert_eq!(fleet.images(), "v1: 3, v2: 1");
+    fleet.assert_only_allowed_calls();
+}

@@ -1,0 +1,154 @@
+//! Decodes the objects that the rollout policy controller watches.
+
+use alloc::sync::Arc;
+
+use muster_api::interner::Interner;
+use muster_api::json::{self, Str};
+use muster_api::labels::Labels;
+use muster_api::meta::ObjectKey;
+use muster_api::meta_v1::{ObjectMeta, PartialObjectMetadata};
+use muster_api::muster_v1alpha1::policy::RolloutPolicyStatus;
+use muster_api::text::Text;
+use serde::Deserialize;
+
+use crate::controller::{self, Malformed, Watch};
+use crate::daemonset::facts::Kind;
+use crate::daemonset::progressive::decode::{decode_cluster_policy, decode_policy};
+use crate::daemonset::progressive::policy::Policy;
+use crate::daemonset::progressive::record::Phase;
+
+/// A decoded object of a watched kind.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Fact {
+    /// A RolloutPolicy or ClusterRolloutPolicy.
+    Policy(Arc<WatchedPolicy>),
+    /// A DaemonSet.
+    Set { key: ObjectKey, resource_version: u64, labels: Labels },
+    /// A Namespace.
+    Namespace { name: Text, resource_version: u64, labels: Labels },
+    /// A DaemonRollout.
+    Rollout { key: ObjectKey, resource_version: u64, state: RolloutState },
+}
+
+/// A policy with its stored status.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WatchedPolicy {
+    pub policy: Policy,
+    pub uid: Text,
+    pub status: RolloutPolicyStatus,
+}
+
+impl AsRef<Policy> for WatchedPolicy {
+    fn as_ref(&self) -> &Policy {
+        &self.policy
+    }
+}
+
+/// The state of a rollout, as the status of a policy counts it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RolloutState {
+    /// The rollout is complete, or as complete as the policy allows, or has not started.
+    #[default]
+    Idle,
+    /// Nodes get the current revision, or soak.
+    Rolling,
+    /// An approval or the result of a check is missing.
+    Waiting,
+    /// The rollout is stopped, or is rolled back.
+    Failed,
+}
+
+impl RolloutState {
+    /// Returns the state of a rollout in this phase.
+    fn of(phase: Phase) -> Self {
+        match phase {
+            Phase::Complete | Phase::PartiallyComplete => Self::Idle,
+            Phase::Rolling | Phase::Soaking => Self::Rolling,
+            Phase::Waiting => Self::Waiting,
+            Phase::Stopped | Phase::RollingBack | Phase::RolledBack => Self::Failed,
+        }
+    }
+}
+
+impl controller::Fact for Fact {
+    fn key(&self) -> ObjectKey {
+        match self {
+            Self::Policy(it) => it.policy.key.clone(),
+            Self::Set { key, .. } | Self::Rollout { key, .. } => key.clone(),
+            Self::Namespace { name, .. } => ObjectKey::new("", name.clone()),
+        }
+    }
+
+    fn resource_version(&self) -> u64 {
+        match self {
+            Self::Policy(it) => it.policy.resource_version,
+            Self::Set { resource_version, .. }
+            | Self::Namespace { resource_version, .. }
+            | Self::Rollout { resource_version, .. } => *resource_version,
+        }
+    }
+}
+
+/// Decodes an object of a watched kind.
+pub(super) fn decode_fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
+    let kind = Kind::from_plural(&watch.resource.plural).expect("the controller watches these kinds only");
+    let malformed = |it| Malformed::new(kind.plural(), it);
+    Ok(match kind {
+        Kind::Policies => watched_policy(decode_policy(object, shared)?, object),
+        Kind::ClusterPolicies => watched_policy(decode_cluster_policy(object, shared)?, object),
+        Kind::Rollouts => {
+            let DecodedRollout { metadata, status } = json::from_slice(object).map_err(malformed)?;
+            let phase = status.and_then(|it| it.phase).and_then(|it| Phase::parse(&it));
+            Fact::Rollout {
+                key: metadata.key(shared),
+                resource_version: metadata.resource_version(),
+                state: phase.map(RolloutState::of).unwrap_or_default(),
+            }
+        }
+        kind => {
+            let PartialObjectMetadata { metadata, .. } = json::from_slice(object).map_err(malformed)?;
+            let (resource_version, labels) = (metadata.resource_version(), metadata.labels(shared));
+            match kind {
+                Kind::Namespaces => {
+                    Fact::Namespace { name: metadata.name().into(), resource_version, labels }
+                }
+                _ => Fact::Set { key: metadata.key(shared), resource_version, labels },
+            }
+        }
+    })
+}
+
+/// Returns the fact about a policy. `object` is its JSON. A status that cannot be decoded counts as empty, so that it is
+/// written again.
+fn watched_policy(policy: Policy, object: &[u8]) -> Fact {
+    let uid = json::from_slice::<PartialObjectMetadata<'_>>(object).map(|it| it.metadata.uid());
+    let status = json::from_slice::<DecodedPolicy>(object).map(|it| it.status);
+    Fact::Policy(Arc::new(WatchedPolicy {
+        policy,
+        uid: uid.unwrap_or_default(),
+        status: status.unwrap_or_default(),
+    }))
+}
+
+/// A policy, of which only the status is decoded.
+#[derive(Deserialize)]
+struct DecodedPolicy {
+    #[serde(default)]
+    status: RolloutPolicyStatus,
+}
+
+/// A DaemonRollout, of which only the phase is decoded.
+#[derive(Deserialize)]
+struct DecodedRollout<'a> {
+    #[serde(borrow, default)]
+    metadata: ObjectMeta<'a>,
+    #[serde(borrow)]
+    status: Option<DecodedRolloutStatus<'a>>,
+}
+
+/// The status of a DaemonRollout, of which only the phase is decoded.
+#[derive(Deserialize)]
+struct DecodedRolloutStatus<'a> {
+    #[serde(borrow)]
+    phase: Option<Str<'a>>,
+}

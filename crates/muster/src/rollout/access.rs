@@ -1,0 +1,361 @@
+//! Reads and writes the objects of a rollout in the API server. Errors name the missing kind, object or role.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use http::{Method, Request};
+use kube::Client;
+use muster_api::muster_v1alpha1::policy::RolloutSettings;
+use muster_api::muster_v1alpha1::{API_VERSION, CLUSTER_ROLLOUT_POLICY, DAEMON_ROLLOUT, ROLLOUT_POLICY};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::snapshot::{RevisionRecord, RolloutSnapshot, SetName, StoredRollout};
+use super::{printable, text_of};
+
+/// Timeout of one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Field manager of the writes.
+const FIELD_MANAGER: &str = "muster-rollout";
+/// Maximum number of ControllerRevisions that are read. A DaemonSet keeps ten by default.
+const REVISIONS_MAX: usize = 1000;
+
+/// Reads and writes the objects of the rollout of one DaemonSet.
+#[derive(Debug)]
+pub(super) struct RolloutApi {
+    client: ClientHandle,
+    set: SetName,
+    /// The ClusterRole that grants the command, for error messages.
+    role: &'static str,
+}
+
+/// A client without a `Debug` output, which could have credentials.
+struct ClientHandle(Client);
+
+impl std::fmt::Debug for ClientHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+/// Why a write was not made.
+#[derive(Debug)]
+pub(super) enum WriteError {
+    /// The object was changed since it was read, or was created meanwhile.
+    Conflict(String),
+    Other(anyhow::Error),
+}
+
+/// How the API server refused a request.
+#[derive(Debug)]
+enum Refusal {
+    /// The object does not exist.
+    NotFound,
+    /// The API server does not have the kind.
+    NotServed,
+    /// The object was changed since it was read, or exists already.
+    Conflict(String),
+    /// The user may not do it.
+    Forbidden(String),
+    Other(anyhow::Error),
+}
+
+impl RolloutApi {
+    /// Creates an API for the rollout of this DaemonSet.
+    pub(super) fn new(client: Client, set: SetName, role: &'static str) -> Self {
+        Self { client: ClientHandle(client), set, role }
+    }
+
+    /// Reads the DaemonRollout and its policy. Without a DaemonRollout, also reads the DaemonSet and its revisions.
+    pub(super) async fn read(&self) -> anyhow::Result<RolloutSnapshot> {
+        let snapshot = self.read_rollout().await?;
+        if snapshot.rollout.is_some() { Ok(snapshot) } else { self.add_set(snapshot).await }
+    }
+
+    /// Reads the DaemonRollout, its policy, the DaemonSet and its revisions.
+    pub(super) async fn read_with_set(&self) -> anyhow::Result<RolloutSnapshot> {
+        let snapshot = self.read_rollout().await?;
+        self.add_set(snapshot).await
+    }
+
+    /// Reads the DaemonRollout and its policy. Without a policy, a rollout has the default settings.
+    async fn read_rollout(&self) -> anyhow::Result<RolloutSnapshot> {
+        let key = self.set.key();
+        let (rollout, is_served) = match self.get(&self.rollout_path()).await {
+            Ok(object) => {
+                let rollout = StoredRollout::decode(object);
+                (Some(rollout.with_context(|| format!("read the DaemonRollout {key}"))?), true)
+            }
+            Err(Refusal::NotFound) => (None, true),
+            Err(Refusal::NotServed) => (None, false),
+            Err(refusal) => return Err(self.explain(refusal, "read", DAEMON_ROLLOUT.plural, self.role)),
+        };
+        let policy = match rollout.as_ref().map(|it| &it.status.policy) {
+            Some(Some(policy)) => {
+                let object = self.get(&self.policy_path(&policy.kind, &policy.name)).await.ok();
+                object.and_then(|it| serde_json::from_value::<RolloutSettings>(it["spec"].clone()).ok())
+            }
+            Some(None) => Some(RolloutSettings::default()),
+            None => None,
+        };
+        let set = self.set.clone();
+        Ok(RolloutSnapshot { set, rollout, is_served, policy, daemon_set: None, revisions: Vec::new() })
+    }
+
+    /// Reads the DaemonSet and its revisions into a snapshot.
+    async fn add_set(&self, mut snapshot: RolloutSnapshot) -> anyhow::Result<RolloutSnapshot> {
+        let SetName { namespace, name, .. } = &self.set;
+        let base = format!("/apis/apps/v1/namespaces/{namespace}");
+        let set = match self.get(&format!("{base}/daemonsets/{name}")).await {
+            Ok(set) => set,
+            Err(Refusal::NotFound | Refusal::NotServed) => {
+                return Err(anyhow!(
+                    "{} not found: `kubectl get daemonsets -n {namespace}` lists those of the namespace",
+                    self.set
+                ));
+            }
+            Err(refusal) => return Err(self.explain(refusal, "read", "daemonsets", "view")),
+        };
+        // Revisions carry the labels of the template. Their owner is checked, so a page limit is enough as a bound.
+        let list = match self
+            .get(&format!("{base}/controllerrevisions?limit={REVISIONS_MAX}{}", label_query(&set)))
+            .await
+        {
+            Ok(list) => list,
+            Err(refusal) => return Err(self.explain(refusal, "list", "controllerrevisions", "view")),
+        };
+        let uid = text_of(&set, "/metadata/uid");
+        let is_owned = |it: &&Value| {
+            let owners = it.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+            owners.into_iter().flatten().any(|it| it["controller"] == true && it["uid"] == *uid)
+        };
+        let items = list["items"].as_array().into_iter().flatten();
+        snapshot.revisions = items.filter(is_owned).map(RevisionRecord::decode).collect();
+        snapshot.revisions.sort_by_key(|it| it.number);
+        snapshot.daemon_set = Some(set);
+        Ok(snapshot)
+    }
+
+    /// Writes fields of the spec of the DaemonRollout, in one request: a JSON merge patch with the resourceVersion that
+    /// was read, or the creation of the DaemonRollout if there is none.
+    pub(super) async fn write_spec(
+        &self,
+        snapshot: &RolloutSnapshot,
+        spec: &Value,
+        dry_run: bool,
+    ) -> Result<(), WriteError> {
+        let (verb, sent) = match &snapshot.rollout {
+            Some(rollout) => {
+                let patch = json!({"metadata": {"resourceVersion": rollout.resource_version}, "spec": spec});
+                let path = self.rollout_path() + &write_query(dry_run);
+                ("patch", self.send(Method::PATCH, &path, "application/merge-patch+json", &patch).await)
+            }
+            None => {
+                let path = self.rollouts_path() + &write_query(dry_run);
+                let object = self.new_rollout(snapshot, spec);
+                ("create", self.send(Method::POST, &path, "application/json", &object).await)
+            }
+        };
+        self.written(verb, sent)
+    }
+
+    /// Deletes the DaemonRollout that was read. A later one of the same name is not deleted.
+    pub(super) async fn delete(&self, snapshot: &RolloutSnapshot, dry_run: bool) -> Result<(), WriteError> {
+        let Some(rollout) = &snapshot.rollout else { return Ok(()) };
+        let mut options = json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": rollout.uid},
+        });
+        if dry_run {
+            options["dryRun"] = json!(["All"]);
+        }
+        let sent = self.send(Method::DELETE, &self.rollout_path(), "application/json", &options).await;
+        self.written("delete", sent)
+    }
+
+    /// Returns the error of a write, if it was refused.
+    fn written(&self, verb: &str, sent: Result<Value, Refusal>) -> Result<(), WriteError> {
+        match sent {
+            Ok(_) => Ok(()),
+            Err(Refusal::Conflict(message)) => Err(WriteError::Conflict(message)),
+            Err(refusal) => {
+                Err(WriteError::Other(self.explain(refusal, verb, DAEMON_ROLLOUT.plural, self.role)))
+            }
+        }
+    }
+
+    /// Returns a DaemonRollout to create. Its owner is the DaemonSet, so that it is deleted with it; the DaemonSet is not
+    /// its controller.
+    fn new_rollout(&self, snapshot: &RolloutSnapshot, spec: &Value) -> Value {
+        let uid = snapshot.daemon_set.as_ref().map(|it| text_of(it, "/metadata/uid")).unwrap_or_default();
+        json!({
+            "apiVersion": API_VERSION,
+            "kind": DAEMON_ROLLOUT.kind,
+            "metadata": {
+                "name": self.set.name,
+                "namespace": self.set.namespace,
+                "ownerReferences": [
+                    {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": self.set.name, "uid": uid},
+                ],
+            },
+            "spec": spec,
+        })
+    }
+
+    /// Returns the path of the DaemonRollouts of the namespace.
+    fn rollouts_path(&self) -> String {
+        format!("/apis/{API_VERSION}/namespaces/{}/{}", self.set.namespace, DAEMON_ROLLOUT.plural)
+    }
+
+    /// Returns the path of the DaemonRollout.
+    fn rollout_path(&self) -> String {
+        format!("{}/{}", self.rollouts_path(), self.set.name)
+    }
+
+    /// Returns the path of a policy.
+    fn policy_path(&self, kind: &str, name: &str) -> String {
+        // A name that is no path segment, which no API server stores, must not change the path.
+        let name: String =
+            name.chars().filter(|it| it.is_ascii_alphanumeric() || "-.".contains(*it)).collect();
+        if kind == CLUSTER_ROLLOUT_POLICY.kind {
+            return format!("/apis/{API_VERSION}/{}/{name}", CLUSTER_ROLLOUT_POLICY.plural);
+        }
+        let namespace = &self.set.namespace;
+        format!("/apis/{API_VERSION}/namespaces/{namespace}/{}/{name}", ROLLOUT_POLICY.plural)
+    }
+
+    /// Reads an object or a list.
+    async fn get(&self, path: &str) -> Result<Value, Refusal> {
+        self.send(Method::GET, path, "", &Value::Null).await
+    }
+
+    /// Sends one request, without retries.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        media_type: &str,
+        body: &Value,
+    ) -> Result<Value, Refusal> {
+        let mut request =
+            Request::builder().method(method.clone()).uri(path).header("Accept", "application/json");
+        let mut bytes = Vec::new();
+        if !body.is_null() {
+            request = request.header("Content-Type", media_type);
+            bytes = body.to_string().into_bytes();
+        }
+        let request = request.body(bytes).map_err(|it| Refusal::Other(it.into()))?;
+        match timeout(REQUEST_TIMEOUT, self.client.0.request::<Value>(request)).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(refusal(error)),
+            Err(_) => {
+                let limit = REQUEST_TIMEOUT.as_secs();
+                Err(Refusal::Other(anyhow!("the API server did not answer within {limit} s")))
+            }
+        }
+    }
+
+    /// Returns the error message of a refused request: what was tried, and what to do.
+    fn explain(&self, refusal: Refusal, verb: &str, resource: &str, role: &str) -> anyhow::Error {
+        let SetName { namespace, name, .. } = &self.set;
+        match refusal {
+            Refusal::NotFound => anyhow!("{verb} {resource} {namespace}/{name}: it was deleted meanwhile"),
+            Refusal::NotServed => not_served(),
+            Refusal::Conflict(message) => anyhow!("{verb} {resource} {namespace}/{name}: {message}"),
+            Refusal::Forbidden(message) => anyhow!(
+                "you may not {verb} {resource} in the namespace {namespace}: bind the ClusterRole {role} to your user: {message}"
+            ),
+            Refusal::Other(error) => error.context(format!("{verb} {resource} {namespace}/{name}")),
+        }
+    }
+}
+
+/// Returns the error for a cluster that does not have the kinds of `muster.dev`.
+pub(super) fn not_served() -> anyhow::Error {
+    anyhow!(
+        "the API server does not have the kinds of {API_VERSION}: `kubectl apply -k deploy/kubernetes/crds` adds them"
+    )
+}
+
+/// Classifies an error of the client.
+fn refusal(error: kube::Error) -> Refusal {
+    let kube::Error::Api(status) = error else { return Refusal::Other(error.into()) };
+    let message = printable(&status.message);
+    match status.code {
+        // An API server that lacks the kind answers without the name of an object.
+        404 if status.details.as_ref().is_some_and(|it| !it.name.is_empty()) => Refusal::NotFound,
+        404 => Refusal::NotServed,
+        409 => Refusal::Conflict(message),
+        403 => Refusal::Forbidden(message),
+        401 => Refusal::Other(anyhow!(
+            "the API server rejected your credentials: check that the kubeconfig belongs to this cluster and has not expired"
+        )),
+        _ => Refusal::Other(anyhow!(message)),
+    }
+}
+
+/// Returns the query of a write.
+fn write_query(dry_run: bool) -> String {
+    let dry_run = if dry_run { "&dryRun=All" } else { "" };
+    format!("?fieldManager={FIELD_MANAGER}{dry_run}")
+}
+
+/// Returns a query parameter that selects the revisions of a DaemonSet by the `matchLabels` of its selector. Empty if it
+/// has none.
+fn label_query(set: &Value) -> String {
+    let labels = set.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
+    let terms: Vec<String> = labels
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{}%3D{}", encode(key), encode(value.as_str().unwrap_or_default())))
+        .collect();
+    if terms.is_empty() { String::new() } else { format!("&labelSelector={}", terms.join("%2C")) }
+}
+
+/// Encodes text for a query.
+fn encode(text: &str) -> String {
+    let encoded = text.bytes().map(|it| match it {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => char::from(it).to_string(),
+        other => format!("%{other:02X}"),
+    });
+    encoded.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn refusals_are_classified() {
+        let status = |text: &str| kube::Error::Api(serde_json::from_str(text).unwrap());
+        let plain =
+            kube::core::Status::failure("404 page not found", "Failed to parse error data").with_code(404);
+        let object =
+            r#"{"code": 404, "reason": "NotFound", "details": {"name": "web", "kind": "daemonrollouts"}}"#;
+        let kind = r#"{"code": 404, "reason": "NotFound", "details": {}}"#;
+        let all = [
+            refusal(kube::Error::Api(plain.boxed())),
+            refusal(status(object)),
+            refusal(status(kind)),
+            refusal(status(r#"{"code": 409, "message": "changed\u001b[2J"}"#)),
+            refusal(status(r#"{"code": 403, "message": "no"}"#)),
+        ];
+        expect![[r#"
+            NotServed
+            NotFound
+            NotServed
+            Conflict("changed\\u{1b}[2J")
+            Forbidden("no")"#]]
+        .assert_eq(&all.map(|it| format!("{it:?}")).join("\n"));
+    }
+
+    #[test]
+    fn labels_are_encoded() {
+        let set = json!({"spec": {"selector": {"matchLabels": {"a.b/c": "x", "d": "y&z"}}}});
+        assert_eq!(label_query(&set), "&labelSelector=a.b%2Fc%3Dx%2Cd%3Dy%26z");
+        assert_eq!(label_query(&json!({})), "");
+    }
+}

@@ -1,0 +1,476 @@
+//! Decides what a command writes to the spec of a DaemonRollout, and what follows from it. Requests that would have no
+//! effect are refused, with what to do instead.
+
+use anyhow::{anyhow, bail};
+use muster_api::muster_v1alpha1::daemon_rollout::{CheckReport, RevisionRef};
+use muster_api::muster_v1alpha1::values::{ApprovalMode, ReportedResult, RolloutPhase};
+use serde_json::{Value, json};
+
+use super::access::not_served;
+use super::printable;
+use super::snapshot::{ALL_STEPS, RevisionRecord, RolloutSnapshot, SetName, StoredRollout, WaitsFor};
+
+/// A request of an operator.
+#[derive(Debug)]
+pub(super) enum OperatorAction {
+    Pause,
+    Resume,
+    Promote(ApprovedSteps),
+    Abort,
+    Retry,
+    Report { check: String, result: ReportedResult, message: Option<String> },
+}
+
+/// The steps that `promote` approves.
+#[derive(Debug)]
+pub(super) enum ApprovedSteps {
+    /// The step that waits for approval.
+    Waiting,
+    /// The step with this name.
+    Named(String),
+    /// All steps.
+    All,
+}
+
+/// A change of a DaemonRollout, and its description.
+#[derive(Debug)]
+pub(super) struct PlannedChange {
+    /// The fields of the spec to write, as a JSON merge patch.
+    pub(super) spec: Value,
+    /// What was done, with the revision.
+    summary: String,
+    /// What follows from the change, in sentences.
+    pub(super) consequences: Vec<String>,
+}
+
+impl PlannedChange {
+    /// Returns the output of the command.
+    pub(super) fn text(&self, set: &SetName, dry_run: bool) -> String {
+        let dry_run = if dry_run { " (dry run)" } else { "" };
+        format!("{}: {}{dry_run}\n{}\n", set.key(), self.summary, self.consequences.join("\n"))
+    }
+}
+
+/// Returns the change that an operator requests. Fails if it would have no effect.
+pub(super) fn plan_change(
+    action: &OperatorAction,
+    snapshot: &RolloutSnapshot,
+) -> anyhow::Result<PlannedChange> {
+    if !snapshot.is_served {
+        return Err(not_served());
+    }
+    match action {
+        OperatorAction::Pause => pause(snapshot),
+        OperatorAction::Resume => resume(snapshot),
+        OperatorAction::Promote(steps) => promote(snapshot, steps),
+        OperatorAction::Abort => abort(snapshot),
+        OperatorAction::Retry => retry(snapshot),
+        OperatorAction::Report { check, result, message } => {
+            report(snapshot, check, result, message.as_deref())
+        }
+    }
+}
+
+/// Pauses the rollout. A DaemonSet without a DaemonRollout gets one.
+fn pause(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
+    let set = &snapshot.set;
+    let resume = format!("`{}` ends the pause.", set.command("resume", ""));
+    let spec = json!({"paused": true});
+    let Some(rollout) = &snapshot.rollout else {
+        let revision = snapshot.newest_revision().map(|it| revision_text(it.number, &it.hash));
+        return Ok(PlannedChange {
+            spec,
+            summary: format!(
+                "paused at {}, DaemonRollout created",
+                revision.unwrap_or_else(|| "a revision that is not recorded yet".into())
+            ),
+            consequences: vec![
+                "No node gets a new revision: a change of the template is held.".into(),
+                resume,
+            ],
+        });
+    };
+    if rollout.spec.paused {
+        bail!("{set} is already paused: `{}` ends the pause", set.command("resume", ""));
+    }
+    let follows = match rollout.status.phase {
+        RolloutPhase::RollingBack => "The rollback stops: no node returns to the stable revision.",
+        RolloutPhase::Complete => "No node gets a new revision: a change of the template is held.",
+        _ => "No node gets a new revision. Failures are still counted.",
+    };
+    let summary = format!("paused at {}", current_text(rollout));
+    Ok(PlannedChange { spec, summary, consequences: vec![follows.into(), resume] })
+}
+
+/// Ends a pause by an operator.
+fn resume(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
+    let set = &snapshot.set;
+    let Some(rollout) = snapshot.rollout.as_ref().filter(|it| it.spec.paused) else {
+        bail!("{set} is not paused by an operator: {}", other_pause(snapshot));
+    };
+    let status = &rollout.status;
+    let follows = match (&status.phase, &status.step) {
+        (RolloutPhase::RollingBack, _) => "The rollback continues.".to_owned(),
+        (RolloutPhase::Complete | RolloutPhase::RolledBack | RolloutPhase::Stopped, _) => {
+            format!("The rollout is {}: nothing moves until the template changes.", status.phase)
+        }
+        (_, Some(step)) => format!("The rollout continues with step {:?}.", step.name),
+        (_, None) => "The rollout continues.".to_owned(),
+    };
+    let mut consequences = vec![follows];
+    if snapshot.policy.as_ref().is_some_and(|it| it.paused) {
+        consequences.push("Its policy pauses it too: set spec.paused of the policy to false.".into());
+    }
+    let summary = format!("resumed at {}", current_text(rollout));
+    Ok(PlannedChange { spec: json!({"paused": false}), summary, consequences })
+}
+
+/// Returns what else pauses a rollout that no operator paused, and what to do about it.
+fn other_pause(snapshot: &RolloutSnapshot) -> String {
+    let rollout = snapshot.rollout.as_ref();
+    match rollout.filter(|it| it.status.paused).and_then(|it| it.status.policy.as_ref()) {
+        Some(policy) if snapshot.policy.as_ref().is_some_and(|it| it.paused) => {
+            format!("set spec.paused of the {} {} to false", printable(&policy.kind), printable(&policy.name))
+        }
+        Some(policy) => format!(
+            "its {} {} holds it; `{}` shows why",
+            printable(&policy.kind),
+            printable(&policy.name),
+            snapshot.set.command("status", "")
+        ),
+        None => format!("`{}` shows its state", snapshot.set.command("status", "")),
+    }
+}
+
+/// Approves a step of the current revision, or all its steps.
+fn promote(snapshot: &RolloutSnapshot, steps: &ApprovedSteps) -> anyhow::Result<PlannedChange> {
+    let (rollout, current) = observed(snapshot, "approve")?;
+    let (set, status) = (&snapshot.set, &rollout.status);
+    let revision = current_text(rollout);
+    match status.phase {
+        RolloutPhase::Complete => bail!("nothing to approve: {revision} of {set} is complete"),
+        RolloutPhase::RollingBack | RolloutPhase::RolledBack => bail!(
+            "nothing to approve: {revision} of {set} failed: change the template, or start it again with `{}`",
+            set.command("retry", "")
+        ),
+        RolloutPhase::Stopped => bail!(
+            "nothing to approve: the rollout of {set} has stopped ({}): `{}` starts it again",
+            printable(&status.message),
+            set.command("retry", "")
+        ),
+        _ => {}
+    }
+    let current_step = status.step.as_ref();
+    let step = match steps {
+        ApprovedSteps::All => ALL_STEPS,
+        ApprovedSteps::Named(name) => {
+            check_step_name(snapshot, name)?;
+            name
+        }
+        ApprovedSteps::Waiting => match snapshot.waits_for() {
+            Some(WaitsFor::Approval { step }) => step,
+            Some(WaitsFor::Check { check, is_external }) => {
+                let name = check.map_or("", |it| it.name.as_str());
+                let report = set.command("report", &format!("{} pass", printable(name)));
+                let hint =
+                    if is_external { format!(": `{report}` reports its result") } else { String::new() };
+                bail!("nothing to approve: {set} waits for check {name:?}, not for an approval{hint}");
+            }
+            None => {
+                let name = current_step.map_or("", |it| it.name.as_str());
+                let command = set.command("promote", &format!("--step {}", printable(name)));
+                let hint = if needs_approval(snapshot, name) {
+                    format!("`{command}` approves step {name:?} in advance")
+                } else {
+                    format!("`{}` shows its state", set.command("status", ""))
+                };
+                bail!(
+                    "nothing to approve: {set} is {} and does not wait for an approval: {hint}",
+                    phase_text(rollout)
+                );
+            }
+        },
+    };
+    if rollout.is_approved(step) {
+        bail!(
+            "step {step:?} of {revision} is approved already: `{}` shows what the rollout waits for",
+            set.command("status", "")
+        );
+    }
+    let mut consequences = Vec::new();
+    let summary = if step == ALL_STEPS {
+        consequences.push(
+            "Every eligible node gets the revision, without soak time and approvals. The failure budget still applies."
+                .to_owned(),
+        );
+        format!("all steps of {revision} approved")
+    } else {
+        consequences.push(match next_step(snapshot, step) {
+            Some(next) => format!("When the step has passed, step {next:?} starts."),
+            None => "When the step has passed, the rollout is complete.".to_owned(),
+        });
+        format!("step {step:?} of {revision} approved")
+    };
+    consequences.extend(pause_note(snapshot));
+    let spec = json!({"approve": {"revision": current.revision, "step": step}});
+    Ok(PlannedChange { spec, summary, consequences })
+}
+
+/// Fails if the policy has no step of this name, or if the step has passed or needs no approval.
+fn check_step_name(snapshot: &RolloutSnapshot, name: &str) -> anyhow::Result<()> {
+    let Some(policy) = &snapshot.policy else { return Ok(()) };
+    let Some(index) = policy.steps.iter().position(|it| it.name == name) else {
+        let names: Vec<String> = policy.steps.iter().map(|it| printable(&it.name)).collect();
+        bail!("the policy of {} has no step {name:?}: it has {}", snapshot.set, names.join(", "));
+    };
+    let current = snapshot.rollout.as_ref().and_then(|it| it.status.step.as_ref());
+    if current.is_some_and(|it| usize::try_from(it.index).is_ok_and(|current| index < current)) {
+        bail!("nothing to approve: step {name:?} of {} has passed already", snapshot.set);
+    }
+    if !needs_approval(snapshot, name) {
+        bail!("nothing to approve: step {name:?} has approval: Automatic, so it passes without one");
+    }
+    Ok(())
+}
+
+/// Whether the policy says that an operator must approve this step.
+fn needs_approval(snapshot: &RolloutSnapshot, name: &str) -> bool {
+    let steps = snapshot.policy.iter().flat_map(|it| &it.steps);
+    steps.into_iter().any(|it| it.name == name && it.approval == ApprovalMode::Manual)
+}
+
+/// Returns the name of the step after this one. `None` after the last one, or if the policy cannot be read.
+fn next_step<'a>(snapshot: &'a RolloutSnapshot, name: &str) -> Option<&'a str> {
+    let steps = &snapshot.policy.as_ref()?.steps;
+    let index = steps.iter().position(|it| it.name == name)?;
+    steps.get(index + 1).map(|it| it.name.as_str())
+}
+
+/// Returns a note that the rollout is paused by an operator. `None` if it is not.
+fn pause_note(snapshot: &RolloutSnapshot) -> Option<String> {
+    let is_paused = snapshot.rollout.as_ref().is_some_and(|it| it.spec.paused);
+    is_paused.then(|| format!("It is paused: `{}` ends the pause.", snapshot.set.command("resume", "")))
+}
+
+/// Aborts the rollout of the current revision, and ends a pause by an operator, which would stop the rollback.
+fn abort(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
+    let (rollout, current) = observed(snapshot, "abort")?;
+    let (set, status) = (&snapshot.set, &rollout.status);
+    let revision = current_text(rollout);
+    match status.phase {
+        RolloutPhase::Complete => bail!(
+            "nothing to abort: {revision} of {set} is complete: `kubectl rollout undo ds/{} -n {}` returns to the one before",
+            set.name,
+            set.namespace
+        ),
+        RolloutPhase::RolledBack => bail!("nothing to abort: {set} has returned to the stable revision"),
+        RolloutPhase::RollingBack if !rollout.spec.paused => {
+            bail!("nothing to abort: {set} is returning to the stable revision")
+        }
+        _ => {}
+    }
+    let mut spec = json!({"abort": {"revision": current.revision}});
+    let mut consequences = vec![match &status.stable {
+        Some(stable) => format!(
+            "All nodes return to {}, within maxUnavailable of the DaemonSet.",
+            revision_text(stable.number, &stable.revision)
+        ),
+        None => "No good revision is known, so the rollout stops and nodes keep their pods.".to_owned(),
+    }];
+    if rollout.spec.paused {
+        spec["paused"] = json!(false);
+        consequences.push("The pause ends, because it would stop the rollback.".into());
+    }
+    consequences.push(format!(
+        "The revision gets the verdict Bad: `{}` starts it again, and a changed template starts a new one.",
+        set.command("retry", "")
+    ));
+    Ok(PlannedChange { spec, summary: format!("aborted {revision}"), consequences })
+}
+
+/// Starts a failed rollout again.
+fn retry(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
+    let set = &snapshot.set;
+    if snapshot.rollout.is_none() {
+        return retry_without_rollout(snapshot);
+    }
+    let (rollout, current) = observed(snapshot, "retry")?;
+    let (status, revision) = (&rollout.status, current_text(rollout));
+    let is_failed =
+        matches!(status.phase, RolloutPhase::Stopped | RolloutPhase::RollingBack | RolloutPhase::RolledBack);
+    if !is_failed {
+        bail!("nothing to retry: {revision} of {set} has not failed, it is {}", phase_text(rollout));
+    }
+    if rollout.is_retry_pending() {
+        bail!("a retry of {revision} is requested already: is `muster controller` running?");
+    }
+    let attempt = status.attempt.saturating_add(1);
+    // Requests of the last attempt name the same revision: they would end or shorten the new attempt.
+    let spec = json!({
+        "retry": {"revision": current.revision, "attempt": attempt},
+        "abort": null,
+        "approve": null,
+        "checkReports": null,
+    });
+    let mut consequences = vec![match snapshot.policy.as_ref().and_then(|it| it.steps.first()) {
+        Some(step) => format!(
+            "The rollout starts again at step {:?}, without the failures of the last attempt.",
+            step.name
+        ),
+        None => {
+            "The rollout starts again at the first step, without the failures of the last attempt.".to_owned()
+        }
+    }];
+    consequences.extend(pause_note(snapshot));
+    Ok(PlannedChange { spec, summary: format!("attempt {attempt} of {revision} requested"), consequences })
+}
+
+/// Starts a revision with the verdict `Bad` again, whose DaemonRollout was deleted.
+fn retry_without_rollout(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
+    let set = &snapshot.set;
+    let newest = snapshot.newest_revision();
+    let Some(bad) = newest.filter(|it| it.is_bad()) else {
+        bail!("nothing to retry: {set} has no DaemonRollout, and its current revision has not failed");
+    };
+    // The controller counts a revision with the verdict Bad as attempt 1.
+    let attempt = 2;
+    Ok(PlannedChange {
+        spec: json!({"retry": {"revision": bad.hash, "attempt": attempt}}),
+        summary: format!(
+            "attempt {attempt} of {} requested, DaemonRollout created",
+            revision_text(bad.number, &bad.hash)
+        ),
+        consequences: vec!["The verdict Bad is removed, and the rollout starts at the first step.".into()],
+    })
+}
+
+/// Reports the result of an external check of the current revision.
+fn report(
+    snapshot: &RolloutSnapshot,
+    check: &str,
+    result: &ReportedResult,
+    message: Option<&str>,
+) -> anyhow::Result<PlannedChange> {
+    let (rollout, current) = observed(snapshot, "report on")?;
+    let (set, status) = (&snapshot.set, &rollout.status);
+    let revision = current_text(rollout);
+    let is_ended = matches!(
+        status.phase,
+        RolloutPhase::Complete | RolloutPhase::Stopped | RolloutPhase::RollingBack | RolloutPhase::RolledBack
+    );
+    if is_ended {
+        bail!("nothing to report on: the rollout of {revision} of {set} is {}", phase_text(rollout));
+    }
+    match (snapshot.is_external(check), &snapshot.policy) {
+        (Some(true), _) => {}
+        (Some(false), _) => {
+            bail!("the controller runs check {check:?} itself: only external checks are reported")
+        }
+        (None, Some(policy)) => {
+            let external = policy.checks.iter().filter(|it| it.external.is_some());
+            let names: Vec<String> = external.map(|it| printable(&it.name)).collect();
+            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            bail!("the policy of {set} has no check {check:?}: its external checks are: {names}");
+        }
+        (None, None) if status.checks.iter().any(|it| it.name == check) => {}
+        (None, None) => bail!("the rollout of {set} has no check {check:?}"),
+    }
+    // Reports on other revisions have no effect. They are dropped, so that the list stays short.
+    let mut reports: Vec<CheckReport> = rollout.spec.check_reports.clone();
+    reports.retain(|it| it.revision == current.revision && it.check != check);
+    reports.push(CheckReport {
+        check: check.to_owned(),
+        revision: current.revision.clone(),
+        result: result.clone(),
+        message: message.map(str::to_owned),
+    });
+    let follows = if *result == ReportedResult::Pass {
+        "The check no longer keeps a step from passing."
+    } else {
+        "No step passes while the check fails."
+    };
+    let mut consequences = vec![follows.to_owned()];
+    if *result != ReportedResult::Pass {
+        consequences
+            .push(format!("`{}` returns all nodes to the stable revision.", set.command("abort", "")));
+    }
+    Ok(PlannedChange {
+        spec: json!({"checkReports": reports}),
+        summary: format!("check {check:?} of {revision} reported: {result}"),
+        consequences,
+    })
+}
+
+/// Returns what follows from the deletion of the DaemonRollout. Fails if there is none.
+pub(super) fn plan_forget(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
+    let set = &snapshot.set;
+    if !snapshot.is_served {
+        return Err(not_served());
+    }
+    let rollout = snapshot.rollout.as_ref();
+    let rollout = rollout.ok_or_else(|| anyhow!("nothing to forget: {set} has no DaemonRollout"))?;
+    let is_bad = snapshot.newest_revision().is_some_and(RevisionRecord::is_bad);
+    let mut consequences = Vec::new();
+    if rollout.spec.paused {
+        consequences.push("The pause ends.".to_owned());
+    }
+    if is_bad {
+        consequences.push(format!(
+            "The current revision has the verdict Bad, which is kept: the DaemonSet is still held until `{}` or a change \
+             of the template.",
+            set.command("retry", "")
+        ));
+    } else if rollout.status.phase != RolloutPhase::Complete && rollout.status.policy.is_none() {
+        consequences.push("All nodes get the current revision.".to_owned());
+    }
+    consequences.push(match &rollout.status.policy {
+        Some(policy) => format!(
+            "The controller creates a new DaemonRollout, because the {} {} applies; a rollout starts at its first step.",
+            printable(&policy.kind),
+            printable(&policy.name)
+        ),
+        None if is_bad => "No policy applies: then the DaemonSet follows its update strategy.".to_owned(),
+        None => "No policy applies: the DaemonSet follows its update strategy.".to_owned(),
+    });
+    let summary = format!("DaemonRollout deleted at {}", current_text(rollout));
+    Ok(PlannedChange { spec: Value::Null, summary, consequences })
+}
+
+/// Returns the DaemonRollout and its current revision. Fails if there is no DaemonRollout, or if the controller has not
+/// written its status yet.
+fn observed<'a>(
+    snapshot: &'a RolloutSnapshot,
+    verb: &str,
+) -> anyhow::Result<(&'a StoredRollout, &'a RevisionRef)> {
+    let set = &snapshot.set;
+    let Some(rollout) = &snapshot.rollout else {
+        bail!(
+            "nothing to {verb}: {set} has no DaemonRollout, so it follows its update strategy: a RolloutPolicy that selects it \
+             has steps and checks, and `{}` holds it",
+            set.command("pause", "")
+        );
+    };
+    let current = rollout.current().ok_or_else(|| {
+        anyhow!("the DaemonRollout {} has no status yet: is `muster controller` running?", set.key())
+    })?;
+    Ok((rollout, current))
+}
+
+/// Returns number and hash of the current revision.
+fn current_text(rollout: &StoredRollout) -> String {
+    match rollout.current() {
+        Some(current) => revision_text(current.number, &current.revision),
+        None => "a revision that is not recorded yet".to_owned(),
+    }
+}
+
+/// Formats a revision: `revision 2 (7d9c4b)`.
+fn revision_text(number: i64, hash: &str) -> String {
+    format!("revision {number} ({})", printable(hash))
+}
+
+/// Returns the phase, and whether the rollout is paused.
+pub(super) fn phase_text(rollout: &StoredRollout) -> String {
+    let phase = printable(rollout.status.phase.as_str());
+    if rollout.status.paused { format!("{phase} (paused)") } else { phase }
+}

@@ -1,0 +1,319 @@
+//! The output of `muster rollout status`: the state of a rollout, what it waits for and what an operator can do next; and
+//! whether the rollout has ended.
+
+use muster_api::muster_v1alpha1::daemon_rollout::{DaemonRolloutStatus, NodeFailure};
+use muster_api::muster_v1alpha1::values::{CheckOutcome, RolloutPhase};
+use muster_api::time::Time;
+use serde_json::Value;
+
+use super::change::phase_text;
+use super::printable;
+use super::snapshot::{ALL_STEPS, RevisionRecord, RolloutSnapshot, StoredRollout, WaitsFor};
+
+/// Maximum number of failed nodes that the text lists. `-o json` has them all.
+const LISTED_FAILURES_MAX: usize = 20;
+/// Width of the names of the lines.
+const NAME_WIDTH: usize = 12;
+
+/// How a rollout ended, or that it goes on only after an approval.
+#[derive(Debug)]
+pub(super) enum RolloutEnd {
+    /// The rollout is complete, or as complete as its policy allows.
+    Succeeded,
+    /// The rollout stopped or was rolled back, for this reason.
+    Failed(String),
+    /// An operator must approve the step.
+    WaitsForApproval,
+}
+
+/// Returns whether the rollout of the present template has ended. `None` while it goes on, and until the controller has
+/// observed the DaemonSet and the requests in the DaemonRollout.
+pub(super) fn end_of(snapshot: &RolloutSnapshot) -> Option<RolloutEnd> {
+    let Some(rollout) = &snapshot.rollout else {
+        if snapshot.newest_revision()?.is_bad() {
+            return Some(RolloutEnd::Failed(format!("{} is held: {}", snapshot.set, held_text(snapshot))));
+        }
+        let [desired, updated, available, _] = set_counts(snapshot.daemon_set.as_ref()?);
+        return (updated == desired && available == desired).then_some(RolloutEnd::Succeeded);
+    };
+    if !is_of_newest_revision(snapshot, rollout) || !rollout.is_observed() {
+        return None;
+    }
+    let status = &rollout.status;
+    match status.phase {
+        RolloutPhase::Complete | RolloutPhase::PartiallyComplete => Some(RolloutEnd::Succeeded),
+        RolloutPhase::Stopped | RolloutPhase::RolledBack => {
+            let (set, message) = (&snapshot.set, printable(&status.message));
+            Some(RolloutEnd::Failed(format!("the rollout of {set} is {}: {message}", status.phase)))
+        }
+        RolloutPhase::Waiting => match snapshot.waits_for() {
+            Some(WaitsFor::Approval { .. }) => Some(RolloutEnd::WaitsForApproval),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether the status is about the revision of the present template.
+fn is_of_newest_revision(snapshot: &RolloutSnapshot, rollout: &StoredRollout) -> bool {
+    let newest = snapshot.newest_revision();
+    newest.is_some_and(|newest| rollout.current().is_some_and(|it| it.revision == newest.hash))
+}
+
+/// Returns one line with the phase, the step and the message of a rollout.
+pub(super) fn summary_line(snapshot: &RolloutSnapshot) -> String {
+    let Some(rollout) = &snapshot.rollout else {
+        let [desired, updated, available, _] =
+            snapshot.daemon_set.as_ref().map(set_counts).unwrap_or_default();
+        return format!(
+            "{}: {updated} of {desired} nodes updated, {available} available",
+            snapshot.set.key()
+        );
+    };
+    let mut line = format!("{}: {}", snapshot.set.key(), headline(snapshot, rollout));
+    if !rollout.status.message.is_empty() {
+        line.push_str(": ");
+        line.push_str(&printable(&rollout.status.message));
+    }
+    line
+}
+
+/// Returns the phase and the step.
+fn headline(snapshot: &RolloutSnapshot, rollout: &StoredRollout) -> String {
+    if rollout.current().is_none() {
+        return "no status yet".to_owned();
+    }
+    let status = &rollout.status;
+    let mut text = phase_text(rollout);
+    let is_ended = matches!(status.phase, RolloutPhase::Complete | RolloutPhase::RolledBack);
+    if let Some(step) = status.step.as_ref().filter(|_| !is_ended) {
+        if step.name == ALL_STEPS {
+            text.push_str(", all steps");
+        } else {
+            text.push_str(&format!(", step {} ({}", printable(&step.name), i64::from(step.index) + 1));
+            if let Some(policy) = &snapshot.policy {
+                text.push_str(&format!(" of {}", policy.steps.len()));
+            }
+            text.push(')');
+        }
+    }
+    text
+}
+
+/// Returns the state of the rollout as text.
+pub(super) fn status_text(snapshot: &RolloutSnapshot) -> String {
+    let Some(rollout) = &snapshot.rollout else { return set_text(snapshot) };
+    let status = &rollout.status;
+    let mut text = format!("{}: {}\n", snapshot.set, headline(snapshot, rollout));
+    if !status.message.is_empty() {
+        text.push_str(&format!("{}\n", printable(&status.message)));
+    }
+    text.push('\n');
+    let mut add = |name: &str, line: String| text.push_str(&format!("{name:NAME_WIDTH$}{line}\n"));
+    if let Some(current) = rollout.current() {
+        let mut line = format!("{}, attempt {}", numbered(current.number, &current.revision), status.attempt);
+        match &status.stable {
+            Some(stable) if stable.revision == current.revision => {
+                line.push_str("; it is the stable revision")
+            }
+            Some(stable) => {
+                line.push_str(&format!("; stable is {}", numbered(stable.number, &stable.revision)));
+            }
+            None => line.push_str("; no stable revision is known"),
+        }
+        add("revision", line);
+    }
+    match &status.policy {
+        Some(policy) => add("policy", format!("{} {}", printable(&policy.kind), printable(&policy.name))),
+        None => add("policy", "none".to_owned()),
+    }
+    let nodes = &status.nodes;
+    add(
+        "nodes",
+        format!(
+            "{} eligible: {} admitted, {} updated, {} available, {} soaked, {} held",
+            nodes.eligible, nodes.admitted, nodes.updated, nodes.available, nodes.soaked, nodes.held
+        ),
+    );
+    if 0 < nodes.unassigned {
+        add("", format!("{} held with a pod of a revision that is not good", nodes.unassigned));
+    }
+    let failures = &status.failures;
+    add("failures", format!("{}, at most {} allowed", nodes_text(failures.counted), failures.allowed));
+    for failure in failures.nodes.iter().take(LISTED_FAILURES_MAX) {
+        add("", failure_text(failure));
+    }
+    if let Some(more) = failures.nodes.len().checked_sub(LISTED_FAILURES_MAX).filter(|it| 0 < *it) {
+        add("", format!("and {more} more: -o json lists all"));
+    }
+    if 0 < failures.excused_count {
+        add(
+            "",
+            format!(
+                "{} not counted: faulty before they got the revision",
+                nodes_text(failures.excused_count)
+            ),
+        );
+    }
+    for (at, check) in status.checks.iter().enumerate() {
+        let since = check.time.map(|it| format!(" since {}", it.to_rfc3339())).unwrap_or_default();
+        let message =
+            if check.message.is_empty() { String::new() } else { format!(": {}", printable(&check.message)) };
+        let result = printable(check.result.as_str());
+        add(
+            if at == 0 { "checks" } else { "" },
+            format!("{} {result}{since}{message}", printable(&check.name)),
+        );
+    }
+    let mut name = "next";
+    for line in next_lines(snapshot, rollout) {
+        add(name, line);
+        name = "";
+    }
+    text
+}
+
+/// Formats number and hash of a revision: `2 (7d9c4b)`.
+fn numbered(number: i64, hash: &str) -> String {
+    format!("{number} ({})", printable(hash))
+}
+
+/// Formats a number of nodes: `1 node`, `2 nodes`.
+fn nodes_text(count: i32) -> String {
+    if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") }
+}
+
+/// Formats a failed node: its name, the reason, and the time.
+fn failure_text(failure: &NodeFailure) -> String {
+    let time = failure.time.map(Time::to_rfc3339).unwrap_or_default();
+    format!("{}: {} at {time}", printable(&failure.node), printable(&failure.reason))
+}
+
+/// Returns what the rollout waits for, and what an operator can do.
+fn next_lines(snapshot: &RolloutSnapshot, rollout: &StoredRollout) -> Vec<String> {
+    let (set, status) = (&snapshot.set, &rollout.status);
+    let abort = format!("`{}` returns all nodes to the stable revision", set.command("abort", ""));
+    let retry = format!("`{}` starts the revision again", set.command("retry", ""));
+    if rollout.current().is_none() || !rollout.is_observed() {
+        return vec![
+            "the controller has not observed the DaemonRollout yet: is `muster controller` running?".into(),
+        ];
+    }
+    if snapshot.daemon_set.is_some() && !is_of_newest_revision(snapshot, rollout) {
+        return vec!["the controller has not observed the last change of the DaemonSet yet".into()];
+    }
+    let mut lines = Vec::new();
+    if rollout.spec.paused {
+        lines.push(format!("`{}` ends the pause", set.command("resume", "")));
+        if status.phase == RolloutPhase::Complete {
+            return lines;
+        }
+    } else if status.paused {
+        lines.push(policy_pause_text(snapshot, status));
+    }
+    match &status.phase {
+        RolloutPhase::Complete => {}
+        RolloutPhase::Rolling | RolloutPhase::Soaking => {
+            if let Some(time) = status.step.as_ref().and_then(|it| it.passes_at) {
+                lines.push(format!("the step passes at {} at the earliest", time.to_rfc3339()));
+            }
+            if !rollout.spec.paused {
+                lines.push(format!("`{}` holds the other nodes", set.command("pause", "")));
+            }
+            lines.push(abort);
+        }
+        RolloutPhase::Waiting => {
+            lines.push(waiting_text(snapshot));
+            lines.push(abort);
+        }
+        RolloutPhase::PartiallyComplete => {
+            lines.push(format!("`{}` updates the other nodes too", set.command("promote", "--full")));
+            lines.push(abort);
+        }
+        RolloutPhase::Stopped => lines.extend(["change the template, or:".into(), retry, abort]),
+        RolloutPhase::RollingBack if rollout.spec.paused => {}
+        RolloutPhase::RollingBack => lines.push("nodes are returning to the stable revision".into()),
+        RolloutPhase::RolledBack => lines.extend(["change the template, or:".into(), retry]),
+        RolloutPhase::Unknown(_) => {
+            lines.push("this version of muster does not have the phase: use that of the controller".into());
+        }
+    }
+    lines
+}
+
+/// Returns what a rollout in the phase `Waiting` waits for.
+fn waiting_text(snapshot: &RolloutSnapshot) -> String {
+    let set = &snapshot.set;
+    match snapshot.waits_for() {
+        Some(WaitsFor::Check { check: Some(check), is_external: true }) => {
+            let words = format!("{} pass", printable(&check.name));
+            format!("`{}` reports the result of the check: pass or fail", set.command("report", &words))
+        }
+        Some(WaitsFor::Check { check: Some(check), is_external: false })
+            if check.result == CheckOutcome::Fail =>
+        {
+            format!("check {} fails: it is repeated", printable(&check.name))
+        }
+        Some(WaitsFor::Check { .. }) => "the check is repeated until it has a result".into(),
+        Some(WaitsFor::Approval { step }) => {
+            format!("`{}` approves step {}", set.command("promote", ""), printable(step))
+        }
+        None => String::new(),
+    }
+}
+
+/// Returns what to do about a pause that is not by an operator.
+fn policy_pause_text(snapshot: &RolloutSnapshot, status: &DaemonRolloutStatus) -> String {
+    let policy = status.policy.as_ref();
+    let name =
+        policy.map(|it| format!("{} {}", printable(&it.kind), printable(&it.name))).unwrap_or_default();
+    match &snapshot.policy {
+        Some(it) if it.paused => format!("set spec.paused of the {name} to false"),
+        Some(it) if !it.windows.is_empty() => format!("the next window of the {name} continues the rollout"),
+        _ => format!("the {name} holds the rollout: see its conditions"),
+    }
+}
+
+/// Returns the state of a DaemonSet without a DaemonRollout as text.
+fn set_text(snapshot: &RolloutSnapshot) -> String {
+    let Some(set) = &snapshot.daemon_set else { return String::new() };
+    let strategy =
+        set.pointer("/spec/updateStrategy/type").and_then(Value::as_str).unwrap_or("RollingUpdate");
+    let [desired, updated, available, unavailable] = set_counts(set);
+    let is_held = snapshot.newest_revision().is_some_and(RevisionRecord::is_bad);
+    let state = if is_held {
+        "held by the verdict Bad of its revision".to_owned()
+    } else {
+        format!("it follows its update strategy {}", printable(strategy))
+    };
+    let mut text = format!("{}: no DaemonRollout, {state}\n", snapshot.set);
+    if !snapshot.is_served {
+        text.push_str("The API server does not have the kinds of muster.dev.\n");
+    }
+    text.push('\n');
+    let mut add = |name: &str, line: String| text.push_str(&format!("{name:NAME_WIDTH$}{line}\n"));
+    match snapshot.newest_revision() {
+        Some(newest) => add("revision", numbered(newest.number, &newest.hash)),
+        None => add("revision", "the controller has not recorded the template yet".into()),
+    }
+    add(
+        "nodes",
+        format!("{desired} desired: {updated} updated, {available} available, {unavailable} unavailable"),
+    );
+    if is_held {
+        add("next", held_text(snapshot));
+    }
+    text
+}
+
+/// Returns that a DaemonSet without a DaemonRollout is held by the verdict of its revision.
+fn held_text(snapshot: &RolloutSnapshot) -> String {
+    let retry = snapshot.set.command("retry", "");
+    format!("no pod is replaced: change the template, or `{retry}` starts the revision again")
+}
+
+/// Returns the numbers of nodes in the status of a DaemonSet: desired, updated, available and unavailable.
+fn set_counts(set: &Value) -> [i64; 4] {
+    ["desiredNumberScheduled", "updatedNumberScheduled", "numberAvailable", "numberUnavailable"]
+        .map(|it| set["status"][it].as_i64().unwrap_or_default())
+}

@@ -1,0 +1,55 @@
+//! Validation of the kinds of `muster.dev`, by the rules in the crate `api`, which controllers use too.
+
+use muster_api::muster_v1alpha1::daemon_rollout::{DaemonRolloutSpec, DaemonRolloutStatus};
+use muster_api::muster_v1alpha1::policy::{ClusterRolloutPolicySpec, RolloutPolicySpec, RolloutPolicyStatus};
+use muster_api::muster_v1alpha1::validation::InvalidField;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::ValidatedWrite;
+use super::field_error::{ErrorPath, FieldError, FieldErrors};
+
+/// Validates a RolloutPolicy.
+pub(crate) fn validate_rollout_policy(write: &ValidatedWrite, out: &mut FieldErrors) {
+    validate(write, RolloutPolicySpec::validate, RolloutPolicyStatus::validate, out);
+}
+
+/// Validates a ClusterRolloutPolicy.
+pub(crate) fn validate_cluster_rollout_policy(write: &ValidatedWrite, out: &mut FieldErrors) {
+    validate(write, ClusterRolloutPolicySpec::validate, RolloutPolicyStatus::validate, out);
+}
+
+/// Validates a DaemonRollout.
+pub(crate) fn validate_daemon_rollout(write: &ValidatedWrite, out: &mut FieldErrors) {
+    validate(write, DaemonRolloutSpec::validate, DaemonRolloutStatus::validate, out);
+}
+
+/// Validates the part of the object that the request writes: the status through its subresource, otherwise the spec.
+fn validate<'a, Spec: Deserialize<'a> + Default, Status: Deserialize<'a> + Default>(
+    write: &ValidatedWrite<'a>,
+    validate_spec: fn(&Spec) -> Vec<InvalidField>,
+    validate_status: fn(&Status) -> Vec<InvalidField>,
+    out: &mut FieldErrors,
+) {
+    if write.is_status_update() {
+        validate_part("status", &write.new["status"], validate_status, out);
+    } else {
+        validate_part("spec", &write.new["spec"], validate_spec, out);
+    }
+}
+
+fn validate_part<'a, T: Deserialize<'a> + Default>(
+    name: &str,
+    value: &'a Value,
+    validate: fn(&T) -> Vec<InvalidField>,
+    out: &mut FieldErrors,
+) {
+    match Option::<T>::deserialize(value) {
+        Ok(part) => validate(&part.unwrap_or_default()).into_iter().for_each(|it| out.push(field_error(it))),
+        Err(error) => out.invalid(&ErrorPath::new(name), value, &error.to_string()),
+    }
+}
+
+fn field_error(invalid: InvalidField) -> FieldError {
+    FieldError { reason: invalid.kind.reason(), message: invalid.message(), field: invalid.path }
+}

@@ -1,0 +1,316 @@
+//! Checks of the plans and writes of progressive rollouts. A plan is checked on the state at the revisions from which it
+//! was made.
+
+use std::collections::BTreeSet;
+
+use muster_api::text::Text;
+use muster_api::time::Time;
+use muster_engine::daemonset::facts::{Fact, Kind, Node, Revision, Set};
+use muster_engine::daemonset::plan::{Plan, RevisionWrite, RolloutWrite};
+use muster_engine::daemonset::progressive::phase::RevisionVerdict;
+use muster_engine::daemonset::progressive::policy::{Approval, Step};
+use muster_engine::daemonset::progressive::record::{ALL_STEPS, OperatorRequests, Phase, RolloutStatus};
+
+use super::InvariantChecks;
+use super::oracle::{self, ClusterView};
+use super::rollout_oracle::{self, Scope, SetRollout};
+use crate::server::{Actor, SimCommit, SimServer};
+
+impl InvariantChecks {
+    /// Checks what a plan writes for a progressive rollout, and the revisions of the pods that the plan creates.
+    pub(super) fn check_rollout_plan(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
+        let judges = plan.steps.iter().any(|it| matches!(it, RevisionWrite::Judge { .. }));
+        let Some(rollout) = view.rollout_of(set) else {
+            if judges || plan.rollout.is_some() || !plan.create_stable.is_empty() {
+                self.report_violation("W28", || {
+                    format!("{} has no policy, DaemonRollout or verdict, but its plan has a rollout", set.key)
+                });
+            }
+            return;
+        };
+        self.check_created_revisions(view, set, plan, &rollout);
+        let mut failed_nodes = BTreeSet::new();
+        if let Some(RolloutWrite::PutStatus { record, status, .. }) = &plan.rollout {
+            self.check_next_status(view, set, &rollout, &record.requests, status);
+            failed_nodes.extend(status.failures.nodes.iter().map(|it| it.node.clone()));
+        } else if let Some(status) = rollout.status() {
+            failed_nodes.extend(status.failures.nodes.iter().map(|it| it.node.clone()));
+        }
+        for step in &plan.steps {
+            if let RevisionWrite::Judge { revision, verdict, reason, .. } = step {
+                self.check_verdict(view, set, &rollout, &failed_nodes, (revision, *verdict, reason), clock);
+            }
+        }
+        let stable = rollout.stable.as_ref();
+        if let Some(pruned) = plan.prune.iter().find(|it| stable.is_some_and(|stable| stable.uid == it.uid)) {
+            self.report_violation("W27", || format!("the stable revision {} is pruned", pruned.key));
+        }
+    }
+
+    /// Checks W20: a new pod has the revision that its node is assigned. If the next status would admit the node, W25
+    /// is violated: an admission is stored before a pod is created for it. Also checks W22: a bad revision gets to no
+    /// node that has not had it. And W19: no pod is created beside a ready one unless the stored status allows it.
+    fn check_created_revisions(&mut self, view: &ClusterView, set: &Set, plan: &Plan, rollout: &SetRollout) {
+        let next = match &plan.rollout {
+            Some(RolloutWrite::PutStatus { status, .. }) => rollout_oracle::admitted_names(status),
+            _ => BTreeSet::new(),
+        };
+        let creates = plan.create.iter().map(|(node, _)| (node, true));
+        let creates = creates.chain(plan.create_stable.iter().map(|(node, _)| (node, false)));
+        for (name, is_current) in creates {
+            let Some(node) = view.nodes.get(name) else { continue };
+            if rollout.is_admitted(node) != is_current {
+                let id = if is_current && next.contains(name) { "W25" } else { "W20" };
+                let which = if is_current { "current" } else { "stable" };
+                self.report_violation(id, || {
+                    format!("{name} gets a pod of the {which} revision, which it is not assigned")
+                });
+            }
+            if is_current && rollout.is_bad() && rollout.scope() != Scope::AllNodes {
+                let had = self.has_had_revision(set, name, &plan.hash);
+                if !had {
+                    self.report_violation("W22", || format!("{name} gets the bad revision {}", plan.hash));
+                }
+            }
+            let is_beside =
+                view.pods_on(set, name).any(|it| oracle::is_active_pod(it) && oracle::is_pod_ready(it));
+            if is_beside && (!rollout.may_replace() || rollout.is_held(node)) {
+                self.report_violation("W19", || {
+                    format!(
+                        "a pod is created beside a ready one on {name}, but the rollout may not update it"
+                    )
+                });
+            }
+        }
+    }
+
+    /// Whether a node has had a pod of a revision.
+    fn has_had_revision(&self, set: &Set, node: &Text, hash: &Text) -> bool {
+        self.revisions_of_nodes.contains(&(set.uid.clone(), node.clone(), hash.clone()))
+    }
+
+    /// Checks a verdict. W23: a revision gets the verdict `Good` only if it has passed the last step on all eligible
+    /// nodes, or if it ran before any verdict. W26: a request counts only for the revision that it names.
+    fn check_verdict(
+        &mut self,
+        view: &ClusterView,
+        set: &Set,
+        rollout: &SetRollout,
+        failed: &BTreeSet<Text>,
+        (revision, verdict, reason): (&Revision, Option<RevisionVerdict>, &str),
+        clock: Time,
+    ) {
+        let is_current = revision.uid == rollout.current.uid;
+        let requests = rollout.record.as_ref().map(|it| it.requests.clone()).unwrap_or_default();
+        match verdict {
+            Some(RevisionVerdict::Good) => {
+                let of_revision = |node: &Node| {
+                    view.pods_on(set, &node.name)
+                        .any(|it| it.hash() == revision.hash() && oracle::is_pod_available(set, it, clock))
+                };
+                let eligible: Vec<&Node> = view
+                    .nodes
+                    .values()
+                    .map(|it| it.as_ref())
+                    .filter(|it| oracle::is_node_eligible(set, it))
+                    .collect();
+                let is_on = |node: &&&Node| {
+                    view.pods_on(set, &node.name).any(|it| {
+                        oracle::is_pod_available(set, it, clock) && view.has_current_template(set, it)
+                    })
+                };
+                let on = eligible.iter().filter(is_on).count();
+                let is_excused = |node: &&&Node| failed.contains(&node.name);
+                let missing = eligible.iter().filter(|it| !is_on(it) && !is_excused(it)).count();
+                let right = match reason {
+                    "Adopted" if is_current => rollout.stable.is_none() && 0 < on && missing == 0,
+                    "Adopted" => rollout.stable.is_none() && view.nodes.values().any(|it| of_revision(it)),
+                    _ => is_current && 0 < on && missing == 0,
+                };
+                if !right {
+                    self.report_violation("W23", || {
+                        format!(
+                            "{} is judged Good ({reason}), but {missing} nodes do not have it",
+                            revision.key
+                        )
+                    });
+                }
+            }
+            Some(RevisionVerdict::Bad)
+                if reason == "Aborted" && (!is_current || requests.abort.as_ref() != revision.hash()) =>
+            {
+                self.report_violation("W26", || {
+                    format!("{} is aborted, but the request names {:?}", revision.key, requests.abort)
+                });
+            }
+            None => {
+                let is_asked =
+                    requests.retry.as_ref().is_some_and(|it| Some(&it.revision) == revision.hash());
+                if !is_current || !is_asked {
+                    self.report_violation("W22", || {
+                        format!("the verdict of {} is removed without a retry of it", revision.key)
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Checks the next status of a rollout. W18: a step admits nodes only while fewer nodes than its target are exposed.
+    /// W26: a step that needs an approval ends only with an approval of this step and revision. S15: at most
+    /// `maxConcurrent` groups are updated at a time.
+    fn check_next_status(
+        &mut self,
+        view: &ClusterView,
+        set: &Set,
+        rollout: &SetRollout,
+        requests: &OperatorRequests,
+        next: &RolloutStatus,
+    ) {
+        let is_approved = |step: &str| {
+            let approve = requests.approve.as_ref();
+            approve.is_some_and(|it| {
+                Some(&it.revision) == rollout.current.hash() && (*it.step == *step || *it.step == *ALL_STEPS)
+            })
+        };
+        if next.current.as_ref().map(|it| &it.hash) != rollout.current.hash() {
+            // A new revision is recorded after the verdict about the old one; until then the old status stays.
+            return;
+        }
+        let stored = rollout.status();
+        let before = stored.map(rollout_oracle::admitted_names).unwrap_or_default();
+        let after = rollout_oracle::admitted_names(next);
+        let is_new_attempt = stored.is_none_or(|it| it.attempt != next.attempt);
+        if let Some(stored) = stored.filter(|_| !is_new_attempt)
+            && let Some(step) = rollout.step(stored)
+            && next.phase == Some(Phase::Rolling)
+            && stored.step.as_ref().map(|it| it.index) < next.step.as_ref().map(|it| it.index)
+            && step.approval == Approval::Manual
+            && !is_approved(&step.name)
+        {
+            self.report_violation("W26", || format!("step {:?} of {} ends unapproved", &*step.name, set.key));
+        }
+        let added: BTreeSet<Text> = after.difference(&before).cloned().collect();
+        if added.is_empty() {
+            return;
+        }
+        if rollout.policy.as_ref().is_some_and(|it| it.spec.paused) || requests.paused {
+            self.report_violation("W19", || format!("{added:?} are admitted while {} is paused", set.key));
+        }
+        // Without a policy there is one step, for all nodes.
+        if rollout.policy.is_none() {
+            return;
+        }
+        let is_for_all = next.step.as_ref().is_some_and(|it| *it.name == *ALL_STEPS);
+        let is_good = rollout_oracle::verdict(&rollout.current) == Some(RevisionVerdict::Good);
+        let Some(step) = rollout.step(next) else {
+            if !is_for_all || !(is_approved(ALL_STEPS) || is_good) {
+                self.report_violation("W18", || format!("{added:?} are admitted without a step: {next}"));
+            }
+            return;
+        };
+        let nodes = view.nodes_of_step(set, Some(&step)).count();
+        let target = rollout_oracle::step_target(&step, nodes);
+        let exposed = view.exposed_nodes(set, Some(&step), &after);
+        let exposed_before = view.exposed_nodes(set, Some(&step), &before).len();
+        let outside = added.iter().find(|it| !exposed.contains(*it));
+        if let Some(node) = outside {
+            self.report_violation("W18", || format!("{node} is admitted, but is not a node of the step"));
+        }
+        if target.max(exposed_before) < exposed.len() && rollout.stable.is_some() {
+            self.report_violation("W18", || {
+                format!(
+                    "{} nodes of {} are exposed, the target of {:?} is {target}",
+                    exposed.len(),
+                    set.key,
+                    &*step.name
+                )
+            });
+        }
+        self.check_open_groups(view, set, &step, next, &added);
+    }
+
+    /// Checks S15: nodes are admitted in at most `maxConcurrent` unfinished groups. `added` are the new admissions.
+    fn check_open_groups(
+        &mut self,
+        view: &ClusterView,
+        set: &Set,
+        step: &Step,
+        next: &RolloutStatus,
+        added: &BTreeSet<Text>,
+    ) {
+        let Some(groups) = &step.groups else { return };
+        let group_of = |node: &Node| node.labels.get(&groups.label).cloned().unwrap_or_default();
+        let of_names = |names: &BTreeSet<Text>| -> BTreeSet<Text> {
+            names.iter().filter_map(|it| view.nodes.get(it)).map(|it| group_of(it)).collect()
+        };
+        let open = of_names(added);
+        let admitted = rollout_oracle::admitted_names(next);
+        // A group is being updated while a node of it was admitted before and has no pod of the revision.
+        let is_unfinished = |group: &Text| {
+            view.nodes_of_step(set, Some(step)).any(|node| {
+                group_of(node) == *group
+                    && admitted.contains(&node.name)
+                    && !added.contains(&node.name)
+                    && !next.failures.nodes.iter().any(|it| it.node == node.name)
+                    && !view.pods_on(set, &node.name).any(|it| view.has_current_template(set, it))
+            })
+        };
+        let all: BTreeSet<Text> = view.nodes_of_step(set, Some(step)).map(|it| group_of(it)).collect();
+        let busy = all.iter().filter(|it| open.contains(*it) || is_unfinished(it)).count();
+        if groups.max_concurrent < busy {
+            self.report_violation("S15", || {
+                format!(
+                    "{busy} groups of {} are updated at a time, {} are allowed",
+                    set.key, groups.max_concurrent
+                )
+            });
+        }
+    }
+
+    /// Checks a commit of a controller. W24: a controller never writes the spec of a DaemonSet, a policy or a
+    /// DaemonRollout. S14: within an attempt no admission is taken back, and no counted failure is forgotten. Records
+    /// which revisions each node has had.
+    pub(super) fn check_rollout_commit(&mut self, server: &SimServer, commit: &SimCommit) {
+        if let Some(Fact::Pod(pod)) = &commit.fact {
+            if let (Some(owner), Some(node), Some(hash)) = (&pod.owner, &pod.target, pod.hash()) {
+                self.revisions_of_nodes.insert((owner.clone(), node.clone(), hash.clone()));
+            }
+            return;
+        }
+        if !matches!(commit.actor, Actor::Controller(_)) {
+            return;
+        }
+        let before = server.fact_at_revision(commit.kind, &commit.key, commit.revision - 1);
+        let wrote_spec = match (before, &commit.fact) {
+            (_, Some(Fact::Policy(_))) => true,
+            (Some(Fact::Set(before)), Some(Fact::Set(now))) => {
+                before.template != now.template
+                    || before.rollout != now.rollout
+                    || before.generation != now.generation
+            }
+            (Some(Fact::Rollout(before)), Some(Fact::Rollout(now))) => before.requests != now.requests,
+            (None, Some(Fact::Rollout(now))) => now.requests != OperatorRequests::default(),
+            (_, None) => matches!(commit.kind, Kind::Sets | Kind::Rollouts | Kind::Policies),
+            _ => false,
+        };
+        if wrote_spec {
+            self.report_violation("W24", || format!("a controller changed the spec of {}", commit.key));
+        }
+        let (Some(Fact::Rollout(before)), Some(Fact::Rollout(now))) = (before, &commit.fact) else { return };
+        let (before, now) = (&before.status, &now.status);
+        let hash = |it: &RolloutStatus| it.current.as_ref().map(|it| it.hash.clone());
+        if hash(before) != hash(now) || before.attempt != now.attempt {
+            return;
+        }
+        // A failure ends the admission of the nodes that did not get the revision yet.
+        let is_stopped = now.phase == Some(Phase::Stopped) && before.phase != Some(Phase::Stopped);
+        let is_kept = is_stopped
+            || rollout_oracle::admitted_names(before).is_subset(&rollout_oracle::admitted_names(now));
+        if !is_kept || now.failures.nodes.len() < before.failures.nodes.len() {
+            self.report_violation("S14", || {
+                format!("{} goes back from {before} to {now} in one attempt", commit.key)
+            });
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The oracle of progressive rollouts: which policy governs a DaemonSet, which revision is stable, and which revision
+//! each node is assigned. Like the rest of the oracle, it calls no rule of the engine.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use muster_api::labels::{Labels, Selector};
+use muster_api::text::Text;
+use muster_engine::daemonset::facts::{IntOrPercent, Node, Revision, Set, UpdateStrategy};
+use muster_engine::daemonset::progressive::membership::Members;
+use muster_engine::daemonset::progressive::phase::RevisionVerdict;
+use muster_engine::daemonset::progressive::policy::{NewNodes, Policy, SetSelection, Step};
+use muster_engine::daemonset::progressive::record::{ALL_STEPS, Phase, RolloutRecord, RolloutStatus};
+
+use super::oracle::{self, ClusterView};
+
+/// The progressive rollout of one set: its objects and its revisions.
+#[derive(Debug)]
+pub struct SetRollout {
+    /// The policy that governs the set.
+    pub policy: Option<Arc<Policy>>,
+    /// The DaemonRollout of the set.
+    pub record: Option<Arc<RolloutRecord>>,
+    /// The revision of the set's template.
+    pub current: Arc<Revision>,
+    /// The revision with the latest verdict `Good`.
+    pub stable: Option<Arc<Revision>>,
+    /// The set with the template of the stable revision.
+    stable_set: Option<Set>,
+}
+
+/// Which nodes are assigned the current revision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scope {
+    AllNodes,
+    AdmittedNodes,
+    NoNodes,
+}
+
+impl ClusterView {
+    /// Returns the progressive rollout of a set, or `None` if the set has none.
+    pub fn rollout_of(&self, set: &Set) -> Option<SetRollout> {
+        let policy = self.governing_policy(set);
+        let record = self.rollouts.get(&set.key).cloned();
+        if policy.is_none() && record.is_none() && !self.has_verdicts {
+            return None;
+        }
+        let current = self.current_revision(set)?.clone();
+        let is_bad = verdict(&current) == Some(RevisionVerdict::Bad);
+        if policy.is_none() && record.is_none() && !is_bad {
+            return None;
+        }
+        let good = self
+            .revisions_of(set)
+            .filter(|it| !it.deleting && verdict(it) == Some(RevisionVerdict::Good))
+            .filter(|it| self.templates.contains_key(&it.data));
+        let stable = good.max_by_key(|it| (it.verdict.as_ref().map(|it| it.at), it.number)).cloned();
+        let stable_set = stable.as_ref().and_then(|stable| {
+            let template = self.templates.get(&stable.data)?.clone();
+            let generation = stable.template_generation.filter(|it| Some(*it) != set.template_generation);
+            Some(Set { template, template_generation: generation, ..set.clone() })
+        });
+        Some(SetRollout { policy, record, current, stable, stable_set })
+    }
+
+    /// Returns the set as each node is assigned it.
+    pub fn assignment<'a>(&self, set: &'a Set) -> Assignment<'a> {
+        Assignment { set, rollout: self.rollout_of(set) }
+    }
+
+    /// Returns the revision of the set's template, or `None` if there is none yet.
+    fn current_revision<'a>(&'a self, set: &'a Set) -> Option<&'a Arc<Revision>> {
+        let same = self.revisions_of(set).filter(|it| oracle::is_equivalent_revision(set, it));
+        same.max_by_key(|it| (!it.deleting, it.data == set.template.data, it.number, it.key.name.clone()))
+    }
+
+    /// Returns the policy that governs a set: one that names it, then one that selects it, then a ClusterRolloutPolicy;
+    /// of equals the oldest, then the first by name.
+    pub fn governing_policy(&self, set: &Set) -> Option<Arc<Policy>> {
+        let rank = |it: &Arc<Policy>| {
+            let here = it.key.namespace == set.key.namespace;
+            match &it.selection {
+                SetSelection::Names(names) => (here && names.contains(&set.key.name)).then_some(0),
+                SetSelection::Selector(selector) => {
+                    (here && matches_labels(selector, &set.labels)).then_some(1)
+                }
+                // The namespaces of the simulation have no labels.
+                SetSelection::Cluster { sets, .. } => matches_labels(sets, &set.labels).then_some(2),
+            }
+        };
+        let ranked = self.policies.iter().filter_map(|it| Some((rank(it)?, it)));
+        ranked.min_by_key(|(rank, it)| (*rank, it.created, it.key.clone())).map(|(_, it)| it.clone())
+    }
+
+    /// Returns the eligible nodes of a step that have, or may get, a revision without the verdict `Good`. `admitted`
+    /// are the names of the admitted nodes.
+    pub fn exposed_nodes(&self, set: &Set, step: Option<&Step>, admitted: &BTreeSet<Text>) -> BTreeSet<Text> {
+        let unproven = |node: &Node| {
+            self.pods_on(set, &node.name).filter(|it| !oracle::is_deleted_and_finished(it)).any(|it| {
+                let good = self.revisions_of(set).any(|revision| {
+                    revision.hash() == it.hash() && verdict(revision) == Some(RevisionVerdict::Good)
+                });
+                it.hash().is_some() && !good
+            })
+        };
+        self.nodes_of_step(set, step)
+            .filter(|it| admitted.contains(&it.name) || unproven(it))
+            .map(|it| it.name.clone())
+            .collect()
+    }
+
+    /// Returns the nodes that are eligible by the current template and match the selector of the step.
+    pub fn nodes_of_step<'a>(
+        &'a self,
+        set: &'a Set,
+        step: Option<&'a Step>,
+    ) -> impl Iterator<Item = &'a Arc<Node>> {
+        self.nodes.values().filter(move |it| {
+            oracle::is_node_eligible(set, it)
+                && step.is_none_or(|step| matches_labels(&step.selector, &it.labels))
+        })
+    }
+}
+
+/// A set, and the revision that each of its nodes is assigned.
+#[derive(Debug)]
+pub struct Assignment<'a> {
+    set: &'a Set,
+    pub rollout: Option<SetRollout>,
+}
+
+impl Assignment<'_> {
+    /// Returns the set with the template of the revision that the node is assigned. `node` is `None` for a deleted
+    /// node.
+    pub fn set_for(&self, node: Option<&Node>) -> &Set {
+        match (&self.rollout, node) {
+            (Some(rollout), Some(node)) if !rollout.is_admitted(node) => {
+                rollout.stable_set.as_ref().unwrap_or(self.set)
+            }
+            _ => self.set,
+        }
+    }
+
+    /// Returns the set with the template of the stable revision, or `None` if there is no stable revision.
+    pub fn stable_set(&self) -> Option<&Set> {
+        self.rollout.as_ref()?.stable_set.as_ref()
+    }
+
+    /// Whether the rolling update may replace outdated pods of the node.
+    pub fn may_update(&self, node: &Node) -> bool {
+        self.rollout.as_ref().is_none_or(|it| it.may_replace() && !it.is_held(node))
+    }
+}
+
+impl SetRollout {
+    /// Returns the status of the DaemonRollout, if it is about the current revision.
+    pub fn status(&self) -> Option<&RolloutStatus> {
+        let status = &self.record.as_ref()?.status;
+        let is_current = status.current.as_ref().is_some_and(|it| Some(&it.hash) == self.current.hash());
+        is_current.then_some(status)
+    }
+
+    /// Whether the current revision has the verdict `Bad`.
+    pub fn is_bad(&self) -> bool {
+        verdict(&self.current) == Some(RevisionVerdict::Bad)
+    }
+
+    /// Whether the current revision is the stable one, or has an equivalent template.
+    pub fn is_current_stable(&self) -> bool {
+        self.stable.as_ref().is_some_and(|it| {
+            it.data == self.current.data || (it.identity.is_some() && it.identity == self.current.identity)
+        })
+    }
+
+    /// Returns which nodes are assigned the current revision.
+    pub fn scope(&self) -> Scope {
+        if self.stable_set.is_none() || self.is_current_stable() {
+            return Scope::AllNodes;
+        }
+        match self.status().and_then(|it| it.phase) {
+            Some(Phase::Complete) => Scope::AllNodes,
+            Some(Phase::RollingBack | Phase::RolledBack) => Scope::NoNodes,
+            _ => Scope::AdmittedNodes,
+        }
+    }
+
+    /// Whether the node is assigned the current revision.
+    pub fn is_admitted(&self, node: &Node) -> bool {
+        match self.scope() {
+            Scope::AllNodes => true,
+            Scope::NoNodes => false,
+            Scope::AdmittedNodes => {
+                let Some(status) = self.status() else { return false };
+                let latest = self.policy.as_ref().is_some_and(|it| it.spec.new_nodes == NewNodes::Latest);
+                let judged = [Some(&self.current), self.stable.as_ref()].into_iter().flatten();
+                let judged = judged.filter_map(|it| it.verdict.as_ref()).map(|it| it.at).max();
+                let started = self.current.created.max(judged.unwrap_or_default());
+                admitted_names(status).contains(&node.name) || (latest && started < node.created)
+            }
+        }
+    }
+
+    /// Whether the node keeps its pod, of whatever revision, until the pod ends.
+    pub fn is_held(&self, node: &Node) -> bool {
+        self.is_frozen() || (self.scope() == Scope::AdmittedNodes && !self.is_admitted(node))
+    }
+
+    /// Whether nothing controls the rollout: the current revision is bad, and there is neither policy nor DaemonRollout.
+    pub fn is_frozen(&self) -> bool {
+        self.policy.is_none() && self.record.is_none()
+    }
+
+    /// Whether the stored status allows that outdated pods are replaced.
+    pub fn may_replace(&self) -> bool {
+        let Some(record) = &self.record else { return false };
+        if record.requests.paused {
+            return false;
+        }
+        let is_policy_paused =
+            self.policy.as_ref().is_some_and(|it| it.spec.paused || !it.invalid.is_empty());
+        match self.status().and_then(|it| it.phase) {
+            Some(Phase::RollingBack | Phase::RolledBack | Phase::Complete) => true,
+            Some(Phase::Rolling) => !is_policy_paused,
+            Some(_) => false,
+            // The status of another revision allows nothing, except the return to the stable revision.
+            None => self.scope() == Scope::AllNodes,
+        }
+    }
+
+    /// Returns the step that a status names. `None` if it names none, or stands for all steps.
+    pub fn step(&self, status: &RolloutStatus) -> Option<Step> {
+        let name = &status.step.as_ref().filter(|it| *it.name != *ALL_STEPS)?.name;
+        self.policy.as_ref()?.spec.steps.iter().find(|it| it.name == *name).cloned()
+    }
+}
+
+/// Returns the verdict about a revision.
+pub fn verdict(revision: &Revision) -> Option<RevisionVerdict> {
+    revision.verdict.as_ref().map(|it| it.verdict)
+}
+
+/// Returns the names of the admitted nodes. The clusters of the simulation are too small for any other admission.
+pub fn admitted_names(status: &RolloutStatus) -> BTreeSet<Text> {
+    let names = status.admitted.iter().filter_map(|it| match &it.members {
+        Members::Names(names) => Some(names.iter().cloned()),
+        Members::UpTo { .. } => None,
+    });
+    names.flatten().collect()
+}
+
+/// Returns how many of the nodes of a step may have the current revision in it. A percentage is rounded up.
+pub fn step_target(step: &Step, nodes: usize) -> usize {
+    match step.nodes {
+        IntOrPercent::Count(count) => (count as usize).min(nodes),
+        IntOrPercent::Percent(percent) => (nodes * percent as usize).div_ceil(100).min(nodes),
+    }
+}
+
+/// Returns the set with the update strategy that its policy gives it: `OnDelete` becomes `maxUnavailable` of the policy.
+pub fn with_policy_strategy(set: &Arc<Set>, policy: Option<&Policy>) -> Arc<Set> {
+    match policy {
+        Some(policy) if set.rollout == UpdateStrategy::OnDelete && set.faults.is_empty() => {
+            let rollout = UpdateStrategy::Drain(policy.spec.max_unavailable);
+            Arc::new(Set { rollout, ..(**set).clone() })
+        }
+        _ => set.clone(),
+    }
+}
+
+/// Whether a selector of nodes or of DaemonSets matches the labels.
+pub fn matches_labels(selector: &Selector, labels: &Labels) -> bool {
+    match selector {
+        Selector::Nothing => false,
+        Selector::AllOf(all) => all.iter().all(|it| oracle::satisfies_requirement(it, labels)),
+    }
+}
