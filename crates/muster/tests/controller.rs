@@ -137,6 +137,7 @@ async fn what_it_counts_and_how_it_is() {
     let expected = "\
 muster_cache_objects{resource=\"controllerrevisions\"} 1
 muster_cache_objects{resource=\"daemonsets\"} 1
+muster_cache_objects{resource=\"namespaces\"} 5
 muster_cache_objects{resource=\"nodes\"} 2
 muster_cache_objects{resource=\"pods\"} 2
 muster_calls_total{verb=\"create\",resource=\"controllerrevisions\",outcome=\"ok\"} 1
@@ -152,10 +153,14 @@ muster_daemonset_updated{namespace=\"default\",daemonset=\"web\"} 2
 muster_decisions_total{what=\"create pod\",why=\"no pod yet\"} 2
 muster_decisions_total{what=\"record revision\",why=\"new template\"} 1
 muster_leader 1
+muster_lists_total{resource=\"clusterrolloutpolicies\"} 1
 muster_lists_total{resource=\"controllerrevisions\"} 1
+muster_lists_total{resource=\"daemonrollouts\"} 1
 muster_lists_total{resource=\"daemonsets\"} 1
+muster_lists_total{resource=\"namespaces\"} 1
 muster_lists_total{resource=\"nodes\"} 1
-muster_lists_total{resource=\"pods\"} 1";
+muster_lists_total{resource=\"pods\"} 1
+muster_lists_total{resource=\"rolloutpolicies\"} 1";
     cluster.until(expected, counted).await;
     let asked = |path: &str| {
         let (code, text) = controller.get(path);
