@@ -352,20 +352,24 @@ mod tests {
         Fact::Set(Arc::new(facts::decode_set(set.to_string().as_bytes(), &mut Interner::default()).unwrap()))
     }
 
-    /// A runner whose cache holds two DaemonSets and no other object. Its client reaches no server.
-    fn runner() -> (Runner<DaemonSetController, DaemonSetObserver>, Arc<Monitor>) {
+    /// A context whose client reaches no server.
+    fn context(options: Options) -> Arc<Context> {
         let client = crate::client(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-        let options = Options::default();
-        let monitor = Arc::new(Monitor::default());
-        let context = Arc::new(Context {
+        Arc::new(Context {
             client: Client::clone(&client),
             rate_limiter: RateLimiter::new(options.limits),
             options,
             term: Term::unlimited(Duration::from_secs(1)),
-            monitor: monitor.clone(),
+            monitor: Arc::new(Monitor::default()),
             explain_queries: ExplainQueries::default(),
             observer: None,
-        });
+        })
+    }
+
+    /// A runner whose cache holds two DaemonSets and no other object.
+    fn runner() -> (Runner<DaemonSetController, DaemonSetObserver>, Arc<Monitor>) {
+        let context = context(Options::default());
+        let monitor = context.monitor.clone();
         let config = RunnerConfig {
             component: COMPONENT,
             calls_in_flight_max: usize::MAX,
@@ -400,6 +404,30 @@ mod tests {
         assert!(!runner.queue.controller().last_plan(&x).unwrap().is_idle());
         assert_eq!(runner.queue.controller().panic_backoff_until(&x), None);
         assert!(monitor.metrics("").1.contains("muster_panics_total 1\n"));
+    }
+
+    #[tokio::test]
+    async fn in_assist_mode_a_status_write_of_upstreams_controller_is_no_conflict() {
+        let written_at = |time: &str| {
+            let counts = json!({"f:status": {"f:numberReady": {}}});
+            let writer = json!({
+                "manager": "kube-controller-manager", "subresource": "status", "time": time, "fieldsV1": counts,
+            });
+            let set = json!({
+                "metadata": {"name": "x", "namespace": "a", "managedFields": [writer]},
+                "spec": {"selector": {"matchLabels": {"app": "x"}}, "template": {}},
+            });
+            let set = facts::decode_set(set.to_string().as_bytes(), &mut Interner::default()).unwrap();
+            Event::Applied { kind: Kind::Sets.index(), fact: Fact::Set(Arc::new(set)) }
+        };
+        for (assist, warnings) in [(false, 1), (true, 0)] {
+            let settings = crate::Settings { assist, ..crate::Settings::default() };
+            let mut observer = DaemonSetObserver::new(context(Options { settings, ..Options::default() }));
+            let long_ago = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+            observer.conflicts = ConflictDetector::new(long_ago);
+            assert_eq!(observer.before_apply(&written_at("1")).len(), 0);
+            assert_eq!(observer.before_apply(&written_at("2")).len(), warnings);
+        }
     }
 
     #[tokio::test]
