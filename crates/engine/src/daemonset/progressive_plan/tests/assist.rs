@@ -308,5 +308,12 @@ fn a_template_that_is_not_recorded_as_a_revision_yet_is_waited_for() {
     fleet.upstream = upstream;
     fleet.run_assisted(30);
     assert_eq!(fleet.images(), "v1: 3, v2: 1");
+    // A reverted template is recorded when its revision has the highest number.
+    let upstream = fleet.upstream.take();
+    fleet.apply_image("v1");
+    assert_eq!(fleet.run(120), "");
+    fleet.upstream = upstream;
+    fleet.run_assisted(30);
+    assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Complete", "v1: 4"));
     fleet.assert_only_allowed_calls();
 }
