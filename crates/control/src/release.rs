@@ -82,9 +82,7 @@ pub async fn release(
     mut changed: impl FnMut(&ObjectKey),
 ) -> Result<ReleaseSummary, ReleaseError> {
     if let Some((namespace, names)) = leases {
-        for name in names {
-            check_no_leader(&client, namespace, name).await?;
-        }
+        check_no_leaders(&client, namespace, names).await?;
     }
     let rollouts = list_rollouts(&client).await?;
     let is_complete = |it: &&RolloutRecord| matches!(it.status.phase, None | Some(Phase::Complete));
@@ -200,6 +198,32 @@ async fn write(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Checks that no leader holds a Lease with one of these names. The role of one mode may not read the Lease of the other
+/// mode, so a Lease that cannot be read is skipped if another one can.
+async fn check_no_leaders(
+    client: &Client,
+    namespace: Option<&str>,
+    names: &[String],
+) -> Result<(), ReleaseError> {
+    let mut forbidden = None;
+    let mut is_one_readable = names.is_empty();
+    for name in names {
+        match check_no_leader(client, namespace, name).await {
+            Err(error) if is_forbidden(&error) => forbidden = Some(error),
+            checked => {
+                checked?;
+                is_one_readable = true;
+            }
+        }
+    }
+    forbidden.filter(|_| !is_one_readable).map_or(Ok(()), Err)
+}
+
+/// Whether the API server answered that a read is forbidden (403).
+fn is_forbidden(error: &ReleaseError) -> bool {
+    matches!(error, ReleaseError::Call(kube::Error::Api(status)) if status.code == 403)
 }
 
 /// Checks that no leader holds a Lease of this name, in one namespace or in all. A Lease is held until `renewTime` +
