@@ -139,7 +139,8 @@ fn call_error(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> CallError {
     }
 }
 
-/// Cuts a message that is longer than [`MESSAGE_CHARS_MAX`].
+/// Cuts a message that has more than [`MESSAGE_CHARS_MAX`] characters, and appends `…`. Returns a shorter message
+/// unchanged.
 fn shorten(message: String) -> String {
     match message.char_indices().nth(MESSAGE_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &message[..end]),

@@ -1,4 +1,4 @@
-//! Measures checks of rollouts: queries Prometheus and calls webhooks.
+//! HTTP client that measures the checks of progressive rollouts: it queries Prometheus and calls webhooks.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -28,28 +28,30 @@ use crate::call::Caller;
 use crate::check_endpoints::{CheckEndpoint, EndpointUrl};
 use crate::request::JSON_MEDIA_TYPE;
 
-/// Maximum number of measurements at a time, so that checks of many DaemonSets do not use up memory: each response has
-/// at most 1 MiB.
+/// Maximum number of concurrent measurements of checks. It bounds the memory for responses, which have at most 1 MiB
+/// each.
 const MEASUREMENTS_MAX: usize = 16;
 
-/// Maximum size of a response.
+/// Maximum size of a response of Prometheus or a webhook. With a larger response the check is inconclusive.
 const RESPONSE_BYTES_MAX: usize = 1 << 20;
 
-/// Timeout of the queries of one Prometheus check.
+/// Timeout of one Prometheus check, for all its queries together.
 const PROMETHEUS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Timeout of reading the Secret and the ConfigMap of a check.
+/// Timeout for reading the Secret (token) and the ConfigMap (CA certificates) that a check refers to.
 const REFERENCES_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Minimum and maximum timeout of a webhook, whatever the policy says.
+/// Minimum and maximum timeout of a webhook call. The timeout in the rollout policy is clamped to this range.
 const WEBHOOK_TIMEOUTS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// Options of the checks that the controller measures.
+/// Options for measuring the checks of rollouts: which endpoints may be called, and in which namespace the Secrets and
+/// ConfigMaps of ClusterRolloutPolicies are.
 #[derive(Debug, Clone)]
 pub struct CheckOptions {
-    /// Endpoints that checks may call. Without any, every measured check is inconclusive.
+    /// Endpoints that checks may call. If the list is empty, every Prometheus or webhook check is inconclusive.
     pub endpoints: Vec<CheckEndpoint>,
-    /// Namespace of the Secrets and ConfigMaps of ClusterRolloutPolicies: the namespace of the controller.
+    /// Namespace of the controller. It contains the Secrets and ConfigMaps to which checks of ClusterRolloutPolicies
+    /// refer.
     pub namespace: String,
 }
 
@@ -59,7 +61,8 @@ impl Default for CheckOptions {
     }
 }
 
-/// Measures checks. It sends requests only to allowed endpoints, follows no redirect and uses no proxy.
+/// HTTP client that measures the checks of rollouts (Prometheus queries and webhooks). It sends requests only to
+/// allowed endpoints, follows no redirects and uses no proxy.
 #[derive(Clone)]
 pub(crate) struct CheckClient {
     /// Reads Secrets and ConfigMaps from the API server.
@@ -68,22 +71,23 @@ pub(crate) struct CheckClient {
     permits: Arc<Semaphore>,
 }
 
-/// What a request to an endpoint needs beside its URL.
+/// Bearer token and CA certificates for the requests to an endpoint.
 struct Access {
     /// Bearer token. Empty if the check refers to no Secret.
     token: String,
-    /// CA certificates in DER. `None` for those of the system.
+    /// CA certificates (DER) with which the endpoint's certificate is verified. `None` means the CA certificates of the
+    /// system.
     roots: Option<Vec<Vec<u8>>>,
 }
 
-/// The data of a Secret.
+/// A Secret, of which only `data` is decoded.
 #[derive(Deserialize)]
 struct SecretData {
     #[serde(default)]
     data: BTreeMap<String, ByteString>,
 }
 
-/// The data of a ConfigMap.
+/// A ConfigMap, of which only `data` is decoded.
 #[derive(Deserialize)]
 struct ConfigMapData {
     #[serde(default)]
@@ -96,7 +100,8 @@ impl CheckClient {
         Self { caller, options: Arc::new(options), permits }
     }
 
-    /// Measures a check. Any problem makes it inconclusive, with a message that says why.
+    /// Measures a check and returns its result. If the check cannot be measured, the result is `Inconclusive` with a
+    /// message that says why.
     pub(crate) async fn measure(&self, measurement: &Measurement) -> Measured {
         let Ok(_permit) = self.permits.acquire().await else {
             return Measured::inconclusive("the controller is stopping");
@@ -115,8 +120,8 @@ impl CheckClient {
         measured
     }
 
-    /// Sends the request of a measurement and evaluates the response. The error is the message of an inconclusive
-    /// result.
+    /// Checks that the endpoint is allowed, reads the token and the CA certificates, sends the requests, and evaluates
+    /// the responses. The error is the message of an inconclusive result.
     async fn try_measure(&self, measurement: &Measurement) -> Result<Measured, String> {
         let (url, secret, ca) = match &measurement.request {
             MeasurementRequest::Prometheus(it) => (&it.url, &it.secret_ref, &it.ca_ref),
@@ -146,7 +151,7 @@ impl CheckClient {
         let access = tokio::time::timeout(REFERENCES_TIMEOUT, reading)
             .await
             .map_err(|_| "the Secret or ConfigMap of the check could not be read in time".to_owned())??;
-        let measuring = request_result(&url, &access, &measurement.request);
+        let measuring = request_and_evaluate(&url, &access, &measurement.request);
         let measured = match tokio::time::timeout(timeout, measuring).await {
             Err(_) => Measured::Inconclusive(format!("no response within {} s", timeout.as_secs())),
             Ok(Err(problem)) => Measured::Inconclusive(problem),
@@ -155,7 +160,8 @@ impl CheckClient {
         Ok(measured.without_secret(&access.token))
     }
 
-    /// Reads the token and the CA certificates of a check.
+    /// Reads the bearer token from the Secret and the CA certificates from the ConfigMap that a check refers to. The
+    /// error says which of them cannot be read, and why.
     async fn read_access(
         &self,
         namespace: &str,
@@ -193,7 +199,8 @@ impl CheckClient {
         Ok(access)
     }
 
-    /// Reads an object of the core group from the API server. The error says why it cannot be read.
+    /// Reads an object of the core API group from the API server, and returns its JSON. The error says why it cannot be
+    /// read.
     async fn read_object(
         &self,
         kind: &str,
@@ -220,8 +227,9 @@ impl CheckClient {
     }
 }
 
-/// Sends the requests of a measurement and evaluates the responses. The error is the message of an inconclusive result.
-async fn request_result(
+/// Sends the requests of a measurement to the endpoint, and evaluates the responses. The error is the message of an
+/// inconclusive result.
+async fn request_and_evaluate(
     url: &EndpointUrl,
     access: &Access,
     request: &MeasurementRequest,
@@ -251,7 +259,8 @@ async fn request_result(
     }
 }
 
-/// Creates a client for one endpoint. It reads no proxy from the environment, retries nothing and follows no redirect.
+/// Creates an HTTP client for one endpoint. It ignores the proxy settings of the environment, retries nothing and
+/// follows no redirects.
 fn endpoint_client(url: &EndpointUrl, access: &Access) -> Result<Client, String> {
     let origin = url.origin().parse().map_err(|_| "url: malformed".to_owned())?;
     let mut config = Config::new(origin);
@@ -261,7 +270,8 @@ fn endpoint_client(url: &EndpointUrl, access: &Access) -> Result<Client, String>
     Client::try_from(config).map_err(|error| format!("caRef: {}", root_cause(&error)))
 }
 
-/// Sends a POST request. Returns the status code and the body of the response.
+/// Sends a POST request. Returns the status code and the body of the response. The error is a message: the request
+/// failed, the endpoint redirects, or the response is too large.
 async fn post(
     client: &Client,
     url: &EndpointUrl,
@@ -297,7 +307,8 @@ async fn post(
     Ok((code.as_u16(), body.to_bytes().to_vec()))
 }
 
-/// Returns the message of the first cause of an error.
+/// Returns the message of the innermost source of an error ([`Error::source`]). An error without a source returns its
+/// own message.
 fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {

@@ -1,18 +1,19 @@
-//! The endpoints to which checks of rollouts may send requests.
+//! Parses the URLs of rollout checks, and decides which URLs the checks may call.
 
 use std::str::FromStr;
 
 use http::Uri;
 
-/// A URL that checks may call: every URL with the same scheme, host and port whose path begins with the segments of this
-/// one.
+/// A URL prefix that rollout checks may call. It allows every URL that has the same scheme, host and port, and a path
+/// that begins with the same segments.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckEndpoint(EndpointUrl);
 
-/// An http or https URL, parsed and checked.
+/// A parsed http or https URL. It has no user information, no fragment, and no path that two parsers could read
+/// differently.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct EndpointUrl {
-    /// `http` or `https`.
+    /// URL scheme: `http` or `https`.
     pub(crate) scheme: &'static str,
     /// Host name in lower case, or IP address; an IPv6 address is in brackets.
     pub(crate) host: String,
@@ -22,7 +23,7 @@ pub(crate) struct EndpointUrl {
     pub(crate) query: Option<String>,
 }
 
-/// Why a text is not the URL of an endpoint.
+/// Why a string is not a valid URL of an endpoint.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEndpoint {
     #[error("expected a URL such as https://prometheus.monitoring:9090/path")]
@@ -42,7 +43,7 @@ pub enum InvalidEndpoint {
 }
 
 impl EndpointUrl {
-    /// Parses a URL.
+    /// Parses an http or https URL.
     ///
     /// Rule: a URL is refused if two parsers could read it as different endpoints: user information, fragments, dot
     /// segments, backslashes, and percent-encoded dots and slashes.
@@ -88,12 +89,12 @@ impl EndpointUrl {
         Ok(Self { scheme, host, port, path: path.to_owned(), query: uri.query().map(str::to_owned) })
     }
 
-    /// Returns the URL without path and query.
+    /// Returns scheme, host and port of the URL, such as `https://prometheus:9090`.
     pub(crate) fn origin(&self) -> String {
         format!("{}://{}:{}", self.scheme, self.host, self.port)
     }
 
-    /// Returns path and query.
+    /// Returns the path of the URL, followed by `?` and the query if there is one.
     pub(crate) fn path_and_query(&self) -> String {
         match &self.query {
             Some(query) => format!("{}?{query}", self.path),
@@ -101,7 +102,7 @@ impl EndpointUrl {
         }
     }
 
-    /// Returns the URL with these segments appended to its path.
+    /// Returns the URL with path segments such as `api/v1/query` appended to its path.
     pub(crate) fn join(&self, segments: &str) -> Self {
         Self { path: format!("{}/{segments}", self.path.trim_end_matches('/')), ..self.clone() }
     }
@@ -117,7 +118,8 @@ impl FromStr for CheckEndpoint {
 }
 
 impl CheckEndpoint {
-    /// Whether a URL has the scheme, host and port of this endpoint, and a path that begins with its path segments.
+    /// Whether checks may call `url`: it has the same scheme, host and port as this endpoint, and its path begins with
+    /// the path segments of this endpoint.
     pub(crate) fn allows(&self, url: &EndpointUrl) -> bool {
         let Self(allowed) = self;
         let prefix = allowed.path.trim_end_matches('/');

@@ -51,7 +51,7 @@ pub(crate) struct RunnerConfig {
     pub(crate) drain_timeout: Duration,
     /// Counter of the Events that were not recorded.
     pub(crate) events_dropped: Counter,
-    /// Measures the checks of rollouts. `None` for a controller without measurements.
+    /// The client that measures rollout checks. `None` for a controller that makes no measurements.
     pub(crate) checks: Option<CheckClient>,
 }
 
@@ -145,8 +145,8 @@ pub(crate) async fn run<C: Runnable>(
     run_in_namespace(caller, &config, None, new_controller, &stop).await;
 }
 
-/// Runs a controller until `stop`, in one namespace, or in all namespaces if `namespace` is `None`. If the controller
-/// panics, or if the API server's store is replaced, starts a new controller with empty state.
+/// Runs a controller until `stop` is cancelled, in one namespace, or in all namespaces if `namespace` is `None`. If the
+/// controller panics, or if the API server's store is replaced, starts a new controller with empty state.
 pub(crate) async fn run_in_namespace<C: Runnable>(
     caller: Caller,
     config: &RunnerConfig,
@@ -227,9 +227,9 @@ pub(crate) struct Runner<C: Controller, O> {
     component: &'static str,
     /// The calls in flight. Each resolves to the call, its outcome and its duration.
     calls: FuturesUnordered<BoxFuture<'static, (C::Call, Outcome, Duration)>>,
-    /// Measures the checks of rollouts. `None` for a controller without measurements.
+    /// The client that measures rollout checks. `None` for a controller that makes no measurements.
     checks: Option<CheckClient>,
-    /// The measurements in flight, as tasks, so that they do not delay the controller. They end with the runner.
+    /// Background tasks of the measurements in flight. They are aborted when the runner is dropped.
     measurements: JoinSet<(Arc<Measurement>, Measured)>,
 }
 
@@ -362,7 +362,7 @@ where
         wake_at
     }
 
-    /// Starts a measurement in the background. A measurement that panics is inconclusive.
+    /// Starts a measurement as a background task. If the task panics, the result is `Inconclusive`.
     fn start_measurement(&mut self, measurement: Arc<Measurement>) {
         let checks = self.checks.clone();
         self.measurements.spawn(async move {

@@ -63,7 +63,7 @@ async fn run_in_namespace(context: &Arc<Context>, namespace: Option<&str>, stop:
     run_once(caller(context), &config, controller, namespace, observer, stop).await;
 }
 
-/// Creates the API caller, with the rate limit and lease term of the replica.
+/// Creates the [`Caller`] for calls to the API server. It obeys the rate limit and the lease term of this replica.
 pub(crate) fn caller(context: &Context) -> Caller {
     let limits = CallLimits { rate_limiter: context.rate_limiter.clone(), term: context.term.clone() };
     Caller { client: context.client.clone(), limits: Some(limits) }
@@ -127,8 +127,8 @@ impl DaemonSetObserver {
         }
     }
 
-    /// Checks whether another controller has written the status of a DaemonSet. Returns the event to record, if there
-    /// is one.
+    /// Checks whether another controller has written the status of a DaemonSet. Returns the event that reports this.
+    /// `None` if there is no conflict, or if no event is due.
     ///
     /// Rule: in assist mode upstream's controller is meant to write the status, so no conflict is reported.
     fn detect_conflict(&mut self, fact: &Fact) -> Option<EventRecord> {

@@ -125,8 +125,8 @@ async fn daemonset_names(client: &Client, namespace: &str) -> Vec<String> {
     list.map(|it| it.items.into_iter().map(|it| it.metadata.name).collect()).unwrap_or_default()
 }
 
-/// Adds all nodes to the snapshot, the pods and revisions that the DaemonSet's selector matches, and the objects of its
-/// progressive rollout.
+/// Reads all nodes, the pods and revisions that the DaemonSet's selector matches, and the objects of its progressive
+/// rollout. Adds them to the snapshot.
 pub(crate) async fn read_nodes_and_pods(
     client: &Client,
     snapshot: &mut Snapshot,
@@ -151,8 +151,8 @@ pub(crate) async fn read_nodes_and_pods(
     Ok(())
 }
 
-/// Adds the objects of a kind that progressive rollouts need to the snapshot. A kind that the API server does not serve
-/// has no objects. Without permission to list the kind, adds a note.
+/// Reads the objects of a kind of [`Kind::OPTIONAL`], which only progressive rollouts need, and adds them to the
+/// snapshot. Adds nothing if the API server does not serve the kind. Adds a note if the user may not list the kind.
 async fn read_optional_kind(
     client: &Client,
     snapshot: &mut Snapshot,

@@ -11,9 +11,9 @@
 
 /// Sends the calls of controllers to the API server, and classifies the errors.
 mod call;
-/// Measures checks of rollouts: queries Prometheus and calls webhooks.
+/// HTTP client that measures the checks of progressive rollouts: it queries Prometheus and calls webhooks.
 mod check_client;
-/// The endpoints to which checks of rollouts may send requests.
+/// Parses the URLs of rollout checks, and decides which URLs the checks may call.
 mod check_endpoints;
 /// Reads the wall clock.
 mod clock;
@@ -53,7 +53,7 @@ mod reflector;
 mod release;
 /// Builds HTTP requests to the API server.
 mod request;
-/// Runs the rollout policy controller.
+/// Runs the rollout policy controller, which writes the status of rollout policies.
 mod rollout_policy;
 /// Runs the scheduler.
 mod scheduler;
@@ -99,7 +99,8 @@ pub use test_hooks::{PlanObserver, PlanProgress};
 /// Name of the controllers: their user agent, their field manager, and the source of their Events.
 pub(crate) const CONTROLLER_NAME: &str = "muster-controller";
 
-/// Name of the controller in assist mode: the default name of its Lease, and the `source.component` of its Events.
+/// Name of the controller in assist mode, in which it runs beside upstream's DaemonSet controller: the default name of
+/// its Lease, and the `source.component` of its Events.
 pub const ASSIST_NAME: &str = muster_engine::daemonset::manifest::ASSIST_FIELD_MANAGER;
 
 /// Options of the DaemonSet controller.
@@ -115,10 +116,10 @@ pub struct Options {
     pub limits: RateLimits,
     /// The Lease of the leader election. `None` if the controller runs without leader election.
     pub lease: Option<Lease>,
-    /// Whether the leader also runs the rollout policy controller, which writes the status of rollout policies. Beside
-    /// Muster's own server that controller runs by itself.
+    /// Whether the leader also runs the rollout policy controller, which writes the status of rollout policies. `false`
+    /// if that controller is started separately, as beside Muster's own API server.
     pub writes_policy_status: bool,
-    /// Endpoints and references of the checks of rollouts.
+    /// Options for measuring rollout checks: the allowed endpoints, and the namespace of Secrets and ConfigMaps.
     pub checks: CheckOptions,
 }
 

@@ -358,7 +358,8 @@ impl Monitor {
         self.collector.lock().sets.insert(plan.set.key.clone(), counts);
     }
 
-    /// Sets the gauges of a DaemonSet's progressive rollout to its stored status. `None` removes them.
+    /// Sets the gauges of a DaemonSet's progressive rollout from its stored status. Removes them if `status` is `None`
+    /// or has no phase.
     pub(crate) fn record_rollout(&self, key: &ObjectKey, status: Option<&RolloutStatus>) {
         let rollouts = &mut self.collector.lock().rollouts;
         match status.and_then(|it| Some((it, it.phase?))) {
@@ -398,7 +399,7 @@ struct DaemonSetCollector(Mutex<CollectedValues>);
 struct CollectedValues {
     /// Status counts of each DaemonSet.
     sets: BTreeMap<ObjectKey, StatusCounts>,
-    /// Phase and counts of each progressive rollout, by DaemonSet.
+    /// Values of the gauges of each progressive rollout, by DaemonSet.
     rollouts: BTreeMap<ObjectKey, RolloutValues>,
     /// The time at which the watch of each resource last delivered data.
     received: BTreeMap<&'static str, Instant>,
@@ -475,7 +476,7 @@ impl Collector for DaemonSetCollector {
     }
 }
 
-/// Name, help text and value of a gauge of progressive rollouts.
+/// A gauge of progressive rollouts: its name, its help text, and the function that reads its value.
 type RolloutMetric = (&'static str, &'static str, fn(&RolloutValues) -> i64);
 
 /// The values of the gauges of one progressive rollout.
@@ -483,9 +484,9 @@ type RolloutMetric = (&'static str, &'static str, fn(&RolloutValues) -> i64);
 struct RolloutValues {
     phase: Phase,
     is_paused: bool,
-    /// Number of nodes that are held at the stable revision.
+    /// Number of nodes that keep or get the stable revision, because the rollout has not admitted them yet.
     held: usize,
-    /// Number of failed nodes.
+    /// Number of nodes that count as failed in the rollout.
     failed: usize,
 }
 
@@ -497,7 +498,7 @@ struct PhaseLabels {
     phase: &'static str,
 }
 
-/// Returns a number of nodes as the value of a gauge.
+/// Converts a number of nodes to the value of a gauge. A number above `i64::MAX` becomes `i64::MAX`.
 fn gauge_value(count: usize) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
 }

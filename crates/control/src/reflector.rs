@@ -54,7 +54,7 @@ pub(crate) enum Delivery<F> {
     Listed { facts: Vec<F>, resource_version: u64 },
     /// One event of the watch.
     Watched(WatchEvent<F>),
-    /// The API server does not let the controller list an optional kind.
+    /// The API server forbids the controller to list the kind (status 403). Sent only for optional kinds.
     Forbidden,
 }
 

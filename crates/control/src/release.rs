@@ -39,7 +39,7 @@ pub struct ReleaseSummary {
     pub changed: usize,
     /// Number of DaemonRollouts that were deleted.
     pub rollouts: usize,
-    /// Number of ControllerRevisions whose verdict was removed.
+    /// Number of ControllerRevisions from which the verdict of a progressive rollout was removed.
     pub verdicts: usize,
 }
 
@@ -67,11 +67,12 @@ pub enum ReleaseError {
     Call(#[from] kube::Error),
 }
 
-/// Removes the conditions of this controller from the status of every DaemonSet, the DaemonRollouts, and the verdicts
-/// about revisions. Calls `changed` for each DaemonSet that had such a condition.
+/// Deletes all DaemonRollouts, removes the verdicts of progressive rollouts from all ControllerRevisions, and removes
+/// the conditions of this controller from the status of all DaemonSets. Calls `changed` for each DaemonSet that had
+/// such a condition.
 ///
-/// Rule: while the progressive rollout of a DaemonSet is not complete, nothing is released unless `force` is set, because
-/// another controller would update all nodes at once.
+/// Rule: while the progressive rollout of a DaemonSet is not complete, nothing is released unless `force` is set,
+/// because another controller would update all nodes at once.
 ///
 /// `leases` is the namespace and the possible names of the leader's Lease, to check that no leader runs. Without a
 /// namespace, the Leases of these names in all namespaces are checked. With `None`, there is no check.
@@ -127,7 +128,7 @@ pub async fn release(
     }
 }
 
-/// Reads all DaemonRollouts. There are none if the API server does not serve the kind.
+/// Reads all DaemonRollouts. Returns an empty list if the API server does not serve the kind.
 async fn list_rollouts(client: &Client) -> Result<Vec<RolloutRecord>, ReleaseError> {
     let interner = &mut Interner::default();
     let mut rollouts = Vec::new();
@@ -153,7 +154,8 @@ async fn list_rollouts(client: &Client) -> Result<Vec<RolloutRecord>, ReleaseErr
     }
 }
 
-/// Removes the verdicts of progressive rollouts from all ControllerRevisions. Returns the number of changed ones.
+/// Removes the verdicts of progressive rollouts from all ControllerRevisions. Returns the number of ControllerRevisions
+/// that had a verdict.
 async fn remove_verdicts(client: &Client) -> Result<usize, ReleaseError> {
     let interner = &mut Interner::default();
     let mut removed = 0;
@@ -180,7 +182,7 @@ async fn remove_verdicts(client: &Client) -> Result<usize, ReleaseError> {
     }
 }
 
-/// Sends one write about an object. Returns whether the object existed.
+/// Sends a write request for the object with this key. Returns `false` if the object does not exist (status 404).
 async fn write(
     client: &Client,
     verb: Verb,
@@ -200,8 +202,8 @@ async fn write(
     }
 }
 
-/// Checks that no leader holds a Lease with one of these names. The role of one mode may not read the Lease of the other
-/// mode, so a Lease that cannot be read is skipped if another one can.
+/// Checks that no leader holds a Lease with one of these names. A Lease that the user may not read is skipped if
+/// another one can be read, because the user's role may cover the Lease of only one mode of the controller.
 async fn check_no_leaders(
     client: &Client,
     namespace: Option<&str>,
@@ -221,7 +223,7 @@ async fn check_no_leaders(
     forbidden.filter(|_| !is_one_readable).map_or(Ok(()), Err)
 }
 
-/// Whether the API server answered that a read is forbidden (403).
+/// Whether the error is a response with status 403 (Forbidden).
 fn is_forbidden(error: &ReleaseError) -> bool {
     matches!(error, ReleaseError::Call(kube::Error::Api(status)) if status.code == 403)
 }
@@ -281,7 +283,8 @@ async fn get(client: &Client, path: String) -> Result<String, ReleaseError> {
     Ok(response.map_err(|_| ReleaseError::Timeout)??)
 }
 
-/// Removes the conditions of this controller from the status of one DaemonSet. If there were any, calls `changed` and returns `true`.
+/// Removes the conditions of this controller from the status of one DaemonSet. If there were any, calls `changed` and
+/// returns `true`.
 async fn clear_conditions(
     context: &Arc<Context>,
     mut set: Arc<Set>,

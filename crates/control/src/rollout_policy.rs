@@ -13,20 +13,20 @@ use crate::Context;
 use crate::call::Caller;
 use crate::controller_runner::{RunnerConfig, run, run_in_namespace};
 
-/// Name of the controller in logs.
+/// Name of the rollout policy controller in logs.
 const COMPONENT: &str = "rollout-policy-controller";
 
 /// Maximum number of calls of the rollout policy controller in flight. Each policy has at most one call in flight.
 const CALLS_IN_FLIGHT_MAX: usize = 4;
 
-/// Runs the rollout policy controller until `stop`.
+/// Runs the rollout policy controller for all namespaces until `stop` is cancelled.
 pub async fn run_rollout_policy_controller(client: Client, stop: CancellationToken) {
     let new_controller = || async { RolloutPolicyController::new(PolicyScope::Cluster) }.boxed();
     run(client, RunnerConfig::new(COMPONENT, CALLS_IN_FLIGHT_MAX), new_controller, stop).await;
 }
 
-/// Runs the rollout policy controller beside the DaemonSet controller until `stop`, for the same namespaces, with the
-/// rate limit and the lease term of the replica.
+/// Runs the rollout policy controller beside the DaemonSet controller until `stop` is cancelled. It serves the same
+/// namespaces, and `caller` limits its calls by the rate limit and the lease term of the replica.
 pub(crate) async fn run_beside_daemonset_controller(
     context: &Arc<Context>,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! Flags for the checks of progressive rollouts.
+//! Flags for the checks of progressive rollouts: Prometheus queries and webhooks.
 
 use muster_control::{CheckEndpoint, CheckOptions};
 
@@ -12,8 +12,8 @@ pub(crate) struct CheckFlags {
 }
 
 impl CheckFlags {
-    /// Returns the options of checks. `namespace` is the namespace of the controller, from which the Secrets and
-    /// ConfigMaps of ClusterRolloutPolicies are read.
+    /// Returns the options with which the controller executes checks. `namespace` is the namespace of the controller,
+    /// from which the Secrets and ConfigMaps of ClusterRolloutPolicies are read.
     pub(crate) fn check_options(&self, namespace: String) -> CheckOptions {
         CheckOptions { endpoints: self.check_endpoints.clone(), namespace }
     }

@@ -178,7 +178,7 @@ fn parse_metrics_addr(text: &str) -> anyhow::Result<MetricsAddr> {
     }
 }
 
-/// Default name of the Lease for leader election, without assist mode.
+/// Default name of the Lease for leader election of a controller that does not run in assist mode.
 const LEASE_NAME: &str = "muster-controller";
 
 impl ControllerArgs {
@@ -318,13 +318,14 @@ impl LeaseFlags {
         self.leader_elect_resource_namespace.clone().or_else(own)
     }
 
-    /// Returns the namespace of the controller: that of the Lease, or else `kube-system`.
+    /// Returns the namespace of the controller: the namespace of the Lease if it is known, otherwise `kube-system`.
     fn namespace_or_default(&self, config: &Config) -> String {
         self.lease_namespace(config).unwrap_or_else(|| "kube-system".to_owned())
     }
 
     /// Returns the name, namespace and timings of the Lease for leader election. The timings are those of `election`.
-    /// Without the flag, the Lease has the name `default_name`.
+    /// Without the flag `--leader-elect-resource-name`, the Lease has the name `default_name`. The error says which
+    /// setting is invalid.
     fn lease_settings(
         &self,
         config: &Config,

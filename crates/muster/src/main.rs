@@ -8,7 +8,7 @@ mod agent;
 mod backup;
 /// `muster cert`: lists and revokes client certificates.
 mod cert;
-/// Flags for the checks of progressive rollouts.
+/// Flags for the checks of progressive rollouts: Prometheus queries and webhooks.
 mod check_flags;
 /// `muster controller`: runs the DaemonSet controller.
 mod controller;

@@ -14,7 +14,7 @@ mod change;
 mod history;
 /// The output of `muster rollout status`, and whether a rollout has ended.
 mod progress;
-/// The objects of one rollout, as the commands read them.
+/// The DaemonRollout, policy, DaemonSet and revisions of one rollout, as the commands read them.
 mod snapshot;
 
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
@@ -38,7 +38,7 @@ use self::snapshot::{RolloutSnapshot, SetName};
 
 /// Interval at which `status --watch` reads the rollout.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
-/// Time for which `status --watch` goes on while the API server does not answer.
+/// How long `status --watch` retries failed reads before it exits with the error.
 const WATCH_ERRORS_MAX: Duration = Duration::from_secs(60);
 /// Exit code of `status --watch --exit-on-wait` if the rollout waits for an approval.
 const EXIT_WAITING: u8 = 2;
@@ -75,7 +75,7 @@ enum RolloutCommand {
     Forget(ForgetArgs),
 }
 
-/// The DaemonSet, and the cluster that has it.
+/// Flags that name the DaemonSet and its cluster.
 #[derive(Debug, clap::Args)]
 struct SetFlags {
     /// DaemonSet: ds/NAME, daemonset/NAME or NAME
@@ -88,7 +88,7 @@ struct SetFlags {
     cluster: KubeconfigFlags,
 }
 
-/// Flags of the commands that write.
+/// Flags of the commands that write to the DaemonRollout.
 #[derive(Debug, clap::Args)]
 struct WriteFlags {
     /// Send the request as a server-side dry run: it is checked, but not stored
@@ -272,12 +272,12 @@ pub(crate) async fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Role that grants `status` and `history`.
+/// Name of the ClusterRole that grants `status` and `history`.
 const VIEWER_ROLE: &str = "muster-rollout-viewer";
-/// Role that grants all commands.
+/// Name of the ClusterRole that grants all commands of `muster rollout`.
 const OPERATOR_ROLE: &str = "muster-rollout-operator";
 
-/// Connects to the cluster of the DaemonSet. `role` grants the command, for error messages.
+/// Connects to the cluster of the DaemonSet. Error messages name `role`, the ClusterRole that grants the command.
 async fn connect(flags: &SetFlags, role: &'static str) -> anyhow::Result<RolloutApi> {
     let name = parse_set_name(std::slice::from_ref(&flags.set))?.to_owned();
     let config = flags.cluster.client_config().await?;
@@ -364,8 +364,8 @@ async fn show_history(args: &HistoryArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sends the request of an operator, and returns what follows from it. It is one write, and after a conflict one more,
-/// decided from the objects as they are then.
+/// Writes the request of an operator to the DaemonRollout, and returns the text that the command prints. After a
+/// conflict it reads the objects again and retries once.
 async fn request(api: &RolloutApi, action: &OperatorAction, dry_run: bool) -> anyhow::Result<String> {
     let mut is_second = false;
     loop {
@@ -374,14 +374,14 @@ async fn request(api: &RolloutApi, action: &OperatorAction, dry_run: bool) -> an
         match api.write_spec(&snapshot, &change.spec, dry_run).await {
             Ok(()) => return Ok(change.text(&snapshot.set, dry_run)),
             Err(WriteError::Conflict(_)) if !is_second => is_second = true,
-            Err(WriteError::Conflict(message)) => return Err(changed_twice(&snapshot.set, &message)),
+            Err(WriteError::Conflict(message)) => return Err(second_conflict_error(&snapshot.set, &message)),
             Err(WriteError::Other(error)) => return Err(error),
         }
     }
 }
 
-/// Returns the error of a write that met a second conflict.
-fn changed_twice(set: &SetName, message: &str) -> anyhow::Error {
+/// Returns the error for a write that failed with a conflict twice.
+fn second_conflict_error(set: &SetName, message: &str) -> anyhow::Error {
     anyhow!("the DaemonRollout {} changed twice meanwhile: try again: {message}", set.key())
 }
 
@@ -406,10 +406,11 @@ async fn forget(args: &ForgetArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Maximum length of the answer that [`confirm`] reads.
+/// Maximum length in bytes of the answer that [`confirm`] reads.
 const ANSWER_BYTES_MAX: u64 = 64;
 
-/// Asks on the terminal whether the DaemonRollout is to be deleted.
+/// Asks on the terminal whether the DaemonRollout is to be deleted. `false` if the user does not agree. The error says
+/// that standard input is not a terminal.
 fn confirm(snapshot: &RolloutSnapshot, consequences: &[String]) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
         bail!("forget asks before it deletes, and standard input is not a terminal: give --yes");
@@ -423,12 +424,12 @@ fn confirm(snapshot: &RolloutSnapshot, consequences: &[String]) -> anyhow::Resul
     Ok(["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
 }
 
-/// Returns text from the API server as one line that can be printed on a terminal: control characters are escaped, and a
-/// text that is too long is cut.
+/// Returns text from the API server as one line that can be printed on a terminal: control characters are escaped, and
+/// text of more than 1000 characters is cut.
 fn printable(text: &str) -> String {
-    /// Maximum number of characters. A message of the controller has fewer.
+    /// Maximum number of characters to print. Messages of the controller are shorter.
     const CHARS_MAX: usize = 1000;
-    /// Characters that change the direction of text, so that a line could show another text than it has.
+    /// Unicode characters that change the direction of text. A terminal could then show a line in a misleading order.
     const BIDI_CONTROLS: [char; 12] = [
         '\u{061c}', '\u{200e}', '\u{200f}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}',
         '\u{2066}', '\u{2067}', '\u{2068}', '\u{2069}',
@@ -447,7 +448,7 @@ fn printable(text: &str) -> String {
     out
 }
 
-/// Returns a string field of an object. Empty if there is none.
+/// Returns the string field of an object at a JSON pointer. Empty if there is no such string.
 fn text_of(object: &Value, pointer: &str) -> String {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
 }

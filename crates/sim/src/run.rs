@@ -58,8 +58,8 @@ pub fn run_seed(seed: u64, verbose: bool) -> RunResult {
     }
 }
 
-/// Draws the cluster of a seed, with one to six nodes, one or two sets, and one or two controller replicas.
-/// Every third seed has policies of progressive rollouts; the clusters of the others are drawn as without them.
+/// Returns the random cluster of a seed: one to six nodes, one or two sets, and one or two controller replicas. Every
+/// third seed also adds a RolloutPolicy, after the rest of the cluster is drawn.
 fn random_world(seed: u64) -> World {
     let mut rng = Rng::new(seed);
     let fault_rates = FaultRates::random(&mut rng);
@@ -100,7 +100,7 @@ fn random_world(seed: u64) -> World {
     world
 }
 
-/// Whether the cluster of a seed has policies of progressive rollouts.
+/// Whether the random cluster of this seed has a RolloutPolicy. Every third seed has one.
 pub fn has_policies(seed: u64) -> bool {
     seed.is_multiple_of(3)
 }

@@ -67,11 +67,11 @@ pub struct SimServer {
     pub pods: BTreeMap<ObjectKey, Arc<Pod>>,
     /// The current ControllerRevisions, parsed, by key.
     pub revisions: BTreeMap<ObjectKey, Arc<Revision>>,
-    /// The current policies, parsed, by kind and key.
+    /// The current RolloutPolicies and ClusterRolloutPolicies, parsed, by kind and key.
     pub policies: BTreeMap<(Kind, ObjectKey), Arc<Policy>>,
     /// The current DaemonRollouts, parsed, by key.
     pub rollouts: BTreeMap<ObjectKey, Arc<RolloutRecord>>,
-    /// All templates that sets have had, by the data of their revision.
+    /// All pod templates that sets have ever had, by `data` of their ControllerRevision.
     pub templates: Arc<BTreeMap<Text, Template>>,
     /// All versions of every object. They show which state a controller had in its cache at an earlier revision.
     versions: BTreeMap<(Kind, ObjectKey), Vec<ObjectVersion>>,
@@ -295,7 +295,7 @@ impl SimServer {
         self.update(kind, key, actor, |object| apply_patch(object, patch))
     }
 
-    /// Replaces the status of an object. UID and resourceVersion must match.
+    /// Replaces the status of an object. Fails with a conflict unless UID and resourceVersion in `body` match.
     pub fn put_status(
         &mut self,
         kind: Kind,
@@ -470,7 +470,7 @@ impl SimServer {
     }
 }
 
-/// Whether objects of the kind have a generation, which changes of their spec increase.
+/// Whether objects of the kind have `metadata.generation`, which increases with each change of the spec.
 fn has_generation(kind: Kind) -> bool {
     matches!(kind, Kind::Sets | Kind::Policies | Kind::ClusterPolicies | Kind::Rollouts)
 }

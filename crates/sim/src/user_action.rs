@@ -94,19 +94,22 @@ pub enum UserAction {
     StepClocks { seconds: i64 },
     /// Enqueues all sets on the replica that is the leader.
     ResyncSets,
-    /// Creates a RolloutPolicy of this name, or replaces its spec, which is JSON.
+    /// Creates the RolloutPolicy with this name, or replaces its spec. `spec` is JSON.
     ApplyPolicy { name: String, spec: String },
-    /// Deletes a RolloutPolicy.
+    /// Deletes the RolloutPolicy with this name.
     DeletePolicy { name: String },
-    /// Pauses or resumes a policy.
+    /// Pauses the RolloutPolicy with this name, or resumes it if `paused` is false.
     PausePolicy { name: String, paused: bool },
-    /// Pauses or resumes the rollout of a set.
+    /// Pauses the rollout of a set, or resumes it if `paused` is false.
     PauseRollout { set: String, paused: bool },
-    /// Approves a step of the revision with this template number, or of the current one if it is `None`.
+    /// Approves a step of the rollout of a set. The request names the revision of this template number, or the current
+    /// revision if `template` is `None`.
     ApproveStep { set: String, step: String, template: Option<u64> },
-    /// Aborts the revision with this template number, or the current one if it is `None`.
+    /// Aborts the rollout of a set. The request names the revision of this template number, or the current revision if
+    /// `template` is `None`.
     AbortRollout { set: String, template: Option<u64> },
-    /// Asks for the next attempt of the revision with this template number, or of the current one if it is `None`.
+    /// Requests a new attempt of the rollout of a set. The request names the revision of this template number, or the
+    /// current revision if `template` is `None`.
     RetryRollout { set: String, template: Option<u64> },
     /// Deletes the DaemonRollout of a set.
     DeleteRollout { set: String },

@@ -171,7 +171,7 @@ impl BackendState {
         self.trimmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds to `trimmed` the commits that were removed from the in-memory history.
+    /// Adds commits to the list of trimmed commits: those that were removed from the in-memory history.
     fn record_trimmed_commits(&self, events: &[Arc<CommitEvent>]) {
         self.lock_trimmed_commits().extend(events.iter().map(|it| TrimmedCommit::from_event(it)));
     }

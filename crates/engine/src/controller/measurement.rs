@@ -1,5 +1,5 @@
-//! Measurements of rollout checks: requests to Prometheus and webhooks that a reconcile returns as values, and how their
-//! responses are evaluated. The runner sends the requests in the background.
+//! Measurements of rollout checks by Prometheus queries and webhooks. A reconcile returns the measurements to make, and
+//! the runner sends their requests in the background. This module evaluates the responses.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -12,49 +12,50 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use serde::Deserialize;
 
-/// One measurement of a check, for the rollout of one revision of a DaemonSet.
+/// One measurement of a rollout check: the request to send, and the DaemonSet, revision and rollout attempt that it is
+/// for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Measurement {
     /// Namespace and name of the DaemonSet.
     pub set: ObjectKey,
     /// UID of the DaemonSet.
     pub uid: Text,
-    /// Hash of the revision that is checked.
+    /// Revision hash of the revision that is rolled out.
     pub revision: Text,
-    /// Number of the attempt to roll out the revision.
+    /// Number of the attempt to roll out this revision.
     pub attempt: u32,
     /// Name of the check.
     pub check: Text,
     /// Time at which the reconcile returned the measurement.
     pub started: Time,
-    /// Namespace of the Secret and ConfigMap that the check refers to. `None` is the namespace of the controller.
+    /// Namespace of the Secret and ConfigMap that the check refers to. `None` means the namespace of the controller.
     pub references_in: Option<Text>,
     pub request: MeasurementRequest,
 }
 
-/// The request of a measurement.
+/// The HTTP request that a measurement sends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MeasurementRequest {
-    /// Queries Prometheus. The placeholders in the queries are replaced.
+    /// Queries Prometheus. The placeholders in the queries are already replaced by their values.
     Prometheus(PrometheusCheck),
     /// Posts a JSON body to a webhook.
     Webhook { webhook: WebhookCheck, body: String },
 }
 
-/// The result of a measurement. Its message explains a result other than `Pass`.
+/// The result of a measurement. `Fail` and `Inconclusive` hold a message that explains them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Measured {
     Pass,
     Fail(String),
-    /// There is no result: the endpoint is not allowed, did not respond in time, or responded with an error or without
-    /// data.
+    /// The check neither passes nor fails: the endpoint is not allowed, did not respond in time, or responded with an
+    /// error or without data.
     Inconclusive(String),
 }
 
 /// Maximum length of a result's message in characters. The message is part of the status of a DaemonRollout.
 const MESSAGE_CHARS_MAX: usize = 256;
 
-/// Maximum number of series that a message names.
+/// Maximum number of Prometheus series that the message of a failed check lists.
 const SERIES_IN_MESSAGE_MAX: usize = 3;
 
 impl Measured {
@@ -63,12 +64,13 @@ impl Measured {
         Self::Inconclusive(message.into())
     }
 
-    /// Creates a failure with this message.
+    /// Creates a failed result with this message.
     pub fn fail(message: &str) -> Self {
         Self::Fail(message.into())
     }
 
-    /// Returns the message without control characters, cut to [`MESSAGE_CHARS_MAX`]. Empty for `Pass`.
+    /// Returns the message of the result without control characters, cut to [`MESSAGE_CHARS_MAX`] characters. Empty for
+    /// `Pass`.
     pub fn message(&self) -> String {
         match self {
             Self::Pass => String::new(),
@@ -76,7 +78,8 @@ impl Measured {
         }
     }
 
-    /// Replaces a secret in the message, in case the endpoint sent it back.
+    /// Returns the result with `[token]` in place of the secret in its message. An endpoint may repeat the secret in
+    /// its response.
     #[must_use]
     pub fn without_secret(self, secret: &str) -> Self {
         if secret.is_empty() {
@@ -90,7 +93,7 @@ impl Measured {
     }
 }
 
-/// Removes control characters, and cuts the text to [`MESSAGE_CHARS_MAX`].
+/// Returns the text without control characters, cut to [`MESSAGE_CHARS_MAX`] characters.
 fn printable(text: &str) -> String {
     let mut printable = text.chars().filter(|it| !it.is_control());
     let mut message: String = printable.by_ref().take(MESSAGE_CHARS_MAX).collect();
@@ -100,14 +103,14 @@ fn printable(text: &str) -> String {
     message
 }
 
-/// The samples that a Prometheus query returned.
+/// Summary of the series that a Prometheus query returned: counts and a few examples.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct QueryResult {
     /// Number of series whose value is a number.
     pub series: usize,
     /// Number of series whose value is NaN.
     pub nan: usize,
-    /// The first series, as `{label="value"} 1.5`.
+    /// The first [`SERIES_IN_MESSAGE_MAX`] series whose value is a number, formatted like `{label="value"} 1.5`.
     examples: Vec<String>,
 }
 
@@ -122,7 +125,7 @@ struct PrometheusResponse {
     data: Option<PrometheusData>,
 }
 
-/// The data of a successful response.
+/// The `data` of a successful response of the Prometheus HTTP API.
 #[derive(Deserialize)]
 struct PrometheusData {
     #[serde(rename = "resultType")]
@@ -130,7 +133,7 @@ struct PrometheusData {
     result: serde_json::Value,
 }
 
-/// One element of an instant vector.
+/// One sample of an instant vector: the labels of a series, and its value.
 #[derive(Deserialize)]
 struct PrometheusSample {
     #[serde(default)]
@@ -139,8 +142,8 @@ struct PrometheusSample {
     value: (serde_json::Value, String),
 }
 
-/// Decodes the response to an instant query. Returns an error message if Prometheus reported an error, or if the
-/// response is not an instant vector.
+/// Decodes the response to an instant query of Prometheus. Returns an error message if Prometheus reported an error, or
+/// if the response is not an instant vector.
 pub fn decode_query_response(code: u16, body: &[u8]) -> Result<QueryResult, String> {
     let response: Option<PrometheusResponse> = json::from_slice(body).ok();
     let Some(PrometheusResponse { status, error, data }) = response else {
@@ -178,10 +181,11 @@ pub fn decode_query_response(code: u16, body: &[u8]) -> Result<QueryResult, Stri
     Ok(result)
 }
 
-/// Evaluates a Prometheus check.
+/// Evaluates a Prometheus check from the results of its queries. `presence` is the result of the presence query, `None`
+/// if that query was not sent.
 ///
 /// Rule: a check fails if its query returns a number. It is inconclusive if the query returns only NaN, or if the
-/// presence query returns no number. Otherwise it passes. `presence` is `None` if the check has no presence query.
+/// presence query returns no number. Otherwise it passes.
 pub fn evaluate_prometheus(query: &QueryResult, presence: Option<&QueryResult>) -> Measured {
     if 0 < query.series {
         let more = if query.examples.len() < query.series { ", …" } else { "" };
@@ -202,7 +206,7 @@ pub fn evaluate_prometheus(query: &QueryResult, presence: Option<&QueryResult>) 
     }
 }
 
-/// The body of a webhook's response.
+/// The JSON body of a webhook's response.
 #[derive(Deserialize)]
 struct WebhookResponse {
     result: String,

@@ -6,8 +6,8 @@
 //!
 //! 1. The runner lists and watches the kinds of [`Controller::watches`], and passes each event to [`WorkQueue::apply`].
 //! 2. It calls [`WorkQueue::next`], makes the API calls that this function returns, and records the events.
-//! 3. It passes the outcome of each API call to [`WorkQueue::done`], and continues with 2. Measurements of rollout
-//!    checks are made in the background; their results go to [`WorkQueue::measured`]. It also continues with 2
+//! 3. It passes the outcome of each API call to [`WorkQueue::done`], and continues with 2. It makes the measurements of
+//!    rollout checks in the background, and passes their results to [`WorkQueue::measured`]. It also continues with 2
 //!    after each event, and at `wake_at`.
 
 /// API calls of controllers: their requests, outcomes and errors.
@@ -17,7 +17,7 @@ mod call;
 pub mod events;
 /// Leader election: decides when a replica acquires, renews or loses the Lease.
 pub mod lease;
-/// Measurements of rollout checks, and how their results are evaluated.
+/// Measurements of rollout checks by Prometheus queries and webhooks, and the evaluation of the responses.
 pub mod measurement;
 /// Retries failed calls about one object with backoff.
 pub(crate) mod retry;
@@ -78,7 +78,7 @@ pub trait Controller {
         Vec::new()
     }
 
-    /// Records that the API server does not let the controller read an optional kind. `_kind` is an index in
+    /// Records that the API server forbids the controller to list an optional kind. `_kind` is an index in
     /// [`Controller::watches`]. Returns the keys to reconcile.
     fn on_forbidden(&mut self, _kind: usize) -> Vec<Self::Key> {
         Vec::new()
@@ -110,8 +110,8 @@ pub trait Controller {
     /// Applies the outcome of a call and returns the keys to reconcile.
     fn done(&mut self, call: &Self::Call, outcome: Outcome, now: Time) -> Requeue<Self::Key>;
 
-    /// Applies the result of a measurement and returns the keys to reconcile. Only a controller whose reconcile returns
-    /// measurements has to implement it.
+    /// Applies the result of a measurement of a rollout check, and returns the keys to reconcile. Only a controller
+    /// whose reconcile returns measurements has to implement this function.
     fn measured(&mut self, _measurement: &Measurement, _measured: &Measured, _now: Time) -> Vec<Self::Key> {
         Vec::new()
     }
@@ -211,8 +211,8 @@ pub struct Watch {
     pub resource: Arc<Resource>,
     /// Whether the watch delivers only the metadata of objects (`PartialObjectMetadata`).
     pub metadata_only: bool,
-    /// Whether the controller works without this kind. If the API server does not serve the kind, there are no objects
-    /// of it. If it forbids the list, [`Controller::on_forbidden`] is called.
+    /// Whether the controller works without this kind. If the API server does not serve the kind, an empty list is
+    /// delivered. If the API server forbids the list, [`Controller::on_forbidden`] is called.
     pub is_optional: bool,
 }
 
@@ -251,7 +251,8 @@ pub enum Event<F> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reconcile<C> {
     pub calls: Vec<C>,
-    /// Measurements of rollout checks to make in the background. Each result goes to [`Controller::measured`].
+    /// Measurements of rollout checks to make in the background. The runner passes each result to
+    /// [`WorkQueue::measured`].
     pub measurements: Vec<Arc<Measurement>>,
     pub events: Vec<EventRecord>,
     /// Time at which to reconcile the key again even without an event. It replaces the time that the previous reconcile

@@ -27,9 +27,10 @@ pub(crate) struct TestCluster<C: Controller> {
     delayed: Option<Vec<Event<C::Fact>>>,
     /// Errors that the next calls return, one error for each call.
     pub(crate) refusals: VecDeque<CallError>,
-    /// Returns the error of an eviction of this pod. `None` if it succeeds.
+    /// Decides whether a pod (as JSON) can be evicted. Returns the error of the eviction, or `None` if the eviction
+    /// succeeds.
     pub(crate) check_eviction: fn(&Value) -> Option<CallError>,
-    /// The results of measurements, by name of the check. Other checks are inconclusive.
+    /// The results that measurements return, by name of the check. Measurements of other checks are inconclusive.
     pub(crate) measured: BTreeMap<String, Measured>,
     log: String,
 }
@@ -96,13 +97,13 @@ impl<C: Controller> TestCluster<C> {
         self.objects.iter().filter(|((it, _), _)| *it == kind).map(|(_, it)| it.clone()).collect()
     }
 
-    /// Replaces the controller by a new one, which knows only what the API server stores.
+    /// Replaces the controller with a new one that has an empty cache, and passes it a list of every kind.
     pub(crate) fn restart(&mut self, controller: C) {
         self.queue = WorkQueue::new(controller, 20);
         self.list_all();
     }
 
-    /// Passes a list of every kind to the controller.
+    /// Passes a list of all objects to the controller, kind by kind.
     fn list_all(&mut self) {
         for (kind, watch) in self.watches.iter().enumerate() {
             let listed = self.objects.iter().filter(|((it, _), _)| *it == kind);
@@ -316,8 +317,8 @@ fn key_of_object(object: &Value) -> ObjectKey {
     ObjectKey::new(meta("namespace"), meta("name"))
 }
 
-/// Server-side apply of the conditions of an object's status. Conditions that the manager applied before and does not
-/// apply now are removed.
+/// Applies the status conditions in `body` to an object by server-side apply. Removes the conditions that `manager`
+/// applied before and that `body` does not contain.
 fn apply_status_conditions(object: &mut Value, body: &Value, manager: &str) {
     let key = |condition: &Value| format!("k:{}", json!({"type": condition["type"]}));
     let wanted = body["status"]["conditions"].as_array().cloned().unwrap_or_default();

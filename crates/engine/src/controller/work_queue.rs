@@ -32,7 +32,7 @@ pub struct WorkQueue<C: Controller> {
     in_flight: usize,
     /// Maximum number of calls in flight.
     calls_max: usize,
-    /// Measurements to start.
+    /// Measurements of rollout checks to start. The next [`WorkQueue::take_step`] returns them.
     measurements: Vec<Arc<Measurement>>,
     /// Events to record.
     events: Vec<EventRecord>,
@@ -113,8 +113,8 @@ impl<C: Controller> WorkQueue<C> {
         self.enqueue(keys, now);
     }
 
-    /// Records that the API server does not let the controller read an optional kind, and enqueues the keys to reconcile.
-    /// `kind` is an index in [`Controller::watches`].
+    /// Tells the controller that the API server forbids it to list an optional kind, and enqueues the keys to
+    /// reconcile. `kind` is an index in [`Controller::watches`].
     pub fn on_forbidden(&mut self, kind: usize, now: Time) {
         self.missing.remove(&kind);
         let keys = self.controller.on_forbidden(kind);
@@ -204,7 +204,7 @@ impl<C: Controller> WorkQueue<C> {
         self.enqueue(requeue.keys, now);
     }
 
-    /// Passes the result of a measurement to the controller, and enqueues the keys to reconcile.
+    /// Passes the result of a measurement of a rollout check to the controller, and enqueues the keys to reconcile.
     pub fn measured(&mut self, measurement: &Measurement, measured: &Measured, now: Time) {
         let keys = self.controller.measured(measurement, measured, now);
         self.enqueue(keys, now);

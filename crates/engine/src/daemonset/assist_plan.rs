@@ -1,6 +1,6 @@
 //! Makes the plan of one DaemonSet in assist mode. Upstream's DaemonSet controller runs beside this one: it creates all
-//! pods, records the revisions and counts the nodes. This controller deletes the outdated pods of the rollout, and writes
-//! verdicts, the DaemonRollout and conditions.
+//! pods, records the revisions and counts the nodes. This controller deletes the outdated pods of the rollout, and
+//! writes verdicts, the DaemonRollout and conditions.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -66,17 +66,17 @@ fn is_governed(active: &ActiveRollout) -> bool {
     active.policy.is_some() || (active.record.is_some() && !is_rolled_out_by_upstream)
 }
 
-/// Returns the types of the conditions that assist mode has applied, from `managedFields`. `metadata` is the JSON of a
-/// DaemonSet's metadata.
+/// Returns the types of the status conditions that this controller has applied in assist mode. Reads them from the
+/// `managedFields` in `metadata`, the JSON of a DaemonSet's metadata.
 fn applied_conditions(metadata: &str) -> BTreeSet<ConditionType> {
-    /// The part of a DaemonSet's metadata that is decoded.
+    /// The metadata of a DaemonSet, of which only `managedFields` is decoded.
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Metadata {
         #[serde(default)]
         managed_fields: Vec<ManagedFieldsEntry>,
     }
-    /// An entry of `managedFields`.
+    /// An entry of `managedFields`: the fields that one manager owns.
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct ManagedFieldsEntry {

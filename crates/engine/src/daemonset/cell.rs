@@ -36,7 +36,7 @@ pub(crate) struct Cell {
     pub(crate) action: Option<RolloutAction>,
     /// What the node adds to the totals of the DaemonSet.
     pub(crate) counts: CellCounts,
-    /// Whether new pods of the node get the current or the stable revision.
+    /// Which revision new pods on the node get: the current one, or the stable one, to which a rollback returns.
     pub(crate) assigned: Assigned,
     /// State of the node in the progressive rollout. `None` if the DaemonSet has no progressive rollout, or if the node
     /// was deleted.
@@ -72,7 +72,8 @@ pub(crate) struct CellCounts {
     pub(crate) ready: bool,
     /// Whether the node is eligible and its pod has the current revision.
     pub(crate) updated: bool,
-    /// Whether the node is eligible and its pod has the revision that the node is assigned.
+    /// Whether the node is eligible and its pod has the revision assigned to the node, which is the current or the
+    /// stable one.
     pub(crate) as_assigned: bool,
     /// Whether the node is eligible and its pod is available.
     pub(crate) available: bool,
@@ -95,7 +96,8 @@ pub(crate) struct Totals {
     ready: i64,
     /// Number of eligible nodes with a pod of the current revision.
     updated: i64,
-    /// Number of eligible nodes with a pod of the revision that they are assigned.
+    /// Number of eligible nodes whose pod has the revision assigned to the node, which is the current or the stable
+    /// one.
     as_assigned: i64,
     /// Number of eligible nodes with an available pod.
     available: i64,
@@ -105,7 +107,7 @@ pub(crate) struct Totals {
     pub(crate) old_pods: i64,
     /// Number of nodes that count against the rollout budget (`maxUnavailable` or `maxSurge`).
     pub(crate) charged: i64,
-    /// Number of nodes with an available pod that are eligible, or whose pod the rollout is to delete.
+    /// Number of nodes with an available pod. Counts only eligible nodes, and nodes whose pod the rollout is to delete.
     pub(crate) available_or_leaving: i64,
     /// Number of eligible nodes that wait for a write, by the reason for the wait.
     pub(crate) waiting: BTreeMap<Text, i64>,
@@ -135,8 +137,8 @@ impl Totals {
         self.updated == self.desired && self.available == self.desired && self.old_pods == 0
     }
 
-    /// Whether every eligible node has an available pod of the revision that the node is assigned, and the rollout has
-    /// no other pod left to replace or delete.
+    /// Whether every eligible node has an available pod of the revision assigned to the node (the current or the stable
+    /// one), and the rollout has no other pod left to replace or delete.
     pub(crate) fn is_assignment_complete(&self) -> bool {
         self.as_assigned == self.desired && self.available == self.desired && self.old_pods == 0
     }

@@ -50,7 +50,7 @@ pub(crate) struct SetState {
     pub(crate) timers: BTreeSet<(Time, Text)>,
     /// The progressive rollout of the DaemonSet. `None` if it has none.
     pub(crate) progressive: Option<ActiveRollout>,
-    /// Counts of the nodes of the progressive rollout.
+    /// Numbers and names of the nodes in each state of the progressive rollout.
     pub(crate) rollout_counts: RolloutCounts,
 }
 
@@ -110,7 +110,8 @@ impl SetState {
         self.actions(&self.not_ready)
     }
 
-    /// Returns the rollout actions of the nodes in one of the indexes, with their nodes.
+    /// Returns the rollout actions of the nodes in `places`, with their nodes. `places` is one of the indexes of the
+    /// cells.
     fn actions<'a>(
         &'a self,
         places: &'a BTreeSet<(u64, Text)>,
@@ -132,8 +133,8 @@ impl SetState {
         self.reindex_cell(current, node, before.as_ref(), CellFlags::default());
     }
 
-    /// Subtracts the previous cell of a node from the totals. Adds the node to the indexes that `now`, the flags of the
-    /// new cell, names, and removes it from the others.
+    /// Subtracts the previous cell of a node from the totals. `now` are the flags of the new cell: adds the node to the
+    /// indexes whose flag is set, and removes it from the others.
     fn reindex_cell(&mut self, current: &TargetRevision, node: &Text, before: Option<&Cell>, now: CellFlags) {
         if let Some(cell) = before {
             self.totals.subtract(cell);
@@ -177,7 +178,7 @@ struct CellFlags {
 }
 
 impl CellFlags {
-    /// Returns which indexes must contain the node of this cell.
+    /// Returns the flags of a cell, which say which indexes must contain the node of the cell.
     fn of(cell: &Cell) -> Self {
         Self {
             writes: cell.create.is_some() || !cell.delete.is_empty(),
@@ -226,15 +227,15 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) pods_with_hash: &'a dyn Fn(&Text) -> Vec<Arc<Pod>>,
     /// Progress of the DaemonSet's rollout. `None` before the first plan.
     pub(crate) rollout_progress: Option<&'a RolloutProgress>,
-    /// Results of the checks that the controller measures.
+    /// Results of the rollout checks that the controller has measured for the DaemonSet.
     pub(crate) checks: &'a CheckMemory,
     /// Result of the most recent pod creates.
     pub(crate) creates: &'a CreateResult,
-    /// Evictions that the API server refused.
+    /// Evictions of the DaemonSet's pods that the API server refused.
     pub(crate) evictions: &'a RefusedEvictions,
     /// Whether the events about an invalid spec or selector were already recorded for this generation.
     pub(crate) events_recorded: bool,
-    /// Returns the node with this name.
+    /// Returns the node with this name. `None` if there is no such node.
     pub(crate) node: &'a dyn Fn(&Text) -> Option<&'a Node>,
     /// Returns the available pods of the DaemonSet.
     pub(crate) available_pods: &'a dyn Fn() -> Vec<Arc<Pod>>,
@@ -296,7 +297,7 @@ pub(crate) fn decide(input: &DecisionInput<'_>, settings: &Settings, now: Time) 
     plan
 }
 
-/// Checks that the selector is usable. If it is not, the error is the event that reports the problem.
+/// Checks that the selector of a DaemonSet can be used. If not, the error is the event that reports the problem.
 ///
 /// Rule: nothing is written for a DaemonSet whose selector is empty, cannot be parsed or does not match its own
 /// template. An event reports the problem.
@@ -343,7 +344,8 @@ fn add_roster_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Sett
     }
 }
 
-/// Adds the create of a pod on a node to the plan. `assigned` is the revision of the pod, `why` the reason.
+/// Adds the create of a pod on a node to the plan, for the reason `why`. `assigned` selects the current or the stable
+/// revision.
 pub(crate) fn add_create(plan: &mut Plan, assigned: Assigned, node: Text, why: Why) {
     match assigned {
         Assigned::Current => plan.create.push((node, why)),
@@ -382,7 +384,8 @@ fn advance_rollout(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settin
     allowed
 }
 
-/// Returns the pods to remove from nodes that are no longer eligible, with the reasons. Only surge has such removals.
+/// Returns the pods to delete on nodes that are no longer eligible, with the reasons. Returns at most as many pods as
+/// are available beyond the desired number. Only the surge strategy (`maxSurge`) has such deletes.
 pub(crate) fn removals<'a>(
     input: &DecisionInput<'a>,
     settings: &Settings,

@@ -1,4 +1,5 @@
-//! Evictions of a DaemonSet's pods that the API server refused: when a node is tried again, and what the status reports.
+//! Evictions of a DaemonSet's pods that the API server refused: when each eviction is retried, and what the status
+//! reports about them.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -13,44 +14,45 @@ use muster_api::time::Time;
 use crate::daemonset::execution::{ExecutionReport, RefusalReason};
 use crate::daemonset::facts::Pod;
 
-/// Delay before the eviction on a node is tried again after its first refusal. The delay doubles with each refusal.
+/// Delay before the eviction of a node's pod is retried after its first refusal. The delay doubles with each refusal.
 const RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
-/// Maximum delay before the eviction on a node is tried again.
+/// Maximum delay before a refused eviction is retried, unless the API server requests a longer one.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 
-/// Time between two plans with evictions while the API server refuses all of them.
+/// Minimum time between two plans with evictions while the API server refuses all evictions.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of evictions in one plan while the API server refuses all of them. With one such plan per second, the
-/// 5,000 nodes of a large cluster are all tried within about 8 minutes.
+/// Maximum number of evictions in one plan while the API server refuses all evictions. With one such plan per second,
+/// evictions on all 5,000 nodes of a large cluster are tried within about 8 minutes.
 const PROBES_MAX: usize = 10;
 
-/// Start of the part of a message that reports refused evictions.
+/// First words of the report about refused evictions in a status message.
 const MESSAGE_START: &str = "evictions refused: ";
 
-/// The evictions of one DaemonSet's pods that the API server refused. A restart of the controller forgets them, and
-/// tries them again.
+/// The evictions of one DaemonSet's pods that the API server refused. They are kept only in memory: after a restart,
+/// the controller tries these evictions again without delay.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RefusedEvictions {
-    /// The last refusal on each node.
+    /// The last refused eviction on each node, by name of the node.
     nodes: BTreeMap<Text, NodeRefusal>,
     /// Time before which no eviction is sent. `None` unless the API server refused all evictions of the last plan.
     probe_at: Option<Time>,
 }
 
-/// A refused eviction on one node.
+/// The last refused eviction on one node, and the time of its retry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct NodeRefusal {
-    /// UID of the pod.
+    /// UID of the pod whose eviction was refused.
     pod: Text,
     reason: RefusalReason,
-    /// Delay before `retry_at`, which the next refusal doubles.
+    /// Current retry delay. The next refusal doubles it.
     delay: Duration,
-    /// Time before which the eviction is not tried again.
+    /// Time before which the eviction is not retried.
     retry_at: Time,
 }
 
 impl RefusedEvictions {
-    /// Applies the report of an execution.
+    /// Updates the refused evictions from the report of an execution: adds the new refusals, and removes the refusals
+    /// on nodes whose pod was deleted.
     ///
     /// Rule: a refused eviction uses no rollout budget, and is tried again after a delay that doubles with each
     /// refusal, from 1 s to 30 s, or after the delay that the API server requested if that is longer. While all
@@ -71,19 +73,20 @@ impl RefusedEvictions {
         }
     }
 
-    /// Forgets the refusal on a node if its pod no longer runs.
+    /// Removes the refusals of pods that no longer run. `pods_of` returns the pods of a node.
     pub(crate) fn retain_pods<'a>(&mut self, pods_of: impl Fn(&Text) -> &'a [Arc<Pod>]) {
         self.nodes.retain(|node, refusal| is_running(refusal, pods_of(node)));
     }
 
-    /// Forgets the refusal on one node if its pod is not one of the running `pods` of the node.
+    /// Removes the refusal on a node if the refused pod no longer runs. `pods` are all pods of the node.
     pub(crate) fn update_node(&mut self, node: &Text, pods: &[Arc<Pod>]) {
         if self.nodes.get(node).is_some_and(|it| !is_running(it, pods)) {
             self.nodes.remove(node);
         }
     }
 
-    /// Shortens delays after the clock was set back.
+    /// Limits all retry times to `now` plus the maximum delay. Otherwise retries would come too late after the clock
+    /// was set back.
     pub(crate) fn adjust_to_clock(&mut self, now: Time) {
         for refusal in self.nodes.values_mut() {
             refusal.retry_at = refusal.retry_at.min(now + RETRY_DELAY_MAX);
@@ -91,24 +94,26 @@ impl RefusedEvictions {
         self.probe_at = self.probe_at.map(|at| at.min(now + PROBE_INTERVAL));
     }
 
-    /// Returns the time before which the pod on a node must not be evicted. `None` if it may be evicted now.
+    /// Returns the time before which the pod on a node must not be evicted, because its eviction was refused. `None` if
+    /// it may be evicted now.
     pub(crate) fn retry_at(&self, node: &Text, pod: &Pod, now: Time) -> Option<Time> {
         let refusal = self.nodes.get(node).filter(|it| it.pod == pod.uid)?;
         Some(refusal.retry_at).filter(|at| now < *at)
     }
 
-    /// Returns the time before which no pod must be evicted. `None` if pods may be evicted now.
+    /// Returns the time until which all evictions of the DaemonSet must wait. `None` if pods may be evicted now.
     pub(crate) fn waits_until(&self, now: Time) -> Option<Time> {
         self.probe_at.filter(|at| now < *at)
     }
 
-    /// Returns the maximum number of evictions in the next plan.
+    /// Returns the maximum number of evictions in the next plan: [`PROBES_MAX`] while the API server refuses all
+    /// evictions, otherwise unlimited.
     pub(crate) fn limit(&self) -> usize {
         if self.probe_at.is_some() { PROBES_MAX } else { usize::MAX }
     }
 
-    /// Returns what the status reports about the refused evictions on the nodes for which `is_counted` is true. `None`
-    /// if there are none.
+    /// Returns the report about refused evictions for the status message. Counts only nodes for which `is_counted`
+    /// returns true. `None` if no eviction is counted.
     pub(crate) fn message(&self, is_counted: impl Fn(&Text) -> bool) -> Option<String> {
         let mut counts: BTreeMap<&RefusalReason, usize> = BTreeMap::new();
         for (_, refusal) in self.nodes.iter().filter(|(node, _)| is_counted(node)) {
@@ -136,7 +141,7 @@ impl RefusedEvictions {
     }
 }
 
-/// Whether the pod whose eviction was refused is one of these pods and runs.
+/// Whether the pod whose eviction was refused is in `pods`, and is neither being deleted nor terminal.
 fn is_running(refusal: &NodeRefusal, pods: &[Arc<Pod>]) -> bool {
     pods.iter().any(|it| it.uid == refusal.pod && it.is_live())
 }
@@ -146,7 +151,8 @@ fn node_count(nodes: usize) -> String {
     if nodes == 1 { "1 node".into() } else { format!("{nodes} nodes") }
 }
 
-/// Returns a status message with the report about refused evictions at its end. Replaces an earlier report.
+/// Returns a status message with `refused`, the report about refused evictions, at its end. Removes an earlier report
+/// from the message. With `None`, adds no report.
 pub(crate) fn with_refused_evictions(message: &str, refused: Option<&str>) -> String {
     let end = message.find(MESSAGE_START).unwrap_or(message.len());
     let base = message[..end].trim_end_matches("; ");

@@ -40,10 +40,10 @@ pub enum Call {
     RelabelPod { pod: Arc<Pod>, hash: Text },
     /// Deletes a pod for the reason `why`.
     DeletePod { pod: Arc<Pod>, why: Why },
-    /// Evicts a pod for the reason `why`: the API server deletes it if its PodDisruptionBudget allows that.
+    /// Evicts a pod for the reason `why`. The API server deletes the pod if its PodDisruptionBudgets allow it.
     EvictPod { pod: Arc<Pod>, why: Why },
     /// Creates a pod on a node, with this revision hash label, for the reason `why`. `source` is the older revision
-    /// that the pod is created from, `None` for the template of the DaemonSet.
+    /// that the pod is created from. `None` if it is created from the template of the DaemonSet.
     CreatePod { node: Text, hash: Text, why: Why, source: Option<Arc<PodSource>> },
     /// Creates the DaemonRollout of the DaemonSet, or writes its status.
     WriteRollout(RolloutWrite),
@@ -94,7 +94,7 @@ impl Response {
         struct List {
             items: Vec<Object>,
         }
-        /// The fields of an object's metadata that a response needs.
+        /// The fields of an object's metadata that [`Response`] needs.
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Metadata {
@@ -214,7 +214,7 @@ pub struct Execution {
     in_flight: usize,
     /// Size of the next batch of creates.
     batch: usize,
-    /// Number of pods of the plan whose create was enqueued.
+    /// Number of pod creates of the plan that were enqueued so far.
     at: usize,
     /// Whether a create of the last batch failed.
     batch_failed: bool,
@@ -249,7 +249,7 @@ enum ExecutionStage {
     Create,
     /// Deletes revisions.
     Prune,
-    /// Writes the status of the DaemonSet, or applies its conditions.
+    /// Writes the status of the DaemonSet, or in assist mode only its conditions.
     Status,
     /// No calls are left.
     Done,
@@ -291,10 +291,10 @@ pub struct ExecutionReport {
 /// An eviction that the API server refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct EvictionRefusal {
-    /// UID of the pod.
+    /// UID of the pod whose eviction was refused.
     pub(crate) pod: Text,
     pub(crate) reason: RefusalReason,
-    /// The delay that the API server requested before the next attempt.
+    /// The delay that the API server requested before the next attempt. Zero if it requested none.
     pub(crate) retry_after: Duration,
 }
 
@@ -303,15 +303,16 @@ pub(crate) struct EvictionRefusal {
 pub(crate) enum RefusalReason {
     /// A PodDisruptionBudget does not allow the eviction.
     DisruptionBudget,
-    /// The role of the controller does not grant `create` on `pods/eviction`.
+    /// The RBAC role of the controller does not grant `create` on `pods/eviction`.
     MissingRole,
     /// Another error, with its message.
     Other(Text),
 }
 
 impl RefusalReason {
-    /// Returns the reason for an error. `None` if the eviction can be tried again like any other call: the pod has
-    /// changed, or the API server throttles the client.
+    /// Returns why an eviction that failed with this error was refused. `None` if the error is no refusal, and the
+    /// eviction is retried like any other call: for example, the pod has changed, or the API server throttles the
+    /// client.
     fn from_error(error: &CallError) -> Option<Self> {
         match error {
             CallError::DisruptionBudget { .. } => Some(Self::DisruptionBudget),
@@ -330,7 +331,7 @@ impl RefusalReason {
     }
 }
 
-/// Reason of the event about a refused eviction.
+/// `reason` of the Event about a refused eviction.
 const EVICTION_REFUSED: &str = "EvictionRefused";
 
 impl ExecutionReport {
@@ -361,7 +362,7 @@ impl ExecutionReport {
         self.deleted.iter().filter_map(|it| it.target.as_ref())
     }
 
-    /// Whether the execution wrote an object of this kind: for DaemonSets and DaemonRollouts, the status.
+    /// Whether the execution wrote an object of this kind. For a DaemonSet, this is a write of its status.
     pub(crate) fn wrote_kind(&self, kind: Kind) -> bool {
         self.wrote.iter().any(|(it, _)| *it == kind)
     }
@@ -406,7 +407,7 @@ impl Execution {
         .with_first_stage()
     }
 
-    /// Returns namespace and name of the DaemonSet.
+    /// Returns namespace and name of the DaemonSet that the plan was made for.
     pub fn key(&self) -> &ObjectKey {
         &self.plan.set.key
     }
@@ -695,8 +696,8 @@ impl Execution {
         self.record_failure(call, error);
     }
 
-    /// Records that the API server refused to evict a pod, and adds the event about it, once in an execution. Returns
-    /// whether the error is a refusal of this eviction, which concerns no other pod.
+    /// Records that the API server refused to evict a pod. Adds an event about the first refusal of the execution.
+    /// Returns `false`, and records nothing, if the error is not a refusal of this eviction.
     ///
     /// Rule: an eviction that a PodDisruptionBudget refuses does not delay the other nodes. Its node is tried again
     /// after a backoff of its own.

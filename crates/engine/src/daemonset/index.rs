@@ -33,7 +33,7 @@ pub(super) struct Index {
     /// The newest resource version of each kind ever delivered. A list from an API server that lags behind may be
     /// older.
     pub(super) newest: BTreeMap<Kind, u64>,
-    /// Facts about all objects but DaemonSets.
+    /// All objects but DaemonSets, decoded to the fields that rules read.
     pub(super) objects: Objects,
     /// The DaemonSets.
     pub(super) entries: BTreeMap<ObjectKey, SetEntry>,
@@ -48,7 +48,8 @@ pub(super) struct SetEntry {
     pub(super) set: Arc<Set>,
     /// The policy that governs the DaemonSet. `None` if no policy selects it.
     pub(super) policy: Option<Arc<Policy>>,
-    /// The DaemonSet with the update strategy that its policy gives it. The rules read this version.
+    /// The DaemonSet as rules read it: like `set`, but with a rolling update instead of `OnDelete` if a policy governs
+    /// it.
     pub(super) effective: Arc<Set>,
     /// Pods of the DaemonSet by target node.
     pub(super) pods: HashOrderedMap<Text, Vec<Arc<Pod>>>,
@@ -87,9 +88,9 @@ impl DirtyCells {
 impl Index {
     /// Whether the cache is complete enough to make plans.
     ///
-    /// Rule: no plan is made before all kinds have been listed, because an empty cache is not an empty cluster. An
-    /// optional kind may also be forbidden. No plan is made either while the list of a kind is older than what the
-    /// watch of that kind has already delivered.
+    /// Rule: no plan is made before every kind has been listed, because an empty cache does not mean an empty cluster.
+    /// An optional kind that the API server forbids the controller to read need not be listed. No plan is made while
+    /// the last list of a kind is older than what its watch had already delivered.
     pub(super) fn is_synced(&self) -> bool {
         let listed = |kind: &Kind| {
             let newest = self.newest.get(kind).copied().unwrap_or(0);
@@ -124,7 +125,8 @@ impl Index {
         keys
     }
 
-    /// Records whether the controller may read an optional kind. Adds the keys of concerned DaemonSets to `keys`.
+    /// Records whether the API server forbids the controller to read an optional kind. If that changed, adds the keys
+    /// of all DaemonSets to `keys`.
     pub(super) fn set_forbidden(&mut self, kind: Kind, is_forbidden: bool, keys: &mut BTreeSet<ObjectKey>) {
         if self.objects.set_forbidden(kind, is_forbidden) {
             for (key, entry) in &mut self.entries {
@@ -246,7 +248,8 @@ impl Index {
         }
     }
 
-    /// Adds or replaces a DaemonRollout. Only the cells that its change concerns are computed again.
+    /// Adds or replaces a DaemonRollout. Marks the cells of its DaemonSet that depend on the change as dirty, and adds
+    /// the key of the DaemonSet to `keys`. A cell is the state of one DaemonSet on one node.
     fn apply_rollout(&mut self, rollout: Arc<RolloutRecord>, keys: &mut BTreeSet<ObjectKey>) {
         self.advance_watch(Kind::Rollouts, rollout.resource_version);
         let key = rollout.key.clone();
@@ -257,7 +260,8 @@ impl Index {
         }
     }
 
-    /// Adds or replaces a DaemonSet. A DaemonSet with a new UID starts with an empty state.
+    /// Adds or replaces a DaemonSet, and adds its key to `keys`. A DaemonSet with a new UID starts with an empty
+    /// in-memory state.
     fn apply_set(&mut self, set: Arc<Set>, keys: &mut BTreeSet<ObjectKey>) {
         self.advance_watch(Kind::Sets, set.resource_version);
         let key = set.key.clone();
@@ -384,8 +388,9 @@ impl Index {
         self.mark_revision_dirty(&revision, before.as_ref(), keys);
     }
 
-    /// Marks the cells of the DaemonSets that own or owned a new, changed or removed revision as dirty, and updates the
-    /// claims on it. `before` is its previous version. Adds the keys of concerned DaemonSets to `keys`.
+    /// Handles a new, changed or removed ControllerRevision. `before` is its previous version. Marks all cells of the
+    /// DaemonSets that own or owned it as dirty; a cell is the state of one DaemonSet on one node. Updates which
+    /// DaemonSets must adopt or release the ControllerRevision. Adds the keys of concerned DaemonSets to `keys`.
     fn mark_revision_dirty(
         &mut self,
         revision: &Revision,
@@ -469,11 +474,11 @@ fn has_same_cells(a: &Set, b: &Set) -> bool {
         && a.status.collisions == b.status.collisions
 }
 
-/// Returns a DaemonSet with the update strategy that `policy`, which governs it, gives it.
+/// Returns the DaemonSet as rules read it: with a rolling update instead of `OnDelete` if a policy governs it.
 ///
-/// Rule: if a policy governs a DaemonSet with `OnDelete`, the rollout deletes its pods within the `maxUnavailable` that
-/// the DaemonSet states beside `OnDelete`, or else within that of the policy. A DaemonSet with invalid fields stays as it
-/// is.
+/// Rule: if a policy governs a DaemonSet with `OnDelete`, the rollout deletes its outdated pods within
+/// `maxUnavailable`: the value in the DaemonSet if it has one beside `OnDelete`, otherwise the value in the policy. A
+/// DaemonSet with invalid fields stays as it is.
 fn effective_set(set: &Arc<Set>, policy: Option<&Policy>) -> Arc<Set> {
     match policy {
         Some(policy) if set.rollout == UpdateStrategy::OnDelete && set.faults.is_empty() => {
@@ -501,7 +506,7 @@ impl SetEntry {
         }
     }
 
-    /// Replaces the DaemonSet by a newer version. Its labels may select another policy.
+    /// Replaces the DaemonSet by a newer version. If its labels changed, determines again which policy governs it.
     fn replace_set(&mut self, set: Arc<Set>, objects: &Objects) {
         let has_other_labels = self.set.labels != set.labels;
         self.set = set;
@@ -528,10 +533,12 @@ impl SetEntry {
         true
     }
 
-    /// Marks the cells that a changed DaemonRollout concerns as dirty.
+    /// Marks the cells that depend on a change of the DaemonRollout as dirty. A cell is the state of the DaemonSet on
+    /// one node.
     ///
-    /// Rule: the cells of a rollout depend on the revision, the phase, the step and the admitted nodes in the stored
-    /// status. Node names that were added to the admissions concern the cells of these nodes only.
+    /// Rule: the cells depend on the revision, the phase, the step and the admitted nodes in the stored status of the
+    /// DaemonRollout. If the only change is that more nodes are admitted by name, only the cells of these nodes are
+    /// dirty.
     fn mark_rollout_change(&mut self, before: Option<&RolloutRecord>, now: &Arc<RolloutRecord>) {
         let Some((before, active)) = before.zip(self.set_state.progressive.as_mut()) else {
             self.dirty = DirtyCells::All;

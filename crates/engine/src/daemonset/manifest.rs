@@ -120,10 +120,11 @@ pub const AUTOMATIC_TOLERATIONS: [AutomaticToleration; 6] = [
 pub const HOST_NETWORK_TOLERATION: AutomaticToleration =
     AutomaticToleration { key: TAINT_NODE_NETWORK_UNAVAILABLE, effect: "NoSchedule" };
 
-/// Returns the tolerations that the controller adds to every daemon pod.
+/// Returns the tolerations that the controller adds to every daemon pod, and with `host_network` also
+/// [`HOST_NETWORK_TOLERATION`].
 ///
-/// Rule: every daemon pod gets these tolerations. Placement and pod creation use the same list. With two lists,
-/// placement might delete the pods that pod creation creates, again and again.
+/// Rule: every daemon pod gets these tolerations. The same list decides which nodes should run a pod. With two lists,
+/// the controller might create and delete a pod again and again.
 /// Upstream: `AddOrUpdateDaemonPodTolerations`.
 pub fn automatic_tolerations(host_network: bool) -> impl Iterator<Item = AutomaticToleration> {
     AUTOMATIC_TOLERATIONS.into_iter().chain(host_network.then_some(HOST_NETWORK_TOLERATION))
@@ -266,7 +267,7 @@ pub fn judge_patch(
     json!({"metadata": metadata})
 }
 
-/// Returns the DaemonRollout that the controller creates for a DaemonSet.
+/// Returns the JSON of the DaemonRollout that the controller creates for a DaemonSet.
 ///
 /// Rule: a DaemonRollout has the name of its DaemonSet, which owns it but is not its controller. The garbage collector
 /// deletes it together with the DaemonSet.

@@ -36,7 +36,7 @@ pub(super) struct Memory {
     pub(super) backoffs: BTreeMap<Text, FailedPodBackoff>,
     /// The last pod deletion on each node, with the revision and the time.
     pub(super) rollout_deletions: BTreeMap<Text, RolloutDeletion>,
-    /// Evictions that the API server refused.
+    /// Evictions that the API server refused, to be tried again after a delay.
     pub(super) evictions: RefusedEvictions,
     /// The generation of the DaemonSet that `backoffs`, `failures` and `retry_at` belong to.
     pub(super) generation: i64,
@@ -52,9 +52,9 @@ pub(super) struct Memory {
     pub(super) events_recorded_for: Option<i64>,
     /// Time of the last status write.
     pub(super) status_at: Option<Time>,
-    /// Results of the rollout's checks that the controller measures.
+    /// Results of the checks of the progressive rollout that the controller measures itself (Prometheus and webhooks).
     pub(super) checks: CheckMemory,
-    /// Time of the last write of the DaemonRollout's status.
+    /// Time of the last write of the DaemonRollout's status. `None` before the first write.
     pub(super) rollout_status_at: Option<Time>,
 }
 
@@ -73,8 +73,9 @@ const FAILED_PLANS_BEFORE_DEGRADED: u32 = 5;
 
 impl SetEntry {
     /// Adjusts the in-memory state after the clock was set back, or if the DaemonSet has a new generation. In both
-    /// cases all cells are recomputed. After the clock was set back, times in the future are moved to the present, so
-    /// that no delay becomes longer than before. A new generation resets the backoff of failed pods and failed calls.
+    /// cases the state of the DaemonSet on every node is computed again. After the clock was set back, times in the
+    /// future are moved to the present, so that no delay becomes longer than before. A new generation resets the
+    /// backoff of failed pods, failed calls and refused evictions.
     pub(super) fn adjust_to_clock_and_generation(&mut self, now: Time) {
         if self.reconciled_at.is_some_and(|it| now < it) {
             self.dirty = DirtyCells::All;
@@ -104,8 +105,8 @@ impl SetEntry {
         }
     }
 
-    /// Computes the dirty cells again, and the cells whose recheck time has come. `assist` is whether the
-    /// controller runs in assist mode.
+    /// Computes the dirty cells again, and the cells whose recheck time has come. A cell is the state of the DaemonSet
+    /// on one node. `assist` is whether the controller runs in assist mode, beside upstream's controller.
     pub(super) fn refresh_cells(&mut self, objects: &Objects, assist: bool, now: Time) {
         let due = |set_state: &SetState| -> Option<Text> {
             let first = set_state.timers.first().filter(|(at, _)| *at <= now);
@@ -132,7 +133,7 @@ impl SetEntry {
         }
     }
 
-    /// Computes the revision history and all cells again.
+    /// Computes the revision history and all cells again. A cell is the state of the DaemonSet on one node.
     fn refresh_all_cells(&mut self, objects: &Objects, assist: bool, now: Time) {
         let owned: Vec<Arc<Revision>> = objects
             .revisions_for(&self.set.uid, &self.set.key.namespace)
@@ -166,7 +167,8 @@ impl SetEntry {
         self.set_state.replace_cells(&current, cells);
     }
 
-    /// Computes the cell of one node again, or removes it if the node and its pods are gone.
+    /// Computes the cell of one node again, that is, the state of the DaemonSet on it. Removes the cell if the node and
+    /// its pods are gone.
     fn refresh_cell(&mut self, objects: &Objects, current: &TargetRevision, name: &Text, now: Time) {
         let node = objects.node(name);
         let pods = self.pods.get(name).map_or(&[][..], Vec::as_slice);
@@ -219,7 +221,8 @@ impl SetEntry {
         }
     }
 
-    /// Removes the write of conditions from a plan of assist mode if it must wait, and sets the wake-up time.
+    /// Delays the write of conditions in assist mode if the last one is too recent: removes it from the plan, and sets
+    /// the wake-up time of the plan.
     ///
     /// Rule: conditions are applied at most four times per second.
     pub(super) fn throttle_conditions(&self, plan: &mut Plan, now: Time) {
@@ -230,7 +233,8 @@ impl SetEntry {
         }
     }
 
-    /// Removes the status write of the DaemonRollout from a plan if it must wait, and sets the wake-up time.
+    /// Delays the status write of the DaemonRollout if the last one is too recent: removes it from the plan, and sets
+    /// the wake-up time of the plan.
     ///
     /// Rule: status writes of a DaemonRollout that change only counts, messages and times are limited to four per
     /// second. Everything else is written at once.

@@ -36,10 +36,10 @@ mod expectations;
 mod index;
 /// What the controller keeps only in memory about a DaemonSet.
 mod memory;
-/// The facts about all objects but DaemonSets, by key and by owner.
+/// The controller's cache of all objects but DaemonSets, by key and by owner.
 mod objects;
 
-/// Makes the plan of one DaemonSet in assist mode, beside upstream's controller.
+/// Makes the plan of one DaemonSet in assist mode, in which the controller runs beside upstream's DaemonSet controller.
 mod assist_plan;
 /// The state of one DaemonSet on one node.
 pub(crate) mod cell;
@@ -58,7 +58,7 @@ pub(crate) mod status;
 
 /// Implements the controller trait with the other modules.
 mod controller;
-/// Evictions that the API server refused.
+/// Decides when an eviction that the API server refused is tried again.
 mod eviction;
 /// Executes a plan call by call.
 pub mod execution;

@@ -31,13 +31,14 @@ pub struct NodeExplanation {
     pub state: NodeState,
     /// Name of the pod that the status counts.
     pub pod: Option<Text>,
-    /// Reason for the state.
+    /// Why the node is in this state.
     pub why: Why,
     /// Whether the node counts against `maxUnavailable` or `maxSurge`.
     pub charged: bool,
     /// Hash of the revision that a progressive rollout assigns to the node. `None` without a progressive rollout.
     pub assigned: Option<Text>,
-    /// Hash of the revision that the pod of the node has. `None` if the node has no pod, or the pod no hash label.
+    /// Hash of the revision that the pod of the node has. `None` if the node has no pod, or if the pod has no hash
+    /// label.
     pub revision: Option<Text>,
     /// The time at which this state must be computed again even without an event.
     pub wakes_at: Option<Time>,
@@ -157,7 +158,7 @@ pub struct ProgressiveSummary {
     pub status: Option<RolloutStatus>,
     /// The stable revision. `None` if no revision has the verdict `Good`.
     pub stable: Option<RevisionReference>,
-    /// Why the DaemonSet is held without regard to a policy. `None` if it is not.
+    /// Why no pod of the DaemonSet is replaced, whatever its policy says. `None` if the rollout follows the policy.
     pub frozen: Option<String>,
 }
 
@@ -268,7 +269,7 @@ impl Planner {
     }
 }
 
-/// Builds the explanation of one node from its cell.
+/// Builds the explanation of one node from its cell, which is the state of the DaemonSet on that node.
 fn explain_cell(node: &Text, cell: &Cell, set_state: &SetState) -> NodeExplanation {
     let from_verdict = || match &cell.verdict {
         Some(Verdict::Keep(why) | Verdict::Leave(why)) => why.clone(),

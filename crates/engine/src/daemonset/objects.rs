@@ -24,7 +24,7 @@ pub(super) struct Objects {
     policies: BTreeMap<(Kind, ObjectKey), Arc<Policy>>,
     rollouts: BTreeMap<ObjectKey, Arc<RolloutRecord>>,
     namespaces: BTreeMap<Text, Arc<NamespaceLabels>>,
-    /// Optional kinds that the controller may not read.
+    /// Optional kinds that the API server forbids the controller to read.
     forbidden: BTreeSet<Kind>,
     /// Keys of pods and revisions by kind and UID of their DaemonSet.
     owned: BTreeMap<(Kind, Text), HashOrderedMap<ObjectKey, ()>>,
@@ -53,7 +53,7 @@ impl Objects {
         self.policies.values()
     }
 
-    /// Returns the DaemonRollout with this key.
+    /// Returns the DaemonRollout with this key. `None` if it does not exist.
     pub(super) fn rollout(&self, key: &ObjectKey) -> Option<&Arc<RolloutRecord>> {
         self.rollouts.get(key)
     }
@@ -63,17 +63,17 @@ impl Objects {
         self.namespaces.get(name).map(|it| &it.labels)
     }
 
-    /// Whether the API server does not let the controller read one of the kinds that progressive rollouts need.
+    /// Whether the API server forbids the controller to read one of the kinds that progressive rollouts need.
     pub(super) fn is_rollout_kind_forbidden(&self) -> bool {
         !self.forbidden.is_empty()
     }
 
-    /// Records whether the controller may read an optional kind. Returns whether that changed.
+    /// Records whether the API server forbids the controller to read an optional kind. Returns whether that changed.
     pub(super) fn set_forbidden(&mut self, kind: Kind, is_forbidden: bool) -> bool {
         if is_forbidden { self.forbidden.insert(kind) } else { self.forbidden.remove(&kind) }
     }
 
-    /// Whether the controller may not read this kind.
+    /// Whether the API server forbids the controller to read this kind.
     pub(super) fn is_forbidden(&self, kind: Kind) -> bool {
         self.forbidden.contains(&kind)
     }
@@ -178,8 +178,9 @@ impl Objects {
         before
     }
 
-    /// Moves a key to the set of keys that the index stores for its new owner. `before` is the previous owner, `None`
-    /// if the object is new.
+    /// Updates the index by owner after an object was added or changed: moves its key from the previous to the present
+    /// owner. `before` is the previous owner. The outer `None` means that the object is new, and the inner `None` that
+    /// it had no controller.
     fn reindex_owner(
         &mut self,
         kind: Kind,
@@ -215,7 +216,7 @@ impl Objects {
         Some(revision)
     }
 
-    /// Returns the set of keys that the index stores for an owner. If `owner` is `None`, it is the set for objects
+    /// Returns the keys of the objects of a kind that have this owner. If `owner` is `None`, returns the keys of those
     /// without a controller in the namespace of `key`.
     fn owner_index_entry(
         &mut self,
@@ -229,7 +230,7 @@ impl Objects {
         }
     }
 
-    /// Removes a key from the set of keys that the index stores for its owner.
+    /// Removes the key of an object from the index by owner. `owner` is `None` if the object has no controller.
     fn unindex_owner(&mut self, kind: Kind, owner: Option<&Text>, key: &ObjectKey) {
         let (map, place) = match owner {
             Some(uid) => (&mut self.owned, (kind, uid.clone())),
@@ -259,7 +260,7 @@ impl Objects {
         }
     }
 
-    /// Returns all facts but those about DaemonSets.
+    /// Returns all cached objects but DaemonSets.
     pub(super) fn all_facts(&self) -> Vec<Fact> {
         let nodes = self.nodes.values().map(|it| Fact::Node(it.clone()));
         let pods = self.pods.values().map(|it| Fact::Pod(it.clone()));

@@ -69,17 +69,17 @@ pub struct Plan {
     pub create_stable: Vec<(Text, Why)>,
     /// The revision hash label of pods of the current revision.
     pub hash: Text,
-    /// What pods of the stable revision are created from. `None` if `create_stable` is empty.
+    /// Template and labels of the pods of the stable revision. `None` if `create_stable` is empty.
     pub stable: Option<Arc<PodSource>>,
     /// Revisions to delete.
     pub prune: Vec<Arc<Revision>>,
     /// The status to write. `None` if the stored status is correct.
     pub status: Option<Status>,
-    /// Measurements of the rollout's checks to start. They are not part of the plan's execution, which does not wait for
+    /// Measurements to start for the checks of the progressive rollout. The execution of the plan does not wait for
     /// them.
     pub measurements: Vec<Arc<Measurement>>,
-    /// The conditions to write by server-side apply, in assist mode. Applied conditions that are not listed are removed.
-    /// `None` if the stored conditions are correct.
+    /// The conditions to write by server-side apply in assist mode. A condition that was applied before and is not in
+    /// this list is removed. `None` if the stored conditions are correct.
     pub conditions: Option<Vec<Condition>>,
     /// Kubernetes Events to record about the DaemonSet.
     pub events: Vec<KubeEvent>,
@@ -137,14 +137,14 @@ impl Plan {
     }
 }
 
-/// What pods of an older revision are created from: its template, hash label and template generation.
+/// The template, hash label and template generation from which pods of an older revision are created.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PodSource {
     /// The revision hash label.
     pub hash: Text,
-    /// The template as JSON.
+    /// The pod template as JSON.
     pub template: Text,
-    /// The template generation label. `None` if the pods get none.
+    /// Value of the template generation label of the pods. `None` if they do not get this label.
     pub generation: Option<i64>,
 }
 
@@ -153,7 +153,7 @@ pub struct PodSource {
 pub enum RolloutWrite {
     /// Create the DaemonRollout.
     Create,
-    /// Write the status, computed from this version of the DaemonRollout.
+    /// Write `status` and `conditions`, which were computed from the version `record` of the DaemonRollout.
     PutStatus { record: Arc<RolloutRecord>, status: Arc<RolloutStatus>, conditions: Vec<StatusCondition> },
 }
 

@@ -184,7 +184,8 @@ impl Planner {
         }
     }
 
-    /// Applies the result of a measurement. Returns whether the DaemonSet must be reconciled again.
+    /// Records the result of a check of a progressive rollout. Returns whether the DaemonSet must be reconciled again:
+    /// `false` if it no longer exists.
     pub fn measured(&mut self, measurement: &Measurement, measured: &Measured, now: Time) -> bool {
         let entry = self.index.entries.get_mut(&measurement.set);
         let Some(entry) = entry.filter(|it| it.set.uid == measurement.uid) else { return false };
@@ -192,7 +193,8 @@ impl Planner {
         true
     }
 
-    /// Forgets the measurements of a DaemonSet that are in flight, because a panic may have lost them.
+    /// Forgets the check measurements in flight of a DaemonSet, so that the checks are measured again. Needed after a
+    /// panic, which may have lost the results.
     pub(super) fn forget_measurements(&mut self, key: &ObjectKey) {
         if let Some(entry) = self.index.entries.get_mut(key) {
             entry.memory.checks.forget_in_flight();

@@ -1,5 +1,5 @@
-//! Adds the writes of a progressive rollout to the plan of its DaemonSet: the verdict about a revision, the
-//! DaemonRollout and its status, and the replacements of pods that the phase allows.
+//! Adds the writes of a progressive rollout to the plan of its DaemonSet: the verdict about a revision (Good, Bad or
+//! Superseded), the DaemonRollout with its status, and the pod replacements that the phase of the rollout allows.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -28,10 +28,12 @@ use crate::daemonset::progressive::policy::{LISTED_NODES_MAX, ReplaceMethod};
 use crate::daemonset::progressive::record::{CheckResult, CheckStatus, Phase, RolloutRecord, RolloutStatus};
 use crate::daemonset::why::Why;
 
-/// Adds the writes of a progressive rollout to the plan, and returns the rollout budget as a number of nodes.
+/// Adds the writes of a progressive rollout to the plan of its DaemonSet. Returns the rollout budget (`maxUnavailable`
+/// or `maxSurge`) as a number of nodes.
 ///
 /// Rule: the next status is computed from the stored status. A pod is replaced only if both the stored and the next
-/// status allow it. So every admission, excuse and verdict is stored before a write that relies on it.
+/// status allow it. So a decision is stored before a write relies on it: which nodes are admitted, which failures are
+/// excused, and the verdict.
 pub(crate) fn advance(
     plan: &mut Plan,
     input: &DecisionInput<'_>,
@@ -58,8 +60,8 @@ pub(crate) fn advance(
     budget
 }
 
-/// Computes the next status of the rollout. Adds the status, the verdict, the events and the pod writes that follow
-/// from it to the plan.
+/// Computes the next status of the rollout and adds its write to the plan, with the verdict, the events and the pod
+/// writes that follow from it.
 fn advance_phase(
     plan: &mut Plan,
     input: &DecisionInput<'_>,
@@ -161,7 +163,7 @@ fn advance_phase(
     }
 }
 
-/// Adds the removal of a Ready pod to the plan.
+/// Adds the removal of a Ready pod to the plan, as a delete or as an eviction.
 ///
 /// Rule: with `replace.method: Evict`, the rollout evicts outdated pods that are Ready. Pods that are not Ready are
 /// deleted, and so is an old pod whose replacement on the same node is available (surge): its removal leaves the node
@@ -190,7 +192,7 @@ fn eviction_waits_until(
     }
 }
 
-/// Returns what the status reports about the nodes whose pod cannot be evicted. `None` if there are none.
+/// Returns the status message about nodes whose pod cannot be evicted. `None` if there are no such nodes.
 fn evictions_message(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<String> {
     let is_evicted = |node: &Text| {
         let action = input.set_state.cells.get(node).and_then(|it| it.action.as_ref());
@@ -202,8 +204,8 @@ fn evictions_message(input: &DecisionInput<'_>, active: &ActiveRollout) -> Optio
     }
 }
 
-/// Returns what the conditions of the DaemonSet report about refused evictions. `None` if none was refused, or if the
-/// rollout replaces no pods now.
+/// Returns the message about refused evictions for the conditions of the DaemonSet. `None` if none was refused, or if
+/// the rollout replaces no pods now.
 pub(crate) fn refused_evictions(
     plan: &Plan,
     input: &DecisionInput<'_>,
@@ -214,8 +216,8 @@ pub(crate) fn refused_evictions(
     evictions_message(input, active).filter(|_| is_replacing)
 }
 
-/// Adds the measurements of checks that are due to the plan. Returns the last results, and the number of consecutive
-/// failures by name of the check.
+/// Adds a measurement to the plan for each check that must be measured now. Returns the last result of each check, and
+/// its number of consecutive failures by check name.
 fn add_measurements(
     plan: &mut Plan,
     input: &DecisionInput<'_>,
@@ -240,25 +242,27 @@ fn add_measurements(
     input.checks.results(&policy.spec.checks, revision, stored.attempt)
 }
 
-/// A rollout action with its node and the revision that the node is assigned.
+/// A node name, the revision that the node is assigned (current or stable), and the action of the rollout on it.
 type NodeAction = (Text, Assigned, RolloutAction);
 
-/// What the rollout does now.
+/// The actions that the rollout takes now, and what it must store or wait for before it takes others.
 #[derive(Debug, Default)]
 struct ChosenActions {
     actions: Vec<NodeAction>,
-    /// Nodes whose failures must be excused in the status before the rollout acts on them, with the reasons.
+    /// Names of nodes, each with the reason why its failures are not counted (excused). The rollout acts on these nodes
+    /// only after the status has stored this.
     excuses: Vec<(Text, Text)>,
     /// Time at which a refused eviction is tried again. `None` if no eviction waits.
     wake_at: Option<Time>,
 }
 
-/// Returns the actions that the rollout would take now, and the excuses that must be stored before other actions can be
-/// taken. An excuse records that the failures of a node are not counted.
+/// Returns the actions that the rollout would take now, and the excuses that must be stored before it can take others.
+/// An excuse records that the failures of a node are not counted.
 ///
 /// Rule: outdated pods that are Ready are replaced within the rollout budget, and within `maxUnavailable` of their
-/// group if the step has groups. A node whose failures are excused is acted on after the excuse was stored. If the list
-/// of excused nodes is full, its failures are not excused. The stable revision is not analysed, so it needs no excuse.
+/// group if the step has groups. The rollout acts on a node that needs an excuse only after the excuse was stored. If
+/// the list of excused nodes is full, it acts without an excuse, and failures of the node count. Failures of the stable
+/// revision never count, so they need no excuse.
 fn choose_actions(
     plan: &Plan,
     input: &DecisionInput<'_>,
@@ -332,14 +336,14 @@ fn choose_actions(
     ChosenActions { actions, excuses, wake_at }
 }
 
-/// Whether the status stores that failures of a node are not counted (excused), or cannot store it because the list is
-/// full. `pending` is the number of excuses that are to be stored next.
+/// Whether the rollout may act on a node whose failures are to be excused (not counted): the status stores the excuse
+/// already, or its list of excused nodes is full. `pending` is the number of excuses that are to be stored next.
 fn is_excuse_stored(stored: &RolloutStatus, node: &str, pending: usize) -> bool {
     let failures = &stored.failures;
     failures.is_excused(node) || LISTED_NODES_MAX <= failures.excused.len() + pending
 }
 
-/// Returns the number of nodes of each group whose pod may be replaced now. `None` if the step has no groups.
+/// Returns for each group of nodes how many of its pods may be replaced now. `None` if the step has no groups.
 fn group_budgets(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<BTreeMap<Text, usize>> {
     let groups = active.step.as_ref()?.groups.as_ref()?;
     let counts = input.set_state.rollout_counts.groups.iter();
@@ -351,8 +355,8 @@ fn group_budgets(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<BT
     Some(left.collect())
 }
 
-/// Returns what the conditions of the DaemonSet report about its progressive rollout. `None` if there is nothing to
-/// report.
+/// Returns what the conditions of the DaemonSet report about its progressive rollout. `None` if the rollout has no
+/// phase yet.
 pub(crate) fn rollout_report(plan: &Plan, active: &ActiveRollout) -> Option<RolloutReport> {
     if let Some(frozen) = &active.frozen {
         return Some(RolloutReport {
@@ -377,7 +381,7 @@ pub(crate) fn rollout_report(plan: &Plan, active: &ActiveRollout) -> Option<Roll
     })
 }
 
-/// Returns the reason of a condition that reports the phase of a rollout.
+/// Returns the `reason` of the conditions that report the phase of a rollout, such as `WaitingForApproval`.
 fn report_reason(status: &RolloutStatus, phase: Phase) -> &'static str {
     let has_passed = |it: &CheckStatus| it.result == CheckResult::Pass;
     match phase {
@@ -390,7 +394,7 @@ fn report_reason(status: &RolloutStatus, phase: Phase) -> &'static str {
     }
 }
 
-/// Computes the conditions of a DaemonRollout: `Ready`, and `Reconciling` and `Stalled` only while they are true.
+/// Computes the conditions of a DaemonRollout: always `Ready`, and while it is true `Reconciling` or `Stalled`.
 ///
 /// Rule: a DaemonRollout is Ready when its rollout is complete, or as complete as its policy allows. It is stalled when
 /// only an operator can continue it.

@@ -23,12 +23,12 @@ pub(crate) struct TargetRevision {
     /// `controller-revision-hash` values of all revisions with an equivalent template. Pods of these revisions are up
     /// to date too.
     equivalent: BTreeSet<Text>,
-    /// The template generation label of up-to-date pods. For the current revision, it is the value of the DaemonSet's
-    /// annotation. For an older revision, it is the value with which that revision was recorded.
+    /// Value of the template generation label of up-to-date pods. For the current revision, it is the value of the
+    /// DaemonSet's annotation. For an older revision, it is the value with which that revision was recorded.
     pub(crate) generation: Option<Text>,
     /// Creation time of the DaemonSet.
     set_created: Time,
-    /// Creation time of the ControllerRevision. A revision that became current again by a rollback is older than the
+    /// Creation time of the ControllerRevision. If a rollback made the revision current again, it is older than the
     /// rollout.
     pub(crate) created: Option<Time>,
     /// The ControllerRevision.
@@ -36,7 +36,8 @@ pub(crate) struct TargetRevision {
 }
 
 impl TargetRevision {
-    /// Creates the target for nodes that keep an older revision of a DaemonSet. `owned` are all its revisions.
+    /// Creates the target for nodes that keep an older revision of a DaemonSet. `owned` are all revisions of the
+    /// DaemonSet.
     ///
     /// Rule: pods of an older revision have the template generation with which that revision was recorded, or none.
     /// With the DaemonSet's own generation they would count as up to date.
@@ -59,7 +60,7 @@ impl TargetRevision {
         }
     }
 
-    /// Whether pods with this revision hash label are up to date.
+    /// Whether the revision with this hash label has an equivalent template, so that its pods are up to date.
     pub(crate) fn is_equivalent(&self, hash: &Text) -> bool {
         self.equivalent.contains(hash)
     }
@@ -112,7 +113,8 @@ pub enum RevisionWrite {
     Renumber { revision: Arc<Revision>, number: i64 },
     /// Set the missing hash label of a revision to the revision's name, as upstream does.
     Label { revision: Arc<Revision> },
-    /// Store the verdict of a progressive rollout, or remove the stored verdict if `verdict` is `None`.
+    /// Store the verdict of a progressive rollout about this revision, or remove the stored verdict if `verdict` is
+    /// `None`.
     Judge { revision: Arc<Revision>, verdict: Option<RevisionVerdict>, reason: &'static str, at: Time },
 }
 

@@ -52,7 +52,8 @@ pub(crate) struct NodeRollout {
     pub(crate) action: Option<RolloutAction>,
     /// Old pods that are deleted because they are not Ready. This uses no rollout budget.
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
-    /// Why a new pod is created beside an old pod that is not Ready. This uses no rollout budget.
+    /// Why a new pod is created beside an old pod that is not Ready, which uses no rollout budget. `None` if no such
+    /// pod is created.
     pub(crate) create: Option<Why>,
     /// Why the rollout does not update the node yet. `None` if the node waits for nothing.
     pub(crate) waiting: Option<Why>,
@@ -88,9 +89,9 @@ enum Eligibility<'a> {
     Excluded,
 }
 
-/// Computes what the rollout does on one node to give it a pod of its `target`. `here` is the node with its verdict,
-/// `None` if the node was deleted. Until `charged_until`, the node counts against the budget even if it seems lost (see
-/// [`node_lost_since`]).
+/// Computes what the rollout does on one node to give it a pod of its target revision (`target`). `here` is the node
+/// with its verdict, `None` if the node was deleted. Until `charged_until`, the node counts against the budget even if
+/// it seems lost (see [`node_lost_since`]).
 pub(crate) fn node_rollout(
     set: &Set,
     target: &NodeTarget<'_>,
@@ -204,7 +205,7 @@ pub(crate) fn node_rollout(
 /// Adds the replacement of an old pod that is not Ready to what the rollout does on its node.
 ///
 /// Rule: an old pod that is not Ready is replaced at once. In a progressive rollout it is replaced when the phase
-/// allows it, after the status has recorded that failures of the node are excused.
+/// allows it, after the status has recorded that failures of the node are not counted.
 fn replace_not_ready(node_rollout: &mut NodeRollout, old: &Arc<Pod>, why: Why, mode: UpdateMode) {
     match mode {
         UpdateMode::Plain => node_rollout.delete.push((old.clone(), why)),
@@ -276,7 +277,8 @@ fn is_charged(
     }
 }
 
-/// Returns whether a node may get a new pod of the template and, if not, why. `here` is the node with its verdict.
+/// Returns whether a node may get a new pod of the template and, if not, why. `here` is the node with its verdict,
+/// `None` if the node was deleted.
 fn rollout_eligibility<'a>(template: &Template, here: Option<(&'a Node, &Verdict)>) -> Eligibility<'a> {
     let Some((node, verdict)) = here else { return Eligibility::Excluded };
     match verdict {
@@ -325,16 +327,17 @@ fn was_not_ready_before_revision(node: &Node, current: &TargetRevision, pods: &[
     node.ready.status != ConditionStatus::True && before && pods.iter().all(|it| it.is_gone())
 }
 
-/// The last deletion of a DaemonSet's pod on one node.
+/// When the controller last deleted a DaemonSet's pod on one node, and which revision the node was assigned then.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutDeletion {
-    /// Hash label of the revision that was current at the time of the deletion.
+    /// Hash label of the revision that the node was assigned at the time of the deletion.
     pub hash: Text,
     /// Time of the deletion.
     pub at: Time,
 }
 
-/// Time for which a deletion is remembered. It is longer than the watch of nodes can lag behind before it is restarted.
+/// Time for which the controller remembers that it deleted a pod. A watch of nodes that lags behind is restarted
+/// sooner.
 const ROLLOUT_DELETION_TTL: Duration = Duration::from_secs(5 * 60);
 
 impl RolloutDeletion {

@@ -213,8 +213,8 @@ fn keep_old_and_new_pod(
     roster.kept.extend([new, old].into_iter().flatten());
 }
 
-/// Returns why a pod is created on an eligible node. If no pod is created, the error is the reason for the wait, or
-/// `None` if the node needs no pod.
+/// Returns why a pod is to be created on an eligible node. The error is the reason why the node must wait for its pod,
+/// or `None` if the node needs no pod.
 ///
 /// Rule: an eligible node gets a pod when it has no pod of the DaemonSet. A terminating pod still counts, because its
 /// containers may still run, unless the pod has failed or succeeded. With surge no terminating pod counts.
@@ -242,7 +242,7 @@ fn create_reason(
     }
 }
 
-/// Checks whether a node may get another pod with surge. The error is the reason why it may not.
+/// Checks whether surge (`maxSurge`) may create another pod on a node. The error is the reason why it may not.
 ///
 /// Rule: with surge, a node gets no new pod while a failed or succeeded pod on the node is yet to be deleted, or while
 /// two pods of the current revision are terminating on the node.

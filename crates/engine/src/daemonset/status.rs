@@ -77,9 +77,9 @@ pub(crate) struct ConditionInput {
     pub(crate) stalled_since: Option<Time>,
     /// Why the API server refuses to create pods. `None` if it does not refuse.
     pub(crate) refused: Option<String>,
-    /// What the conditions report about refused evictions. `None` if none was refused.
+    /// The message about refused evictions for the conditions. `None` if none was refused.
     pub(crate) evictions: Option<String>,
-    /// The progressive rollout. `None` if the DaemonSet has none.
+    /// What the conditions report about the progressive rollout. `None` if the DaemonSet has none.
     pub(crate) rollout: Option<RolloutReport>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct ConditionInput {
 pub(crate) struct RolloutReport {
     pub(crate) phase: Phase,
     pub(crate) is_paused: bool,
-    /// Reason of the conditions, in CamelCase.
+    /// The `reason` of the conditions, such as `WaitingForApproval`.
     pub(crate) reason: &'static str,
     pub(crate) message: String,
     /// Whether the current revision has failed.
@@ -101,16 +101,17 @@ impl RolloutReport {
         matches!(self.phase, Phase::Stopped | Phase::RolledBack)
     }
 
-    /// Whether the rollout is not paused, and replaces pods or waits until new pods have soaked.
+    /// Whether the rollout is in progress: it is not paused, and it replaces pods or waits for the soak time of new
+    /// pods.
     fn is_progressing(&self) -> bool {
         !self.is_paused && matches!(self.phase, Phase::Rolling | Phase::Soaking | Phase::RollingBack)
     }
 }
 
-/// Returns the status to write. `None` if the stored status is already correct.
+/// Returns the DaemonSet status to write. `None` if the stored status is already correct.
 ///
-/// Rule: the counts of the status come from the totals. A condition whose status is unchanged keeps its last transition
-/// time. Fields and conditions of other writers stay.
+/// Rule: the counts of the status come from the totals over all nodes. A condition whose status is unchanged keeps its
+/// last transition time. Fields and conditions of other writers are kept.
 pub(crate) fn updated_status(
     set: &Set,
     totals: &Totals,

@@ -71,7 +71,7 @@ pub enum Why {
     KeptByTaint { taint: Arc<Taint> },
     /// With `OnDelete`, the outdated pod is replaced when a user deletes it.
     UpdatesWaitForDeletion,
-    /// A progressive rollout has not admitted the node, so its pod is kept.
+    /// A progressive rollout does not update the node now, so the node keeps its outdated pod.
     HeldByRollout,
 
     // availability

@@ -55,7 +55,7 @@ impl Explanation {
     }
 }
 
-/// Returns the JSON of the field `rollout.progressive`.
+/// Returns the value of the field `rollout.progressive` in the JSON of an explanation.
 fn progressive_json(it: &ProgressiveSummary) -> Value {
     let revision = |it: &RevisionReference| json!({"revision": it.hash, "number": it.number});
     let status = it.status.as_ref();

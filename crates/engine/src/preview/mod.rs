@@ -90,7 +90,7 @@ pub struct UpdateBatch {
     pub after: Duration,
     /// Names of the nodes.
     pub nodes: Vec<Text>,
-    /// Name of the step of a progressive rollout. `None` without a policy.
+    /// Name of the rollout step in which these nodes are updated. `None` without a policy.
     pub step: Option<Text>,
 }
 
@@ -319,7 +319,7 @@ impl<'a> RolloutSimulation<'a> {
         }
     }
 
-    /// Executes a write of the DaemonRollout in the simulation.
+    /// Executes the creation or status write of a DaemonRollout in the simulation.
     fn apply_rollout_write(&mut self, write: &RolloutWrite) {
         let record = match write {
             RolloutWrite::Create => RolloutRecord {

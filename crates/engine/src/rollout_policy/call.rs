@@ -11,7 +11,7 @@ use serde_json::json;
 use super::decode::WatchedPolicy;
 use crate::controller::{Request, Verb};
 
-/// Writes the status of a policy.
+/// An API call of the rollout policy controller: a write of the status of a policy.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Call {
     /// The version of the policy that the status was computed from.
@@ -20,8 +20,9 @@ pub struct Call {
 }
 
 impl Call {
-    /// Returns the API request of the call. It has the UID and resource version of the policy, so that the API server
-    /// refuses it for any other version. The spec is not sent, because the API server ignores it in a status write.
+    /// Returns the API request of the call. It contains the UID and resource version of the policy, so that the API
+    /// server refuses it for any other version. The spec is not sent, because the API server ignores it in a status
+    /// write.
     pub(super) fn request(&self) -> Request {
         let policy = &self.policy.policy;
         let resource = policy.kind.watched_kind().watch().resource;
@@ -44,7 +45,8 @@ impl Call {
     }
 }
 
-/// Formats the call for logs and tests, with the counts: `update rolloutpolicies/status a/careful: 2 1 0 0`.
+/// Formats the call for logs and tests: `update rolloutpolicies/status a/careful: 2 1 0 0`. The numbers count the
+/// matched, rolling, waiting and failed DaemonSets.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let policy = &self.policy.policy;

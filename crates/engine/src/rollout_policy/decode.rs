@@ -17,7 +17,7 @@ use crate::daemonset::progressive::decode::{decode_cluster_policy, decode_policy
 use crate::daemonset::progressive::policy::Policy;
 use crate::daemonset::progressive::record::Phase;
 
-/// A decoded object of a watched kind.
+/// The fields of a watched object that the rollout policy controller reads.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Fact {
     /// A RolloutPolicy or ClusterRolloutPolicy.
@@ -30,7 +30,7 @@ pub enum Fact {
     Rollout { key: ObjectKey, resource_version: u64, state: RolloutState },
 }
 
-/// A policy with its stored status.
+/// A policy with its UID and its stored status.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WatchedPolicy {
     pub policy: Policy,
@@ -44,22 +44,22 @@ impl AsRef<Policy> for WatchedPolicy {
     }
 }
 
-/// The state of a rollout, as the status of a policy counts it.
+/// The state of a DaemonSet's rollout. The status of a policy counts the DaemonSets in each state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RolloutState {
     /// The rollout is complete, or as complete as the policy allows, or has not started.
     #[default]
     Idle,
-    /// Nodes get the current revision, or soak.
+    /// Nodes are being updated, or the rollout waits for the soak time of updated nodes.
     Rolling,
-    /// An approval or the result of a check is missing.
+    /// The rollout waits for an approval or for a check to pass.
     Waiting,
-    /// The rollout is stopped, or is rolled back.
+    /// The rollout has stopped, is being rolled back, or was rolled back.
     Failed,
 }
 
 impl RolloutState {
-    /// Returns the state of a rollout in this phase.
+    /// Returns the state of a rollout that is in this phase.
     fn of(phase: Phase) -> Self {
         match phase {
             Phase::Complete | Phase::PartiallyComplete => Self::Idle,
@@ -118,8 +118,8 @@ pub(super) fn decode_fact(watch: &Watch, object: &[u8], shared: &mut Interner) -
     })
 }
 
-/// Returns the fact about a policy. `object` is its JSON. A status that cannot be decoded counts as empty, so that it is
-/// written again.
+/// Combines a decoded policy with the UID and the status from its JSON (`object`). A status that cannot be decoded
+/// counts as empty, so that the controller writes it again.
 fn watched_policy(policy: Policy, object: &[u8]) -> Fact {
     let uid = json::from_slice::<PartialObjectMetadata<'_>>(object).map(|it| it.metadata.uid());
     let status = json::from_slice::<DecodedPolicy>(object).map(|it| it.status);
@@ -130,14 +130,14 @@ fn watched_policy(policy: Policy, object: &[u8]) -> Fact {
     }))
 }
 
-/// A policy, of which only the status is decoded.
+/// The JSON of a policy. Only the status is decoded.
 #[derive(Deserialize)]
 struct DecodedPolicy {
     #[serde(default)]
     status: RolloutPolicyStatus,
 }
 
-/// A DaemonRollout, of which only the phase is decoded.
+/// The JSON of a DaemonRollout. Only the metadata and the phase are decoded.
 #[derive(Deserialize)]
 struct DecodedRollout<'a> {
     #[serde(borrow, default)]
@@ -146,7 +146,7 @@ struct DecodedRollout<'a> {
     status: Option<DecodedRolloutStatus<'a>>,
 }
 
-/// The status of a DaemonRollout, of which only the phase is decoded.
+/// The status in the JSON of a DaemonRollout. Only the phase is decoded.
 #[derive(Deserialize)]
 struct DecodedRolloutStatus<'a> {
     #[serde(borrow)]

@@ -34,7 +34,8 @@ mod status;
 /// Minimum time between two writes of a policy's status.
 const STATUS_WRITE_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
-/// The rollout policy controller: all policies, DaemonSets, namespaces and DaemonRollouts, and the writes in flight.
+/// The rollout policy controller. It keeps the policies, DaemonSets, namespaces and DaemonRollouts that it watches, and
+/// the state of its status writes.
 #[derive(Debug)]
 pub struct RolloutPolicyController {
     scope: PolicyScope,
@@ -42,11 +43,11 @@ pub struct RolloutPolicyController {
     sets: BTreeMap<ObjectKey, GovernedSet>,
     /// Labels of the namespaces by name.
     namespaces: BTreeMap<Text, Labels>,
-    /// The state of each DaemonRollout.
+    /// The state of each rollout, by the key of its DaemonRollout. The DaemonSet has the same key.
     rollouts: BTreeMap<ObjectKey, RolloutState>,
 }
 
-/// Which policies the controller writes.
+/// The policies whose status the controller writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PolicyScope {
     /// All policies. The controller watches the DaemonSets of all namespaces.
@@ -75,13 +76,13 @@ impl PolicyKey {
 #[derive(Debug)]
 struct PolicyState {
     policy: Arc<WatchedPolicy>,
-    /// The state of the last write.
+    /// Result of the last attempt to write the status, and the time of the next attempt.
     attempt: Attempt,
-    /// Time at which the controller last wrote the status.
+    /// Time at which the controller last wrote the status. `None` before the first write.
     written_at: Option<Time>,
 }
 
-/// A DaemonSet, and the policy that governs it.
+/// The labels of a DaemonSet, and the policy that governs it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct GovernedSet {
     labels: Labels,
@@ -90,7 +91,7 @@ struct GovernedSet {
 }
 
 impl RolloutPolicyController {
-    /// Creates a controller that knows no objects yet.
+    /// Creates a controller that has not received any objects yet.
     pub fn new(scope: PolicyScope) -> Self {
         Self {
             scope,
@@ -101,7 +102,7 @@ impl RolloutPolicyController {
         }
     }
 
-    /// Adds or updates an object, and adds the keys to reconcile to `keys`.
+    /// Adds or updates a watched object, and adds the policies to reconcile to `keys`.
     fn put(&mut self, fact: Fact, keys: &mut BTreeSet<PolicyKey>) {
         match fact {
             Fact::Policy(policy) => self.put_policy(policy, keys),
@@ -148,7 +149,7 @@ impl RolloutPolicyController {
         }
     }
 
-    /// Removes a deleted object, and adds the keys to reconcile to `keys`.
+    /// Removes a deleted object, and adds the policies to reconcile to `keys`.
     fn remove(&mut self, kind: Kind, key: &ObjectKey, keys: &mut BTreeSet<PolicyKey>) {
         match kind {
             Kind::Policies => self.remove_policy(PolicyKind::RolloutPolicy, key, keys),
@@ -171,7 +172,7 @@ impl RolloutPolicyController {
         }
     }
 
-    /// Removes a deleted policy. Other policies may govern its DaemonSets from now on.
+    /// Removes a deleted policy, and determines which other policies govern its DaemonSets from now on.
     fn remove_policy(&mut self, kind: PolicyKind, key: &ObjectKey, keys: &mut BTreeSet<PolicyKey>) {
         if let Some(entry) = self.policies.remove(&PolicyKey { kind, key: key.clone() }) {
             self.assign_selected(&[&entry.policy.policy], keys);
@@ -200,8 +201,8 @@ impl RolloutPolicyController {
         sets.iter().for_each(|key| self.assign_policy(key, keys));
     }
 
-    /// Determines which policy governs a DaemonSet. Adds all policies that select it, and the one that governed it
-    /// before, to `keys`.
+    /// Determines which policy governs a DaemonSet, and stores it. Adds all policies that select it, and the one that
+    /// governed it before, to `keys`.
     fn assign_policy(&mut self, key: &ObjectKey, keys: &mut BTreeSet<PolicyKey>) {
         let Some(set) = self.sets.get(key) else { return };
         let selected = self.selected_set(key, &set.labels);
@@ -242,7 +243,7 @@ impl RolloutPolicyController {
         own.chain(cluster).map(|(_, entry)| &*entry.policy)
     }
 
-    /// Counts the DaemonSets that a policy governs, and collects those that another policy governs.
+    /// Counts the DaemonSets that a policy governs, and collects those that it selects but another policy governs.
     fn summarize(&self, policy: &Policy) -> status::PolicySummary<'_> {
         let own = PolicyKey::of(policy);
         let mut summary = status::PolicySummary::default();
@@ -258,7 +259,7 @@ impl RolloutPolicyController {
         summary
     }
 
-    /// Returns the keys of the stored objects of a kind.
+    /// Returns the keys of all objects of a kind that the controller has in memory.
     fn stored_keys(&self, kind: Kind) -> Vec<ObjectKey> {
         let policies = |kind| {
             let of_kind = self.policies.keys().filter(move |it| it.kind == kind);

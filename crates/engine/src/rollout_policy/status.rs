@@ -15,30 +15,31 @@ use crate::daemonset::facts::ConditionStatus;
 
 /// Maximum number of DaemonSets, or of invalid fields, that a message lists.
 const LISTED_MAX: usize = 10;
-/// Maximum length in bytes of one listed entry. A policy may have invalid values of any length.
+/// Maximum length in bytes of one entry of a list in a message. Longer entries are cut.
 const ENTRY_BYTES_MAX: usize = 512;
 
 /// The types of the conditions that the controller writes. It keeps conditions of other types.
 const CONDITION_TYPES: [&str; 3] = [ACCEPTED, READY, CONFLICT];
-/// Condition: whether all fields of the policy are valid.
+/// Type of the condition that reports whether all fields of the policy are valid.
 const ACCEPTED: &str = "Accepted";
-/// Condition: whether the policy is in effect.
+/// Type of the condition that reports whether the policy is in effect.
 const READY: &str = "Ready";
-/// Condition: whether another policy governs a DaemonSet that this policy selects.
+/// Type of the condition that reports that another policy governs a DaemonSet which this policy selects.
 const CONFLICT: &str = "Conflict";
 
-/// The DaemonSets that one policy selects.
+/// Counts of the DaemonSets that one policy governs, and those that it selects but another policy governs.
 #[derive(Debug, Default)]
 pub(super) struct PolicySummary<'a> {
     counts: PolicySetCounts,
-    /// The first DaemonSets that another policy governs, with that policy.
+    /// The first [`LISTED_MAX`] DaemonSets that the policy selects but another policy governs, each with that other
+    /// policy.
     conflicts: Vec<(&'a ObjectKey, &'a PolicyKey)>,
-    /// Number of DaemonSets that another policy governs.
+    /// Number of all DaemonSets that the policy selects but another policy governs.
     conflict_count: usize,
 }
 
 impl<'a> PolicySummary<'a> {
-    /// Counts a DaemonSet that the policy governs.
+    /// Counts a DaemonSet that the policy governs, by the state of its rollout.
     pub(super) fn add_governed(&mut self, state: RolloutState) {
         self.counts.matched = self.counts.matched.saturating_add(1);
         let count = match state {
@@ -50,7 +51,7 @@ impl<'a> PolicySummary<'a> {
         *count = count.saturating_add(1);
     }
 
-    /// Counts a DaemonSet that another policy governs.
+    /// Counts a DaemonSet that the policy selects but the policy `governing` governs.
     pub(super) fn add_conflict(&mut self, set: &'a ObjectKey, governing: &'a PolicyKey) {
         self.conflict_count += 1;
         if self.conflicts.len() < LISTED_MAX {
@@ -88,7 +89,7 @@ pub(super) fn policy_status(
             condition(READY, true, "Accepted", "the policy is in effect".into()),
         ])
     } else {
-        let fields = list(invalid.iter().map(|it| shorten(it)), invalid.len());
+        let fields = join_entries(invalid.iter().map(|it| shorten(it)), invalid.len());
         let held = format!("the DaemonSets of the policy are held until its fields are valid: {fields}");
         Vec::from([
             condition(ACCEPTED, false, "InvalidFields", fields),
@@ -100,7 +101,7 @@ pub(super) fn policy_status(
             let governing = if by.key.namespace.is_empty() { &*by.key.name } else { &*format!("{}", by.key) };
             format!("{set} (by {} {governing})", by.kind.as_str())
         };
-        let sets = list(summary.conflicts.iter().map(describe), summary.conflict_count);
+        let sets = join_entries(summary.conflicts.iter().map(describe), summary.conflict_count);
         let message = format!("other policies govern these DaemonSets: {sets}");
         conditions.push(condition(CONFLICT, true, "GovernedByAnotherPolicy", message));
     }
@@ -109,15 +110,16 @@ pub(super) fn policy_status(
     RolloutPolicyStatus { observed_generation: generation, sets: summary.counts, conditions }
 }
 
-/// Formats a list of at most [`LISTED_MAX`] entries, and the number of the others. `count` is the number of all entries.
-fn list(entries: impl Iterator<Item = String>, count: usize) -> String {
+/// Joins at most [`LISTED_MAX`] entries with commas, and appends how many more there are. `count` is the number of all
+/// entries.
+fn join_entries(entries: impl Iterator<Item = String>, count: usize) -> String {
     let listed: Vec<String> = entries.take(LISTED_MAX).collect();
     let more = count.saturating_sub(listed.len());
     let listed = listed.join(", ");
     if more == 0 { listed } else { format!("{listed}, and {more} more") }
 }
 
-/// Cuts an entry that is longer than [`ENTRY_BYTES_MAX`].
+/// Cuts an entry that is longer than [`ENTRY_BYTES_MAX`], and marks the cut with `…`.
 fn shorten(entry: &str) -> String {
     if entry.len() <= ENTRY_BYTES_MAX {
         return entry.into();

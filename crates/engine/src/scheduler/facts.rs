@@ -120,7 +120,7 @@ pub struct Pod {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Requirements {
     pub node_selector: Labels,
-    /// Required node affinity.
+    /// The node affinity that a node must match.
     pub node_affinity: RequiredNodeAffinity,
     /// Terms of preferred node affinity, each with its weight.
     pub preferred_node_affinity: Vec<(i64, Term)>,

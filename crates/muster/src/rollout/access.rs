@@ -1,4 +1,5 @@
-//! Reads and writes the objects of a rollout in the API server. Errors name the missing kind, object or role.
+//! Reads and writes the objects of a rollout in the API server. Errors name the missing kind or object, or the
+//! ClusterRole that the user lacks.
 
 use std::time::Duration;
 
@@ -13,23 +14,23 @@ use tokio::time::timeout;
 use super::snapshot::{RevisionRecord, RolloutSnapshot, SetName, StoredRollout};
 use super::{printable, text_of};
 
-/// Timeout of one request.
+/// Timeout of one request to the API server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Field manager of the writes.
+/// Field manager under which `muster rollout` writes a DaemonRollout.
 const FIELD_MANAGER: &str = "muster-rollout";
-/// Maximum number of ControllerRevisions that are read. A DaemonSet keeps ten by default.
+/// Maximum number of ControllerRevisions that one list request returns. A DaemonSet keeps ten old ones by default.
 const REVISIONS_MAX: usize = 1000;
 
-/// Reads and writes the objects of the rollout of one DaemonSet.
+/// Client that reads and writes the objects of the rollout of one DaemonSet.
 #[derive(Debug)]
 pub(super) struct RolloutApi {
     client: ClientHandle,
     set: SetName,
-    /// The ClusterRole that grants the command, for error messages.
+    /// Name of the ClusterRole that grants the requests of the command. Error messages name it.
     role: &'static str,
 }
 
-/// A client without a `Debug` output, which could have credentials.
+/// A Kubernetes client whose `Debug` output is only `Client`, so that no credentials are printed.
 struct ClientHandle(Client);
 
 impl std::fmt::Debug for ClientHandle {
@@ -38,7 +39,7 @@ impl std::fmt::Debug for ClientHandle {
     }
 }
 
-/// Why a write was not made.
+/// Why a write failed.
 #[derive(Debug)]
 pub(super) enum WriteError {
     /// The object was changed since it was read, or was created meanwhile.
@@ -46,22 +47,22 @@ pub(super) enum WriteError {
     Other(anyhow::Error),
 }
 
-/// How the API server refused a request.
+/// Why a request to the API server failed.
 #[derive(Debug)]
 enum Refusal {
     /// The object does not exist.
     NotFound,
-    /// The API server does not have the kind.
+    /// The API server does not serve the kind.
     NotServed,
     /// The object was changed since it was read, or exists already.
     Conflict(String),
-    /// The user may not do it.
+    /// The user is not authorized for the request.
     Forbidden(String),
     Other(anyhow::Error),
 }
 
 impl RolloutApi {
-    /// Creates an API for the rollout of this DaemonSet.
+    /// Creates a client for the rollout of this DaemonSet. `role` is the ClusterRole that error messages name.
     pub(super) fn new(client: Client, set: SetName, role: &'static str) -> Self {
         Self { client: ClientHandle(client), set, role }
     }
@@ -78,7 +79,7 @@ impl RolloutApi {
         self.add_set(snapshot).await
     }
 
-    /// Reads the DaemonRollout and its policy. Without a policy, a rollout has the default settings.
+    /// Reads the DaemonRollout and its policy. A DaemonRollout without a policy gets the default settings.
     async fn read_rollout(&self) -> anyhow::Result<RolloutSnapshot> {
         let key = self.set.key();
         let (rollout, is_served) = match self.get(&self.rollout_path()).await {
@@ -102,7 +103,7 @@ impl RolloutApi {
         Ok(RolloutSnapshot { set, rollout, is_served, policy, daemon_set: None, revisions: Vec::new() })
     }
 
-    /// Reads the DaemonSet and its revisions into a snapshot.
+    /// Reads the DaemonSet and its ControllerRevisions, and returns the snapshot with them added.
     async fn add_set(&self, mut snapshot: RolloutSnapshot) -> anyhow::Result<RolloutSnapshot> {
         let SetName { namespace, name, .. } = &self.set;
         let base = format!("/apis/apps/v1/namespaces/{namespace}");
@@ -136,8 +137,8 @@ impl RolloutApi {
         Ok(snapshot)
     }
 
-    /// Writes fields of the spec of the DaemonRollout, in one request: a JSON merge patch with the resourceVersion that
-    /// was read, or the creation of the DaemonRollout if there is none.
+    /// Writes these fields of the spec of the DaemonRollout in one request. An existing DaemonRollout gets a JSON merge
+    /// patch with the resourceVersion that was read. Otherwise a DaemonRollout is created.
     pub(super) async fn write_spec(
         &self,
         snapshot: &RolloutSnapshot,
@@ -156,10 +157,11 @@ impl RolloutApi {
                 ("create", self.send(Method::POST, &path, "application/json", &object).await)
             }
         };
-        self.written(verb, sent)
+        self.check_write_result(verb, sent)
     }
 
-    /// Deletes the DaemonRollout that was read. A later one of the same name is not deleted.
+    /// Deletes the DaemonRollout of the snapshot. Its UID is a precondition, so that a later DaemonRollout of the same
+    /// name is not deleted.
     pub(super) async fn delete(&self, snapshot: &RolloutSnapshot, dry_run: bool) -> Result<(), WriteError> {
         let Some(rollout) = &snapshot.rollout else { return Ok(()) };
         let mut options = json!({
@@ -171,11 +173,11 @@ impl RolloutApi {
             options["dryRun"] = json!(["All"]);
         }
         let sent = self.send(Method::DELETE, &self.rollout_path(), "application/json", &options).await;
-        self.written("delete", sent)
+        self.check_write_result("delete", sent)
     }
 
-    /// Returns the error of a write, if it was refused.
-    fn written(&self, verb: &str, sent: Result<Value, Refusal>) -> Result<(), WriteError> {
+    /// Returns `Ok` if a write of the DaemonRollout succeeded, and otherwise the error for the user.
+    fn check_write_result(&self, verb: &str, sent: Result<Value, Refusal>) -> Result<(), WriteError> {
         match sent {
             Ok(_) => Ok(()),
             Err(Refusal::Conflict(message)) => Err(WriteError::Conflict(message)),
@@ -185,8 +187,8 @@ impl RolloutApi {
         }
     }
 
-    /// Returns a DaemonRollout to create. Its owner is the DaemonSet, so that it is deleted with it; the DaemonSet is not
-    /// its controller.
+    /// Returns the DaemonRollout to create, with this spec. The DaemonSet becomes its owner, so that the garbage
+    /// collector deletes it after the DaemonSet. The owner reference does not set `controller`.
     fn new_rollout(&self, snapshot: &RolloutSnapshot, spec: &Value) -> Value {
         let uid = snapshot.daemon_set.as_ref().map(|it| text_of(it, "/metadata/uid")).unwrap_or_default();
         json!({
@@ -203,17 +205,17 @@ impl RolloutApi {
         })
     }
 
-    /// Returns the path of the DaemonRollouts of the namespace.
+    /// Returns the URL path of the DaemonRollouts in the namespace of the DaemonSet.
     fn rollouts_path(&self) -> String {
         format!("/apis/{API_VERSION}/namespaces/{}/{}", self.set.namespace, DAEMON_ROLLOUT.plural)
     }
 
-    /// Returns the path of the DaemonRollout.
+    /// Returns the URL path of the DaemonRollout of the DaemonSet.
     fn rollout_path(&self) -> String {
         format!("{}/{}", self.rollouts_path(), self.set.name)
     }
 
-    /// Returns the path of a policy.
+    /// Returns the URL path of the policy with this kind and name.
     fn policy_path(&self, kind: &str, name: &str) -> String {
         // A name that is no path segment, which no API server stores, must not change the path.
         let name: String =
@@ -225,12 +227,12 @@ impl RolloutApi {
         format!("/apis/{API_VERSION}/namespaces/{namespace}/{}/{name}", ROLLOUT_POLICY.plural)
     }
 
-    /// Reads an object or a list.
+    /// Reads the object or list at a URL path.
     async fn get(&self, path: &str) -> Result<Value, Refusal> {
         self.send(Method::GET, path, "", &Value::Null).await
     }
 
-    /// Sends one request, without retries.
+    /// Sends one request, without retries, and returns the body of the response.
     async fn send(
         &self,
         method: Method,
@@ -248,7 +250,7 @@ impl RolloutApi {
         let request = request.body(bytes).map_err(|it| Refusal::Other(it.into()))?;
         match timeout(REQUEST_TIMEOUT, self.client.0.request::<Value>(request)).await {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(refusal(error)),
+            Ok(Err(error)) => Err(classify_error(error)),
             Err(_) => {
                 let limit = REQUEST_TIMEOUT.as_secs();
                 Err(Refusal::Other(anyhow!("the API server did not answer within {limit} s")))
@@ -256,7 +258,7 @@ impl RolloutApi {
         }
     }
 
-    /// Returns the error message of a refused request: what was tried, and what to do.
+    /// Returns the error that the user sees after a failed request: what was tried, and what to do.
     fn explain(&self, refusal: Refusal, verb: &str, resource: &str, role: &str) -> anyhow::Error {
         let SetName { namespace, name, .. } = &self.set;
         match refusal {
@@ -271,15 +273,15 @@ impl RolloutApi {
     }
 }
 
-/// Returns the error for a cluster that does not have the kinds of `muster.dev`.
+/// Returns the error for an API server that does not serve the kinds of `muster.dev`.
 pub(super) fn not_served() -> anyhow::Error {
     anyhow!(
         "the API server does not have the kinds of {API_VERSION}: `kubectl apply -k deploy/kubernetes/crds` adds them"
     )
 }
 
-/// Classifies an error of the client.
-fn refusal(error: kube::Error) -> Refusal {
+/// Classifies a client error by its HTTP status code.
+fn classify_error(error: kube::Error) -> Refusal {
     let kube::Error::Api(status) = error else { return Refusal::Other(error.into()) };
     let message = printable(&status.message);
     match status.code {
@@ -295,26 +297,28 @@ fn refusal(error: kube::Error) -> Refusal {
     }
 }
 
-/// Returns the query of a write.
+/// Returns the query string of a create or a patch: the field manager, and `dryRun=All` for a dry run.
 fn write_query(dry_run: bool) -> String {
     let dry_run = if dry_run { "&dryRun=All" } else { "" };
     format!("?fieldManager={FIELD_MANAGER}{dry_run}")
 }
 
-/// Returns a query parameter that selects the revisions of a DaemonSet by the `matchLabels` of its selector. Empty if it
-/// has none.
+/// Returns the query parameter `labelSelector` with the `matchLabels` of a DaemonSet, which its ControllerRevisions
+/// also have. Empty if the DaemonSet has no `matchLabels`.
 fn label_query(set: &Value) -> String {
     let labels = set.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
     let terms: Vec<String> = labels
         .into_iter()
         .flatten()
-        .map(|(key, value)| format!("{}%3D{}", encode(key), encode(value.as_str().unwrap_or_default())))
+        .map(|(key, value)| {
+            format!("{}%3D{}", percent_encode(key), percent_encode(value.as_str().unwrap_or_default()))
+        })
         .collect();
     if terms.is_empty() { String::new() } else { format!("&labelSelector={}", terms.join("%2C")) }
 }
 
-/// Encodes text for a query.
-fn encode(text: &str) -> String {
+/// Percent-encodes text for a query string.
+fn percent_encode(text: &str) -> String {
     let encoded = text.bytes().map(|it| match it {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => char::from(it).to_string(),
         other => format!("%{other:02X}"),
@@ -337,11 +341,11 @@ mod tests {
             r#"{"code": 404, "reason": "NotFound", "details": {"name": "web", "kind": "daemonrollouts"}}"#;
         let kind = r#"{"code": 404, "reason": "NotFound", "details": {}}"#;
         let all = [
-            refusal(kube::Error::Api(plain.boxed())),
-            refusal(status(object)),
-            refusal(status(kind)),
-            refusal(status(r#"{"code": 409, "message": "changed\u001b[2J"}"#)),
-            refusal(status(r#"{"code": 403, "message": "no"}"#)),
+            classify_error(kube::Error::Api(plain.boxed())),
+            classify_error(status(object)),
+            classify_error(status(kind)),
+            classify_error(status(r#"{"code": 409, "message": "changed\u001b[2J"}"#)),
+            classify_error(status(r#"{"code": 403, "message": "no"}"#)),
         ];
         expect![[r#"
             NotServed

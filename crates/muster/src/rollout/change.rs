@@ -1,5 +1,5 @@
-//! Decides what a command writes to the spec of a DaemonRollout, and what follows from it. Requests that would have no
-//! effect are refused, with what to do instead.
+//! Decides what a command of `muster rollout` writes to the spec of a DaemonRollout, and describes the effects. A
+//! command that would have no effect fails with an error that says what to do instead.
 
 use anyhow::{anyhow, bail};
 use muster_api::muster_v1alpha1::daemon_rollout::{CheckReport, RevisionRef};
@@ -10,7 +10,7 @@ use super::access::not_served;
 use super::printable;
 use super::snapshot::{ALL_STEPS, RevisionRecord, RolloutSnapshot, SetName, StoredRollout, WaitsFor};
 
-/// A request of an operator.
+/// What an operator requests with a command of `muster rollout`.
 #[derive(Debug)]
 pub(super) enum OperatorAction {
     Pause,
@@ -21,37 +21,37 @@ pub(super) enum OperatorAction {
     Report { check: String, result: ReportedResult, message: Option<String> },
 }
 
-/// The steps that `promote` approves.
+/// Which steps of the rollout `muster rollout promote` approves.
 #[derive(Debug)]
 pub(super) enum ApprovedSteps {
-    /// The step that waits for approval.
+    /// The current step, which waits for an approval.
     Waiting,
     /// The step with this name.
     Named(String),
-    /// All steps.
+    /// All steps of the current revision.
     All,
 }
 
-/// A change of a DaemonRollout, and its description.
+/// A change to write to a DaemonRollout, with a description for the user.
 #[derive(Debug)]
 pub(super) struct PlannedChange {
-    /// The fields of the spec to write, as a JSON merge patch.
+    /// The fields of the spec to write, as a JSON merge patch. Null if the DaemonRollout is deleted.
     pub(super) spec: Value,
-    /// What was done, with the revision.
+    /// What the command does, and to which revision: the first line of the output.
     summary: String,
-    /// What follows from the change, in sentences.
+    /// What happens after the change. Each item is a line of the output.
     pub(super) consequences: Vec<String>,
 }
 
 impl PlannedChange {
-    /// Returns the output of the command.
+    /// Returns the output of the command: the summary of the change and its consequences.
     pub(super) fn text(&self, set: &SetName, dry_run: bool) -> String {
         let dry_run = if dry_run { " (dry run)" } else { "" };
         format!("{}: {}{dry_run}\n{}\n", set.key(), self.summary, self.consequences.join("\n"))
     }
 }
 
-/// Returns the change that an operator requests. Fails if it would have no effect.
+/// Returns the change that an operator requests. Fails if the change would have no effect.
 pub(super) fn plan_change(
     action: &OperatorAction,
     snapshot: &RolloutSnapshot,
@@ -71,7 +71,8 @@ pub(super) fn plan_change(
     }
 }
 
-/// Pauses the rollout. A DaemonSet without a DaemonRollout gets one.
+/// Plans a pause of the rollout. Without a DaemonRollout, the change creates one. Fails if an operator has already
+/// paused the rollout.
 fn pause(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     let set = &snapshot.set;
     let resume = format!("`{}` ends the pause.", set.command("resume", ""));
@@ -102,7 +103,7 @@ fn pause(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     Ok(PlannedChange { spec, summary, consequences: vec![follows.into(), resume] })
 }
 
-/// Ends a pause by an operator.
+/// Plans the end of an operator's pause. Fails if no operator has paused the rollout.
 fn resume(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     let set = &snapshot.set;
     let Some(rollout) = snapshot.rollout.as_ref().filter(|it| it.spec.paused) else {
@@ -125,7 +126,7 @@ fn resume(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     Ok(PlannedChange { spec: json!({"paused": false}), summary, consequences })
 }
 
-/// Returns what else pauses a rollout that no operator paused, and what to do about it.
+/// Returns a hint for a rollout that no operator has paused: whether its policy holds it, and what to do.
 fn other_pause(snapshot: &RolloutSnapshot) -> String {
     let rollout = snapshot.rollout.as_ref();
     match rollout.filter(|it| it.status.paused).and_then(|it| it.status.policy.as_ref()) {
@@ -142,9 +143,9 @@ fn other_pause(snapshot: &RolloutSnapshot) -> String {
     }
 }
 
-/// Approves a step of the current revision, or all its steps.
+/// Plans the approval of one step, or of all steps, of the current revision. Fails if there is nothing to approve.
 fn promote(snapshot: &RolloutSnapshot, steps: &ApprovedSteps) -> anyhow::Result<PlannedChange> {
-    let (rollout, current) = observed(snapshot, "approve")?;
+    let (rollout, current) = observed_rollout(snapshot, "approve")?;
     let (set, status) = (&snapshot.set, &rollout.status);
     let revision = current_text(rollout);
     match status.phase {
@@ -216,7 +217,8 @@ fn promote(snapshot: &RolloutSnapshot, steps: &ApprovedSteps) -> anyhow::Result<
     Ok(PlannedChange { spec, summary, consequences })
 }
 
-/// Fails if the policy has no step of this name, or if the step has passed or needs no approval.
+/// Fails if the policy has no step of this name, or if the step has already passed or needs no approval. Succeeds if
+/// the policy could not be read.
 fn check_step_name(snapshot: &RolloutSnapshot, name: &str) -> anyhow::Result<()> {
     let Some(policy) = &snapshot.policy else { return Ok(()) };
     let Some(index) = policy.steps.iter().position(|it| it.name == name) else {
@@ -233,28 +235,31 @@ fn check_step_name(snapshot: &RolloutSnapshot, name: &str) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Whether the policy says that an operator must approve this step.
+/// Whether the policy requires that an operator approves the step with this name.
 fn needs_approval(snapshot: &RolloutSnapshot, name: &str) -> bool {
     let steps = snapshot.policy.iter().flat_map(|it| &it.steps);
     steps.into_iter().any(|it| it.name == name && it.approval == ApprovalMode::Manual)
 }
 
-/// Returns the name of the step after this one. `None` after the last one, or if the policy cannot be read.
+/// Returns the name of the step after the one with this name. `None` after the last step, or if the policy could not be
+/// read.
 fn next_step<'a>(snapshot: &'a RolloutSnapshot, name: &str) -> Option<&'a str> {
     let steps = &snapshot.policy.as_ref()?.steps;
     let index = steps.iter().position(|it| it.name == name)?;
     steps.get(index + 1).map(|it| it.name.as_str())
 }
 
-/// Returns a note that the rollout is paused by an operator. `None` if it is not.
+/// Returns a sentence that says that an operator has paused the rollout and how to resume it. `None` if no operator
+/// has.
 fn pause_note(snapshot: &RolloutSnapshot) -> Option<String> {
     let is_paused = snapshot.rollout.as_ref().is_some_and(|it| it.spec.paused);
     is_paused.then(|| format!("It is paused: `{}` ends the pause.", snapshot.set.command("resume", "")))
 }
 
-/// Aborts the rollout of the current revision, and ends a pause by an operator, which would stop the rollback.
+/// Plans the abort of the rollout of the current revision. Also ends an operator's pause, which would stop the
+/// rollback. Fails if there is nothing to abort.
 fn abort(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
-    let (rollout, current) = observed(snapshot, "abort")?;
+    let (rollout, current) = observed_rollout(snapshot, "abort")?;
     let (set, status) = (&snapshot.set, &rollout.status);
     let revision = current_text(rollout);
     match status.phase {
@@ -288,13 +293,13 @@ fn abort(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     Ok(PlannedChange { spec, summary: format!("aborted {revision}"), consequences })
 }
 
-/// Starts a failed rollout again.
+/// Plans a new attempt of a failed rollout. Fails if the rollout has not failed, or if a retry is already requested.
 fn retry(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     let set = &snapshot.set;
     if snapshot.rollout.is_none() {
         return retry_without_rollout(snapshot);
     }
-    let (rollout, current) = observed(snapshot, "retry")?;
+    let (rollout, current) = observed_rollout(snapshot, "retry")?;
     let (status, revision) = (&rollout.status, current_text(rollout));
     let is_failed =
         matches!(status.phase, RolloutPhase::Stopped | RolloutPhase::RollingBack | RolloutPhase::RolledBack);
@@ -325,7 +330,8 @@ fn retry(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     Ok(PlannedChange { spec, summary: format!("attempt {attempt} of {revision} requested"), consequences })
 }
 
-/// Starts a revision with the verdict `Bad` again, whose DaemonRollout was deleted.
+/// Plans a new attempt for a DaemonSet whose DaemonRollout was deleted. Fails unless the current revision has the
+/// verdict `Bad`.
 fn retry_without_rollout(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     let set = &snapshot.set;
     let newest = snapshot.newest_revision();
@@ -344,14 +350,15 @@ fn retry_without_rollout(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedCh
     })
 }
 
-/// Reports the result of an external check of the current revision.
+/// Plans a report of the result of an external check for the current revision. Fails if the rollout has ended, or if
+/// the policy has no such external check.
 fn report(
     snapshot: &RolloutSnapshot,
     check: &str,
     result: &ReportedResult,
     message: Option<&str>,
 ) -> anyhow::Result<PlannedChange> {
-    let (rollout, current) = observed(snapshot, "report on")?;
+    let (rollout, current) = observed_rollout(snapshot, "report on")?;
     let (set, status) = (&snapshot.set, &rollout.status);
     let revision = current_text(rollout);
     let is_ended = matches!(
@@ -401,7 +408,7 @@ fn report(
     })
 }
 
-/// Returns what follows from the deletion of the DaemonRollout. Fails if there is none.
+/// Returns the summary and the consequences of deleting the DaemonRollout. Fails if there is no DaemonRollout.
 pub(super) fn plan_forget(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     let set = &snapshot.set;
     if !snapshot.is_served {
@@ -437,8 +444,8 @@ pub(super) fn plan_forget(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedC
 }
 
 /// Returns the DaemonRollout and its current revision. Fails if there is no DaemonRollout, or if the controller has not
-/// written its status yet.
-fn observed<'a>(
+/// written its status yet. `verb` is what the operator wants to do, for the error message.
+fn observed_rollout<'a>(
     snapshot: &'a RolloutSnapshot,
     verb: &str,
 ) -> anyhow::Result<(&'a StoredRollout, &'a RevisionRef)> {
@@ -456,7 +463,7 @@ fn observed<'a>(
     Ok((rollout, current))
 }
 
-/// Returns number and hash of the current revision.
+/// Formats the number and hash of the current revision, or says that it is not recorded yet.
 fn current_text(rollout: &StoredRollout) -> String {
     match rollout.current() {
         Some(current) => revision_text(current.number, &current.revision),
@@ -464,12 +471,12 @@ fn current_text(rollout: &StoredRollout) -> String {
     }
 }
 
-/// Formats a revision: `revision 2 (7d9c4b)`.
+/// Formats the number and hash of a revision: `revision 2 (7d9c4b)`.
 fn revision_text(number: i64, hash: &str) -> String {
     format!("revision {number} ({})", printable(hash))
 }
 
-/// Returns the phase, and whether the rollout is paused.
+/// Formats the phase of a rollout, followed by `(paused)` if it is paused.
 pub(super) fn phase_text(rollout: &StoredRollout) -> String {
     let phase = printable(rollout.status.phase.as_str());
     if rollout.status.paused { format!("{phase} (paused)") } else { phase }

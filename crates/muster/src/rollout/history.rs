@@ -3,7 +3,8 @@
 use super::snapshot::RolloutSnapshot;
 use crate::logging::aligned_table;
 
-/// Returns a table of the revisions of the DaemonSet, the newest last.
+/// Returns a table of the revisions of the DaemonSet with their verdicts, the newest last. Returns a message instead if
+/// the DaemonSet has no revisions.
 pub(super) fn table(snapshot: &RolloutSnapshot) -> String {
     if snapshot.revisions.is_empty() {
         return format!("{} has no revisions yet: is a DaemonSet controller running?", snapshot.set);

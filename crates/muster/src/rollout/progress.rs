@@ -1,5 +1,5 @@
-//! The output of `muster rollout status`: the state of a rollout, what it waits for and what an operator can do next; and
-//! whether the rollout has ended.
+//! The output of `muster rollout status`: the state of a rollout, what it waits for, and what an operator can do next.
+//! Also decides whether a rollout has ended.
 
 use muster_api::muster_v1alpha1::daemon_rollout::{DaemonRolloutStatus, NodeFailure};
 use muster_api::muster_v1alpha1::values::{CheckOutcome, RolloutPhase};
@@ -10,24 +10,24 @@ use super::change::phase_text;
 use super::printable;
 use super::snapshot::{ALL_STEPS, RevisionRecord, RolloutSnapshot, StoredRollout, WaitsFor};
 
-/// Maximum number of failed nodes that the text lists. `-o json` has them all.
+/// Maximum number of failed nodes in the text output. The output of `-o json` has all failed nodes.
 const LISTED_FAILURES_MAX: usize = 20;
-/// Width of the names of the lines.
-const NAME_WIDTH: usize = 12;
+/// Width of the first column of the text output, which has labels such as `revision` and `nodes`.
+const LABEL_WIDTH: usize = 12;
 
-/// How a rollout ended, or that it goes on only after an approval.
+/// Why `status --watch` may stop watching: the rollout has ended, or it waits for an approval.
 #[derive(Debug)]
 pub(super) enum RolloutEnd {
-    /// The rollout is complete, or as complete as its policy allows.
+    /// The rollout is complete, or partially complete: all steps have passed, but the policy does not cover all nodes.
     Succeeded,
-    /// The rollout stopped or was rolled back, for this reason.
+    /// The rollout stopped or was rolled back. The text is the error message.
     Failed(String),
-    /// An operator must approve the step.
+    /// An operator must approve the current step before the rollout continues.
     WaitsForApproval,
 }
 
-/// Returns whether the rollout of the present template has ended. `None` while it goes on, and until the controller has
-/// observed the DaemonSet and the requests in the DaemonRollout.
+/// Returns how the rollout of the DaemonSet's current template has ended, or that it waits for an approval. `None`
+/// while it continues, and while the controller has not yet observed the latest DaemonSet and DaemonRollout.
 pub(super) fn end_of(snapshot: &RolloutSnapshot) -> Option<RolloutEnd> {
     let Some(rollout) = &snapshot.rollout else {
         if snapshot.newest_revision()?.is_bad() {
@@ -54,13 +54,14 @@ pub(super) fn end_of(snapshot: &RolloutSnapshot) -> Option<RolloutEnd> {
     }
 }
 
-/// Whether the status is about the revision of the present template.
+/// Whether the status of the DaemonRollout is about the revision of the DaemonSet's current template.
 fn is_of_newest_revision(snapshot: &RolloutSnapshot, rollout: &StoredRollout) -> bool {
     let newest = snapshot.newest_revision();
     newest.is_some_and(|newest| rollout.current().is_some_and(|it| it.revision == newest.hash))
 }
 
-/// Returns one line with the phase, the step and the message of a rollout.
+/// Returns one line with the phase, step and message of a rollout. Without a DaemonRollout, the line has the node
+/// counts of the DaemonSet.
 pub(super) fn summary_line(snapshot: &RolloutSnapshot) -> String {
     let Some(rollout) = &snapshot.rollout else {
         let [desired, updated, available, _] =
@@ -78,7 +79,7 @@ pub(super) fn summary_line(snapshot: &RolloutSnapshot) -> String {
     line
 }
 
-/// Returns the phase and the step.
+/// Formats the phase and the step of a rollout: `Soaking, step canary (1 of 3)`.
 fn headline(snapshot: &RolloutSnapshot, rollout: &StoredRollout) -> String {
     if rollout.current().is_none() {
         return "no status yet".to_owned();
@@ -100,7 +101,7 @@ fn headline(snapshot: &RolloutSnapshot, rollout: &StoredRollout) -> String {
     text
 }
 
-/// Returns the state of the rollout as text.
+/// Returns the output of `muster rollout status`.
 pub(super) fn status_text(snapshot: &RolloutSnapshot) -> String {
     let Some(rollout) = &snapshot.rollout else { return set_text(snapshot) };
     let status = &rollout.status;
@@ -109,15 +110,16 @@ pub(super) fn status_text(snapshot: &RolloutSnapshot) -> String {
         text.push_str(&format!("{}\n", printable(&status.message)));
     }
     text.push('\n');
-    let mut add = |name: &str, line: String| text.push_str(&format!("{name:NAME_WIDTH$}{line}\n"));
+    let mut add = |name: &str, line: String| text.push_str(&format!("{name:LABEL_WIDTH$}{line}\n"));
     if let Some(current) = rollout.current() {
-        let mut line = format!("{}, attempt {}", numbered(current.number, &current.revision), status.attempt);
+        let mut line =
+            format!("{}, attempt {}", number_and_hash(current.number, &current.revision), status.attempt);
         match &status.stable {
             Some(stable) if stable.revision == current.revision => {
                 line.push_str("; it is the stable revision")
             }
             Some(stable) => {
-                line.push_str(&format!("; stable is {}", numbered(stable.number, &stable.revision)));
+                line.push_str(&format!("; stable is {}", number_and_hash(stable.number, &stable.revision)));
             }
             None => line.push_str("; no stable revision is known"),
         }
@@ -173,23 +175,23 @@ pub(super) fn status_text(snapshot: &RolloutSnapshot) -> String {
     text
 }
 
-/// Formats number and hash of a revision: `2 (7d9c4b)`.
-fn numbered(number: i64, hash: &str) -> String {
+/// Formats the number and hash of a revision: `2 (7d9c4b)`.
+fn number_and_hash(number: i64, hash: &str) -> String {
     format!("{number} ({})", printable(hash))
 }
 
-/// Formats a number of nodes: `1 node`, `2 nodes`.
+/// Formats a count of nodes: `1 node`, `2 nodes`.
 fn nodes_text(count: i32) -> String {
     if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") }
 }
 
-/// Formats a failed node: its name, the reason, and the time.
+/// Formats a failed node: its name, the reason and the time of the failure.
 fn failure_text(failure: &NodeFailure) -> String {
     let time = failure.time.map(Time::to_rfc3339).unwrap_or_default();
     format!("{}: {} at {time}", printable(&failure.node), printable(&failure.reason))
 }
 
-/// Returns what the rollout waits for, and what an operator can do.
+/// Returns the lines under `next`: what the rollout waits for, and which commands an operator can run.
 fn next_lines(snapshot: &RolloutSnapshot, rollout: &StoredRollout) -> Vec<String> {
     let (set, status) = (&snapshot.set, &rollout.status);
     let abort = format!("`{}` returns all nodes to the stable revision", set.command("abort", ""));
@@ -241,7 +243,8 @@ fn next_lines(snapshot: &RolloutSnapshot, rollout: &StoredRollout) -> Vec<String
     lines
 }
 
-/// Returns what a rollout in the phase `Waiting` waits for.
+/// Returns what a rollout in the phase `Waiting` waits for, with the command that ends the wait, if there is one. Empty
+/// in any other phase.
 fn waiting_text(snapshot: &RolloutSnapshot) -> String {
     let set = &snapshot.set;
     match snapshot.waits_for() {
@@ -262,7 +265,7 @@ fn waiting_text(snapshot: &RolloutSnapshot) -> String {
     }
 }
 
-/// Returns what to do about a pause that is not by an operator.
+/// Returns how to resume a rollout that its policy has paused, or when it resumes by itself.
 fn policy_pause_text(snapshot: &RolloutSnapshot, status: &DaemonRolloutStatus) -> String {
     let policy = status.policy.as_ref();
     let name =
@@ -274,7 +277,7 @@ fn policy_pause_text(snapshot: &RolloutSnapshot, status: &DaemonRolloutStatus) -
     }
 }
 
-/// Returns the state of a DaemonSet without a DaemonRollout as text.
+/// Returns the output of `muster rollout status` for a DaemonSet that has no DaemonRollout.
 fn set_text(snapshot: &RolloutSnapshot) -> String {
     let Some(set) = &snapshot.daemon_set else { return String::new() };
     let strategy =
@@ -291,9 +294,9 @@ fn set_text(snapshot: &RolloutSnapshot) -> String {
         text.push_str("The API server does not have the kinds of muster.dev.\n");
     }
     text.push('\n');
-    let mut add = |name: &str, line: String| text.push_str(&format!("{name:NAME_WIDTH$}{line}\n"));
+    let mut add = |name: &str, line: String| text.push_str(&format!("{name:LABEL_WIDTH$}{line}\n"));
     match snapshot.newest_revision() {
-        Some(newest) => add("revision", numbered(newest.number, &newest.hash)),
+        Some(newest) => add("revision", number_and_hash(newest.number, &newest.hash)),
         None => add("revision", "the controller has not recorded the template yet".into()),
     }
     add(
@@ -306,13 +309,13 @@ fn set_text(snapshot: &RolloutSnapshot) -> String {
     text
 }
 
-/// Returns that a DaemonSet without a DaemonRollout is held by the verdict of its revision.
+/// Returns how to continue a DaemonSet without a DaemonRollout whose current revision has the verdict `Bad`.
 fn held_text(snapshot: &RolloutSnapshot) -> String {
     let retry = snapshot.set.command("retry", "");
     format!("no pod is replaced: change the template, or `{retry}` starts the revision again")
 }
 
-/// Returns the numbers of nodes in the status of a DaemonSet: desired, updated, available and unavailable.
+/// Returns four node counts from the status of a DaemonSet: desired, updated, available and unavailable.
 fn set_counts(set: &Value) -> [i64; 4] {
     ["desiredNumberScheduled", "updatedNumberScheduled", "numberAvailable", "numberUnavailable"]
         .map(|it| set["status"][it].as_i64().unwrap_or_default())

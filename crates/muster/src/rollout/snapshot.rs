@@ -16,22 +16,23 @@ use serde_json::Value;
 
 use super::{printable, text_of};
 
-/// Namespace and name of a DaemonSet, and of its DaemonRollout.
+/// Namespace and name of a DaemonSet. Its DaemonRollout has the same namespace and name.
 #[derive(Debug, Clone)]
 pub(super) struct SetName {
     pub(super) namespace: String,
     pub(super) name: String,
-    /// Whether the command line names the namespace, so that suggested commands must name it too.
+    /// Whether the user gave the namespace with `-n`. If so, suggested commands have the flag too.
     pub(super) is_namespace_given: bool,
 }
 
 impl SetName {
-    /// Returns `NAMESPACE/NAME`.
+    /// Returns the namespace and name as `NAMESPACE/NAME`.
     pub(super) fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Returns the command line of `muster rollout` with this verb and these further words.
+    /// Returns a command line to suggest to the user: `muster rollout VERB ds/NAME`, followed by `words` as further
+    /// arguments.
     pub(super) fn command(&self, verb: &str, words: &str) -> String {
         let mut command = format!("muster rollout {verb} ds/{}", self.name);
         if !words.is_empty() {
@@ -46,34 +47,36 @@ impl SetName {
     }
 }
 
-/// Formats the DaemonSet: `DaemonSet NAMESPACE/NAME`.
+/// Formats the name as `DaemonSet NAMESPACE/NAME`.
 impl fmt::Display for SetName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DaemonSet {}/{}", self.namespace, self.name)
     }
 }
 
-/// The objects of one rollout, read one after the other.
+/// The objects of the rollout of one DaemonSet, as read from the API server. They are read one by one, so they can be
+/// of slightly different times.
 #[derive(Debug)]
 pub(super) struct RolloutSnapshot {
     pub(super) set: SetName,
     /// The DaemonRollout. `None` if the DaemonSet has none.
     pub(super) rollout: Option<StoredRollout>,
-    /// Whether the API server has the kinds of `muster.dev`.
+    /// Whether the API server serves the kinds of `muster.dev`.
     pub(super) is_served: bool,
-    /// The settings of the policy that the status of the DaemonRollout names, or the defaults if it names none. `None`
-    /// without a DaemonRollout, or if the policy cannot be read.
+    /// The settings of the policy that the status of the DaemonRollout names, or the default settings if it names none.
+    /// `None` if there is no DaemonRollout, or if the policy could not be read.
     pub(super) policy: Option<RolloutSettings>,
-    /// The DaemonSet. `None` if the command does not need it.
+    /// The DaemonSet. `None` if it was not read, because the command does not need it.
     pub(super) daemon_set: Option<Value>,
-    /// The revisions of the DaemonSet by their number. Empty if the command does not need them.
+    /// The ControllerRevisions of the DaemonSet, sorted by number. Empty if they were not read, because the command
+    /// does not need them.
     pub(super) revisions: Vec<RevisionRecord>,
 }
 
-/// A DaemonRollout as it is stored.
+/// A DaemonRollout as stored in the API server, with its spec and status decoded.
 #[derive(Debug)]
 pub(super) struct StoredRollout {
-    /// The whole object.
+    /// The whole DaemonRollout as JSON.
     pub(super) object: Value,
     pub(super) uid: String,
     pub(super) resource_version: String,
@@ -83,7 +86,7 @@ pub(super) struct StoredRollout {
 }
 
 impl StoredRollout {
-    /// Decodes a DaemonRollout.
+    /// Decodes a DaemonRollout. Fails if its spec or status has an unexpected type.
     pub(super) fn decode(object: Value) -> anyhow::Result<Self> {
         let part = |name: &str| object.get(name).filter(|it| !it.is_null());
         let spec = part("spec").map(|it| serde_json::from_value(it.clone())).transpose();
@@ -103,12 +106,12 @@ impl StoredRollout {
         })
     }
 
-    /// Returns the current revision. `None` until the controller has written the status.
+    /// Returns the revision that the status names as current. `None` until the controller has written the status.
     pub(super) fn current(&self) -> Option<&RevisionRef> {
         self.status.current.as_ref()
     }
 
-    /// Whether a retry is requested that the controller has not started yet.
+    /// Whether the spec requests a new attempt of the current revision that the controller has not started yet.
     pub(super) fn is_retry_pending(&self) -> bool {
         let retry = self.spec.retry.as_ref();
         retry.is_some_and(|it| {
@@ -117,12 +120,13 @@ impl StoredRollout {
         })
     }
 
-    /// Whether the controller has observed the spec, and has started a requested retry.
+    /// Whether the status reflects the latest spec: the controller has observed its generation and started any
+    /// requested retry.
     pub(super) fn is_observed(&self) -> bool {
         self.generation <= self.status.observed_generation && !self.is_retry_pending()
     }
 
-    /// Whether the spec approves this step of the current revision, or all its steps.
+    /// Whether the spec approves the step with this name, or all steps, of the current revision.
     pub(super) fn is_approved(&self, step: &str) -> bool {
         let approve = self.spec.approve.as_ref();
         approve.is_some_and(|it| {
@@ -132,15 +136,16 @@ impl StoredRollout {
     }
 }
 
-/// Name of a step that stands for all steps.
+/// Step name in approvals and in the status that means all steps of the rollout.
 pub(super) const ALL_STEPS: &str = "*";
 
 /// What a rollout in the phase `Waiting` waits for.
 #[derive(Debug)]
 pub(super) enum WaitsFor<'a> {
-    /// An operator must approve the step.
+    /// An operator must approve this step.
     Approval { step: &'a str },
-    /// A check has not passed.
+    /// A check must pass. `check` is `None` if all checks have passed, but a result is too old. `is_external` is
+    /// whether the result is reported from outside the controller.
     Check { check: Option<&'a CheckStatus>, is_external: bool },
 }
 
@@ -167,14 +172,15 @@ impl RolloutSnapshot {
         Some(WaitsFor::Approval { step })
     }
 
-    /// Whether a check of the policy is external. `None` if the policy has no such check, or cannot be read.
+    /// Whether the result of this check is reported from outside the controller. `None` if the policy has no such
+    /// check, or could not be read.
     pub(super) fn is_external(&self, check: &str) -> Option<bool> {
         let checks = &self.policy.as_ref()?.checks;
         checks.iter().find(|it| it.name == check).map(|it| it.external.is_some())
     }
 
-    /// Returns the revision of the DaemonSet's template: the one with the highest number. `None` if no controller has
-    /// recorded the template yet.
+    /// Returns the revision of the DaemonSet's current template, which has the highest number. `None` if the controller
+    /// has not observed the template yet, or if the DaemonSet was not read.
     pub(super) fn newest_revision(&self) -> Option<&RevisionRecord> {
         let set = self.daemon_set.as_ref()?;
         let generation = set.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
@@ -183,21 +189,23 @@ impl RolloutSnapshot {
     }
 }
 
-/// A ControllerRevision of the DaemonSet.
+/// A ControllerRevision of the DaemonSet, decoded.
 #[derive(Debug)]
 pub(super) struct RevisionRecord {
     pub(super) number: i64,
     pub(super) hash: String,
-    /// Verdict, reason and time as the annotations have them. Empty if the revision has no verdict.
+    /// Verdict of the revision, such as `Bad`, from an annotation. Empty if the revision has no verdict.
     pub(super) verdict: String,
+    /// Reason of the verdict, from an annotation. Empty if the revision has no verdict.
     pub(super) reason: String,
+    /// Time of the verdict, from an annotation. Empty if the revision has no verdict.
     pub(super) time: String,
-    /// Images of the containers of the template, in their order.
+    /// Images of the containers in the pod template, in the order of the containers.
     pub(super) images: Vec<String>,
 }
 
 impl RevisionRecord {
-    /// Decodes a ControllerRevision.
+    /// Decodes a ControllerRevision. A missing field becomes zero or empty.
     pub(super) fn decode(object: &Value) -> Self {
         let annotation = |key: &str| {
             let annotations = object.pointer("/metadata/annotations");
@@ -217,7 +225,7 @@ impl RevisionRecord {
         }
     }
 
-    /// Whether the revision failed or was aborted.
+    /// Whether the revision has the verdict `Bad`: its rollout failed or was aborted.
     pub(super) fn is_bad(&self) -> bool {
         self.verdict == VERDICT_BAD
     }

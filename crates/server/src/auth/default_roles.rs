@@ -278,10 +278,12 @@ pub(crate) fn default_cluster_roles() -> Vec<Value> {
     roles
 }
 
-/// Returns the ClusterRoles for the kinds of `muster.dev`, which are aggregated to `view`, `edit` and `admin`. Those for other API
-/// servers, in deploy/kubernetes/access/rollout-roles.yaml, are the same.
+/// Returns the ClusterRoles for the kinds of `muster.dev`, which are aggregated to `view`, `edit` and `admin`. For
+/// other API servers, deploy/kubernetes/access/rollout-roles.yaml has the same ClusterRoles.
 fn rollout_roles() -> Vec<Value> {
+    /// Resource names of the policy kinds, separated by a space.
     const POLICIES: &str = "clusterrolloutpolicies rolloutpolicies";
+    /// Resource name of DaemonRollouts.
     const ROLLOUTS: &str = "daemonrollouts";
     let all = format!("{POLICIES} {ROLLOUTS}");
     let read = || resource_rule(READ_VERBS, GROUP, &all);

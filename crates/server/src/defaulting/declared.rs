@@ -1,5 +1,5 @@
-//! Defaults that the type table declares, for the kinds of `muster.dev`. Their types in the crate `api` have them, so
-//! that controllers and CustomResourceDefinitions use the same.
+//! Sets the defaults of the kinds of `muster.dev`. The types in the crate `api` declare the defaults, so controllers
+//! and the CustomResourceDefinitions have the same defaults.
 
 use muster_api::muster_v1alpha1::{
     CLUSTER_ROLLOUT_POLICY, DAEMON_ROLLOUT, GROUP, KindNames, ROLLOUT_POLICY, VERSION,
@@ -8,29 +8,30 @@ use serde_json::Value;
 
 use crate::types::{self, Shape, Type};
 
-/// Sets the defaults of a RolloutPolicy.
+/// Sets the absent fields of a RolloutPolicy that have a default.
 pub(crate) fn set_rollout_policy_defaults(policy: &mut Value) {
     set_kind_defaults(policy, &ROLLOUT_POLICY);
 }
 
-/// Sets the defaults of a ClusterRolloutPolicy.
+/// Sets the absent fields of a ClusterRolloutPolicy that have a default.
 pub(crate) fn set_cluster_rollout_policy_defaults(policy: &mut Value) {
     set_kind_defaults(policy, &CLUSTER_ROLLOUT_POLICY);
 }
 
-/// Sets the defaults of a DaemonRollout.
+/// Sets the absent fields of a DaemonRollout that have a default.
 pub(crate) fn set_daemon_rollout_defaults(rollout: &mut Value) {
     set_kind_defaults(rollout, &DAEMON_ROLLOUT);
 }
 
+/// Sets the defaults that the type of a kind of `muster.dev` declares.
 fn set_kind_defaults(object: &mut Value, names: &KindNames) {
     if let Some(of) = types::find_type(GROUP, VERSION, names.kind) {
         set_type_defaults(object, of);
     }
 }
 
-/// Sets the defaults of absent fields in every object that is present. Upstream: `defaulting.Default` of custom
-/// resources.
+/// Sets the absent fields of an object for which its type declares a default, also in nested objects and lists. An
+/// absent nested object without a default stays absent. Upstream: `defaulting.Default` of custom resources.
 fn set_type_defaults(object: &mut Value, of: &'static Type) {
     for field in of.fields.iter().filter(|it| it.name != "metadata") {
         if let Some(default) = field.default.filter(|_| object[field.name].is_null()) {

@@ -7,7 +7,7 @@
 mod container;
 /// Defaults of DaemonSets.
 mod daemonset;
-/// Defaults that the type of a kind declares (`muster.dev`).
+/// Defaults of the kinds of `muster.dev`, which their types declare.
 mod declared;
 /// Parses image references to derive the default pull policy.
 mod image;

@@ -180,8 +180,8 @@ const REVIEW_KIND: Kind =
 const RBAC_KIND: Kind =
     Kind { group: "rbac.authorization.k8s.io", name_rule: names::path_segment_name_errors, ..DEFAULT_KIND };
 
-/// Defines a kind of `muster.dev`, without its rules. As with a custom resource, an update of `/status` changes no
-/// metadata. Upstream: `statusStrategy` of `apiextensions-apiserver`.
+/// Returns a kind of `muster.dev` without its validation, defaulting and columns. As with a custom resource, an update
+/// of `/status` changes no metadata. Upstream: `statusStrategy` of `apiextensions-apiserver`.
 const fn muster_kind(names: KindNames, short_names: &'static [&'static str]) -> Kind {
     Kind {
         group: GROUP,

@@ -1,4 +1,5 @@
-//! Table columns of rollout policies and rollouts. The CustomResourceDefinitions have the same.
+//! Table columns of `kubectl get` for rollout policies and DaemonRollouts. The CustomResourceDefinitions declare the
+//! same columns.
 
 use serde_json::{Value, json};
 
@@ -7,6 +8,7 @@ use super::{
 };
 use crate::unstructured::{list_at, str_at};
 
+/// Columns of RolloutPolicies and ClusterRolloutPolicies.
 pub(crate) const ROLLOUT_POLICY_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     integer_column("Sets", Field("status.sets.matched"), |it, _| set_count(it, "matched")),
@@ -21,6 +23,7 @@ pub(crate) const ROLLOUT_POLICY_COLUMNS: &[Column] = &[
         .only_wide(),
 ];
 
+/// Columns of DaemonRollouts.
 pub(crate) const DAEMON_ROLLOUT_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Phase", Field("status.phase"), |it, _| json!(str_at(it, "status.phase"))),
@@ -46,6 +49,7 @@ pub(crate) const DAEMON_ROLLOUT_COLUMNS: &[Column] = &[
     text_column("Message", Field("status.message"), |it, _| json!(str_at(it, "status.message"))).only_wide(),
 ];
 
+/// Returns a number of DaemonSets from `status.sets` of a policy. `name` is the field. Zero if the field is absent.
 fn set_count(policy: &Value, name: &str) -> Value {
     integer_or_zero(&policy["status"]["sets"][name])
 }

@@ -39,7 +39,7 @@ mod quota;
 pub(crate) mod rbac_and_certificates;
 /// Resource names and quantities.
 pub(crate) mod resources;
-/// The kinds of `muster.dev`.
+/// RolloutPolicies, ClusterRolloutPolicies and DaemonRollouts (`muster.dev`).
 mod rollouts;
 /// RuntimeClasses.
 mod runtime_class;

@@ -1,4 +1,4 @@
-//! Validation of the kinds of `muster.dev`, by the rules in the crate `api`, which controllers use too.
+//! Validation of the kinds of `muster.dev`. The rules are in the crate `api`, because controllers use them too.
 
 use muster_api::muster_v1alpha1::daemon_rollout::{DaemonRolloutSpec, DaemonRolloutStatus};
 use muster_api::muster_v1alpha1::policy::{ClusterRolloutPolicySpec, RolloutPolicySpec, RolloutPolicyStatus};
@@ -24,7 +24,7 @@ pub(crate) fn validate_daemon_rollout(write: &ValidatedWrite, out: &mut FieldErr
     validate(write, DaemonRolloutSpec::validate, DaemonRolloutStatus::validate, out);
 }
 
-/// Validates the part of the object that the request writes: the status through its subresource, otherwise the spec.
+/// Validates what the request writes: the status in an update of `/status`, otherwise the spec.
 fn validate<'a, Spec: Deserialize<'a> + Default, Status: Deserialize<'a> + Default>(
     write: &ValidatedWrite<'a>,
     validate_spec: fn(&Spec) -> Vec<InvalidField>,
@@ -38,6 +38,7 @@ fn validate<'a, Spec: Deserialize<'a> + Default, Status: Deserialize<'a> + Defau
     }
 }
 
+/// Decodes and validates the spec or the status. `name` is `spec` or `status`, for the path of a decoding error.
 fn validate_part<'a, T: Deserialize<'a> + Default>(
     name: &str,
     value: &'a Value,
@@ -50,6 +51,7 @@ fn validate_part<'a, T: Deserialize<'a> + Default>(
     }
 }
 
+/// Converts an error of the rules in the crate `api` to a field error of the API server.
 fn field_error(invalid: InvalidField) -> FieldError {
     FieldError { reason: invalid.kind.reason(), message: invalid.message(), field: invalid.path }
 }

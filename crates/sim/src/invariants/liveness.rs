@@ -177,9 +177,10 @@ impl ConvergenceCheck<'_> {
         }
     }
 
-    /// Returns why the progressive rollout of a set has not ended, or `None` if it has, or if the set has none. Checks
-    /// L12: a rollout ends, or waits for something that its status names. Also checks L13: after a rollback, every
-    /// eligible node has an available pod of the stable revision; and after a complete rollout, of the current one.
+    /// Returns the first violation of L12 or L13 in the progressive rollout of a set, or `None` if there is none. L12:
+    /// a rollout ends, or its status names what it waits for. L13: after a rollback, every eligible node has an
+    /// available pod of the stable revision. After a complete rollout, every eligible node has one of the current
+    /// revision.
     fn first_rollout_difference(&self, set: &Set) -> Option<Violation> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });

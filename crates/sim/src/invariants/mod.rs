@@ -16,7 +16,7 @@ pub mod oracle;
 mod plan_checks;
 /// Checks of the plans and writes of progressive rollouts.
 mod rollout_checks;
-/// A second implementation of the rules of progressive rollouts.
+/// A second implementation of the rules of progressive rollouts, which the checks compare with the engine's.
 pub mod rollout_oracle;
 /// Checks of the cluster state after every step.
 mod state_checks;
@@ -94,7 +94,7 @@ pub struct InvariantChecks {
     /// Nodes whose available pod was deleted by a rollout, by set UID and node. An entry is removed when a pod is
     /// available on the node again. The value is the hash of the revision that was being rolled out.
     disrupted_nodes: BTreeMap<(Text, Text), Text>,
-    /// Every revision that a node has had a pod of: UID of the set, name of the node, and revision hash label.
+    /// All revisions of which a node has ever had a pod: UID of the set, name of the node, and revision hash.
     revisions_of_nodes: BTreeSet<(Text, Text, Text)>,
     /// Writes that the server has acknowledged, by index of the replica and UID of the set.
     acknowledged: BTreeMap<(usize, Text), AcknowledgedWrites>,

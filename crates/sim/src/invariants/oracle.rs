@@ -34,9 +34,10 @@ pub struct ClusterView {
     pub revisions: BTreeMap<ObjectKey, Arc<Revision>>,
     pub policies: Vec<Arc<Policy>>,
     pub rollouts: BTreeMap<ObjectKey, Arc<RolloutRecord>>,
-    /// Whether any revision has a verdict.
+    /// Whether any ControllerRevision has a verdict: the annotation with the result of its rollout.
     pub has_verdicts: bool,
-    /// All templates that sets have had, by the data of their revision. Empty without progressive rollouts.
+    /// All pod templates that sets have ever had, by `data` of their ControllerRevision. Empty if the view has no
+    /// policy, no DaemonRollout and no verdict.
     pub templates: Arc<BTreeMap<Text, Template>>,
 }
 
@@ -76,8 +77,8 @@ impl ClusterView {
         view
     }
 
-    /// Adds what the checks of progressive rollouts need: the templates of older revisions, and the update strategies
-    /// that policies give to sets.
+    /// Completes the view for the checks of progressive rollouts. Adds the templates of older revisions, and replaces
+    /// update strategies that policies override.
     fn add_rollout_state(&mut self, server: &SimServer) {
         self.has_verdicts = self.revisions.values().any(|it| it.verdict.is_some());
         if self.policies.is_empty() && self.rollouts.is_empty() && !self.has_verdicts {
@@ -396,7 +397,7 @@ pub fn selector_matches(set: &Set, labels: &Labels) -> bool {
     }
 }
 
-/// Whether the labels satisfy a requirement of a label selector or of the node affinity.
+/// Whether the labels satisfy one requirement of a label selector or node affinity.
 pub(super) fn satisfies_requirement(requirement: &LabelRequirement, labels: &Labels) -> bool {
     let value = labels.get(&requirement.key);
     let number = || value.and_then(|it| it.parse::<i64>().ok());

@@ -435,7 +435,7 @@ fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Opt
 }
 
 impl DeletionReason {
-    /// Whether the rolling update deletes the pod because it is outdated.
+    /// Whether the delete is part of a rolling update, which is forbidden while the rollout may not replace pods.
     fn is_update(&self) -> bool {
         matches!(self, Self::ReplacesReadyPod | Self::ReplacesNotReadyPod | Self::NodeIneligible)
     }

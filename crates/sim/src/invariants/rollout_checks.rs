@@ -1,5 +1,5 @@
-//! Checks of the plans and writes of progressive rollouts. A plan is checked on the state at the revisions from which it
-//! was made.
+//! Checks the plans and writes of progressive rollouts. A plan is checked against the state that the controller had in
+//! its cache when it made the plan.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,9 @@ use super::rollout_oracle::{self, Scope, SetRollout};
 use crate::server::{Actor, SimCommit, SimServer};
 
 impl InvariantChecks {
-    /// Checks what a plan writes for a progressive rollout, and the revisions of the pods that the plan creates.
+    /// Checks what a plan writes for a progressive rollout: the status, the verdicts, and the revisions of new pods.
+    /// Also checks W28: without a policy, DaemonRollout or verdict, nothing is written. And W27: the stable revision is
+    /// not deleted.
     pub(super) fn check_rollout_plan(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
         let judges = plan.steps.iter().any(|it| matches!(it, RevisionWrite::Judge { .. }));
         let Some(rollout) = view.rollout_of(set) else {
@@ -47,9 +49,10 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W20: a new pod has the revision that its node is assigned. If the next status would admit the node, W25
-    /// is violated: an admission is stored before a pod is created for it. Also checks W22: a bad revision gets to no
-    /// node that has not had it. And W19: no pod is created beside a ready one unless the stored status allows it.
+    /// Checks the revision of each pod that a plan creates. W20: it is the revision that the node is assigned. W25: the
+    /// admission of a node is stored before the node gets a pod of the current revision. W22: a pod of a bad revision
+    /// is created only on a node that has had one before. W19: no pod is created beside a ready pod if the rollout may
+    /// not update the node.
     fn check_created_revisions(&mut self, view: &ClusterView, set: &Set, plan: &Plan, rollout: &SetRollout) {
         let next = match &plan.rollout {
             Some(RolloutWrite::PutStatus { status, .. }) => rollout_oracle::admitted_names(status),
@@ -84,13 +87,15 @@ impl InvariantChecks {
         }
     }
 
-    /// Whether a node has had a pod of a revision.
+    /// Whether the node has ever had a pod of the set with this revision hash.
     fn has_had_revision(&self, set: &Set, node: &Text, hash: &Text) -> bool {
         self.revisions_of_nodes.contains(&(set.uid.clone(), node.clone(), hash.clone()))
     }
 
-    /// Checks a verdict. W23: a revision gets the verdict `Good` only if it has passed the last step on all eligible
-    /// nodes, or if it ran before any verdict. W26: a request counts only for the revision that it names.
+    /// Checks a verdict that a plan writes or removes. W23: `Good` needs an available pod on every eligible node that
+    /// has not failed. A revision that ran before any verdict can be adopted as `Good`. W26: an abort counts only for
+    /// the revision that the request names. W22: a verdict is removed only if an operator requests a retry of the
+    /// revision.
     fn check_verdict(
         &mut self,
         view: &ClusterView,
@@ -156,9 +161,9 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks the next status of a rollout. W18: a step admits nodes only while fewer nodes than its target are exposed.
-    /// W26: a step that needs an approval ends only with an approval of this step and revision. S15: at most
-    /// `maxConcurrent` groups are updated at a time.
+    /// Checks the status that a plan writes to a DaemonRollout. W18: a step admits nodes only up to its target. W19: no
+    /// node is admitted during a pause. W26: a step with manual approval ends only if this step of this revision is
+    /// approved. S15: at most `maxConcurrent` groups of nodes are updated at a time.
     fn check_next_status(
         &mut self,
         view: &ClusterView,
@@ -230,7 +235,8 @@ impl InvariantChecks {
         self.check_open_groups(view, set, &step, next, &added);
     }
 
-    /// Checks S15: nodes are admitted in at most `maxConcurrent` unfinished groups. `added` are the new admissions.
+    /// Checks S15: at most `maxConcurrent` groups of nodes are updated at a time. The nodes of a group have the same
+    /// value of a label. `added` are the names of the nodes that the next status newly admits.
     fn check_open_groups(
         &mut self,
         view: &ClusterView,
@@ -269,8 +275,8 @@ impl InvariantChecks {
     }
 
     /// Checks a commit of a controller. W24: a controller never writes the spec of a DaemonSet, a policy or a
-    /// DaemonRollout. S14: within an attempt no admission is taken back, and no counted failure is forgotten. Records
-    /// which revisions each node has had.
+    /// DaemonRollout. S14: within an attempt, failures are never removed, and admissions are withdrawn only when the
+    /// rollout stops. Also records the revision of each committed pod for its node.
     pub(super) fn check_rollout_commit(&mut self, server: &SimServer, commit: &SimCommit) {
         if let Some(Fact::Pod(pod)) = &commit.fact {
             if let (Some(owner), Some(node), Some(hash)) = (&pod.owner, &pod.target, pod.hash()) {

@@ -1,5 +1,5 @@
-//! The oracle of progressive rollouts: which policy governs a DaemonSet, which revision is stable, and which revision
-//! each node is assigned. Like the rest of the oracle, it calls no rule of the engine.
+//! The oracle of progressive rollouts: a second implementation that calls no rule of the engine. It decides which
+//! policy governs a DaemonSet, which revision is stable, and which revision each node is assigned.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use muster_engine::daemonset::progressive::record::{ALL_STEPS, Phase, RolloutRec
 
 use super::oracle::{self, ClusterView};
 
-/// The progressive rollout of one set: its objects and its revisions.
+/// The progressive rollout of one set: its policy, its DaemonRollout and its revisions.
 #[derive(Debug)]
 pub struct SetRollout {
-    /// The policy that governs the set.
+    /// The policy that governs the set. `None` if no policy matches.
     pub policy: Option<Arc<Policy>>,
-    /// The DaemonRollout of the set.
+    /// The DaemonRollout of the set. `None` if it does not exist.
     pub record: Option<Arc<RolloutRecord>>,
-    /// The revision of the set's template.
+    /// The revision of the set's current template.
     pub current: Arc<Revision>,
-    /// The revision with the latest verdict `Good`.
+    /// The revision with the latest verdict `Good`, to which a rollback returns. `None` if no revision is good.
     pub stable: Option<Arc<Revision>>,
-    /// The set with the template of the stable revision.
+    /// A copy of the set with the template of the stable revision. `None` if there is no stable revision.
     stable_set: Option<Set>,
 }
 
-/// Which nodes are assigned the current revision.
+/// Which nodes are assigned the current revision. All other nodes are assigned the stable revision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
     AllNodes,
@@ -38,7 +38,8 @@ pub enum Scope {
 }
 
 impl ClusterView {
-    /// Returns the progressive rollout of a set, or `None` if the set has none.
+    /// Returns the progressive rollout of a set. `None` if the set has no policy and no DaemonRollout, unless its
+    /// current revision has the verdict `Bad`. Also `None` if the current template has no revision yet.
     pub fn rollout_of(&self, set: &Set) -> Option<SetRollout> {
         let policy = self.governing_policy(set);
         let record = self.rollouts.get(&set.key).cloned();
@@ -63,19 +64,20 @@ impl ClusterView {
         Some(SetRollout { policy, record, current, stable, stable_set })
     }
 
-    /// Returns the set as each node is assigned it.
+    /// Returns the assignment of a set: for each node, whether its pods get the current or the stable revision.
     pub fn assignment<'a>(&self, set: &'a Set) -> Assignment<'a> {
         Assignment { set, rollout: self.rollout_of(set) }
     }
 
-    /// Returns the revision of the set's template, or `None` if there is none yet.
+    /// Returns the ControllerRevision of the set's current template, or `None` if it does not exist yet.
     fn current_revision<'a>(&'a self, set: &'a Set) -> Option<&'a Arc<Revision>> {
         let same = self.revisions_of(set).filter(|it| oracle::is_equivalent_revision(set, it));
         same.max_by_key(|it| (!it.deleting, it.data == set.template.data, it.number, it.key.name.clone()))
     }
 
-    /// Returns the policy that governs a set: one that names it, then one that selects it, then a ClusterRolloutPolicy;
-    /// of equals the oldest, then the first by name.
+    /// Returns the policy that governs a set, or `None` if no policy matches. A policy that names the set precedes one
+    /// whose selector matches, and both precede a ClusterRolloutPolicy. Among equals, the oldest policy governs, then
+    /// the first by name.
     pub fn governing_policy(&self, set: &Set) -> Option<Arc<Policy>> {
         let rank = |it: &Arc<Policy>| {
             let here = it.key.namespace == set.key.namespace;
@@ -92,8 +94,8 @@ impl ClusterView {
         ranked.min_by_key(|(rank, it)| (*rank, it.created, it.key.clone())).map(|(_, it)| it.clone())
     }
 
-    /// Returns the eligible nodes of a step that have, or may get, a revision without the verdict `Good`. `admitted`
-    /// are the names of the admitted nodes.
+    /// Returns the names of the nodes of a step that are exposed to an unproven revision. These are the `admitted`
+    /// nodes, and those with a pod of a revision that does not have the verdict `Good`.
     pub fn exposed_nodes(&self, set: &Set, step: Option<&Step>, admitted: &BTreeSet<Text>) -> BTreeSet<Text> {
         let unproven = |node: &Node| {
             self.pods_on(set, &node.name).filter(|it| !oracle::is_deleted_and_finished(it)).any(|it| {
@@ -109,7 +111,8 @@ impl ClusterView {
             .collect()
     }
 
-    /// Returns the nodes that are eligible by the current template and match the selector of the step.
+    /// Returns the eligible nodes of the set that match the selector of the step. All eligible nodes if `step` is
+    /// `None`.
     pub fn nodes_of_step<'a>(
         &'a self,
         set: &'a Set,
@@ -122,7 +125,7 @@ impl ClusterView {
     }
 }
 
-/// A set, and the revision that each of its nodes is assigned.
+/// A set with its progressive rollout. Decides which revision each node is assigned: the current or the stable one.
 #[derive(Debug)]
 pub struct Assignment<'a> {
     set: &'a Set,
@@ -130,8 +133,8 @@ pub struct Assignment<'a> {
 }
 
 impl Assignment<'_> {
-    /// Returns the set with the template of the revision that the node is assigned. `node` is `None` for a deleted
-    /// node.
+    /// Returns the set with the template that the node is assigned: of the current or of the stable revision. A deleted
+    /// node (`None`) is assigned the current revision.
     pub fn set_for(&self, node: Option<&Node>) -> &Set {
         match (&self.rollout, node) {
             (Some(rollout), Some(node)) if !rollout.is_admitted(node) => {
@@ -141,38 +144,39 @@ impl Assignment<'_> {
         }
     }
 
-    /// Returns the set with the template of the stable revision, or `None` if there is no stable revision.
+    /// Returns a copy of the set with the template of the stable revision, or `None` if there is no stable revision.
     pub fn stable_set(&self) -> Option<&Set> {
         self.rollout.as_ref()?.stable_set.as_ref()
     }
 
-    /// Whether the rolling update may replace outdated pods of the node.
+    /// Whether the rolling update may replace outdated pods on the node. Always true without a progressive rollout.
     pub fn may_update(&self, node: &Node) -> bool {
         self.rollout.as_ref().is_none_or(|it| it.may_replace() && !it.is_held(node))
     }
 }
 
 impl SetRollout {
-    /// Returns the status of the DaemonRollout, if it is about the current revision.
+    /// Returns the stored status of the DaemonRollout. `None` if there is no DaemonRollout, or if its status is about
+    /// another revision than the current one.
     pub fn status(&self) -> Option<&RolloutStatus> {
         let status = &self.record.as_ref()?.status;
         let is_current = status.current.as_ref().is_some_and(|it| Some(&it.hash) == self.current.hash());
         is_current.then_some(status)
     }
 
-    /// Whether the current revision has the verdict `Bad`.
+    /// Whether the current revision has the verdict `Bad`: its rollout failed or was aborted.
     pub fn is_bad(&self) -> bool {
         verdict(&self.current) == Some(RevisionVerdict::Bad)
     }
 
-    /// Whether the current revision is the stable one, or has an equivalent template.
+    /// Whether the current revision is the stable revision, or has an equivalent template.
     pub fn is_current_stable(&self) -> bool {
         self.stable.as_ref().is_some_and(|it| {
             it.data == self.current.data || (it.identity.is_some() && it.identity == self.current.identity)
         })
     }
 
-    /// Returns which nodes are assigned the current revision.
+    /// Returns which nodes are assigned the current revision: all, the admitted ones, or none.
     pub fn scope(&self) -> Scope {
         if self.stable_set.is_none() || self.is_current_stable() {
             return Scope::AllNodes;
@@ -184,7 +188,7 @@ impl SetRollout {
         }
     }
 
-    /// Whether the node is assigned the current revision.
+    /// Whether the node is assigned the current revision. Otherwise it is assigned the stable revision.
     pub fn is_admitted(&self, node: &Node) -> bool {
         match self.scope() {
             Scope::AllNodes => true,
@@ -200,17 +204,20 @@ impl SetRollout {
         }
     }
 
-    /// Whether the node keeps its pod, of whatever revision, until the pod ends.
+    /// Whether the rollout must not replace the node's pod, whatever its revision. The node keeps the pod until it
+    /// ends.
     pub fn is_held(&self, node: &Node) -> bool {
         self.is_frozen() || (self.scope() == Scope::AdmittedNodes && !self.is_admitted(node))
     }
 
-    /// Whether nothing controls the rollout: the current revision is bad, and there is neither policy nor DaemonRollout.
+    /// Whether no pod of the set may be replaced, because the current revision has the verdict `Bad`, and there is
+    /// neither a policy nor a DaemonRollout.
     pub fn is_frozen(&self) -> bool {
         self.policy.is_none() && self.record.is_none()
     }
 
-    /// Whether the stored status allows that outdated pods are replaced.
+    /// Whether outdated pods may be replaced, according to the stored DaemonRollout and the policy. `false` during a
+    /// pause, and if there is no DaemonRollout.
     pub fn may_replace(&self) -> bool {
         let Some(record) = &self.record else { return false };
         if record.requests.paused {
@@ -227,19 +234,21 @@ impl SetRollout {
         }
     }
 
-    /// Returns the step that a status names. `None` if it names none, or stands for all steps.
+    /// Returns the step of the policy that a status names. `None` if the status names no step or `*`, which means all
+    /// steps, or if the policy has no such step.
     pub fn step(&self, status: &RolloutStatus) -> Option<Step> {
         let name = &status.step.as_ref().filter(|it| *it.name != *ALL_STEPS)?.name;
         self.policy.as_ref()?.spec.steps.iter().find(|it| it.name == *name).cloned()
     }
 }
 
-/// Returns the verdict about a revision.
+/// Returns the verdict about a revision, or `None` if its rollout has no result yet.
 pub fn verdict(revision: &Revision) -> Option<RevisionVerdict> {
     revision.verdict.as_ref().map(|it| it.verdict)
 }
 
-/// Returns the names of the admitted nodes. The clusters of the simulation are too small for any other admission.
+/// Returns the names of the nodes that a status admits to the current revision. Ignores admissions that are not lists
+/// of names, because only clusters larger than the simulated ones have them.
 pub fn admitted_names(status: &RolloutStatus) -> BTreeSet<Text> {
     let names = status.admitted.iter().filter_map(|it| match &it.members {
         Members::Names(names) => Some(names.iter().cloned()),
@@ -248,7 +257,8 @@ pub fn admitted_names(status: &RolloutStatus) -> BTreeSet<Text> {
     names.flatten().collect()
 }
 
-/// Returns how many of the nodes of a step may have the current revision in it. A percentage is rounded up.
+/// Returns how many nodes a step may update in total. `nodes` is the number of eligible nodes that match its selector.
+/// A percentage is rounded up.
 pub fn step_target(step: &Step, nodes: usize) -> usize {
     match step.nodes {
         IntOrPercent::Count(count) => (count as usize).min(nodes),
@@ -256,7 +266,8 @@ pub fn step_target(step: &Step, nodes: usize) -> usize {
     }
 }
 
-/// Returns the set with the update strategy that its policy gives it: `OnDelete` becomes `maxUnavailable` of the policy.
+/// Returns the set with the update strategy that applies under its policy: `OnDelete` is replaced by a rolling update
+/// with `maxUnavailable` of the policy. Without a policy, and with any other strategy, the set is unchanged.
 pub fn with_policy_strategy(set: &Arc<Set>, policy: Option<&Policy>) -> Arc<Set> {
     match policy {
         Some(policy) if set.rollout == UpdateStrategy::OnDelete && set.faults.is_empty() => {
@@ -267,7 +278,7 @@ pub fn with_policy_strategy(set: &Arc<Set>, policy: Option<&Policy>) -> Arc<Set>
     }
 }
 
-/// Whether a selector of nodes or of DaemonSets matches the labels.
+/// Whether a label selector of a policy matches the labels of a node or DaemonSet.
 pub fn matches_labels(selector: &Selector, labels: &Labels) -> bool {
     match selector {
         Selector::Nothing => false,

@@ -357,7 +357,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W3 and S5 for a pod of the stable revision: it has the template and the hash of that revision.
+    /// Checks a new pod of the stable revision. W3: it has the template of that revision. S5: its hash label is that of
+    /// the revision. W20: a stable revision exists.
     fn check_new_stable_pod(
         &mut self,
         server: &SimServer,

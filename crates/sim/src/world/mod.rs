@@ -9,7 +9,7 @@ mod controller_steps;
 mod convergence;
 /// Nodes and their kubelets.
 mod nodes;
-/// Policies, and the operators of progressive rollouts.
+/// Rollout policies, and the actions of operators on progressive rollouts.
 mod operators;
 /// Replicas of the DaemonSet controller.
 pub mod replica;
@@ -112,7 +112,7 @@ pub struct World {
     pub scheduler_runs: bool,
     /// Whether the garbage collector is switched on.
     pub garbage_collector_runs: bool,
-    /// Whether the cluster has policies of progressive rollouts, and operators that act on them.
+    /// Whether random user actions include those of operators on progressive rollouts and their policies.
     pub has_policies: bool,
     /// Number of random user actions that may still be executed.
     pub user_actions_left: u64,

@@ -1,4 +1,5 @@
-//! Policies of progressive rollouts, and the requests of operators: drawn at random, or from the script of a case.
+//! Rollout policies, and the actions of operators on progressive rollouts. They are drawn at random, or come from the
+//! script of a test case.
 
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
@@ -10,20 +11,21 @@ use super::users::parse_object_key;
 use crate::server::Actor;
 use crate::user_action::UserAction;
 
-/// Name of the policy that random clusters have.
-const POLICY: &str = "careful";
+/// Name of the RolloutPolicy in random clusters.
+const RANDOM_POLICY_NAME: &str = "careful";
 
 impl World {
-    /// Adds a random RolloutPolicy for the sets of the cluster.
+    /// Adds a random RolloutPolicy that selects all sets of the default namespace.
     pub fn add_random_policies(&mut self) {
         self.has_policies = true;
         let spec = self.random_policy();
-        self.apply_policy(POLICY, spec);
+        self.apply_policy(RANDOM_POLICY_NAME, spec);
         // The first revision needs some time before another one can be rolled out over it.
         self.user_actions_left += 20;
     }
 
-    /// Executes an action of an operator. An action on an object that does not exist has no effect.
+    /// Executes an action of an operator on a policy or a DaemonRollout. Ignores all other actions, and actions on
+    /// objects that do not exist.
     pub(super) fn execute_operator_action(&mut self, action: &UserAction) {
         match action {
             UserAction::ApplyPolicy { name, spec } => {
@@ -71,11 +73,11 @@ impl World {
         }
     }
 
-    /// Draws an action of an operator. Returns `None` if the drawn action needs an object that does not exist.
+    /// Draws a random action of an operator. Returns `None` if the action needs a set and there is none.
     pub(super) fn random_operator_action(&mut self) -> Option<UserAction> {
         let sets: Vec<String> = self.server.sets.keys().map(|it| it.name.to_string()).collect();
         let set = self.rng.pick(&sets).cloned();
-        let name = || POLICY.to_owned();
+        let name = || RANDOM_POLICY_NAME.to_owned();
         let is_stale = self.rng.chance(200);
         let template = is_stale.then(|| self.rng.between(1, 4));
         Some(match self.rng.below(20) {
@@ -96,7 +98,7 @@ impl World {
         })
     }
 
-    /// Draws the spec of a policy: its steps, its limits, and what a failure leads to.
+    /// Draws a random spec of a RolloutPolicy: its steps, its limits, and the reaction to a failure.
     fn random_policy(&mut self) -> Value {
         let soak = *self.rng.pick(&["0s", "5s", "15s"]).unwrap_or(&"0s");
         let approval = if self.rng.chance(250) { "Manual" } else { "Automatic" };
@@ -142,7 +144,7 @@ impl World {
         })
     }
 
-    /// Creates a RolloutPolicy, or replaces its spec.
+    /// Creates the RolloutPolicy with this name, or replaces its spec.
     fn apply_policy(&mut self, name: &str, spec: Value) {
         let key = parse_object_key(name);
         if self.server.object(Kind::Policies, &key).is_some() {
@@ -156,7 +158,8 @@ impl World {
         let _ = self.server.create(Kind::Policies, policy, Actor::User);
     }
 
-    /// Updates the DaemonRollout of a set as an operator. `change` gets the object and the hash of its current revision.
+    /// Updates the DaemonRollout of a set as an operator. `change` gets the object and the hash of the current
+    /// revision, or `none` if the status names no revision.
     fn edit_rollout(&mut self, set: &str, change: impl FnOnce(&mut Value, String)) {
         let _ = self.server.update(Kind::Rollouts, &parse_object_key(set), Actor::User, |it| {
             let current = it["status"]["current"]["revision"].as_str().unwrap_or("none").to_owned();
@@ -164,7 +167,7 @@ impl World {
         });
     }
 
-    /// Returns the hash of the newest revision with this template number, or `none` if there is no such revision.
+    /// Returns the hash of the set's newest revision with this template number, or `none` if there is no such revision.
     fn hash_of_template(&self, set: &str, number: u64) -> String {
         let image = format!("{set}:{number}");
         let uid = self.server.sets.get(&parse_object_key(set)).map(|it| it.uid.clone());
@@ -178,7 +181,7 @@ impl World {
         newest.unwrap_or_else(|| Text::from("none")).to_string()
     }
 
-    /// Deletes the DaemonRollout of a deleted set, as the garbage collector does.
+    /// Deletes the DaemonRollout of a deleted set, as the garbage collector would.
     pub(super) fn collect_rollout(&mut self, set: &ObjectKey) {
         let _ = self.server.delete(Kind::Rollouts, set, None, None, false, Actor::GarbageCollector);
     }

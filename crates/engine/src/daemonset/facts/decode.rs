@@ -399,7 +399,7 @@ fn decode_template(
     })
 }
 
-/// Decodes the required node affinity. Preferred terms are ignored.
+/// Decodes the required node affinity of a pod or pod template. Preferred terms are ignored.
 pub(crate) fn decode_node_affinity(affinity: Option<&core_v1::NodeAffinity<'_>>) -> RequiredNodeAffinity {
     match affinity.and_then(|it| it.required.as_ref()) {
         None => RequiredNodeAffinity::Anywhere,

@@ -47,7 +47,7 @@ pub enum Kind {
     ClusterPolicies,
     /// DaemonRollouts.
     Rollouts,
-    /// Namespaces, whose labels a ClusterRolloutPolicy may select.
+    /// Namespaces, which ClusterRolloutPolicies select by their labels.
     Namespaces,
 }
 
@@ -64,11 +64,11 @@ impl Kind {
         Self::Namespaces,
     ];
 
-    /// The kinds without which the controller makes no plan.
+    /// The kinds that the controller cannot work without.
     pub const REQUIRED: [Self; 4] = [Self::Sets, Self::Nodes, Self::Pods, Self::Revisions];
 
-    /// The kinds that only progressive rollouts need. The API server may not serve them, or may not let the controller
-    /// read them.
+    /// The kinds that only progressive rollouts need. The controller also works if the API server does not serve them,
+    /// or forbids the controller to read them.
     pub const OPTIONAL: [Self; 4] = [Self::Policies, Self::ClusterPolicies, Self::Rollouts, Self::Namespaces];
 
     /// Returns the index of the kind in [`Kind::ALL`] and in
@@ -154,8 +154,8 @@ pub struct Set {
     pub selector: Selector,
     /// The `updateStrategy`.
     pub rollout: UpdateStrategy,
-    /// With `OnDelete`: the `maxUnavailable` that the strategy states beside its type. The API server keeps it, and a
-    /// progressive rollout uses it. `None` if it states none.
+    /// The `rollingUpdate.maxUnavailable` of a DaemonSet with the strategy `OnDelete`. Only a progressive rollout uses
+    /// it. `None` if the field is absent or the strategy is not `OnDelete`.
     pub on_delete_limit: Option<IntOrPercent>,
     /// The `minReadySeconds`.
     pub min_ready: Duration,
@@ -313,9 +313,10 @@ pub enum ConditionType {
     Available,
     Progressing,
     Degraded,
-    /// A progressive rollout continues. The condition is only present while it is true (kstatus).
+    /// A progressive rollout is in progress. As in kstatus, the condition is present only while it is true.
     Reconciling,
-    /// A progressive rollout needs an operator. The condition is only present while it is true (kstatus).
+    /// A progressive rollout waits for an action of an operator. As in kstatus, the condition is present only while it
+    /// is true.
     Stalled,
 }
 
@@ -412,7 +413,7 @@ pub struct Pod {
     pub ready_since: Option<Time>,
     /// Time at which the pod lost readiness; `None` while it is Ready, and before it was Ready for the first time.
     pub not_ready_since: Option<Time>,
-    /// Time of the last start of one of the running containers. `None` if no container runs.
+    /// Time at which the most recently started running container was started. `None` if no container runs.
     pub last_started: Option<Time>,
     /// The restart count of the container that restarted most often.
     pub restarts: u32,
@@ -482,11 +483,11 @@ pub struct StoredVerdict {
     pub verdict: RevisionVerdict,
     /// Time of the verdict.
     pub at: Time,
-    /// Why the revision got the verdict, in CamelCase.
+    /// Why the revision got the verdict, as one CamelCase word.
     pub reason: Text,
 }
 
-/// Name and labels of a Namespace, which a ClusterRolloutPolicy may select.
+/// Name and labels of a Namespace. ClusterRolloutPolicies select Namespaces by their labels.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NamespaceLabels {
     pub name: Text,

@@ -279,14 +279,15 @@ pub fn status_body(set: &Set, status: &Status) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "status": fields})
 }
 
-/// Field manager of the conditions that assist mode applies.
+/// Field manager of the DaemonSet conditions that the controller applies in assist mode, that is, beside upstream's
+/// controller.
 pub const ASSIST_FIELD_MANAGER: &str = "muster-assist";
 
 /// Returns the body of a server-side apply request that writes conditions to the status of a DaemonSet.
 ///
-/// Rule: in assist mode only conditions are applied, so that every other field of the status stays with upstream's
-/// controller. The UID makes the API server refuse the request for another DaemonSet with the same name. A condition has
-/// the fields of `apps/v1` only, because the API server refuses to apply unknown fields.
+/// Rule: in assist mode the controller applies only conditions, because upstream's controller writes the other fields
+/// of the status. The UID makes the API server refuse the request for another DaemonSet with the same name. A condition
+/// has the fields of `apps/v1` only, because the API server refuses to apply unknown fields.
 fn applied_conditions_body(set: Owner<'_>, conditions: &[Condition]) -> Value {
     let metadata = json!({"namespace": set.namespace, "name": set.name, "uid": set.uid});
     let mut body = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata});
@@ -362,7 +363,7 @@ fn delete_options(uid: &str, resource_version: u64) -> Value {
 
 /// Returns the body of a request that evicts a pod.
 ///
-/// Rule: an eviction has the same preconditions as a delete.
+/// Rule: an eviction has the same preconditions as a delete: the UID and resource version of the pod.
 fn eviction(pod: &Pod) -> Value {
     json!({
         "apiVersion": "policy/v1",

@@ -1,13 +1,13 @@
 //! Decides whether a pod of a template may be on a node. The DaemonSet controller, the scheduler, the node agent and
 //! `muster explain` use this module.
 
-/// Checks the required node affinity of a template.
+/// Checks whether a node matches the required node affinity of a template.
 pub(crate) mod affinity;
-/// Checks the `nodeName` of a template.
+/// Checks whether a node has the name that `nodeName` of a template requires.
 mod node_name;
 /// Lists all requirements of a template that a node does not meet.
 mod objections;
-/// Checks the node selector of a template.
+/// Checks whether a node matches the node selector of a template.
 mod selector;
 /// Checks the taints of a node against the tolerations of a template.
 pub(crate) mod taints;

@@ -24,7 +24,8 @@ use crate::daemonset::revision::TargetRevision;
 use crate::daemonset::status::check_availability;
 
 /// The progressive rollout of one DaemonSet. A DaemonSet has one if a policy selects it, if it has a DaemonRollout, if
-/// its current revision has the verdict `Bad`, or if the controller may not read these kinds.
+/// its current revision has the verdict `Bad`, or if the API server forbids the controller to read policies or
+/// DaemonRollouts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ActiveRollout {
     /// The policy that governs the DaemonSet. `None` if no policy selects it.
@@ -41,29 +42,31 @@ pub(crate) struct ActiveRollout {
     good: BTreeSet<Text>,
     /// Decides which nodes are assigned the current revision.
     membership: RolloutMembership,
-    /// The step that the stored status names. `None` if it names none, or if all nodes are admitted at once.
+    /// The step of the policy that the stored status names. `None` if it names none, if the policy no longer has that
+    /// step, or if all nodes are admitted at once.
     pub(crate) step: Option<Step>,
-    /// Why no pod is replaced and nothing is written for the rollout. `None` if the rollout works.
+    /// Why the rollout is frozen: no pod is replaced and nothing is written for it. `None` if it is not frozen.
     pub(crate) frozen: Option<FreezeReason>,
-    /// Whether upstream's controller creates the pods (assist mode).
+    /// Whether the controller runs in assist mode, in which upstream's controller creates the pods.
     pub(crate) is_assisting: bool,
 }
 
 /// Why the pods of a DaemonSet are left as they are, whatever its policy says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum FreezeReason {
-    /// The controller may not read policies or DaemonRollouts.
+    /// The API server forbids the controller to read policies or DaemonRollouts.
     KindsForbidden,
-    /// This version of the controller cannot use the DaemonRollout, for this reason.
+    /// This version of the controller does not understand the DaemonRollout. The text is the reason.
     UnreadableRecord(Text),
-    /// The current revision has the verdict `Bad`, and there is no DaemonRollout that tells what to do.
+    /// The current revision has the verdict `Bad`, and neither a policy nor a DaemonRollout exists that decides what to
+    /// do.
     KnownBad,
     /// In assist mode, the update strategy is not `OnDelete`, so upstream's controller replaces the pods itself.
     NotOnDelete,
 }
 
 impl FreezeReason {
-    /// Returns the reason of the conditions that report it, in CamelCase.
+    /// Returns the `reason` of the conditions that report the frozen rollout, in CamelCase.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::KindsForbidden => "RolloutsForbidden",
@@ -73,7 +76,7 @@ impl FreezeReason {
         }
     }
 
-    /// Returns the message of the conditions that report it: the problem, and what to do about it.
+    /// Returns the `message` of the conditions that report the frozen rollout: the problem, and what to do about it.
     pub(crate) fn message(&self) -> &str {
         match self {
             Self::KindsForbidden => {
@@ -89,7 +92,7 @@ impl FreezeReason {
     }
 }
 
-/// The stable revision, and its template, by which nodes are selected and pods are created.
+/// The stable revision, with the template that decides which nodes run a pod and from which the pods are created.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct StableRevision {
     pub(crate) judged: JudgedRevision,
@@ -97,11 +100,11 @@ pub(crate) struct StableRevision {
     pub(crate) template: Arc<Template>,
 }
 
-/// How the rolling update treats a node.
+/// How the rolling update treats outdated pods on a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UpdateMode {
-    /// There is no progressive rollout. An outdated pod is replaced within the rollout budget, or at once if it is not
-    /// Ready.
+    /// There is no progressive rollout. An outdated pod is replaced within `maxUnavailable` or `maxSurge`, or at once
+    /// if it is not Ready.
     Plain,
     /// Outdated pods are replaced when the phase of the rollout allows it.
     Progressive,
@@ -119,12 +122,13 @@ pub(crate) struct NodeTarget<'a> {
 }
 
 impl ActiveRollout {
-    /// Builds the progressive rollout of a DaemonSet. `None` if the DaemonSet has no progressive rollout.
+    /// Builds the progressive rollout of a DaemonSet. `None` if the DaemonSet has no progressive rollout. `assisted` is
+    /// `None` outside assist mode, and in assist mode the update strategy in the spec of the DaemonSet.
     ///
-    /// Rule: without policy, DaemonRollout and verdict `Bad`, a DaemonSet is rolled out by the rules of its update
-    /// strategy alone. If the controller may not read policies or DaemonRollouts, they may still exist, so no pod is
-    /// replaced. In assist mode, `assisted` is the update strategy of the DaemonSet itself, without its policy: unless it
-    /// is `OnDelete`, no pod is replaced.
+    /// Rule: a DaemonSet is rolled out by its update strategy alone if it has no policy and no DaemonRollout, and its
+    /// current revision does not have the verdict `Bad`. If the API server forbids the controller to read policies or
+    /// DaemonRollouts, they may still exist, so no pod is replaced. In assist mode no pod is replaced unless the update
+    /// strategy is `OnDelete`.
     pub(crate) fn of(
         set: &Set,
         owned: &[Arc<Revision>],
@@ -186,7 +190,8 @@ impl ActiveRollout {
         })
     }
 
-    /// Replaces the DaemonRollout by a version that differs only in its requests, its counts, and the admitted nodes.
+    /// Replaces the DaemonRollout by a newer version, and uses its admitted nodes from now on. Revision, step and
+    /// [`MembershipScope`] must be unchanged.
     pub(crate) fn replace_record(&mut self, record: Arc<RolloutRecord>) {
         let is_of_current =
             record.status.current.as_ref().is_some_and(|it| it.hash == self.current.reference.hash);
@@ -196,7 +201,7 @@ impl ActiveRollout {
         self.record = Some(record);
     }
 
-    /// Returns whether all nodes, no nodes, or the admitted nodes are assigned the current revision.
+    /// Returns which nodes are assigned the current revision: all, none, or the admitted ones.
     pub(crate) fn scope(&self) -> MembershipScope {
         self.membership.scope
     }
@@ -223,17 +228,18 @@ impl ActiveRollout {
         }
     }
 
-    /// Returns how the rollout removes an outdated pod that is Ready. Without a policy it deletes the pod.
+    /// Returns whether the rollout deletes or evicts an outdated pod that is Ready. Without a policy it deletes the
+    /// pod.
     pub(crate) fn replace_method(&self) -> ReplaceMethod {
         self.policy.as_ref().map_or(ReplaceMethod::Delete, |it| it.spec.replace_method)
     }
 
-    /// Whether a node is assigned the current revision.
+    /// Whether a node is admitted, that is, assigned the current revision.
     fn is_admitted(&self, node: &Node) -> bool {
         self.membership.is_admitted(node_identity(node))
     }
 
-    /// Whether these admissions, which are not stored yet, admit the node.
+    /// Whether the node will be assigned the current revision once these admissions are stored in the status.
     pub(crate) fn will_admit(&self, admitted: &[NodeAdmission], node: &Node) -> bool {
         let next = RolloutMembership { admitted: admitted.to_vec(), ..self.membership.clone() };
         next.is_admitted(node_identity(node))
@@ -245,8 +251,8 @@ impl ActiveRollout {
         with_hash.max_by_key(|it| (!it.deleting, it.number))
     }
 
-    /// Returns the state of one node in the rollout, and the time at which it changes without an event. `None` if the
-    /// node was deleted.
+    /// Returns the state of one node in the rollout, and the time at which to compute it again even without an event.
+    /// `None` if the node was deleted.
     pub(crate) fn node_progress(
         &self,
         set: &Set,
@@ -298,7 +304,8 @@ impl ActiveRollout {
         Some((progress, recheck_at))
     }
 
-    /// Returns the revision with the highest number, other than the current one, that one of these pods has.
+    /// Returns the revision with the highest number that one of these available pods has, except the current revision.
+    /// `None` if the pods have no other revision.
     pub(crate) fn running_revision<'a>(
         &self,
         available: impl Iterator<Item = &'a Arc<Pod>>,
@@ -317,15 +324,17 @@ fn node_identity(node: &Node) -> NodeIdentity<'_> {
     NodeIdentity { name: &node.name, labels: &node.labels, created: node.created }
 }
 
-/// Returns the stored verdict about a revision.
+/// Returns the stored verdict about a revision. `None` if it has no verdict yet.
 fn verdict_of(revision: &Revision) -> Option<RevisionVerdict> {
     revision.verdict.as_ref().map(|it| it.verdict)
 }
 
-/// Returns the time of the last verdict about the current or the stable revision, both of which precede the rollout.
+/// Returns the time of the latest verdict about the current or the stable revision. [`Time::default`] if neither has
+/// one.
 ///
-/// Rule: a node is new if it was created after the current revision and after these verdicts. The ControllerRevision of
-/// a template that is applied again is old, and nodes that joined since its first rollout are not new in this one.
+/// Rule: a node is new if it was created after the current revision and after these verdicts. If an earlier template is
+/// applied again, its old ControllerRevision becomes current, and nodes that joined since its first rollout are not
+/// new.
 fn last_verdict_time(current: &Revision, stable: Option<&StableRevision>) -> Time {
     let verdicts = [Some(current), stable.map(|it| &*it.target.revision)].into_iter().flatten();
     verdicts.filter_map(|it| it.verdict.as_ref()).map(|it| it.at).max().unwrap_or_default()
@@ -347,9 +356,11 @@ fn good_hashes(owned: &[Arc<Revision>]) -> BTreeSet<Text> {
     good.filter_map(|it| it.hash().cloned()).collect()
 }
 
-/// Returns the stable revision: the one with the latest verdict `Good` whose template can be decoded.
+/// Returns the stable revision: the one with the latest verdict `Good` whose template can be decoded. `None` if there
+/// is none.
 ///
-/// Rule: the stable revision is the revision with the latest `Good` verdict. If it was deleted, the next one is.
+/// Rule: the stable revision is the revision with the latest `Good` verdict. If it is deleted, the revision with the
+/// next latest `Good` verdict becomes the stable one.
 fn stable_revision(set: &Set, owned: &[Arc<Revision>]) -> Option<StableRevision> {
     let is_good = |it: &&Arc<Revision>| !it.deleting && verdict_of(it) == Some(RevisionVerdict::Good);
     let mut good: Vec<&Arc<Revision>> = owned.iter().filter(is_good).collect();

@@ -19,8 +19,9 @@ pub struct NodeHealth {
     pub fails_at: Option<Time>,
 }
 
-/// Failure reasons of a pod that are caused by the node, by a shortage or a shutdown, and not by the revision.
-/// Upstream: the reasons of `Evicted` and of kubelet admission.
+/// Reasons of failed pods that failed because of their node (a shortage of resources or a shutdown), not because of
+/// their revision.
+/// Upstream: the reasons with which the kubelet evicts, terminates or rejects a pod.
 const NODE_CAUSED_FAILURES: [&str; 7] = [
     "Evicted",
     "NodeShutdown",
@@ -34,10 +35,10 @@ const NODE_CAUSED_FAILURES: [&str; 7] = [
 /// Returns whether a node has failed with its pod of the current revision, or the time at which it will count as
 /// failed.
 ///
-/// Rule: a node has failed if its pod of the current revision restarted too often, waits for a reason that counts at
-/// once, failed, or was not available for too long. It has also failed if the node stopped being Ready after the pod
-/// was created. A disrupted pod is no failure, and neither is a pod that the node rejected or evicted for its own
-/// shortage.
+/// Rule: a node has failed if its pod of the current revision restarted too often, has a problem that the policy counts
+/// at once (such as `ImagePullBackOff`), failed, or was not available for too long. It has also failed if the node
+/// stopped being Ready after the pod was created. A pod with the condition `DisruptionTarget` does not count as failed,
+/// and neither does a pod that the node rejected or evicted because of a shortage or shutdown.
 pub fn node_health(
     rules: &FailureRules,
     pod: &Pod,
@@ -98,7 +99,8 @@ pub fn excuse(old: &Pod, node: Option<&Node>) -> Option<Text> {
     (!old.is_ready()).then(|| old.problem.clone().unwrap_or_else(|| Text::from("NotReady")))
 }
 
-/// Returns the time, possibly in the future, at which the soak of a node ends. `None` while its pod is not Ready.
+/// Returns the time at which the soak of a node ends: from then on, its pod has been healthy for long enough. The time
+/// may be in the future. `None` while the pod is not Ready.
 ///
 /// Rule: the soak lasts for the longer of `minReadySeconds` and the soak time. It starts at the later of the time at
 /// which the pod became Ready and the last start of one of its containers. A restart or a loss of readiness starts it
@@ -109,7 +111,8 @@ pub fn soak_ends_at(pod: &Pod, min_ready: Duration, soak: Duration) -> Option<Ti
     Some(healthy_since + min_ready.max(soak))
 }
 
-/// Returns the earliest time at which the analysis of a node changes without an event. `None` if there is no such time.
+/// Returns the earliest time at which the node counts as failed or its soak ends, if nothing else happens. `None` if
+/// there is no such time.
 pub fn recheck_at(health: &NodeHealth, soak_ends_at: Option<Time>, now: Time) -> Option<Time> {
     earliest(health.fails_at, soak_ends_at.filter(|at| now < *at))
 }

@@ -1,4 +1,4 @@
-//! When the checks of a policy are measured, and what their results mean for the rollout.
+//! Decides when the checks of a policy are measured, builds the measurement requests, and keeps the results.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString as _};
@@ -28,7 +28,8 @@ pub enum CheckSource {
     Webhook(WebhookCheck),
 }
 
-/// Maximum number of pods or nodes that a placeholder of a query lists. 500 names of 63 characters are 31 KiB.
+/// Maximum number of names that replace `{{pods}}` or `{{nodes}}` in a Prometheus query. 500 names of 63 characters are
+/// 31 KiB.
 const PLACEHOLDER_NAMES_MAX: usize = 500;
 
 /// Results of the measured checks of one attempt to roll out a revision. They are only in memory: after a restart of
@@ -45,10 +46,10 @@ pub(crate) struct CheckMemory {
     in_flight: BTreeMap<Text, Time>,
 }
 
-/// Start of the last measurement of a check, its result, and the number of consecutive failures.
+/// The last measurement of one check: when it started, its result, and the number of consecutive failures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct CheckRecord {
-    /// The check as it was measured. A check that has changed since is measured again.
+    /// The query or webhook that was measured. If the policy's check has changed since, it is measured again.
     source: CheckSource,
     /// Time at which the last measurement was started.
     started: Time,
@@ -59,13 +60,14 @@ struct CheckRecord {
 }
 
 impl CheckMemory {
-    /// Returns the records of this attempt to roll out this revision.
+    /// Returns the records by name of the check. Empty if they belong to another revision or attempt than the given
+    /// ones.
     fn records(&self, revision: &Text, attempt: u32) -> impl Iterator<Item = (&Text, &CheckRecord)> {
         let is_same = self.revision == *revision && self.attempt == attempt;
         self.records.iter().filter(move |_| is_same)
     }
 
-    /// Returns the record of a check, if it was measured in this attempt as it is now.
+    /// Returns the record of a check. `None` if the check was not measured in this attempt, or was changed since.
     fn record(&self, check: &Check, revision: &Text, attempt: u32) -> Option<&CheckRecord> {
         let (_, record) = self.records(revision, attempt).find(|(name, _)| **name == check.name)?;
         (record.source == check.source).then_some(record)
@@ -84,7 +86,7 @@ impl CheckMemory {
         (results, known.map(|(check, it)| (check.name.clone(), it.failures)).collect())
     }
 
-    /// Records that these measurements of these checks were started.
+    /// Records that these measurements were started. `checks` are the checks of the policy.
     pub(crate) fn start(&mut self, measurements: &[Arc<Measurement>], checks: &[Check]) {
         for it in measurements {
             let Some(check) = checks.iter().find(|check| check.name == it.check) else { continue };
@@ -101,10 +103,11 @@ impl CheckMemory {
         }
     }
 
-    /// Records the result of a measurement. A result about another revision or attempt only ends the measurement.
+    /// Records the result of a measurement, which is then no longer in flight. A result for another revision or attempt
+    /// is dropped.
     ///
     /// Rule: a failure increments the consecutive failures of a check, a pass resets them, and an inconclusive result
-    /// leaves them.
+    /// does not change them.
     pub(crate) fn record_result(&mut self, measurement: &Measurement, measured: &Measured, now: Time) {
         if self.in_flight.get(&measurement.check) != Some(&measurement.started) {
             return;
@@ -128,7 +131,7 @@ impl CheckMemory {
         record.last = Some(CheckStatus { name, result, at: now, message });
     }
 
-    /// Forgets the measurements in flight, because a panic may have lost them. Their results are dropped.
+    /// Forgets the measurements in flight, because a panic may have lost them. A result that still arrives is dropped.
     pub(crate) fn forget_in_flight(&mut self) {
         self.in_flight.clear();
     }
@@ -144,7 +147,7 @@ impl CheckMemory {
     }
 }
 
-/// Input of [`due_measurements`].
+/// Input of [`due_measurements`]: the DaemonSet, its policy, the stored status of the rollout, and the results so far.
 pub(crate) struct CheckInput<'a> {
     pub(crate) set: &'a Set,
     pub(crate) policy: &'a Policy,
@@ -152,7 +155,7 @@ pub(crate) struct CheckInput<'a> {
     pub(crate) stored: &'a RolloutStatus,
     /// Hash of the DaemonSet's current revision.
     pub(crate) revision: &'a Text,
-    /// Returns the pods of the current revision.
+    /// Function that returns the pods of the current revision. It is called only if a measurement is due.
     pub(crate) pods: &'a dyn Fn() -> Vec<Arc<Pod>>,
     /// Number of nodes with a pod of the current revision.
     pub(crate) nodes_with_revision: usize,
@@ -160,11 +163,13 @@ pub(crate) struct CheckInput<'a> {
     pub(crate) now: Time,
 }
 
-/// Returns the measurements to start now, and the time at which the next one is due.
+/// Returns the measurements to start now, and the time at which the next one is due. That time is `None` if no check
+/// waits for its next measurement.
 ///
-/// Rule: checks are measured while the rollout is Rolling, Soaking or Waiting and the current revision has a pod, also
-/// while it is paused. A check is measured at once, and then `interval` after the start of its last measurement. At
-/// most one measurement of a check of a DaemonSet is in flight. The checks of an invalid policy are not measured.
+/// Rule: checks are measured while the rollout is Rolling, Soaking or Waiting, even if it is paused. They are not
+/// measured before the current revision has a pod. A check is measured at once, and then `interval` after the start of
+/// its last measurement. For each DaemonSet, at most one measurement of a check is in flight. The checks of an invalid
+/// policy are not measured.
 pub(crate) fn due_measurements(input: &CheckInput<'_>) -> (Vec<Arc<Measurement>>, Option<Time>) {
     let CheckInput { policy, stored, revision, memory, now, .. } = *input;
     let is_measured = matches!(stored.phase, Some(Phase::Rolling | Phase::Soaking | Phase::Waiting))
@@ -230,7 +235,7 @@ fn measurement_request(
     }
 }
 
-/// Values of the placeholders in queries.
+/// The placeholders of Prometheus queries, such as `{{namespace}}`, with the values that replace them.
 struct Placeholders {
     values: [(&'static str, String); 5],
 }
@@ -250,14 +255,14 @@ impl Placeholders {
         Self { values }
     }
 
-    /// Replaces the placeholders in a query.
+    /// Returns a query with all placeholders replaced by their values.
     fn replace_in(&self, query: &str) -> String {
         self.values.iter().fold(query.to_string(), |query, (name, value)| query.replace(name, value))
     }
 }
 
 /// Returns a regular expression that matches these names, at most [`PLACEHOLDER_NAMES_MAX`] of them. A name with
-/// characters that no pod or node name has is left out, so that it cannot end the string of the query.
+/// characters that no pod or node name can have is left out, so that it cannot end the string literal in the query.
 fn alternation(names: BTreeSet<&Text>) -> String {
     let is_name = |it: &&&Text| {
         it.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || matches!(it, b'-' | b'.'))

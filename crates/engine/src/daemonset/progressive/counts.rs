@@ -33,7 +33,7 @@ pub struct NodeProgress {
     pub is_charged: bool,
     /// Why the node counts as failed. `None` if it does not count as failed.
     pub failure: Option<Text>,
-    /// Name, creation time and position in the order of admission of the node.
+    /// Name and creation time of the node, and its position in the order in which nodes are admitted.
     pub candidate: Candidate,
 }
 
@@ -62,22 +62,24 @@ pub struct RolloutCounts {
     pub failing: BTreeMap<Text, Text>,
     /// Names of the nodes with a pod of the current revision, eligible or not.
     pub nodes_with_current_pod: BTreeSet<Text>,
-    /// Admitted eligible nodes that are not available with the current revision, or have not soaked.
+    /// Admitted eligible nodes whose pod of the current revision has not been available for the soak time yet, by name.
+    /// Nodes without such a pod are included.
     pub unsoaked: BTreeMap<Text, UnsoakedNode>,
 }
 
-/// An admitted node that is not available with the current revision, or has not soaked.
+/// An admitted node whose pod of the current revision has not been available for the soak time yet, or that has no such
+/// pod.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnsoakedNode {
     /// Whether the selector of the current step matches the node.
     pub is_in_step: bool,
-    /// Group of the node in the current step.
+    /// Group of the node in the current step. Empty if the step has no groups.
     pub group: Text,
     /// Whether the node has an available pod of the current revision.
     pub is_available: bool,
-    /// Whether the node has soaked for the soak time of the step.
+    /// Whether the pod of the current revision has been available for the soak time of the step.
     pub is_soaked: bool,
-    /// Whether the node has soaked for the soak time of its group.
+    /// Whether the pod of the current revision has been available for the soak time of its group.
     pub is_group_soaked: bool,
 }
 

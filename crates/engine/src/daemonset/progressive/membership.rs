@@ -16,7 +16,7 @@ use super::order::{NodeOrder, OrderKey};
 use super::policy::{LISTED_NODES_MAX, Step};
 use super::record::Phase;
 
-/// The nodes of one step and group that are admitted: they are assigned the new revision.
+/// The admitted nodes of one step and group. An admitted node is assigned the current revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeAdmission {
     /// Name of the step.
@@ -32,11 +32,11 @@ pub struct NodeAdmission {
 pub enum Members {
     /// Nodes with these names.
     Names(BTreeSet<Text>),
-    /// All nodes of the group that were created before this time, up to this position in the order.
+    /// All nodes of the group up to this position in the order of admission that were created before this time.
     UpTo { key: OrderKey, created_before: Time },
 }
 
-/// The fields of a node that decide whether it is admitted, that is, assigned the new revision.
+/// The fields of a node that decide whether it is admitted, that is, assigned the current revision.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeIdentity<'a> {
     pub name: &'a Text,
@@ -57,7 +57,7 @@ pub enum Assigned {
 /// Decides which nodes are assigned the current revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutMembership {
-    /// Whether all nodes, no nodes, or the admitted nodes are assigned the current revision in the present phase.
+    /// Which nodes are assigned the current revision in the present phase: all, none, or the admitted ones.
     pub scope: MembershipScope,
     /// The order in which nodes are admitted.
     pub order: NodeOrder,
@@ -71,7 +71,7 @@ pub struct RolloutMembership {
     pub admits_nodes_after: Option<Time>,
 }
 
-/// Whether all nodes, no nodes, or the admitted nodes are assigned the current revision.
+/// Which nodes are assigned the current revision: all, none, or the admitted ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MembershipScope {
     /// Every node is assigned the current revision.
@@ -83,7 +83,8 @@ pub enum MembershipScope {
 }
 
 impl MembershipScope {
-    /// Returns the scope for a phase. `has_stable` is whether there is a stable revision.
+    /// Returns which nodes are assigned the current revision in a phase. `has_stable` is whether there is a stable
+    /// revision.
     ///
     /// Rule: an admitted node is assigned the current revision. If the rollout is complete, or if there is no stable
     /// revision, every node is assigned the current revision. During and after a rollback, no node is assigned it.
@@ -102,9 +103,9 @@ impl MembershipScope {
 impl RolloutMembership {
     /// Returns the revision that a node is assigned.
     ///
-    /// Rule: the revision of a node depends only on whether the node is admitted, never on the state of its pod. So a
-    /// pod that ends on a node that is not admitted is replaced by a pod of the stable revision. A node that joins the
-    /// cluster gets the stable revision too, unless the policy has `newNodes: Latest`.
+    /// Rule: the revision of a node depends only on whether the node is admitted, never on the state of its pod. If a
+    /// pod ends on a node that is not admitted, a pod of the stable revision replaces it. A node that joins the cluster
+    /// gets the stable revision too, unless the policy has `newNodes: Latest`.
     pub fn assigned(&self, node: NodeIdentity<'_>) -> Assigned {
         if self.is_admitted(node) { Assigned::Current } else { Assigned::Stable }
     }
@@ -121,7 +122,7 @@ impl RolloutMembership {
         }
     }
 
-    /// Whether a node is one of the admitted nodes of an admission.
+    /// Whether an admission includes a node.
     fn is_member(&self, admission: &NodeAdmission, node: NodeIdentity<'_>) -> bool {
         match &admission.members {
             Members::Names(names) => names.contains(node.name),
@@ -163,7 +164,7 @@ pub struct GroupCandidates {
     /// Nodes that already have a pod of a revision without the verdict `Good`. They are admitted first, because that
     /// exposes no further node.
     pub exposed: BTreeSet<Candidate>,
-    /// Nodes that have no pod of a revision without the verdict `Good`.
+    /// Nodes that have no pod, or only pods of revisions with the verdict `Good`. Admitting one of them exposes it.
     pub held: BTreeSet<Candidate>,
     /// Number of nodes of the group that are admitted or have a pod of a revision without the verdict `Good`.
     pub exposed_count: usize,
@@ -178,7 +179,7 @@ const NODE_AGE_MIN: Duration = Duration::from_secs(10);
 /// `Good`.
 ///
 /// Rule: a step admits nodes in order until its target is reached, from the group with the fewest exposed nodes first.
-/// Nodes that are already exposed do not count again and are admitted first.
+/// Nodes that are already exposed are admitted before others, and do not count against `free`.
 pub fn admit(
     admitted: &[NodeAdmission],
     step: &Text,
@@ -250,7 +251,7 @@ pub fn added_names(before: &[NodeAdmission], now: &[NodeAdmission]) -> Option<BT
     before.next().is_none().then_some(added)
 }
 
-/// Returns the number of node names that an admission stores.
+/// Returns the number of node names that an admission stores. 0 if it stores a position in the order instead.
 fn listed_name_count(admission: &NodeAdmission) -> usize {
     match &admission.members {
         Members::Names(names) => names.len(),

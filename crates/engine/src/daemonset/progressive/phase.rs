@@ -63,7 +63,7 @@ pub struct JudgedRevision {
     pub reference: RevisionReference,
     /// The stored verdict. `None` if the revision has no verdict yet.
     pub verdict: Option<RevisionVerdict>,
-    /// The [`RevisionVerdictWrite::reason`] that was stored with the verdict.
+    /// Why the revision got the stored verdict, in CamelCase, such as `Failed`. `None` if it has no verdict yet.
     pub reason: Option<Text>,
     /// Creation time of the ControllerRevision.
     pub created: Time,
@@ -82,8 +82,7 @@ pub struct PhaseInput<'a> {
     pub policy: Option<&'a Policy>,
     /// The revision of the DaemonSet's present template, which is being rolled out.
     pub current: &'a JudgedRevision,
-    /// The stable revision: the one with the latest `Good` verdict. `None` if no revision has that verdict, or if that
-    /// revision was deleted.
+    /// The stable revision: the one with the latest `Good` verdict. `None` if no existing revision has that verdict.
     pub stable: Option<&'a JudgedRevision>,
     /// The revision with the highest number, other than `current`, that has available pods. It becomes stable if no
     /// revision has a verdict yet.
@@ -100,15 +99,15 @@ pub struct PhaseInput<'a> {
     pub check_results: &'a [CheckStatus],
     /// Number of consecutive failures of each check, by name of the check.
     pub check_failures: &'a BTreeMap<Text, u32>,
-    /// Nodes whose failures are not counted, each with the reason. They must be in the stored status before the pod of
-    /// the node is deleted.
+    /// Nodes whose failures are not counted, each with the reason. The status must store them before the rollout
+    /// deletes the old pods of these nodes.
     pub excuses: &'a [(Text, Text)],
     /// Whether another controller creates the pods, always of the current revision (assist mode).
     pub is_assisting: bool,
     pub now: Time,
 }
 
-/// A [`RevisionVerdict`] to store as an annotation of a ControllerRevision.
+/// A write of a [`RevisionVerdict`] to the annotations of a ControllerRevision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RevisionVerdictWrite {
     /// Hash of the revision.
@@ -400,8 +399,9 @@ impl PhaseMachine<'_> {
         self.enter(Phase::Rolling, String::new());
     }
 
-    /// Adds the nodes that failed and the excused nodes to the status, and sets the number of tolerated failures. A
-    /// node is counted once in an attempt. Before the start, after the end and in a rollback, no node is added.
+    /// Adds failed nodes, and nodes whose failures are excused (not counted), to the status. Sets the number of
+    /// tolerated failures. A node is counted once in an attempt. Before the start, after the end and in a rollback, no
+    /// node is added.
     fn record_failures(&mut self) {
         let (input, now) = (self.input, self.input.now);
         let is_analysed = !matches!(
@@ -468,7 +468,8 @@ impl PhaseMachine<'_> {
         })
     }
 
-    /// Ends a rollback if all nodes have returned to the stable revision. Otherwise the rollback continues.
+    /// Ends a rollback if all nodes have returned to the stable revision, or stops it if a rollback is impossible.
+    /// Otherwise the rollback continues.
     ///
     /// Rule: in a rollback all nodes are assigned the stable revision. The rollback ends when all of them have an
     /// available pod of that revision. Pods of the stable revision are not analysed.
@@ -528,10 +529,11 @@ impl PhaseMachine<'_> {
         }
     }
 
-    /// Stops a rollout that would be rolled back, if assist mode makes that impossible.
+    /// Stops a rollout that would be rolled back if the controller did not run in assist mode. `why` is the start
+    /// of the status message.
     ///
-    /// Rule: in assist mode there is no rollback: the other controller creates every pod from the current template, so a
-    /// deleted pod would get the failed revision again. The rollout stops, and every node keeps its pod until the
+    /// Rule: in assist mode there is no rollback. Upstream's controller creates every pod from the current template, so
+    /// a deleted pod would get the failed revision again. The rollout stops, and every node keeps its pod until the
     /// template is reverted.
     fn stop_without_rollback(&mut self, why: &str) {
         let message = format!("{why}; {CANNOT_ROLL_BACK_MESSAGE}");
@@ -582,11 +584,12 @@ impl PhaseMachine<'_> {
         self.check_deadline();
     }
 
-    /// Returns the number of failed nodes among the unsoaked nodes that `is_counted` selects.
+    /// Returns the number of failed nodes for which a step does not wait: those that have not soaked and that
+    /// `is_counted` selects.
     ///
-    /// Rule: a step does not wait for nodes that failed, as long as their number is tolerated. A node that failed and
-    /// recovered, or left the cluster, stands in for no other node.
-    fn tolerated(&self, is_counted: impl Fn(&UnsoakedNode) -> bool) -> usize {
+    /// Rule: a step does not wait for nodes that failed, as long as their number is tolerated. A failed node that has
+    /// recovered or left the cluster is not counted, so that it does not replace a node that is still missing.
+    fn count_tolerated(&self, is_counted: impl Fn(&UnsoakedNode) -> bool) -> usize {
         count_failed(&self.status.failures, &self.input.counts.unsoaked, is_counted)
     }
 
@@ -615,8 +618,8 @@ impl PhaseMachine<'_> {
         Some(format!("check {:?} failed{why}", &*check.name))
     }
 
-    /// Sets the checks of the status: reported results for external checks, measured results for the others. Adds an
-    /// event for a check that begins to fail.
+    /// Sets the check results in the status: reported results for external checks, measured results for the others.
+    /// Adds an event for a check that begins to fail.
     fn update_checks(&mut self) {
         let hash = self.current_hash();
         let reports = self.input.requests.check_reports.iter().filter(|it| it.revision == hash);
@@ -716,8 +719,8 @@ impl PhaseMachine<'_> {
             return self.enter(Phase::Rolling, String::new());
         }
         self.admit(step, target.saturating_sub(counts.exposed));
-        let failed_unavailable = self.tolerated(|it| it.is_in_step && !it.is_available);
-        let failed_unsoaked = self.tolerated(|it| it.is_in_step && !it.is_soaked);
+        let failed_unavailable = self.count_tolerated(|it| it.is_in_step && !it.is_available);
+        let failed_unsoaked = self.count_tolerated(|it| it.is_in_step && !it.is_soaked);
         // Without an available node there is no evidence that the revision works, however many failures are tolerated.
         let is_updated =
             counts.admitted <= counts.available + failed_unavailable && (target == 0 || 0 < counts.available);
@@ -831,7 +834,8 @@ impl PhaseMachine<'_> {
         }
         let nodes = &self.input.counts.nodes;
         let is_for_all_nodes = 0 < nodes.eligible && nodes.admitted == nodes.eligible;
-        if is_for_all_nodes && nodes.available + self.tolerated(|it| !it.is_available) < nodes.eligible {
+        if is_for_all_nodes && nodes.available + self.count_tolerated(|it| !it.is_available) < nodes.eligible
+        {
             self.events.truncate(events_before);
             let text = format!("{} of {} nodes are updated", nodes.available, nodes.eligible);
             return self.enter(Phase::Rolling, text);
@@ -943,10 +947,12 @@ fn step_target(step: &Step, eligible: usize) -> usize {
     step.nodes.of(eligible).min(eligible)
 }
 
-/// Returns the candidates of a step in assist mode, with at most `limit` of the nodes that are already exposed.
+/// Returns the candidates of a step in assist mode, with at most `limit` candidates that are already exposed, that is,
+/// have a pod of a revision without the verdict `Good`.
 ///
-/// Rule: in assist mode a node can get the current revision without being admitted. Such a node is admitted before
-/// others, but only until the step has reached its target. Until then it stays unassigned.
+/// Rule: in assist mode a node can get the current revision without being admitted. Such nodes are admitted before
+/// others, but only until the step has reached its target. The other exposed nodes stay unassigned until a
+/// later step.
 fn limit_exposed(
     candidates: &BTreeMap<Text, GroupCandidates>,
     mut limit: usize,
@@ -991,7 +997,7 @@ fn open_groups(
     open.filter_map(|it| Some(((*it).clone(), candidates.get(*it)?.clone()))).collect()
 }
 
-/// Returns the number of failed nodes among the unsoaked nodes that `is_counted` selects.
+/// Returns the number of failed nodes that are in `unsoaked` and that `is_counted` selects.
 fn count_failed(
     failures: &FailureStatus,
     unsoaked: &BTreeMap<Text, UnsoakedNode>,

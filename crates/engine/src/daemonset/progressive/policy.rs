@@ -33,7 +33,7 @@ impl PolicyKind {
         }
     }
 
-    /// Returns the kind of the watch that delivers such policies.
+    /// Returns the resource kind that controllers watch to receive policies of this kind.
     pub fn watched_kind(self) -> Kind {
         match self {
             Self::RolloutPolicy => Kind::Policies,
@@ -54,8 +54,8 @@ pub struct Policy {
     /// Which DaemonSets the policy selects.
     pub selection: SetSelection,
     pub spec: PolicySpec,
-    /// Invalid fields, each with its path. While there are any, the DaemonSets of the policy are held: no node is
-    /// admitted and no Ready pod is replaced.
+    /// Errors in the spec, each with the path of the invalid field. While there are any, the policy holds the rollouts
+    /// of its DaemonSets: no further node gets the new revision, and no Ready pod is replaced.
     pub invalid: Vec<String>,
 }
 
@@ -92,7 +92,7 @@ pub struct PolicySpec {
     pub progress_deadline: Duration,
     /// What the rollout does when it has made no progress for `progress_deadline`.
     pub on_deadline: OnDeadline,
-    /// The revision for nodes that join the cluster during a rollout.
+    /// Which revision a node gets if it joins the cluster during a rollout.
     pub new_nodes: NewNodes,
     /// Checks that must pass before a step passes.
     pub checks: Vec<Check>,
@@ -107,9 +107,10 @@ pub struct Step {
     /// Number or percentage of the eligible nodes matching `selector` that may have the new revision, including those
     /// of earlier steps.
     pub nodes: IntOrPercent,
-    /// Selects the nodes that may be admitted in this step. An empty selector matches all nodes.
+    /// Selects the nodes that may get the new revision in this step. An empty selector matches all nodes.
     pub selector: Selector,
-    /// The label over whose values the admitted nodes are spread evenly. `None` if they are not spread.
+    /// Key of a node label, such as that of the zone. The step selects its nodes evenly over the values of this label.
+    /// `None` if they are not spread.
     pub spread: Option<Text>,
     /// How long every node of the step must have been available before the step passes.
     pub soak: Duration,
@@ -177,7 +178,8 @@ pub struct FailureRules {
 }
 
 impl FailureRules {
-    /// Returns how many nodes may fail, given the number of nodes that have had the new revision.
+    /// Returns how many failed nodes are tolerated. `nodes_with_revision` is the number of nodes that have had the new
+    /// revision.
     ///
     /// Rule: a percentage of failed nodes is rounded down, so that one failed node of one canary stops the rollout. At
     /// most 199 failed nodes are tolerated, because the status must list every failed node and can list 200.
@@ -215,7 +217,7 @@ pub enum OnDeadline {
     Rollback,
 }
 
-/// The revision for nodes that join the cluster during a rollout (`newNodes`).
+/// Which revision a node gets if it joins the cluster during a rollout (`newNodes`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NewNodes {
     /// The stable revision.
@@ -237,7 +239,7 @@ pub enum ReplaceMethod {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Check {
     pub name: Text,
-    /// Where the result comes from.
+    /// Where the result of the check comes from: Prometheus, a webhook, or a report of another component.
     pub source: CheckSource,
     /// How often the check is measured.
     pub interval: Duration,
@@ -245,12 +247,12 @@ pub struct Check {
     pub failure_threshold: u32,
 }
 
-/// The fields of a DaemonSet by which a policy can select it.
+/// The fields of a DaemonSet that decide which policies select it.
 #[derive(Clone, Copy, Debug)]
 pub struct SelectedSet<'a> {
     pub key: &'a ObjectKey,
     pub labels: &'a Labels,
-    /// The labels of the namespace. `None` until the watch has delivered the namespace.
+    /// The labels of the DaemonSet's namespace. `None` until the watch has delivered the namespace.
     pub namespace_labels: Option<&'a Labels>,
 }
 

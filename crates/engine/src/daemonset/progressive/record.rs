@@ -19,14 +19,14 @@ pub struct RolloutRecord {
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
-    /// The spec: the requests of operators.
+    /// The requests of operators, such as pause or retry: the `spec` of the DaemonRollout.
     pub requests: OperatorRequests,
     /// The stored status: the state of the rollout.
     pub status: RolloutStatus,
-    /// The stored conditions, whose transition times are kept.
+    /// The stored conditions. A condition whose status does not change keeps its transition time.
     pub conditions: Vec<StatusCondition>,
-    /// Why this version of the controller cannot use the object, which a newer version may have written. `None` if it
-    /// can.
+    /// Why this version of the controller cannot interpret the object, for example because a newer version wrote it.
+    /// `None` if it can interpret the object.
     pub unreadable: Option<Text>,
 }
 
@@ -36,17 +36,17 @@ pub struct RolloutRecord {
 pub struct OperatorRequests {
     /// Whether an operator paused the rollout.
     pub paused: bool,
-    /// The step whose end is approved.
+    /// The approval of a step, after which the next step may start. `None` if no operator has approved a step.
     pub approve: Option<ApproveRequest>,
     /// Hash of the revision to abort and roll back.
     pub abort: Option<Text>,
-    /// The attempt that is to be started.
+    /// The request to start a new attempt of a revision. `None` if no operator has requested one.
     pub retry: Option<RetryRequest>,
     /// Results of external checks.
     pub check_reports: Vec<CheckReport>,
 }
 
-/// A request that approves the end of a step. The step `*` stands for all steps.
+/// An operator's approval of a step, after which the next step may start. The step name `*` approves all steps.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ApproveRequest {
     /// Hash of the revision whose step is approved.
@@ -98,7 +98,7 @@ pub struct RolloutStatus {
     pub policy: Option<PolicyReference>,
     /// The phase of the rollout. `None` until the controller has written the status for the first time.
     pub phase: Option<Phase>,
-    /// Whether an operator, the policy or a closed window pauses the rollout.
+    /// Whether the rollout is paused: by an operator, by the policy, or because no maintenance window is open.
     pub paused: bool,
     /// Why the rollout is in its phase, or why it is paused.
     pub message: Text,
@@ -122,7 +122,8 @@ pub struct RolloutStatus {
     pub last_progress: Option<Time>,
 }
 
-/// Formats the phase, the step and the counts of a rollout: `Rolling canary 1/1, 1 admitted, 2 held`.
+/// Formats the phase, the step and the counts of nodes, such as `Rolling canary 1/1, 1 admitted, 2 held`. `1/1` are the
+/// available nodes and the target of the step.
 impl fmt::Display for RolloutStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.phase.map_or("-", Phase::as_str))?;
@@ -172,8 +173,8 @@ pub enum Phase {
     Soaking,
     /// The step has soaked, but an approval is missing, or a check has not passed.
     Waiting,
-    /// The last step has passed, but no step admits the remaining nodes. The current revision has no verdict `Good`
-    /// yet.
+    /// The last step has passed, but the steps do not cover all nodes, so some nodes do not get the current revision.
+    /// It has no verdict `Good` yet.
     PartiallyComplete,
     /// The rollout has stopped: the current revision failed or made no progress, or the policy was deleted. Nodes keep
     /// their revision.
@@ -216,7 +217,8 @@ impl Phase {
         Self::ALL.into_iter().find(|it| it.as_str() == text)
     }
 
-    /// Whether the rollout of the current revision ended without success: it is stopped, or is rolled back.
+    /// Whether the rollout of the current revision did not succeed: it has stopped, is being rolled back, or was rolled
+    /// back.
     pub fn is_failed(self) -> bool {
         matches!(self, Self::Stopped | Self::RollingBack | Self::RolledBack)
     }
@@ -249,7 +251,8 @@ pub struct NodeCounts {
     pub available: usize,
     /// Nodes whose pod of the current revision has been available for the soak time.
     pub soaked: usize,
-    /// Nodes that are not admitted, but have a pod of a revision without the verdict `Good`.
+    /// Nodes that have a pod of a revision without the verdict `Good`, although the rollout has not admitted them to
+    /// the current revision.
     pub unassigned: usize,
     /// Nodes that are not admitted, so that they are assigned the stable revision.
     pub held: usize,
@@ -270,7 +273,7 @@ pub struct FailureStatus {
 }
 
 impl FailureStatus {
-    /// Returns the number of nodes that count as failed. All of them are listed.
+    /// Returns the number of nodes that count as failed: the length of `nodes`, which lists all of them.
     pub fn counted(&self) -> usize {
         self.nodes.len()
     }

@@ -45,8 +45,8 @@ impl Window {
         Ok(Self { days, start: time(start)?, end: time(end)?, time_zone })
     }
 
-    /// Returns start and end of the occurrence of this window that begins on `day`. `None` if the window does not begin
-    /// on that day of the week.
+    /// Returns when this window opens on `day`, and when it closes after that. `None` if the window does not open on
+    /// that day of the week.
     fn occurrence_on(&self, day: civil::Date) -> Option<(Time, Time)> {
         if !self.days.contains(&day.weekday()) {
             return None;
@@ -60,7 +60,7 @@ impl Window {
     }
 }
 
-/// Parses the name of a day, such as `Mon`. The error is a message for the user.
+/// Parses the name of a day of the week, such as `Mon`. The error is a message for the user.
 fn parse_weekday(text: &str) -> Result<Weekday, String> {
     Ok(match text {
         "Mon" => Weekday::Monday,
@@ -74,11 +74,11 @@ fn parse_weekday(text: &str) -> Result<Weekday, String> {
     })
 }
 
-/// Returns whether any window of a policy is open, and when that may change.
+/// Returns whether any window of a policy is open at `now`, and when that may change.
 ///
-/// Rule: nodes are admitted only while a window is open. Without windows, nodes are always admitted. A window that ends
-/// at or before its start ends on the next day. On the day of a clock change, a local time that does not exist is moved
-/// by the change.
+/// Rule: a rollout admits nodes to the new revision only while a window is open, or always if the policy has no
+/// windows. A window that ends at or before its start ends on the next day. A local time that the switch to daylight
+/// saving time skips is moved forward by the length of the switch.
 pub fn window_state(windows: &[Window], now: Time) -> WindowState {
     if windows.is_empty() {
         return WindowState { is_open: true, changes_at: None };
@@ -95,7 +95,8 @@ pub fn window_state(windows: &[Window], now: Time) -> WindowState {
     WindowState { is_open, changes_at }
 }
 
-/// Returns start and end of each occurrence of a window that begins between yesterday and a week from now.
+/// Returns start and end of each period in which a window is open, for all periods that start between yesterday and a
+/// week from now.
 fn occurrences_around(window: &Window, now: Time) -> Vec<(Time, Time)> {
     let Ok(timestamp) = Timestamp::from_microsecond(now.as_micros()) else { return Vec::new() };
     let today = timestamp.to_zoned(window.time_zone.clone()).date();
