@@ -52,8 +52,8 @@ impl NodeClock {
         self.node_time = wall.max(self.node_time + passed / 2);
     }
 
-    /// Converts a wall-clock time to the node's time. The result is at most the node's current time: a container that
-    /// was started while the wall clock was ahead counts as just started.
+    /// Converts a wall-clock time to the node's time. The result is never later than the node's current time. A
+    /// container that was started while the wall clock was ahead therefore counts as just started.
     fn node_time_at(&self, wall: Time) -> Time {
         let ahead = self.node_time.since(self.wall);
         (wall + ahead).min(self.node_time)

@@ -74,8 +74,8 @@ impl ImageError {
     }
 }
 
-/// Imports all images of an archive and returns their names. `name` replaces the image name in the archive, or names an
-/// image without a name.
+/// Imports all images of an archive and returns their names. If `name` is given, the image gets this name, whether or
+/// not the archive has a name for it. The archive must then contain only one image.
 pub async fn import_archive(
     runtime: &Cri,
     path: &Path,

@@ -44,7 +44,7 @@ const CLIENT_FILE: &str = "client.pem";
 const SERVING_FILE: &str = "serving.pem";
 
 /// Maximum time that the node waits for the certificate of a CertificateSigningRequest. After it, the node creates a
-/// new request. On a Kubernetes cluster, an administrator may have to approve the request.
+/// new request. The time is long because, on a Kubernetes cluster, an administrator may have to approve the request.
 const SIGNING_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Initial interval at which a CertificateSigningRequest or the Node is polled. The interval doubles up to
 /// [`POLL_INTERVAL_MAX`].
@@ -189,9 +189,11 @@ pub struct JoinedNode {
 }
 
 impl JoinedNode {
-    /// Joins the cluster, or continues with the stored client certificate.
+    /// Joins the cluster. If the directory has a client certificate that has not expired, the node uses it. Otherwise
+    /// the node gets a certificate with its token.
     ///
-    /// Rule: a node uses its token once, to get its first client certificate.
+    /// Rule: a node uses its token only to get its first client certificate, or a new one after its certificate has
+    /// expired.
     pub async fn join(options: &JoinOptions) -> Result<Self, JoinError> {
         let server: Uri =
             options.server.parse().map_err(|_| JoinError::InvalidUrl(options.server.clone()))?;

@@ -35,7 +35,8 @@ pub struct ClusterMembership {
     record: PathBuf,
     /// API of the namespaces. The UID of `kube-system` is the cluster UID.
     namespaces: Api<Namespace>,
-    /// The recorded cluster UID, and whether the API server belongs to that cluster. The engine's rules decide on it.
+    /// The recorded cluster UID, and whether the API server belongs to that cluster. The engine's rules decide whether
+    /// it does.
     state: Mutex<cluster_identity::Membership>,
     /// Lock that is held during a confirmation, so that only one runs at a time.
     in_flight: tokio::sync::Mutex<()>,
@@ -104,14 +105,14 @@ impl ClusterMembership {
         }
     }
 
-    /// Whether the API server is confirmed to belong to the node's cluster, so that its lists and events may be
+    /// Whether the API server is confirmed to belong to the node's cluster. If it is, its lists and events may be
     /// applied.
     pub fn may_apply_events(&self) -> bool {
         self.lock_state().is_verified()
     }
 
-    /// Whether the agent has a complete list of pods from the confirmed API server, so that all other pods on the node
-    /// may be removed.
+    /// Whether the agent has a complete list of pods from the confirmed API server. If it has, pods on the node that
+    /// are not in the list may be removed.
     pub(super) fn may_remove_orphans(&self) -> bool {
         self.lock_state().may_remove_orphans()
     }

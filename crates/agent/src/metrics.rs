@@ -229,7 +229,7 @@ impl AgentMetrics {
     /// Encodes all metrics in the Prometheus text format. `phases` has the phase of each pod. `pki` is the directory of
     /// the node's certificates.
     pub(crate) fn encode(&self, phases: impl Iterator<Item = String>, pki: &Path, now: Timestamp) -> String {
-        /// All pod phases. The metric has a value for each of them, even if it is zero.
+        /// All pod phases. The metric `pods` has a value for each phase, even if no pod has this phase.
         const POD_PHASES: [&str; 4] = ["Pending", "Running", "Succeeded", "Failed"];
         let mut counts = [0; POD_PHASES.len()];
         for phase in phases {

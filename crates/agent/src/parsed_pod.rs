@@ -31,7 +31,8 @@ pub struct ParsedPod {
     pub containers: Vec<PodContainer>,
 }
 
-/// An init, main or ephemeral container of a pod spec, with the properties that depend on which of the three it is.
+/// An init, main or ephemeral container of a pod spec. Only an init container can be a sidecar, and only an ephemeral
+/// container can have a `target`.
 #[derive(Debug, Clone)]
 pub struct PodContainer {
     pub container: Container,

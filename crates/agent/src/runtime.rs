@@ -47,7 +47,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Returns whether the runtime and the pod network are ready, and the runtime's features.
     fn status(&self) -> impl Future<Output = Result<RuntimeStatus, RuntimeError>> + Send;
 
-    /// Lists all sandboxes, or the sandboxes of one pod.
+    /// Lists the sandboxes of the pod with this UID. Lists all sandboxes if `uid` is `None`.
     fn list_sandboxes(
         &self,
         uid: Option<&str>,
@@ -68,7 +68,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Removes a sandbox and all its containers.
     fn remove_sandbox(&self, id: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
 
-    /// Lists all containers, or the containers of one pod.
+    /// Lists the containers of the pod with this UID. Lists all containers if `uid` is `None`.
     fn list_containers(
         &self,
         uid: Option<&str>,
@@ -138,7 +138,8 @@ pub trait Runtime: Send + Sync + 'static {
     /// Returns the usage of the filesystems that store images.
     fn image_fs_info(&self) -> impl Future<Output = Result<Vec<v1::FilesystemUsage>, RuntimeError>> + Send;
 
-    /// Returns the stats of all containers, or of the containers of one pod.
+    /// Returns the stats of the containers of the pod with this UID. Returns those of all containers if `uid` is
+    /// `None`.
     fn container_stats(
         &self,
         uid: Option<&str>,
@@ -190,14 +191,14 @@ impl fmt::Display for RuntimeError {
     }
 }
 
-/// Kinds of runtime errors, by what the caller does next.
+/// Kinds of runtime errors that callers handle differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuntimeErrorKind {
     /// The container, sandbox or image does not exist. A removal of it counts as successful.
     NotFound,
     /// The runtime refused the operation, or the operation failed.
     Refused,
-    /// The runtime did not respond in time. The operation may have been executed.
+    /// The runtime did not respond within the timeout of the call. The operation may have been executed.
     TimedOut,
     /// The runtime is not running. The call can be retried later.
     Unreachable,

@@ -31,7 +31,8 @@ impl Default for CpuAndMemory {
 }
 
 impl CpuAndMemory {
-    /// Returns the sums of the quantities of both. Negative quantities of `other` are ignored.
+    /// Returns the sum of the two CPU quantities, and the sum of the two memory quantities. Negative quantities of
+    /// `other` are ignored.
     fn plus(self, other: Self) -> Self {
         let sum = |a: Quantity, b: Quantity| if b.is_negative() { a } else { a.plus(b) };
         Self { cpu: sum(self.cpu, other.cpu), memory: sum(self.memory, other.memory) }
@@ -42,9 +43,10 @@ impl QosClass {
     /// Computes the QoS class of a pod. `pod` are the pod-level resources, `None` if the pod has none. `containers` are
     /// the resources of all containers, including the init containers.
     ///
-    /// Rule: a pod without any CPU or memory request or limit is `BestEffort`. A pod in which every container has CPU
-    /// and memory limits, and the limits equal the requests, is `Guaranteed`. Any other pod is `Burstable`. Pod-level
-    /// resources, even empty ones, replace those of the containers. Upstream: `ComputePodQOS`.
+    /// Rule: a pod without any CPU or memory request or limit is `BestEffort`. A pod is `Guaranteed` if every container
+    /// has a CPU limit and a memory limit, and if the sums of the limits equal the sums of the requests. Any other pod
+    /// is `Burstable`. Pod-level resources, even empty ones, replace those of the containers.
+    /// Upstream: `ComputePodQOS`.
     pub fn compute(
         pod: Option<ComputeResources>,
         containers: impl Iterator<Item = ComputeResources>,

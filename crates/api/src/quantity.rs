@@ -75,8 +75,8 @@ impl Quantity {
         QuantityTokens::tokenize(text)?.to_quantity()
     }
 
-    /// Parses the quantity in a JSON string or number. Returns zero if the value is absent or invalid. Invalid values
-    /// need no error here, because the decoder has already refused them.
+    /// Parses the quantity in a JSON string or number. Returns zero if the value is absent or invalid. There is no
+    /// error for an invalid value, because the decoder of the API object has already refused it.
     pub fn from_json(value: &serde_json::Value) -> Self {
         let parsed = match value {
             serde_json::Value::String(text) => Self::parse(text),

@@ -11,8 +11,9 @@ pub type ResourceQuantities = BTreeMap<String, Quantity>;
 /// Returns the total requests or limits of a pod. `containers` are the requests or limits of its containers.
 /// `init_containers` are those of its init containers, each with a flag that is `true` for a sidecar.
 ///
-/// Rule: a pod needs the sum of its containers and sidecars, or the largest sum of an init container and the sidecars
-/// that were started before it, whichever is larger. Upstream: `AggregateContainerRequests`.
+/// Rule: the total of each resource is the maximum of what the pod needs while it runs and what it needs while it
+/// starts. While it runs, it needs the sum of its containers and sidecars. While an init container runs, the pod needs
+/// the sum of this init container and the sidecars that were started before it. Upstream: `AggregateContainerRequests`.
 pub fn pod_total(
     containers: impl Iterator<Item = ResourceQuantities>,
     init_containers: impl Iterator<Item = (bool, ResourceQuantities)>,

@@ -90,8 +90,8 @@ impl Toleration {
 
     /// Whether this toleration tolerates the taint.
     ///
-    /// Rule: a toleration tolerates a taint if its effect, its key and its operator match. An empty effect and an empty
-    /// key match every taint. Upstream: `ToleratesTaint`.
+    /// Rule: a toleration tolerates a taint if its effect, its key and its operator match. An empty effect matches
+    /// every effect, and an empty key matches every key. Upstream: `ToleratesTaint`.
     pub fn tolerates(&self, taint: &Taint) -> bool {
         self.effect.is_none_or(|effect| effect == taint.effect)
             && (self.key.is_empty() || self.key == taint.key)

@@ -74,7 +74,7 @@ pub const ANNOTATION_VERDICT_REASON: &str = "muster.dev/verdict-reason";
 pub const VERDICT_GOOD: &str = "Good";
 /// The verdict on a revision that failed or was aborted.
 pub const VERDICT_BAD: &str = "Bad";
-/// The verdict on a revision that another one replaced before its rollout ended.
+/// The verdict on a revision whose rollout had not ended when another revision replaced it.
 pub const VERDICT_SUPERSEDED: &str = "Superseded";
 
 /// Type of the pod condition that says whether the pod is bound to a node.

@@ -99,8 +99,8 @@ pub(crate) async fn send(
     if head.status.is_success() { Ok(body) } else { Err(call_error(head.status, &head.headers, &body)) }
 }
 
-/// Returns the error for an error response. Most bodies are a `Status`. An overloaded server or a proxy responds in
-/// plain text, with a delay only in the `Retry-After` header.
+/// Returns the error for an error response. The body is usually a `Status`. An overloaded server or a proxy responds in
+/// plain text instead, and requests a delay before the retry only in the header `Retry-After`.
 fn call_error(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> CallError {
     let status: Option<Status> = serde_json::from_slice(body).ok();
     let (message, reason) = match &status {

@@ -307,8 +307,8 @@ async fn post(
     Ok((code.as_u16(), body.to_bytes().to_vec()))
 }
 
-/// Returns the message of the innermost source of an error ([`Error::source`]). An error without a source returns its
-/// own message.
+/// Returns the message of the innermost source of an error ([`Error::source`]). If the error has no source, returns the
+/// message of the error itself.
 fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {

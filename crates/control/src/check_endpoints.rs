@@ -45,8 +45,8 @@ pub enum InvalidEndpoint {
 impl EndpointUrl {
     /// Parses an http or https URL.
     ///
-    /// Rule: a URL is refused if two parsers could read it as different endpoints: user information, fragments, dot
-    /// segments, backslashes, and percent-encoded dots and slashes.
+    /// Rule: a URL is refused if two parsers could read it as different endpoints. Therefore it must not contain user
+    /// information, a fragment, dot segments, backslashes, or percent-encoded dots, slashes or backslashes.
     pub(crate) fn parse(text: &str) -> Result<Self, InvalidEndpoint> {
         if text.contains('#') {
             return Err(InvalidEndpoint::Fragment);

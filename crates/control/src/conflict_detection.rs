@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 use crate::CONTROLLER_NAME;
 
-/// How long after this replica became leader status writes of other field managers are ignored. The last leader or
-/// upstream's controller may have had such writes in flight.
+/// Time during which a new leader ignores status writes of other field managers. These writes may be the last ones of
+/// the previous leader or of upstream's controller, which were still in flight.
 const TAKEOVER_GRACE_PERIOD: Duration = Duration::from_secs(30);
 
 /// Minimum time between two warning events. Two controllers may write many times per second.
@@ -54,8 +54,9 @@ impl ConflictDetector {
         Self { began: now, warned_at: None, last_writers: BTreeMap::new() }
     }
 
-    /// Returns a conflict if another controller has written the status of a DaemonSet since the watch last delivered
-    /// it.
+    /// Returns a conflict if another controller has written the status of a DaemonSet since the watch delivered the
+    /// previous version of the DaemonSet. Returns `None` for the [`TAKEOVER_GRACE_PERIOD`] after this replica became
+    /// leader.
     pub(crate) fn check(&mut self, set: &Set, now: Instant) -> Option<Conflict> {
         let writer = last_other_status_writer(&set.metadata);
         let before = self.last_writers.insert(set.key.clone(), writer.clone());

@@ -324,8 +324,8 @@ where
         }
     }
 
-    /// Reconciles one key. `waited` is the time that the key was in the queue. If this panics, the runner recovers with
-    /// [`Runner::recover`].
+    /// Reconciles one key. `waited` is the time that the key was in the queue. If the controller panics, the runner
+    /// recovers with [`Runner::recover`].
     fn reconcile_key(&mut self, key: &C::Key, waited: Duration) {
         let now = now();
         let reconciling = AssertUnwindSafe(|| self.queue.reconcile(key, now));
@@ -379,8 +379,8 @@ where
         });
     }
 
-    /// Applies the outcome of a call. `took` is the duration of the call. If this panics, the runner recovers with
-    /// [`Runner::recover`], or propagates the panic if the call belongs to no key.
+    /// Applies the outcome of a call. `took` is the duration of the call. If the controller panics, the runner recovers
+    /// with [`Runner::recover`]. If the call belongs to no key, the panic is propagated instead.
     fn apply_outcome(&mut self, call: &C::Call, outcome: Outcome, took: Duration) {
         self.observer.after_call(call, &outcome, took);
         let applying = AssertUnwindSafe(|| self.queue.done(call, outcome, now()));

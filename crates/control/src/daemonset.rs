@@ -34,8 +34,9 @@ const COMPONENT: &str = "daemonset-controller";
 /// of calls.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs the DaemonSet controller until `stop`. Then it makes no new plan, and finishes the plans that are being
-/// executed. It ends earlier only if the API server's store is replaced, because then nothing in its cache is valid.
+/// Runs the DaemonSet controller until `stop` is cancelled. From then on it makes no new plan, and only finishes the
+/// plans that are being executed. It ends earlier only if the API server's store is replaced, because this makes its
+/// whole cache invalid.
 pub(crate) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     // Each namespace has its own watches, index and queue.
     let namespaces: BTreeSet<&String> = context.options.namespaces.iter().collect();
@@ -69,7 +70,7 @@ pub(crate) fn caller(context: &Context) -> Caller {
     Caller { client: context.client.clone(), limits: Some(limits) }
 }
 
-/// Sends a call about a DaemonSet that is not part of a plan, and returns its response.
+/// Sends a call about a DaemonSet, and returns the response. The call is not part of a plan.
 pub(crate) async fn call_once(context: &Context, set: &Arc<Set>, call: Call) -> Response {
     let call = SetCall::single(set.clone(), call, context.options.settings.binding);
     let (outcome, took) = caller(context).call(DaemonSetController::encode(&call)).await;
@@ -127,8 +128,8 @@ impl DaemonSetObserver {
         }
     }
 
-    /// Checks whether another controller has written the status of a DaemonSet. Returns the event that reports this.
-    /// `None` if there is no conflict, or if no event is due.
+    /// Checks whether another controller has written the status of a DaemonSet. Returns the event that reports the
+    /// conflict. `None` if there is no conflict, or if the last warning is too recent.
     ///
     /// Rule: in assist mode upstream's controller is meant to write the status, so no conflict is reported.
     fn detect_conflict(&mut self, fact: &Fact) -> Option<EventRecord> {

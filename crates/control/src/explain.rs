@@ -229,7 +229,8 @@ async fn query_controller(
     }
 }
 
-/// Sends an explain query to the server of `client`. `at` is its address for messages, `None` if it is the API server.
+/// Sends an explain query to the server of `client`. `at` is the server's address for messages, or `None` for the API
+/// server.
 async fn query_controller_at(client: &Client, path: String, at: Option<&str>) -> ControllerAnswer {
     let request = request(Verb::Get, path, JSON_MEDIA_TYPE, String::new());
     let server = at.map_or("this API server".to_owned(), ToOwned::to_owned);

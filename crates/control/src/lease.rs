@@ -167,7 +167,8 @@ impl Elector {
         Self { client, lease, election, term, object: None, logged_holder: Text::default() }
     }
 
-    /// Returns the lease term of this replica. Before the replica becomes the leader, the term has ended.
+    /// Returns the lease term of this replica. Before the replica becomes the leader, the term counts as ended, so that
+    /// the replica writes nothing.
     pub(crate) fn term(&self) -> Term {
         self.term.clone()
     }
@@ -251,7 +252,8 @@ impl Elector {
         self.put_record(&self.election.release_record(&found, now())).await.map(drop)
     }
 
-    /// Renews the lease once. Returns the reason if the lease is lost, and an error if the renewal may be retried.
+    /// Renews the lease once. Returns `None` if the lease was renewed, and the reason if the lease is lost. Returns an
+    /// error if the renewal failed but may be retried.
     async fn renew(&mut self) -> Result<Option<LostLease>, LeaseError> {
         let (Some(found), elapsed) = (self.stored_record(), self.term.began.elapsed()) else {
             return Ok(Some(LostLease::Deleted));
@@ -349,8 +351,8 @@ impl Elector {
         Ok(())
     }
 
-    /// Creates or updates the Lease with this record, and returns the stored object. Fails with
-    /// [`LeaseError::Conflict`] if the Lease changed since it was last read.
+    /// Writes this record into the Lease, and returns the stored object. Creates the Lease if it did not exist at the
+    /// last read. Fails with [`LeaseError::Conflict`] if the Lease has changed since it was last read.
     async fn put_record(&self, record: &LeaseRecord) -> Result<Value, LeaseError> {
         let (verb, path, mut object) = match &self.object {
             Some(object) => (Verb::Update, self.lease.path(), object.clone()),

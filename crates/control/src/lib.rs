@@ -143,8 +143,8 @@ impl Default for Options {
 /// Why the controller ended before it was told to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerExit {
-    /// This replica is no longer the leader, and another replica may be. The process exits to be restarted, because its
-    /// writes could conflict.
+    /// This replica is no longer the leader. The process exits to be restarted, because another replica may be the
+    /// leader now, and the writes of both could conflict.
     #[error("no longer the leader: {0}")]
     LostLease(LostLease),
     /// The API server's store was replaced, for example by a restore, so that the controller's cache is invalid.
@@ -232,8 +232,8 @@ impl Controller {
         self.monitor.clone()
     }
 
-    /// Runs the controller until `stop`. Then it makes no new plan, finishes the plans that are being executed, and
-    /// releases the lease.
+    /// Runs the controller until `stop` is cancelled. From then on it makes no new plan. It finishes the plans that are
+    /// being executed, and then releases the lease.
     ///
     /// With leader election, a standby replica lists and watches nothing, because a new leader must list everything
     /// anyway to see the writes of the previous leader.

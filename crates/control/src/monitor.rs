@@ -240,16 +240,15 @@ impl Monitor {
 
     /// Whether the readiness check succeeds.
     ///
-    /// Rule: a replica is ready while another replica is the leader, or while its own caches are synced and it is not
-    /// stopping.
+    /// Rule: a standby replica is ready. A leader is ready while its caches are synced and it is not stopping.
     pub fn is_ready(&self) -> bool {
         matches!(self.stage(), Stage::Following | Stage::Working)
     }
 
     /// Whether the liveness check succeeds.
     ///
-    /// Rule: a replica is alive unless its runners have had no heartbeat for five minutes. A replica without runners is
-    /// alive.
+    /// Rule: a replica with runners is alive if one of them had a heartbeat in the last five minutes. A replica without
+    /// runners is always alive.
     pub fn is_alive(&self) -> bool {
         let last_heartbeat = Duration::from_millis(self.last_heartbeat_ms.load(Ordering::Relaxed));
         !matches!(self.stage(), Stage::Listing | Stage::Working)

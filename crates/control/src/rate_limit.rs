@@ -21,9 +21,9 @@ pub struct RateLimits {
 }
 
 impl RateLimits {
-    /// Default of [`RateLimits::qps`]. Most API servers handle fewer writes per second, so in effect only their own
-    /// flow control limits the writes. Upstream's default is 20, with which a DaemonSet of 5,000 pods takes four
-    /// minutes.
+    /// Default of [`RateLimits::qps`]. Most API servers handle fewer writes per second than this, so in effect only
+    /// their own flow control limits the writes. With upstream's default of 20, it takes four minutes to create the
+    /// 5,000 pods of a DaemonSet.
     pub const QPS: u32 = 2000;
 }
 

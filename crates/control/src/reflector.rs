@@ -43,7 +43,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// Duration after which a watch counts as healthy, so that the backoff is reset.
 const WATCH_HEALTHY_AFTER: Duration = Duration::from_secs(5);
 
-/// Time for which lists must return an older state than before until the API server's store counts as replaced. An API
+/// If all lists return an older state than before for this time, the API server's store counts as replaced. An API
 /// server that only lags behind its store catches up sooner.
 const STORE_REPLACED_AFTER: Duration = Duration::from_secs(60);
 
@@ -116,8 +116,8 @@ struct Reflector<C: Controller> {
     idle_timeout: Duration,
     /// The highest resource version that was received.
     newest_resource_version: u64,
-    /// Time since which every list has had a resource version below `newest_resource_version`. `None` if the last list
-    /// was not below it.
+    /// Time since which every list has had a resource version below `newest_resource_version`. `None` if the resource
+    /// version of the last list was not below it.
     stale_since: Option<Instant>,
     /// Time after which the store counts as replaced: [`STORE_REPLACED_AFTER`], or less in tests.
     store_replaced_after: Duration,
@@ -246,8 +246,8 @@ where
         }
     }
 
-    /// Lists the kind and sends the list to the controller. Returns the open watch of a streaming list, which continues
-    /// with the changes after the list, or `None` after a paged list.
+    /// Lists the kind and sends the list to the controller. After a streaming list, returns its open watch, which then
+    /// delivers the changes after the list. After a paged list, returns `None`.
     async fn list(&mut self) -> Result<Option<WatchLines>, ListWatchError> {
         if self.supports_streaming_list
             && let Some(lines) = self.streaming_list().await?
@@ -383,7 +383,7 @@ where
         Ok(WatchLines { stream: Box::pin(stream), line: Vec::new() })
     }
 
-    /// Records a resource version that was received. Returns an error if it is lower than one before. The resource
+    /// Records a resource version that was received. Returns an error if it is lower than an earlier one. The resource
     /// versions of one kind only increase, unless the store was replaced.
     fn advance_to(&mut self, resource_version: u64) -> Result<(), ListWatchError> {
         if resource_version < self.newest_resource_version {
@@ -434,7 +434,7 @@ enum NextLine<'a> {
     Line(&'a [u8]),
     /// The response has ended, or failed.
     End,
-    /// No complete line was received in time.
+    /// No complete line was received within the idle timeout.
     Timeout,
 }
 

@@ -1,5 +1,5 @@
-//! `muster controller release`: removes what only Muster's controller writes, before another controller takes over:
-//! status conditions, DaemonRollouts, and the verdicts about revisions.
+//! `muster controller release`: prepares the change from Muster's controller to another controller. It removes what
+//! only Muster's controller writes: status conditions, DaemonRollouts, and the verdicts about revisions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,11 +71,12 @@ pub enum ReleaseError {
 /// the conditions of this controller from the status of all DaemonSets. Calls `changed` for each DaemonSet that had
 /// such a condition.
 ///
-/// Rule: while the progressive rollout of a DaemonSet is not complete, nothing is released unless `force` is set,
-/// because another controller would update all nodes at once.
+/// Rule: if the progressive rollout of any DaemonSet is not complete, the release fails and changes nothing, because
+/// another controller would update all remaining nodes at once. With `force` the release continues nevertheless.
 ///
-/// `leases` is the namespace and the possible names of the leader's Lease, to check that no leader runs. Without a
-/// namespace, the Leases of these names in all namespaces are checked. With `None`, there is no check.
+/// `leases` is the namespace and the possible names of the leader's Lease. The release fails if a leader holds one of
+/// these Leases. Without a namespace, the Leases of these names in all namespaces are checked. If `leases` is `None`,
+/// no Lease is checked.
 pub async fn release(
     client: Client,
     leases: Option<(Option<&str>, &[String])>,
@@ -228,8 +229,8 @@ fn is_forbidden(error: &ReleaseError) -> bool {
     matches!(error, ReleaseError::Call(kube::Error::Api(status)) if status.code == 403)
 }
 
-/// Checks that no leader holds a Lease of this name, in one namespace or in all. A Lease is held until `renewTime` +
-/// `leaseDurationSeconds`.
+/// Checks that no leader holds a Lease of this name in the namespace, or in any namespace if `namespace` is `None`. A
+/// Lease is held until `renewTime` + `leaseDurationSeconds`.
 async fn check_no_leader(client: &Client, namespace: Option<&str>, name: &str) -> Result<(), ReleaseError> {
     let objects = match namespace {
         Some(namespace) => match get(client, lease::path(namespace, name)).await {

@@ -2,7 +2,7 @@
 //! prints its failures in the same language, so that the output of a failing seed can be pasted into a test.
 //!
 //! ```text
-//! now  1000                                  # seconds; every time is one
+//! now  1000                                  # all times are in seconds
 //! set  web    template=2 max-unavailable=25% tolerate=gpu:NoSchedule
 //! node n1     label=zone:a
 //! node n2     taint=gpu=yes:NoSchedule unknown since=900
@@ -226,7 +226,7 @@ const EXCLUSIVE_KEYWORDS: &[&[&str]] = &[
     &["direct", "for"],
 ];
 
-/// Keywords that only the line of a pod of a DaemonSet may have.
+/// Keywords that the line of a pod may have only if the pod belongs to a DaemonSet.
 const DAEMON_POD_KEYWORDS: &[&str] =
     &["orphan", "for", "direct", "rev", "hash", "generation-label", "unlabel"];
 
@@ -346,13 +346,14 @@ const STARTING_REASON: &str = "ContainerCreating";
 const REQUIRED_TERMS_POINTER: &str =
     "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
-/// Keywords that only the line of a pod that is bound to a node may have.
+/// Keywords that the line of a pod may have only if the pod is bound to a node.
 const BOUND_POD_KEYWORDS: &[&str] = &["ready", "unready", "waiting", "since"];
 
 /// Returns the DaemonSet to which a pod or revision belongs. `None` if it belongs to none.
 ///
 /// Rule: a pod or revision belongs to the DaemonSet that owns it. An object without a controller belongs to the
-/// DaemonSet whose image it runs, or whose selector matches it.
+/// DaemonSet whose name is in its image `NAME:N`, and to no DaemonSet if the image is `none:N`. With any other image,
+/// the object belongs to the DaemonSet whose selector matches it.
 fn set_of<'w>(object: &Value, world: &'w World) -> Option<&'w Value> {
     let mut sets =
         world.sets.iter().filter(|it| text_at(it, NAMESPACE_POINTER) == text_at(object, NAMESPACE_POINTER));

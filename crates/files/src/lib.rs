@@ -24,7 +24,8 @@ const OLD_TEMPORARY_SUFFIX: &str = ".new";
 /// Writes a file with mode 0600, and replaces an existing file atomically.
 ///
 /// Rule: a private file is created under a random name with O_EXCL, O_NOFOLLOW and mode 0600, synced, and only then
-/// renamed to its final name. A file or a symbolic link that another user placed there is replaced, never opened.
+/// renamed to its final name. If another user placed a file or a symbolic link at the final name, it is replaced and
+/// never opened.
 pub fn write_private_file(path: &Path, content: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
     let temporary = path.with_file_name(temporary_file_name(name));

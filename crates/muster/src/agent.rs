@@ -234,8 +234,8 @@ pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Joins the cluster and runs the node until a token is cancelled. SIGINT or SIGTERM cancels `graceful_stop`, and a
-/// second signal cancels `stop`.
+/// Joins the cluster and runs the node until `graceful_stop` or `stop` is cancelled. SIGINT or SIGTERM cancels
+/// `graceful_stop`, and a second signal cancels `stop`.
 async fn run_node(
     args: &AgentArgs,
     graceful_stop: &CancellationToken,

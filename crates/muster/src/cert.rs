@@ -151,8 +151,9 @@ async fn revoke_certificates(args: RevokeCertificatesArgs) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Returns the time at which a recorded certificate was revoked, by its serial number or with all certificates of its
-/// user. Returns `None` if it is not revoked. `revoked` is the revocation list.
+/// Returns the time at which a recorded certificate was revoked. It was revoked if the revocation list has an entry for
+/// its serial number, or an entry for the certificates of its user that covers it. Returns `None` if it is not revoked.
+/// `revoked` is the revocation list.
 fn revoked_at(revoked: &BTreeMap<String, String>, it: &CertificateRecord) -> Option<String> {
     if let Some(entry) = revoked.get(&format!("certificate.{}", it.serial)) {
         return Some(json_string_field(entry, "revokedAt"));

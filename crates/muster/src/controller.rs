@@ -135,7 +135,8 @@ pub(crate) struct KubeconfigFlags {
 /// Flags that select the Lease for leader election.
 #[derive(Debug, clap::Args)]
 struct LeaseFlags {
-    /// Name of the Lease for leader election [default: muster-controller, with --assist muster-assist; for `release` both]
+    /// Name of the Lease for leader election [default: muster-controller, with --assist muster-assist; for `release`
+    /// both]
     #[arg(long, value_name = "NAME")]
     leader_elect_resource_name: Option<String>,
     /// Namespace of the Lease [default: that of the pod; outside a pod kube-system, for `release` all namespaces]
@@ -146,10 +147,10 @@ struct LeaseFlags {
 /// Remove what this controller has added to DaemonSets, before returning to kube-controller-manager
 ///
 /// The DaemonSet controller of kube-controller-manager writes no conditions and would leave stale conditions in the
-/// status. This command removes the conditions, the DaemonRollouts, and the verdicts about revisions; no pod changes. It
-/// refuses to while a progressive rollout is not complete, because kube-controller-manager would update all nodes. Run
-/// this after all replicas of `muster controller` have stopped, and before
-/// kube-controller-manager's controller is started.
+/// status. This command removes the conditions, the DaemonRollouts, and the verdicts about revisions; no pod changes.
+/// It refuses to while a progressive rollout is not complete, because kube-controller-manager would update all nodes.
+/// Run this after all replicas of `muster controller` have stopped, and before kube-controller-manager's controller is
+/// started.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster controller release
@@ -279,7 +280,8 @@ impl RunControllerArgs {
 }
 
 impl ReleaseArgs {
-    /// Removes the conditions of `muster controller` from the status of every DaemonSet.
+    /// Executes `muster controller release`: removes the conditions of `muster controller` from the status of every
+    /// DaemonSet, all DaemonRollouts, and the verdicts about revisions. Prints what was removed.
     async fn remove_conditions(self) -> anyhow::Result<()> {
         let config = self.cluster.client_config().await?;
         let mut names = Vec::new();
@@ -310,8 +312,8 @@ impl ReleaseArgs {
 }
 
 impl LeaseFlags {
-    /// Returns the namespace of the Lease: from the flag, or else the namespace of the pod in which this process runs.
-    /// Returns `None` outside a pod without the flag.
+    /// Returns the namespace of the Lease: the value of the flag if it is given, otherwise the namespace of the pod in
+    /// which this process runs. Returns `None` if the flag is not given and the process does not run in a pod.
     fn lease_namespace(&self, config: &Config) -> Option<String> {
         let in_a_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
         let own = || in_a_pod.then(|| config.default_namespace.clone());

@@ -88,8 +88,8 @@ pub(crate) fn run(args: &EncryptArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the encryption keys from the key file `named`, or from the default key file. Returns `None` if no file is
-/// named and the default key file does not exist.
+/// Reads the encryption keys from the key file `named`. If `named` is `None`, reads the default key file, and returns
+/// `None` if that file does not exist.
 pub(crate) fn read_keys(data_dir: &Path, named: Option<&Path>) -> anyhow::Result<Option<EncryptionKeys>> {
     let own = data_dir.join(DEFAULT_KEY_FILE);
     match named {

@@ -61,7 +61,7 @@ pub(crate) fn init(format: LogFormat, level: &str) -> anyhow::Result<()> {
     };
     // Internal errors are reported with `eprintln!`, which panics if standard error cannot be written.
     let lines = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
-    let lines = lines.with_writer(StderrQueue::start_writer());
+    let lines = lines.with_writer(StderrQueue::get_or_start());
     match format {
         LogFormat::Text => {
             let text = TextFormat::default().with_ansi(std::io::stderr().is_terminal());

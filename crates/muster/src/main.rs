@@ -156,7 +156,7 @@ async fn run_command(command: MusterCommand) -> anyhow::Result<ExitCode> {
 }
 
 /// Builds the Tokio runtime. It is multi-threaded for the server, which handles many requests concurrently. It is
-/// single-threaded for the controller, because there moving responses between threads costs more than decoding them. It
+/// single-threaded for the controller, because moving responses between threads would cost more than decoding them. It
 /// is single-threaded for the agent, because the agent should use few resources of its node.
 fn build_runtime(command: &MusterCommand) -> io::Result<Runtime> {
     let mut builder = match command {

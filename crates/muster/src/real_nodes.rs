@@ -1,5 +1,5 @@
 //! The real nodes of `muster up`. Each node has its own network namespace with a containerd and a `muster agent`, which
-//! this process supervises. The agents join the cluster as from another machine.
+//! this process supervises. The agents join the cluster as agents on other machines do.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -134,7 +134,7 @@ async fn restore_routes_periodically(node: &LocalNode) {
 }
 
 /// Starts the containerd of a node, imports the image archives of a directory, and waits until the containerd exits.
-/// Always returns an error, so that the supervisor restarts it.
+/// Always returns an error, so that the supervisor calls this function again.
 async fn run_containerd(node: &LocalNode, images: &Path) -> anyhow::Result<()> {
     let mut containerd = node.start_containerd().await?;
     import_image_archives(node, &containerd.runtime, images).await;
@@ -216,9 +216,9 @@ fn spawn_agent(program: &Path, node: &LocalNode, arguments: &[OsString]) -> anyh
     spawned.context("run nsenter")
 }
 
-/// Waits until the agent exits, and returns this as an error. When `stop` is cancelled, terminates the agent and waits
-/// for its exit instead. Kills the agent if it does not exit within [`agent_stop_timeout`], or when `abort` is
-/// cancelled.
+/// Waits until the agent exits or `stop` is cancelled. Returns an error if the agent exits first. When `stop` is
+/// cancelled, terminates the agent and waits until it has exited. Kills the agent if it does not exit within
+/// [`agent_stop_timeout`], or if `abort` is cancelled during this wait.
 async fn run_agent_until_stop(
     mut agent: Child,
     node: &LocalNode,

@@ -227,8 +227,8 @@ struct ReportArgs {
 
 /// Delete the DaemonRollout of a DaemonSet, after asking
 ///
-/// With a policy, the controller creates a new one and starts at the first step. Without a policy, the DaemonSet follows
-/// its update strategy again. Verdicts are kept: a revision with the verdict Bad is still held.
+/// With a policy, the controller creates a new one and starts at the first step. Without a policy, the DaemonSet
+/// follows its update strategy again. Verdicts are kept: a revision with the verdict Bad is still held.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster rollout forget ds/fluent-bit -n logging
@@ -409,8 +409,8 @@ async fn forget(args: &ForgetArgs) -> anyhow::Result<ExitCode> {
 /// Maximum length in bytes of the answer that [`confirm`] reads.
 const ANSWER_BYTES_MAX: u64 = 64;
 
-/// Asks on the terminal whether the DaemonRollout is to be deleted. `false` if the user does not agree. The error says
-/// that standard input is not a terminal.
+/// Asks on the terminal whether the DaemonRollout is to be deleted. Returns whether the user agrees. Fails if standard
+/// input is not a terminal.
 fn confirm(snapshot: &RolloutSnapshot, consequences: &[String]) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
         bail!("forget asks before it deletes, and standard input is not a terminal: give --yes");
@@ -429,7 +429,8 @@ fn confirm(snapshot: &RolloutSnapshot, consequences: &[String]) -> anyhow::Resul
 fn printable(text: &str) -> String {
     /// Maximum number of characters to print. Messages of the controller are shorter.
     const CHARS_MAX: usize = 1000;
-    /// Unicode characters that change the direction of text. A terminal could then show a line in a misleading order.
+    /// Unicode characters that change the direction of text. With them, a terminal could show a line in a misleading
+    /// order.
     const BIDI_CONTROLS: [char; 12] = [
         '\u{061c}', '\u{200e}', '\u{200f}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}',
         '\u{2066}', '\u{2067}', '\u{2068}', '\u{2069}',

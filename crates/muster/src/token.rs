@@ -70,7 +70,7 @@ struct CreateTokenArgs {
 /// List bootstrap tokens and the Secrets that hold service account tokens
 ///
 /// Tokens of pods, and those of `kubectl create token`, are not stored and therefore not listed. They become invalid
-/// with their pod, Secret or service account, and can be revoked by passing the token itself.
+/// with their pod, Secret or service account. To revoke one, pass the token itself to `muster token revoke`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster token list
@@ -285,7 +285,7 @@ enum TokenReference {
     Bootstrap(String),
     /// The Secret of a service account token.
     Secret { namespace: String, name: String },
-    /// A service account token itself: its claims, whose signature is not verified.
+    /// A service account token itself. The fields are its claims. The signature of the token is not verified.
     Account {
         /// Claim `jti`, the ID of the token.
         id: String,

@@ -120,7 +120,8 @@ struct NodeCounts {
 }
 
 impl NodeCounts {
-    /// Returns the numbers of nodes from the flags, or the defaults for this machine.
+    /// Returns the numbers of nodes that the flags specify. If neither flag is given, returns one real node if this
+    /// machine can run real nodes, otherwise [`DEFAULT_SIM_NODES`].
     fn from_args(args: &UpArgs) -> anyhow::Result<Self> {
         let missing = local_node::find_missing_tools();
         match (args.nodes, args.sim_nodes) {
@@ -343,7 +344,7 @@ async fn read_lease_renew_times(client: &kube::Client) -> anyhow::Result<LeaseRe
 /// Waits until every agent has renewed its node's Lease. It does not wait for the Ready condition, because the
 /// condition may be from an earlier `muster up` that was killed.
 ///
-/// `before` has the renew times before the agents were started. Renew times are compared with it and not with the
+/// `before` has the renew times before the agents were started. Renew times are compared with `before` and not with the
 /// clock, because the clock may be set back.
 async fn wait_for_lease_renewals(
     client: &kube::Client,

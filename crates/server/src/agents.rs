@@ -49,7 +49,7 @@ pub(crate) enum AgentError {
     /// The TLS handshake failed, or the certificate is not that of the node's agent.
     #[error("{address} does not authenticate as node {node:?}: {why}")]
     WrongIdentity { node: String, address: String, why: String },
-    /// The response headers or the response body did not arrive in time.
+    /// The response headers or the response body did not arrive within their timeout.
     #[error("the agent did not answer in time")]
     Timeout,
     /// The response is not valid HTTP, is too large, or switches to a protocol that was not requested.
@@ -182,8 +182,8 @@ fn is_agent_of(user: &User, node: &str) -> bool {
     user.name.strip_prefix(NODE_USER_PREFIX) == Some(node) && user.is_in_group(NODES_GROUP)
 }
 
-/// Reads a whole response body of an agent. Fails if the body has more than `bytes_max` bytes or does not arrive in
-/// time.
+/// Reads a whole response body of an agent. Fails if the body has more than `bytes_max` bytes or does not arrive within
+/// `BODY_TIMEOUT`.
 pub(crate) async fn read_body(body: Incoming, bytes_max: usize) -> Result<Bytes, AgentError> {
     let read = Limited::new(body, bytes_max).collect();
     match tokio::time::timeout(BODY_TIMEOUT, read).await {

@@ -15,8 +15,8 @@ use uuid::Uuid;
 use crate::metrics::ServerMetrics;
 use crate::request::{AccessTarget, AuditAnnotation, RequestAttributes, User};
 
-/// Maximum number of audit log lines that wait to be written: two seconds at 5,000 requests per second, about 10 MB at
-/// 1 kB for each line.
+/// Maximum number of audit log lines that wait to be written. These are the lines of two seconds at 5,000 requests per
+/// second. They take about 10 MB at 1 kB for each line.
 const QUEUED_LINES_MAX: usize = 10_000;
 
 /// Size at which the audit log file is rotated. Upstream: the value suggested for `--audit-log-maxsize`.
@@ -53,7 +53,7 @@ pub(crate) struct AuditEvent<'a> {
     pub(crate) annotations: &'a [AuditAnnotation],
     /// Time at which the request was received.
     pub(crate) received_at: Timestamp,
-    /// Time at which the response was complete, or at which a watch started.
+    /// Time at which the response was complete. For a watch, the time at which it started.
     pub(crate) completed_at: Timestamp,
 }
 

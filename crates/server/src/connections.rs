@@ -146,9 +146,10 @@ impl ConnectionTracker {
     /// Admits a new connection, or returns `None` if it must be refused.
     ///
     /// Rule: a new connection evicts another one when its address or the server has too many connections. The
-    /// unauthenticated connection that has been idle longest is evicted. If there is none, it is the longest idle
-    /// connection of the user with the most connections, unless that user is trusted or has few connections. If no
-    /// connection can be evicted, the new one is refused. Too many TLS handshakes evict the oldest handshake.
+    /// unauthenticated connection that has been idle longest is evicted. If all connections are authenticated, the user
+    /// with the most connections loses the connection that has been idle longest. Trusted users, and users with at most
+    /// `PROTECTED_CONNECTIONS_PER_USER` connections, lose none. If no connection can be evicted, the new one is
+    /// refused. When too many TLS handshakes are in progress, the oldest of them is evicted.
     pub(crate) fn admit_connection(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if self.per_address_max <= state.by_address.get(&address).copied().unwrap_or(0) {

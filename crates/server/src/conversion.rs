@@ -37,7 +37,7 @@ pub(crate) static EXTENSIONS_DAEMON_SETS: Conversion = Conversion {
 };
 
 /// Conversion of Events between `events.k8s.io/v1` and the storage version, which is `v1` of the core group. Some
-/// fields have other names there.
+/// fields have different names in the two versions.
 pub(crate) static EVENTS_K8S_IO: Conversion = Conversion {
     storage_version: ("", "v1", "events"),
     served_fields: &[

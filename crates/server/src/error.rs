@@ -17,7 +17,7 @@ pub(crate) struct ApiError {
     /// `details` of the `Status`: the object, the causes and the seconds to wait before a retry. Null if the `Status`
     /// has none.
     details: Value,
-    /// `metadata` of the `Status`, which has a continue token if the request had an expired one.
+    /// `metadata` of the `Status`. If the continue token of the request has expired, it contains a new continue token.
     metadata: Value,
 }
 

@@ -1,11 +1,12 @@
 //! The API server: serves `kubectl` and any other Kubernetes client.
 //!
-//! The modules are layers, and each imports from the ones below it only:
+//! The modules are layers. A module imports only from the layers that are below it in this list:
 //!
 //! - `loopback`, `bootstrap`, `controllers`: clients and controllers in the server's process
 //! - `http`: filters (authentication, authorization, limits, audit), handlers for each verb, responses
 //! - `registry`: create, update and delete, the same for every kind
-//! - `admission`, then `auth`: plugins that mutate or refuse a write; authentication and authorization
+//! - `admission`: plugins that mutate or refuse a write
+//! - `auth`: authentication and authorization
 //! - `storage`: objects by key, over the store
 //! - `decode`, `patch`, `selector`, `server_side_apply`: request bodies and parameters
 //! - `request`, `error`: the context of a request, and its failure
@@ -148,8 +149,8 @@ pub use muster_store::{EncryptionKeys, KeyFileError};
 /// Timeout of the TLS handshake of a connection.
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Interval at which the server checks whether its serving certificate is due for renewal. This may be coarse, because
-/// renewal is due months before the certificate expires.
+/// Interval at which the server checks whether its serving certificate is due for renewal. A long interval is
+/// sufficient, because renewal is due months before the certificate expires.
 const CERTIFICATE_RENEWAL_CHECK_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// Interval at which a server that started on a full disk tries again to create the bootstrap objects.
@@ -190,7 +191,8 @@ fn listen_hint(error: &io::Error) -> &'static str {
 pub enum ServeError {
     #[error("set up the certificates")]
     Pki(#[from] PkiError),
-    /// The store has failed. A write that got no response may or may not be durable, which only a restart shows.
+    /// The store has failed. A write that got no response may or may not be durable. Only a restart of the server shows
+    /// whether it is.
     #[error("the store can no longer be written, so the server ends")]
     Data(#[from] DataError),
     #[error("the background task for the {what} panicked, so the server ends: start it again")]
@@ -225,7 +227,7 @@ impl ApiServer {
     /// exist, and no other server may use it.
     ///
     /// Nodes on this machine that have their own network namespace reach the server at the address `nodes`, on the same
-    /// port.
+    /// port. `nodes` is `None` if there are no such nodes.
     pub async fn bind(listen: SocketAddr, nodes: Option<IpAddr>, data_dir: &Path) -> Result<Self, BindError> {
         Self::bind_with_options(listen, nodes, data_dir, &StoreOptions::default()).await
     }
@@ -535,7 +537,8 @@ async fn create_bootstrap_objects(
     }
 }
 
-/// Retries [`create_bootstrap_objects`] until it succeeds, and then waits until the server stops.
+/// Retries [`create_bootstrap_objects`] until it succeeds, and then waits until the server stops, because a background
+/// task must not end earlier.
 async fn retry_bootstrap(registry: Arc<Registry>, own: bootstrap::ServerIdentity, stop: CancellationToken) {
     loop {
         tokio::select! {
@@ -568,8 +571,8 @@ async fn renew_certificate(serving: Arc<ServingCertificate>, stop: CancellationT
     }
 }
 
-/// Serves one TCP connection. Closes the connection if the client sends no request in time, or does not read a response
-/// in time.
+/// Serves one TCP connection. Closes the connection if the client exceeds a timeout: `HEADER_TIMEOUT` for sending
+/// requests, or `response_timeout` for reading responses.
 async fn serve_connection(
     stream: TcpStream,
     address: IpAddr,
@@ -626,8 +629,9 @@ where
     serve_http(stream, is_http2, streams_max, client, api, watcher).await
 }
 
-/// Serves the HTTP requests of a connection after the TLS handshake. The protocol is the one that ALPN selected,
-/// because detecting it from the first bytes would have to wait until the client sends them.
+/// Serves the HTTP requests of a connection after the TLS handshake. `is_http2` says which protocol ALPN selected. The
+/// server does not detect the protocol from the first bytes of the connection, because it would have to wait until the
+/// client sends them.
 async fn serve_http<S>(
     stream: S,
     is_http2: bool,

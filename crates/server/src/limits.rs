@@ -44,12 +44,12 @@ const REQUEST_BODIES_MAX: usize = 4_000;
 /// Maximum number of request bodies that the server receives from one user at the same time.
 const REQUEST_BODIES_OF_USER_MAX: usize = 100;
 
-/// Maximum total bytes of buffered request bodies above 64 KiB. The same limit applies separately to the bytes of
-/// unsent responses.
+/// Maximum total bytes of the buffered request bodies that are larger than 64 KiB. Smaller bodies do not count. The
+/// same limit applies separately to the bytes of unsent responses that are larger than 64 KiB.
 const BUFFERED_BYTES_MAX: usize = 512 << 20;
 
-/// Maximum bytes of buffered request bodies above 64 KiB for one user. The same limit applies separately to the bytes
-/// of unsent responses.
+/// Like [`BUFFERED_BYTES_MAX`], but for the request bodies of one user, and separately for the unsent responses of one
+/// user.
 const BUFFERED_BYTES_OF_USER_MAX: usize = 64 << 20;
 
 /// Bytes in addition to [`BUFFERED_BYTES_MAX`] that are reserved for nodes, Muster's own components and members of

@@ -15,8 +15,8 @@ use crate::flow_control::BodyError;
 use crate::http::{Api, OutgoingResponse};
 use crate::request::User;
 
-/// Maximum number of requests that all loopback clients together may have in flight. Requests that wait for a seat
-/// count, and watches count until their response begins.
+/// Maximum number of requests that all loopback clients together may have in flight. This includes requests that wait
+/// for a seat. A watch is in flight only until its response begins.
 const REQUESTS_IN_FLIGHT_MAX: u32 = 4_000;
 
 /// Why a request of a loopback client got no response.

@@ -416,8 +416,8 @@ impl ServerMetrics {
         self.flow_queued.get_or_create(&labels).set(gauge_value(waiting));
     }
 
-    /// Sets the total number of queued requests and of rejected requests of one flow. The caller has cleared the series
-    /// with [`ServerMetrics::clear_flow_metrics`].
+    /// Sets the total number of queued requests and of rejected requests of one flow. The numbers are added to the
+    /// counters of the flow, so the caller must first clear these with [`ServerMetrics::clear_flow_metrics`].
     pub(crate) fn set_flow_counts(
         &self,
         priority_level: &'static str,

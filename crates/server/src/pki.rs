@@ -114,7 +114,8 @@ pub enum BuiltinUser {
 }
 
 impl BuiltinUser {
-    /// Returns the user name, and the group of the user besides `system:authenticated`, if any.
+    /// Returns the name of the user, and the group of the user in addition to `system:authenticated`. The group is
+    /// `None` if the user has no other group.
     fn name_and_group(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Admin => ("kubernetes-admin", Some(MASTERS_GROUP)),
@@ -202,7 +203,7 @@ impl Pki {
         &self.ca.pem
     }
 
-    /// Opens the certificate authorities and the token signing key in `dir`, or generates those that do not exist.
+    /// Opens the certificate authorities and the token signing key in `dir`. Generates those that do not exist.
     pub(crate) fn open(dir: &Path) -> Result<Self, PkiError> {
         let ca = CertificateAuthority::open(dir, "ca", "muster-ca")?;
         let nodes = CertificateAuthority::open(dir, "nodes-ca", "muster-nodes-ca")?;
@@ -344,7 +345,8 @@ current-context: muster
 }
 
 impl CertificateAuthority {
-    /// Opens the certificate authority whose files are `name.crt` and `name.key` in `dir`, or generates it.
+    /// Opens the certificate authority whose files are `name.crt` and `name.key` in `dir`. Generates the authority if
+    /// neither file exists.
     ///
     /// Rule: the key is written before the certificate. A certificate without its key is an error. For a key without
     /// its certificate, a new certificate is generated, which verifies the same signatures.

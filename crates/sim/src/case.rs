@@ -168,17 +168,17 @@ impl Case {
     }
 }
 
-/// Runs a case with one injected fault, or without a fault.
+/// Runs a case with the injected fault `fault`. The default of [`InjectedFault`] injects no fault.
 pub fn run_case(case: &Case, fault: InjectedFault) -> CaseResult {
     run_case_with(case, fault, false)
 }
 
-/// Runs a case and records a log line for every step.
+/// Runs a case like [`run_case`], and records a log line for every step.
 pub fn trace_case(case: &Case, fault: InjectedFault) -> CaseResult {
     run_case_with(case, fault, true)
 }
 
-/// Runs a case with an optional fault. If `verbose` is true, the result has a log line for every step.
+/// Runs a case with the injected fault `fault`. If `verbose` is true, the result has a log line for every step.
 fn run_case_with(case: &Case, fault: InjectedFault, verbose: bool) -> CaseResult {
     let mut world = World::new(CASE_SEED, case.replicas, FaultRates::without_faults());
     world.trace.lines = verbose.then(Vec::new);

@@ -42,8 +42,8 @@ impl SimRuntime {
         self.pods.get(uid).into_iter().flat_map(|it| &it.containers).filter(|it| is_running_state(&it.state))
     }
 
-    /// Executes a kubelet action on the runtime, and forgets pods without sandboxes and containers. Returns `None` for
-    /// an action that does not concern the runtime.
+    /// Executes a kubelet action on the runtime, and forgets pods without sandboxes and containers. Returns the outcome
+    /// of the action, or `None` for an action that does not concern the runtime.
     pub fn execute_action(
         &mut self,
         uid: &Text,
@@ -56,7 +56,8 @@ impl SimRuntime {
         outcome
     }
 
-    /// Executes a kubelet action on the runtime. Returns `None` for an action that does not concern the runtime.
+    /// Executes a kubelet action on the runtime. Returns the outcome of the action, or `None` for an action that does
+    /// not concern the runtime.
     fn apply_action(
         &mut self,
         uid: &Text,

@@ -261,7 +261,8 @@ impl<L: Controller + 'static> SimProcess<L> {
         L::decode(&self.watches[kind], object, &mut self.shared).expect("the server holds what it was given")
     }
 
-    /// Delivers the next event of the kind with the index `kind` in `watches`, or injects a watch fault.
+    /// Delivers the next event of the kind with the index `kind` in `watches`. If a watch fault is drawn at random, the
+    /// fault changes or prevents the delivery.
     fn deliver_event(&mut self, kind: usize, context: &mut StepContext<'_>) {
         self.scheduled_deliveries.remove(&kind);
         let Some(source) = WatchSource::from_resource(&self.watches[kind].resource) else { return };
@@ -341,7 +342,8 @@ impl<L: Controller + 'static> SimProcess<L> {
         }
     }
 
-    /// Sends the request with the key `at` in `calls` to the API server, or injects a request fault.
+    /// Sends the request with the key `at` in `calls` to the API server. If a request fault is drawn at random, the
+    /// fault decides whether the request is applied and what the outcome is.
     fn send_request(&mut self, at: usize, context: &mut StepContext<'_>) {
         let Some((call, _)) = self.calls.get(&at) else { return };
         let request = L::request(call);

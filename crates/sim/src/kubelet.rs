@@ -32,7 +32,7 @@ pub enum ImageBehaviour {
     BecomesReady,
     /// The readiness probe of the container never passes.
     NeverReady,
-    /// The node rejects the pod, or evicts the pod if it has a sandbox.
+    /// The node terminates the pod. It evicts a pod that has a sandbox, and rejects a pod that has none.
     PodFails,
     /// The container runs to completion.
     Completes,
@@ -174,8 +174,8 @@ impl Kubelet {
         Some(format!("{id} of {uid}"))
     }
 
-    /// Creates the sandbox and container of a pod that is running when the simulation starts, and adds its container
-    /// status.
+    /// Creates the sandbox and container of a pod that is running when the simulation starts. Adds the status of the
+    /// container to `object`, the JSON of the pod. Does nothing if the phase of the pod is not `Running`.
     pub fn add_running_pod(&mut self, object: &mut Value, now: Time) {
         let text = |it: &Value| Text::from(it.as_str().unwrap_or_default());
         let (meta, container) = (&object["metadata"], &object["spec"]["containers"][0]);
@@ -498,7 +498,8 @@ impl SyncIteration<'_> {
         self.next_at = earliest(self.next_at, Some(time));
     }
 
-    /// Writes to the API server. Some requests are lost, and some responses are lost after the write was applied.
+    /// Writes to the API server, and returns the outcome as the kubelet sees it. Some requests are lost, and some
+    /// responses are lost after the write was applied. Both are failures for the kubelet.
     fn write_to_server(
         &mut self,
         write: impl FnOnce(&mut SimServer) -> Result<(), CallError>,

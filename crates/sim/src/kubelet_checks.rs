@@ -47,8 +47,8 @@ impl KubeletChecks {
         *self = Self { started_containers: passed, phase: phase_rank(status), ..Self::default() };
     }
 
-    /// Records the deadline by which the kubelet must have stopped all containers. If it has several deadlines, the
-    /// earliest one holds.
+    /// Records the deadline `at`, by which the kubelet must have stopped all containers. If an earlier deadline is
+    /// already recorded, that deadline holds.
     pub fn set_stop_deadline(&mut self, at: Time) {
         self.end_by = Some(self.end_by.map_or(at, |it| it.min(at)));
     }
@@ -140,8 +140,8 @@ impl KubeletChecks {
         }
     }
 
-    /// Checks that the preStop hook of a container runs once, and that its grace period ends before the deadline of the
-    /// pod.
+    /// Checks that the preStop hook of the container `id` runs only once. Also checks that `grace`, the grace period of
+    /// the container, ends before the deadline of the pod.
     fn check_stop_allowed(
         &mut self,
         id: &Text,

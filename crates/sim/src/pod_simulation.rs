@@ -51,7 +51,8 @@ enum PodTask {
     QueryRuntime { process_number: u64 },
     /// The queried state of the runtime reaches the kubelet.
     RuntimeQueried { process_number: u64, seen: RuntimeState },
-    /// The watch delivers the current object, or the deletion of the object.
+    /// The watch delivers the current object to the kubelet. If the object no longer exists, the watch delivers its
+    /// deletion.
     Watch { process_number: u64 },
     /// The time of the next scheduled sync is reached.
     Wake { process_number: u64 },
@@ -167,7 +168,8 @@ impl PodSimulation {
         }
     }
 
-    /// Runs the phase with faults, the phase of convergence and the deletion of the pod. Returns the first violation.
+    /// Runs the phase with faults, the phase of convergence and the deletion of the pod. The error is the first
+    /// violation.
     fn run_all_phases(&mut self) -> Result<(), String> {
         self.schedule_task(0, PodTask::StartKubelet);
         self.schedule_task(100, PodTask::Chaos);

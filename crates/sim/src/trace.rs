@@ -38,7 +38,7 @@ impl Trace {
         self.update_hash(&text);
     }
 
-    /// Adds a commit to the hash, and a log line.
+    /// Adds a commit to the hash. If the run is verbose, also adds a log line about the commit.
     pub fn record_commit(&mut self, commit: &SimCommit) {
         let what = if commit.fact.is_some() { "wrote" } else { "removed" };
         self.add_line(commit.at, || {

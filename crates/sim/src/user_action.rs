@@ -16,9 +16,9 @@ pub enum UserAction {
     ChangeMinReadySeconds { set: String, seconds: u64 },
     /// Changes `revisionHistoryLimit`.
     ChangeRevisionHistoryLimit { set: String, limit: u64 },
-    /// Changes the template's tolerations to one toleration of this key, or to none.
+    /// Changes the template's tolerations to one toleration of this key. If `key` is `None`, removes all tolerations.
     ChangeTolerations { set: String, key: Option<String> },
-    /// Changes the template's node selector to one label, or to none.
+    /// Changes the template's node selector to this label. If `label` is `None`, removes the node selector.
     ChangeNodeSelector { set: String, label: Option<(String, String)> },
     /// A newer API server sets defaults in fields that are absent from the template.
     ApplyNewDefaults { set: String },
@@ -76,7 +76,7 @@ pub enum UserAction {
     ChangeImageBehaviour { image: String, behaviour: ImageBehaviour },
     /// Changes the maximum number of pods. `None` removes the limit.
     ChangePodQuota { max: Option<usize> },
-    /// Marks the namespace as terminating, or as active again.
+    /// Marks the namespace as terminating, or as active again if `terminating` is false.
     MarkNamespaceTerminating { terminating: bool },
     /// Starts (`runs` is true) or stops the scheduler.
     ToggleScheduler { runs: bool },
@@ -94,7 +94,7 @@ pub enum UserAction {
     StepClocks { seconds: i64 },
     /// Enqueues all sets on the replica that is the leader.
     ResyncSets,
-    /// Creates the RolloutPolicy with this name, or replaces its spec. `spec` is JSON.
+    /// Creates the RolloutPolicy with this name. If the policy already exists, replaces its spec. `spec` is JSON.
     ApplyPolicy { name: String, spec: String },
     /// Deletes the RolloutPolicy with this name.
     DeletePolicy { name: String },
@@ -102,14 +102,14 @@ pub enum UserAction {
     PausePolicy { name: String, paused: bool },
     /// Pauses the rollout of a set, or resumes it if `paused` is false.
     PauseRollout { set: String, paused: bool },
-    /// Approves a step of the rollout of a set. The request names the revision of this template number, or the current
-    /// revision if `template` is `None`.
+    /// Approves a step of the rollout of a set. The request names the revision of the template with the number
+    /// `template`, or the current revision if `template` is `None`.
     ApproveStep { set: String, step: String, template: Option<u64> },
-    /// Aborts the rollout of a set. The request names the revision of this template number, or the current revision if
-    /// `template` is `None`.
-    AbortRollout { set: String, template: Option<u64> },
-    /// Requests a new attempt of the rollout of a set. The request names the revision of this template number, or the
+    /// Aborts the rollout of a set. The request names the revision of the template with the number `template`, or the
     /// current revision if `template` is `None`.
+    AbortRollout { set: String, template: Option<u64> },
+    /// Requests a new attempt of the rollout of a set. The request names the revision of the template with the number
+    /// `template`, or the current revision if `template` is `None`.
     RetryRollout { set: String, template: Option<u64> },
     /// Deletes the DaemonRollout of a set.
     DeleteRollout { set: String },

@@ -67,7 +67,8 @@ pub struct Commit {
     pub key: String,
     /// The state that `key` must have.
     pub expect: Precondition,
-    /// Precondition on the namespace of the object: the key of the Namespace, and the revision that it must still have.
+    /// Precondition on the namespace of the object: the key of the Namespace, and the revision that the Namespace must
+    /// still have.
     pub within: Option<(String, Revision)>,
     /// The class of the write, which determines the size limits that apply.
     pub class: WriteClass,

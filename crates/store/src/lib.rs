@@ -104,7 +104,7 @@ impl Precondition {
 pub enum CommitConflict {
     /// [`Precondition::Absent`] was required, and the key exists.
     Exists { at: Revision },
-    /// The key does not exist.
+    /// The key does not exist, and [`Precondition::At`] was required or the commit is a delete.
     Missing,
     /// [`Precondition::At`] was required, and the key has another revision.
     Modified { at: Revision },

@@ -68,7 +68,8 @@ enum WriterEnd {
 }
 
 /// A commit that has left the history in memory and can be removed from the history of the log. The log then removes
-/// the row of the previous commit to the key and, if this commit is a deletion, also the row of this commit.
+/// the row of the previous commit to the key. If this commit is a deletion, the log also removes the row of this
+/// commit.
 #[derive(Clone, Copy)]
 struct TrimmedCommit {
     /// Revision of this commit.
@@ -248,7 +249,7 @@ impl LogWriter {
         }
     }
 
-    /// Waits for queued commits and returns them as a batch, or `None` when the backend is closed and the queue is
+    /// Waits for queued commits and returns them as a batch. Returns `None` when the backend is closed and the queue is
     /// empty.
     fn next_batch(&mut self) -> Option<Vec<(Commit, OnCommitted)>> {
         let mut queue = self.shared.lock_queue();
@@ -419,8 +420,8 @@ impl LogWriter {
     }
 
     /// Returns the compaction that removes the oldest commits from the history of the log, at most
-    /// `COMPACTION_COMMITS_MAX`. It takes commits that have left the history in memory first, and then commits that are
-    /// still in it. Returns `None` if the log has no history left.
+    /// `COMPACTION_COMMITS_MAX`. These may include commits that are still in the history in memory. Returns `None` if
+    /// the log has no history left.
     fn next_log_compaction(&self) -> Option<Compaction> {
         let store = self.shared.published.read();
         let trimmed = self.shared.lock_trimmed_commits();

@@ -120,7 +120,8 @@ pub enum LogError {
     /// The encryption key with this ID is needed and is not configured.
     #[error("the Secrets in {} are encrypted with key {id}, which is not available", path.display())]
     NoKey { path: PathBuf, id: String },
-    /// The database file was removed or replaced. A later start would not find further writes.
+    /// The database file was removed or replaced while the server used it. Further writes would go to the old file,
+    /// which a later start does not read.
     #[error("{} was removed or replaced while it was in use", path.display())]
     Replaced { path: PathBuf },
     /// The writer thread could not be started or has panicked.

@@ -70,8 +70,8 @@ const LABEL_TAG: u8 = b'l';
 /// Tag byte before the pair of a selectable field.
 const FIELD_TAG: u8 = b'f';
 
-/// Decodes the next pair and returns its tag, name and value, or `None` at the end or for invalid bytes. Advances
-/// `rest` past the pair.
+/// Decodes the next pair, and returns its tag, name and value. Advances `rest` past the pair. Returns `None` at the end
+/// of the bytes and for invalid bytes.
 fn read_pair<'a>(rest: &mut &'a [u8]) -> Option<(u8, &'a str, &'a str)> {
     let (list, after) = rest.split_first()?;
     *rest = after;

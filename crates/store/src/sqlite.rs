@@ -53,8 +53,8 @@ const CHECKPOINT_WAL_BYTES: usize = 8 << 20;
 /// Page size of the database in bytes, which is SQLite's default.
 const PAGE_BYTES: usize = 4096;
 
-/// Number of bytes by which the write-ahead log grows before the next attempt, if a backup prevented a complete
-/// checkpoint.
+/// Number of bytes by which the write-ahead log grows between two attempts to checkpoint it, if a backup prevented the
+/// first attempt from completing.
 const CHECKPOINT_RETRY_BYTES: usize = 1 << 20;
 
 /// Maximum time to wait for a lock on the database file. Apart from the server, only backups open the file, and they
@@ -111,7 +111,8 @@ pub struct Sqlite {
 /// How values of Secrets are encrypted and decrypted.
 #[derive(Debug)]
 enum SecretEncryption {
-    /// Values are read and written as they are. They are clear text or, while a backup is copied, encrypted.
+    /// Values are read and written as they are. They are clear text, except that the values in a copied backup may be
+    /// encrypted.
     Raw,
     /// Values are written with the first key, and read with the key that encrypted them.
     Keys(EncryptionKeys),
@@ -615,14 +616,14 @@ pub fn restore(
     Ok(revision)
 }
 
-/// Appends `.replaced` to the name of a database, also in the names of its `-journal`, `-wal` and `-shm` files. Earlier
-/// files with these names are removed.
+/// Renames a database file `NAME` to `NAME.replaced`, and its files `NAME-journal`, `NAME-wal` and `NAME-shm` to
+/// `NAME.replaced-journal` and so on. Earlier files with these new names are removed.
 fn move_aside(path: &Path) -> io::Result<()> {
     move_or_link_aside(path, false)
 }
 
-/// Appends `.replaced` to the name of a database, also in the names of its `-journal`, `-wal` and `-shm` files. With
-/// `keeps_name`, the database file is hard-linked instead of renamed, so that it also keeps its old name.
+/// Renames the files of a database as [`move_aside`] does. With `keeps_name`, the database file is hard-linked instead
+/// of renamed, so that it also keeps its old name.
 fn move_or_link_aside(path: &Path, keeps_name: bool) -> io::Result<()> {
     let aside = with_suffix(path, ".replaced");
     for end in JOURNAL_FILE_SUFFIXES.into_iter().chain([""]) {

@@ -56,7 +56,7 @@ struct KindHistory {
 
 impl Store {
     /// The revision of an empty store. It is 1 and not 0, because a client starts its watch at the revision of its
-    /// list, and a watch from resourceVersion "0" may start at any revision.
+    /// list. A watch from resourceVersion "0" may start at any revision, so a list must never have the revision 0.
     pub const FIRST_REVISION: Revision = 1;
 
     /// Creates an empty store that keeps the last `history_max` commits as history.

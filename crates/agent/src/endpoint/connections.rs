@@ -9,15 +9,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::address_limits::{AddressLimits, AddressPermit};
 
 /// Maximum number of connections that are served concurrently. A connection from a client other than the API server is
-/// closed after the TLS handshake and does not count.
+/// closed after the TLS handshake and does not count towards this limit.
 const CONNECTIONS_MAX: usize = 256;
-/// Maximum number of concurrent TLS handshakes, which use about 20 kB each. The API server's addresses
-/// and all other addresses each have a separate limit of this size.
+/// Maximum number of concurrent TLS handshakes, which use about 20 kB each. There are two limits of this size: one for
+/// all addresses of the API server together, and one for all other addresses together.
 const HANDSHAKES_MAX: usize = 64;
 /// Maximum number of concurrent TLS handshakes from one IP address that is not the API server's.
 const HANDSHAKES_PER_ADDRESS_MAX: usize = 16;
-/// Maximum number of IP addresses of the API server that the agent remembers. The API server may connect from other
-/// addresses than those of its URL.
+/// Maximum number of IP addresses of the API server that the agent remembers: those of its URL, and others from which
+/// it has connected.
 const SERVER_ADDRESSES_MAX: usize = 16;
 
 /// Limits the concurrent connections and TLS handshakes at the port of the agent's endpoint.

@@ -14,8 +14,8 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Maximum length of a line in a log file. Runtimes split lines at 16 KiB, so a much longer line was not written by a
-/// runtime.
+/// Maximum length of a line in a log file. Reading a longer line fails. Runtimes do not write such lines, because they
+/// split lines at 16 KiB.
 const LINE_BYTES_MAX: usize = 256 << 10;
 
 /// Size of the buffer for reading a log file.

@@ -469,7 +469,7 @@ fn pod_with_status(snapshot: &PodSnapshot) -> Value {
     object
 }
 
-/// Returns the status that the agent last reported, or the status from the API server before the first report.
+/// Returns the status that the agent last reported. Before the first report, returns the status from the API server.
 fn reported_status(snapshot: &PodSnapshot) -> Value {
     match &snapshot.status {
         Value::Null => snapshot.object.json["status"].clone(),
@@ -477,7 +477,7 @@ fn reported_status(snapshot: &PodSnapshot) -> Value {
     }
 }
 
-/// Returns the phase that the agent last reported, or the phase from the API server before the first report.
+/// Returns the phase that the agent last reported. Before the first report, returns the phase from the API server.
 fn reported_phase(snapshot: &PodSnapshot) -> String {
     let stored = || snapshot.object.status.as_ref().and_then(|it| it.phase.clone());
     snapshot.status["phase"].as_str().map(str::to_owned).or_else(stored).unwrap_or_default()

@@ -2,8 +2,8 @@
 //! their clients speak it.
 //!
 //! Headers are compressed with one zlib stream per connection. The writer sends them as stored (uncompressed) blocks,
-//! which every receiver accepts, so the SPDY dictionary is not needed. Received headers contain nothing that is needed
-//! and are not decompressed.
+//! which every receiver accepts, so the SPDY dictionary is not needed. Received headers are not decompressed, because
+//! nothing in them is needed.
 
 use std::io;
 

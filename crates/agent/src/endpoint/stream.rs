@@ -1,8 +1,8 @@
 //! Streaming of exec, attach, port-forward and logs over upgraded HTTP connections.
 //!
 //! The container runtime has its own streaming server. If the runtime supports the client's protocol, the client's
-//! connection is spliced to the runtime's. Two newer protocols are translated here: WebSockets that can close a single
-//! stream (`v5.channel.k8s.io`), and SPDY inside a WebSocket (`SPDY/3.1+portforward.k8s.io`).
+//! connection is spliced to the runtime's. This module translates two newer protocols: WebSockets that can close a
+//! single stream (`v5.channel.k8s.io`), and SPDY inside a WebSocket (`SPDY/3.1+portforward.k8s.io`).
 
 use std::io;
 use std::sync::Arc;

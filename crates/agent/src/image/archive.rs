@@ -396,8 +396,8 @@ fn gc_reference_labels(config: &Blob, layers: &[Blob]) -> HashMap<String, String
     layers.chain([config]).collect()
 }
 
-/// Returns the containerd label for a layer's blob that holds `diff_id`, the digest of the layer's uncompressed
-/// content. containerd needs this label. Empty if `diff_id` is `None`.
+/// Returns the labels of a layer's blob in containerd. The only label holds `diff_id`, the digest of the layer's
+/// uncompressed content, which containerd needs. Returns no label if `diff_id` is `None`.
 fn uncompressed_label(diff_id: Option<&str>) -> HashMap<String, String> {
     diff_id.map(|it| ("containerd.io/uncompressed".to_owned(), it.to_owned())).into_iter().collect()
 }

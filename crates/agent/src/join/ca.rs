@@ -35,8 +35,8 @@ fn pem_fingerprint(pem: &str) -> Option<String> {
     CertificateDer::from_pem_slice(pem.as_bytes()).ok().map(|it| fingerprint(&it))
 }
 
-/// Returns the certificate of the cluster CA, from the source that the options name, or else from the file that an
-/// earlier join stored.
+/// Returns the certificate of the cluster CA from the source that the options name. If they name none, returns the
+/// certificate from the file that an earlier join stored.
 pub(super) async fn find_ca(options: &JoinOptions, server: &Uri) -> Result<String, JoinError> {
     let stored_path = options.dir.join("ca.crt");
     let found = match &options.ca {

@@ -27,7 +27,7 @@ const PODS_STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for a runtime to list its sandboxes. After it, the runtime is assumed to have none.
 const LIST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Timeout for a process to exit after a signal. After the first timeout the process gets SIGKILL.
+/// Timeout for a process to exit after a signal. A process that does not exit within this time gets SIGKILL.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between checks whether a signalled process has exited.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -85,8 +85,9 @@ pub fn find_leftovers(data_dir: &Path) -> Result<LeftoverResources, LocalNodeErr
     Ok(list_leftovers(&dir, &id, &find_nodes(&dir, &id)))
 }
 
-/// Removes the resources of an earlier cluster in this data directory if its files are gone, before a new cluster
-/// starts there. Returns the removed resources. If the files still exist, removes nothing and returns an empty list.
+/// Called before a cluster starts in this data directory. Checks whether an earlier cluster there left resources on the
+/// machine. If the files of the earlier cluster are gone, removes the resources and returns them. If the files still
+/// exist, removes nothing and returns an empty list.
 ///
 /// Rule: the resources of a cluster whose data directory was removed cannot be reused, because their files are gone.
 pub async fn clean_up_abandoned(data_dir: &Path) -> Result<LeftoverResources, LocalNodeError> {
@@ -143,8 +144,8 @@ pub async fn count_running_pods(data_dir: &Path) -> usize {
     futures::future::join_all(counts).await.into_iter().sum()
 }
 
-/// Returns the nodes of a cluster that have a directory in the data directory or in the run directory, or a network
-/// namespace. `id` is the ID of the cluster.
+/// Returns the nodes of a cluster that left something on the machine: a directory in the data directory, a directory in
+/// the run directory, or a network namespace. `dir` is the data directory and `id` the ID of the cluster.
 fn find_nodes(dir: &Path, id: &str) -> Vec<LocalNode> {
     let names = |dir: &Path| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();

@@ -73,9 +73,9 @@ pub fn find_missing_tools() -> Option<MissingTools> {
     (!is_root || !missing.programs.is_empty()).then_some(missing)
 }
 
-/// Lists the programs and cgroup controllers that a joining machine lacks and without which it can run no pod. Each
-/// entry is a message for the user. containerd, runc and the CNI plugins are not checked, because they belong to the
-/// container runtime.
+/// Lists the missing programs and cgroup controllers that a joining machine needs for every pod. Each entry is a
+/// message for the user. containerd, runc and the CNI plugins are not checked, because they belong to the container
+/// runtime.
 pub fn missing_agent_tools() -> Vec<String> {
     let programs = REQUIRED_PROGRAMS.iter().filter(|(program, _)| ["ip", "nft"].contains(program));
     let missing = programs.filter(|(program, _)| find_program(program).is_none());

@@ -41,8 +41,8 @@ async fn resolve_server(server: &str) -> Vec<SocketAddr> {
 /// Inserts nftables rules that accept connections to the API server.
 ///
 /// Rule: a starting agent inserts these rules before it connects. The rules of an earlier agent may block the
-/// connections, and only the data of the API server can correct those rules. The earlier rules stay until new rules
-/// replace them in one transaction.
+/// connections. The agent can compute correct rules only from the Services of the API server, so without a connection
+/// it could never replace the blocking rules. The earlier rules stay until new rules replace them in one transaction.
 pub async fn accept_api_server(server: &str) {
     for chain in OUTPUT_CHAINS {
         // Without a table of an earlier agent, nothing blocks the connection.

@@ -1,4 +1,5 @@
-//! Reads and deletes conntrack entries of UDP flows over netlink. Not every machine has the `conntrack` program.
+//! Reads and deletes conntrack entries of UDP flows over netlink. The program `conntrack` is not used, because not
+//! every machine has it.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -28,7 +29,7 @@ const CT_GET: u16 = 0x101;
 const CT_DELETE: u16 = 0x102;
 /// Flag of every request.
 const NLM_F_REQUEST: u16 = 0x1;
-/// Flag of a request for an acknowledgement.
+/// Flag of a request that the kernel must acknowledge.
 const NLM_F_ACK: u16 = 0x4;
 /// Flag of a request that reads all entries.
 const NLM_F_DUMP: u16 = 0x300;
@@ -114,7 +115,8 @@ fn split_message(bytes: &[u8]) -> Option<(&[u8], u16, &[u8])> {
     Some((bytes.get(16..length)?, what, after))
 }
 
-/// Parses a message of type `NLMSG_ERROR`. The error code 0 is an acknowledgement.
+/// Returns the error in a message of type `NLMSG_ERROR`. Returns `Ok` for the error code 0, which is an
+/// acknowledgement.
 fn parse_error(message: &[u8]) -> io::Result<()> {
     let number = message.get(..4).and_then(|it| it.try_into().ok()).map_or(0, i32::from_ne_bytes);
     if number == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-number)) }

@@ -1,7 +1,7 @@
 //! The network of a node: Services, DNS, and routes to the pods of other nodes.
 //!
 //! Three watches fill `service_cache`. The engine computes nftables rules, routes and DNS records from the cache.
-//! `service_rules` and `routes` apply them, and `dns` serves the records.
+//! `service_rules` applies the nftables rules, `routes` applies the routes, and `dns` serves the DNS records.
 
 /// Connections to the API server that no Service rule may block.
 mod api_server;

@@ -1,5 +1,5 @@
-//! Notifications of the kernel about changed routes and addresses. The agent's routes are removed when a network
-//! service is restarted, or when a link goes down and up.
+//! Notifications of the kernel about changed routes and addresses. They make the agent check its routes, which are lost
+//! when a network service is restarted, or when a link goes down and up.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -81,9 +81,9 @@ impl PodRoutes {
         Ok(())
     }
 
-    /// Compares the applied routes with the kernel's routes, and logs a difference. The next
-    /// [`PodRoutes::prepare_host`] and [`PodRoutes::apply_routes`] restore missing or changed routes, the DNS address
-    /// and IP forwarding.
+    /// Compares the applied routes with the kernel's routes, and logs a difference, but repairs nothing. The next
+    /// [`PodRoutes::prepare_host`] restores the DNS address and IP forwarding, and the next [`PodRoutes::apply_routes`]
+    /// restores missing or changed routes.
     pub(super) async fn check_routes(&mut self) {
         if !self.is_prepared {
             return;

@@ -291,8 +291,9 @@ fn create_termination_message_file(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o666))
 }
 
-/// Reads the termination message of a container. `has_failed` is whether the container exited with an error. Upstream:
-/// `getTerminationMessage`.
+/// Reads the termination message of a container from its file. `has_failed` is whether the container exited with an
+/// error. If it did, and `terminationMessagePolicy` is `FallbackToLogsOnError`, the end of the container's log replaces
+/// an empty message. Upstream: `getTerminationMessage`.
 pub(crate) fn termination_message(
     config: &Config,
     pod: &ParsedPod,

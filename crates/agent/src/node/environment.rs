@@ -24,8 +24,10 @@ pub(crate) struct EnvironmentSource<'a> {
 impl EnvironmentSource<'_> {
     /// Resolves the environment variables of a container.
     ///
-    /// Rule: a container gets the variables of `envFrom`, then those of `env`, which may refer to earlier variables,
-    /// then those of Services whose names are not set yet. Upstream: `makeEnvironmentVariables`.
+    /// Rule: a container gets the variables of `envFrom`, `env` and the Services. A variable of `env` replaces a
+    /// variable of `envFrom` with the same name. A variable of a Service is set only if no other variable has its name.
+    /// The values in `env` may refer to earlier variables and to those of the Services. Upstream:
+    /// `makeEnvironmentVariables`.
     pub(crate) async fn resolve_variables(
         &self,
         container: &Container,

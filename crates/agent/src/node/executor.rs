@@ -41,8 +41,8 @@ const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// `minimumGracePeriodInSeconds`.
 const GRACE_PERIOD_MIN: Duration = Duration::from_secs(2);
 
-/// Maximum number of attempts to remove a pod's cgroup. The last processes of a pod may exit shortly after its sandbox
-/// has stopped.
+/// Maximum number of attempts to remove a pod's cgroup. The removal fails while the cgroup has processes, and the last
+/// processes of a pod may exit shortly after its sandbox has stopped.
 const CGROUP_REMOVAL_ATTEMPTS_MAX: u32 = 20;
 /// Delay between two attempts to remove a pod's cgroup.
 const CGROUP_REMOVAL_RETRY_DELAY: Duration = Duration::from_millis(50);
@@ -126,7 +126,7 @@ impl<R: Runtime> Executor<R> {
         }
     }
 
-    /// Mounts the pod's volumes, or updates their content.
+    /// Mounts the pod's volumes. Updates the content of volumes that are already mounted.
     pub(super) async fn prepare_volumes(&self) -> Result<(), String> {
         let tree = self.pod_json_with_addresses();
         let prepared = self.node.volumes.prepare_volumes(&self.pod, &tree, &self.node.allocatable()).await;
@@ -493,8 +493,8 @@ impl StartTiming {
         outcome
     }
 
-    /// Returns the start latency of the pod since `begun`, and the part of it that was not spent in the runtime.
-    /// Returns the latency only once, in the first call after a container of the pod runs, and otherwise `None`.
+    /// Returns the start latency of the pod since `begun`, and the part of it that was not spent in the runtime. Only
+    /// the first call after a container of the pod runs returns the latency. All other calls return `None`.
     pub(super) fn take_start_latency(
         &self,
         state: &RuntimeState,

@@ -84,8 +84,9 @@ fn logins_from_secret(secret: &Secret) -> Vec<RegistryLogin> {
 
 /// Returns the credentials that apply to an image, best match first.
 ///
-/// Rule: a pull secret applies to the registry that it names, or to the repositories below the path that it names. The
-/// longest match comes first. Upstream: `BasicDockerKeyring.Lookup`.
+/// Rule: a pull secret that names only a registry applies to all images of the registry. A pull secret that also names
+/// a path applies only to the repositories at or below the path. The longest match comes first. Upstream:
+/// `BasicDockerKeyring.Lookup`.
 fn matching_credentials(logins: Vec<RegistryLogin>, image: &str) -> Vec<AuthConfig> {
     let full = normalize_image_name(image).unwrap_or_default();
     let mut fitting: Vec<(String, AuthConfig)> = logins

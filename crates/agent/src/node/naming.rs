@@ -100,8 +100,9 @@ pub(crate) fn pod_dns(config: &Config, pod: &Pod, spec: &PodSpec) -> DnsConfig {
 
 /// Combines the DNS configuration of the node, of the cluster and of the pod. `of_node` reads the node's `resolv.conf`.
 ///
-/// Rule: a pod uses the cluster DNS, unless it is a hostNetwork pod or its dnsPolicy says otherwise. The pod's
-/// `dnsConfig` is added to the result.
+/// Rule: with `dnsPolicy: ClusterFirst` or without a `dnsPolicy`, a pod uses the cluster DNS, but a hostNetwork pod
+/// uses the DNS of the node. With `ClusterFirstWithHostNet`, every pod uses the cluster DNS. With `Default`, every pod
+/// uses the DNS of the node. With `None`, a pod uses neither. The pod's `dnsConfig` is added in every case.
 /// Upstream: `GetPodDNS`.
 fn combine_dns(
     config: &Config,

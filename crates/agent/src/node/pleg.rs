@@ -72,8 +72,8 @@ fn resync_all_pods<R: Runtime>(node: &Node<R>) {
     }
 }
 
-/// Lists the containers of the runtime periodically, even while the API server is unreachable. `listed` is notified
-/// after the first list of the API server's pods. Never returns.
+/// Lists the containers of the runtime periodically, even while the API server is unreachable. Orphans are removed only
+/// after `listed` was notified, which means that the API server's pods were listed. Never returns.
 pub(super) async fn relist<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     // Before the first list, an unknown pod may be one of the API server's.
     let mut pods_are_listed = false;

@@ -26,7 +26,8 @@ use crate::runtime::{Runtime, RuntimeError};
 /// Maximum number of remembered exits of containers and sandboxes. An exit is needed only until the worker of the pod
 /// has read the new state from the runtime.
 const EXITS_REMEMBERED_MAX: usize = 256;
-/// Delay before a worker that panicked is restarted. It may panic again.
+/// Delay before a worker that panicked is restarted. Without a delay, a worker that panics each time would be restarted
+/// continuously.
 const WORKER_RESTART_DELAY: Duration = Duration::from_secs(10);
 /// Delay before a runtime that did not respond is called again.
 const RUNTIME_RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -38,8 +39,8 @@ pub enum PodSource {
     Api,
     /// The pod is from a manifest on the node's disk.
     Static,
-    /// The pod was found only in the runtime or on the disk. It no longer exists on the API server or as a manifest,
-    /// and is cleaned up.
+    /// The pod was found only in the runtime or on the disk: it has neither an object on the API server nor a manifest.
+    /// It is cleaned up.
     Orphan,
 }
 
@@ -48,8 +49,9 @@ pub enum PodSource {
 pub struct PodManager {
     /// The pods by UID.
     entries: Mutex<BTreeMap<String, Arc<PodEntry>>>,
-    /// IDs of the containers and sandboxes that exited most recently. The runtime reports an exit a moment before it
-    /// shows the new state. It may also report an exit before the agent knows the pod.
+    /// IDs of the containers and sandboxes that exited most recently. With them, a worker notices that a state from the
+    /// runtime is out of date, because the runtime reports an exit a moment before it shows the new state. The IDs are
+    /// not stored in the pods, because the runtime may report an exit before the agent knows the pod.
     exited_ids: Mutex<VecDeque<String>>,
     /// Notified when a pod is added, removed or changed.
     changed: Notify,
@@ -91,7 +93,7 @@ pub struct PodEntry {
 pub(super) struct WorkerUpdate {
     /// The new pod object, if it changed.
     pub object: Option<Arc<ParsedPod>>,
-    /// Whether the pod no longer exists on the API server or as a manifest.
+    /// Whether the pod was deleted on the API server, or, for a static pod, its manifest was removed or replaced.
     pub is_gone: bool,
     /// Why the node terminates the pod, or `None` if it does not.
     pub termination: Option<PodTermination>,
@@ -277,7 +279,8 @@ impl PodManager {
         spawn_worker(node, uid, entry, worker);
     }
 
-    /// Calls `decide` with the admitted pods that have not terminated. Only one caller at a time runs `decide`.
+    /// Calls `decide` with the admitted pods that have not terminated, and returns its result. Only one caller at a
+    /// time runs `decide`.
     pub(super) fn with_admitted<T>(&self, decide: impl FnOnce(&[&AdmissionCandidate]) -> T) -> T {
         let entries = lock(&self.entries);
         let is_in = |it: &&Arc<PodEntry>| it.is_admitted() && !lock(&it.snapshot).has_ended;

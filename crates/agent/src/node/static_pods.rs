@@ -49,7 +49,7 @@ struct ManifestFiles {
 
 /// A manifest file.
 struct ManifestFile {
-    /// Hash of the file's content, path and node, see [`manifest_hash`].
+    /// Hash of the file's content, the file's path and the node name, see [`manifest_hash`].
     hash: String,
     /// The pod of the last valid content of the file. The pod stays if the file becomes invalid.
     pod: Option<Arc<ParsedPod>>,

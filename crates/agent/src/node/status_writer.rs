@@ -12,7 +12,7 @@ use super::executor::failed_outcome;
 use super::pod_manager::{PodEntry, PodSource};
 use super::sandbox;
 
-/// Timeout for a response of the API server. A write without a response has failed and is retried later.
+/// Timeout for a response of the API server. A write without a response counts as failed and is retried later.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Writes the status of one pod to the API server, and deletes the pod.

@@ -17,7 +17,8 @@ use super::v1::runtime_service_client::RuntimeServiceClient;
 use super::{ExitStream, Runtime, RuntimeError, RuntimeErrorKind, RuntimeStatus, label, v1};
 use crate::metrics::RuntimeCallMetrics;
 
-/// Timeout of a CRI call, except calls that start or stop sandboxes or pull images. Upstream: `runtimeRequestTimeout`.
+/// Timeout of a CRI call. Starting or stopping a sandbox has [`SANDBOX_TIMEOUT`] instead, and pulling an image has
+/// [`PULL_TIMEOUT`]. Upstream: `runtimeRequestTimeout`.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 /// Timeout for starting or stopping a sandbox, including the setup of its network.
 const SANDBOX_TIMEOUT: Duration = Duration::from_secs(240);
@@ -90,7 +91,7 @@ impl Cri {
     }
 
     /// Returns the name of the sandbox image that the runtime is configured with. Returns `None` if the runtime does
-    /// not report it. Only containerd does.
+    /// not report the name. Only containerd reports it.
     pub async fn sandbox_image(&self) -> Result<Option<String>, RuntimeError> {
         let request = v1::StatusRequest { verbose: true };
         let mut runtime = self.runtime_service();

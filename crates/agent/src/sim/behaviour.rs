@@ -54,7 +54,7 @@ pub const IMAGE_NAME_BEHAVIOURS: [(&str, &str); 6] = [
     ("hangs", "never stops, and stays Terminating"),
 ];
 
-/// Time from the start of a container until it exits on its own, unless an annotation sets it.
+/// Time from the start of a container until it exits on its own, if no annotation sets this time.
 const EXIT_DELAY_DEFAULT: Duration = Duration::from_secs(1);
 /// Start delay of containers whose node has the fault `slow-start`, or whose image name contains `slow-start`.
 const SLOW_START_DELAY: Duration = Duration::from_secs(30);
@@ -180,14 +180,15 @@ impl NodeBehaviour {
 
     /// Whether the node starts and stops containers.
     ///
-    /// Rule: a node that is NotReady, silent or deleted starts and stops no containers. Other faults do not prevent it.
+    /// Rule: a node that is NotReady, silent or deleted starts and stops no containers. A node with only other faults
+    /// starts and stops them.
     pub(super) fn runs_containers(&self) -> bool {
         ![NodeFault::NotReady, NodeFault::Silent, NodeFault::Vanish].into_iter().any(|it| self.has_fault(it))
     }
 
     /// Whether the node makes API calls.
     ///
-    /// Rule: a node that is silent or deleted makes no API calls. Other faults do not prevent them.
+    /// Rule: a node that is silent or deleted makes no API calls. A node with only other faults makes them.
     pub(super) fn is_connected(&self) -> bool {
         ![NodeFault::Silent, NodeFault::Vanish].into_iter().any(|it| self.has_fault(it))
     }

@@ -53,7 +53,7 @@ const JSON_MEDIA_TYPE: &str = "application/json";
 pub struct FleetOptions {
     /// Name of the fleet: the value of the label [`FLEET_LABEL`] on its nodes.
     pub fleet: String,
-    /// Minimum number of nodes, named `PREFIX-1`, `PREFIX-2`, …
+    /// Number of nodes that the fleet registers, named `PREFIX-1`, `PREFIX-2`, … Other clients may add more nodes.
     pub count: u16,
     /// Prefix of the node names.
     pub prefix: String,
@@ -225,8 +225,8 @@ pub(super) struct FleetRunner {
     heartbeat_queue: VecDeque<QueuedCall>,
     /// Queue of all other calls.
     call_queue: VecDeque<QueuedCall>,
-    /// Whether the last call was taken from `heartbeat_queue` in preference to `call_queue`. The next call prefers the
-    /// other queue.
+    /// Whether the last [`FleetRunner::next_call`] looked for a call in `heartbeat_queue` first. The next one looks in
+    /// the other queue first.
     last_preferred_heartbeat: bool,
     /// API calls in flight.
     calls: JoinSet<CompletedCall>,
@@ -513,8 +513,8 @@ impl FleetRunner {
         self.timers.insert((at, key(name.clone())));
     }
 
-    /// Handles an event of the node watch. `pods_are_listed` is whether the pods of the fleet were already listed. The
-    /// pods of a new node must then be listed separately.
+    /// Handles an event of the node watch. `pods_are_listed` is whether the pods of the fleet were already listed. If
+    /// they were, the pods of a new node are listed separately.
     fn handle_node_event(&mut self, event: watcher::Event<wire::Node>, pods_are_listed: bool) {
         match event {
             watcher::Event::Init => self.listed_nodes.clear(),
@@ -532,8 +532,9 @@ impl FleetRunner {
         }
     }
 
-    /// Adds a node to the fleet, or applies its changes. `pods_are_listed` is whether the pods of the fleet were
-    /// already listed. The pods of a new node must then be listed separately.
+    /// Adds a new node to the fleet. If the fleet already has the node, applies the changes of the node.
+    /// `pods_are_listed` is whether the pods of the fleet were already listed. If they were, the pods of a new node are
+    /// listed separately.
     fn apply_node(&mut self, object: &wire::Node, pods_are_listed: bool) {
         let now = self.now();
         let name: Arc<str> = object.name_any().into();
@@ -632,7 +633,8 @@ impl FleetRunner {
         }
     }
 
-    /// Reports the node's status, at most once a second.
+    /// Queues a report of the node's status if the node is connected. If the last report was less than a second ago,
+    /// sets the timer for a later report instead.
     fn report_node(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         if let Some(reported) = node.last_reported_at
@@ -681,7 +683,7 @@ impl FleetRunner {
         }
     }
 
-    /// Adds a pod to its node, or applies its changes.
+    /// Adds a new pod to its node. If the fleet already has the pod, applies the changes of the pod.
     fn apply_pod(&mut self, object: wire::Pod) {
         let now = self.now();
         let uid: Arc<str> = match object.metadata.uid.as_deref() {
@@ -854,7 +856,7 @@ fn interval_offset(number: u16) -> f64 {
     (f64::from(number) * 0.618_033_988_749_895).fract()
 }
 
-/// Returns the call that creates or renews the Lease of a node.
+/// Returns the call that renews the Lease of a node, or that creates the Lease if it was not created yet.
 fn heartbeat_call(name: &Arc<str>, node: &SimulatedNode, now: Timestamp) -> QueuedCall {
     let at = now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
     if node.has_lease {

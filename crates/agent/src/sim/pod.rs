@@ -42,7 +42,8 @@ pub(super) struct SimulatedPod {
     last_change: ChangeMarker,
 }
 
-/// Metadata of a pod that changes when another client changes its spec or deletes it.
+/// The metadata fields of a pod that change when another client changes the spec of the pod, or when it deletes the
+/// pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ChangeMarker {
     generation: Option<i64>,
@@ -106,8 +107,8 @@ pub(super) enum PodCall {
 }
 
 impl SimulatedPod {
-    /// Creates a pod from its first watch event. Its containers are restored from its status, because the containers of
-    /// a restarted node are still running. Returns `None` if the pod cannot be parsed.
+    /// Creates a pod from its first watch event. Its containers are restored from its status, so that a restarted
+    /// process continues with the containers of the previous process. Returns `None` if the pod cannot be parsed.
     pub(super) fn new(
         event: &wire::Pod,
         host: SimulatedHost,

@@ -32,8 +32,9 @@ pub(super) enum EmptyDirMedium {
 }
 
 impl EmptyDir {
-    /// Creates the directory of the volume. Does nothing if the marker file `ready` exists and the volume is still
-    /// mounted, because the pod may have changed the directory since.
+    /// Creates the directory of the volume, mounts it if needed, and then creates the marker file `ready`. Does nothing
+    /// if the volume was already created and its mount still exists, because the pod may have changed the directory in
+    /// the meantime.
     pub(super) fn create(&self, dir: &Path, ready: &Path) -> io::Result<()> {
         let mounts = mount_table::read_mounts()?;
         let is_mounted = mounts.iter().any(|it| it.mount_point == dir);

@@ -20,7 +20,7 @@ pub(super) struct HostPathChecks {
 }
 
 impl HostPathChecks {
-    /// Runs `check` for a path, at most for the time `within`.
+    /// Runs `check` for a path and returns its result. Fails if there is no result within the time `within`.
     ///
     /// Rule: a host path that does not respond is reported and does not block other paths. At most one check of a path
     /// runs at a time, even if the check is retried.
@@ -53,8 +53,8 @@ impl HostPathChecks {
 /// Checks the `type` of a hostPath volume. Without a type nothing is checked, and the runtime creates a missing
 /// directory.
 ///
-/// Rule: a hostPath must have its declared type. Until it has, the pod is not started. The two `OrCreate` types create
-/// a missing file or directory. Upstream: `hostpath.checkType`.
+/// Rule: a pod is not started before its hostPath has the declared type. The types `FileOrCreate` and
+/// `DirectoryOrCreate` create a missing file or directory. Upstream: `hostpath.checkType`.
 pub(super) fn check_type(path: &Path, kind: &str) -> Result<(), VolumeError> {
     if kind.is_empty() {
         return Ok(());

@@ -462,8 +462,8 @@ fn is_file_volume(volume: &Volume) -> bool {
 
 /// Returns the medium of an emptyDir volume, with its size limit.
 ///
-/// Rule: the size of an emptyDir in memory is limited by its sizeLimit, and by the pod's memory limit or the node's
-/// allocatable memory.
+/// Rule: the size of an emptyDir in memory is at most its `sizeLimit`, if it has one. It is also at most the pod's
+/// memory limit. If the pod has no memory limit, the size is at most the node's allocatable memory.
 /// Upstream: `calculateEmptyDirMemorySize`.
 fn empty_dir_medium(
     source: &EmptyDirVolumeSource,
@@ -494,9 +494,9 @@ fn empty_dir_medium(
     }
 }
 
-/// Returns whether a mount is recursively read-only. Fails if the mount requests it but is not read-only or has mount
-/// propagation. Also fails if the mode is `Enabled` and the runtime does not support it. `is_supported` is whether the
-/// runtime supports it.
+/// Returns whether a mount is recursively read-only. `is_supported` is whether the runtime supports recursive read-only
+/// mounts. A mount that requests `recursiveReadOnly` must be read-only and must not have mount propagation, otherwise
+/// the function fails. It also fails if the mode is `Enabled` and the runtime does not support it.
 /// Upstream: `resolveRecursiveReadOnly`.
 fn resolve_recursive_read_only(mount: &VolumeMount, is_supported: bool) -> Result<bool, VolumeError> {
     let refuse = |why: String| {
@@ -522,8 +522,8 @@ fn resolve_recursive_read_only(mount: &VolumeMount, is_supported: bool) -> Resul
 }
 
 /// Returns the CRI mount propagation for the `mountPropagation` of a volume mount, and the path for the runtime. With
-/// propagation, symbolic links in the path are resolved, because the runtime checks the mount of the literal path, and
-/// a link may lead to another mount.
+/// propagation, symbolic links in the path are resolved. A link may lead to another mount, but the runtime would check
+/// the mount that contains the link.
 ///
 /// Rule: Bidirectional propagation needs a shared mount on the machine. HostToContainer propagation needs a shared or
 /// slave mount. A container with HostToContainer is started even on a private mount, but then nothing propagates.

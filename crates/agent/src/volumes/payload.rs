@@ -164,8 +164,8 @@ impl VolumePayload {
         self.add_keys("secret", name, data, source.items.as_deref(), mode, is_optional)
     }
 
-    /// Adds the keys of a ConfigMap or Secret as files: those that `items` lists, or all of them. `mode` is the
-    /// volume's `defaultMode`.
+    /// Adds the keys of a ConfigMap or Secret as files. If `items` lists keys, only these keys are added, otherwise all
+    /// keys. `mode` is the volume's `defaultMode`.
     fn add_keys(
         &mut self,
         kind: &'static str,

@@ -102,8 +102,8 @@ impl<'a> EventWrite<'a> {
         Self { emitted, record, is_patch: emitted.count != 1, tries: 0 }
     }
 
-    /// Returns the verb, path and body of the next request. `component` reports the Event. `host` is the name of its
-    /// node, or empty if the component runs on no node.
+    /// Returns the verb, path and body of the next request. `component` is the name of the component that reports the
+    /// Event. `host` is the name of the component's node, or empty if the component runs on no node.
     pub fn request(&self, component: &str, host: &str) -> (Verb, String, Value) {
         let (verb, (path, body)) = if self.is_patch {
             (Verb::Patch(Patch::Merge), self.emitted.patch_request(&self.record.about))
@@ -148,16 +148,16 @@ pub struct EventCorrelator {
     last_name: Time,
 }
 
-/// Maximum number of objects whose events are remembered. When it is reached, the objects in the older half, by the
-/// time of their last event, are forgotten.
+/// Maximum number of objects whose events are remembered. When it is reached, half of the objects are forgotten: those
+/// whose last event is the oldest.
 const REMEMBERED_OBJECTS_MAX: usize = 4096;
 /// Maximum number of remembered events per object. Above this number, the oldest event is forgotten.
 const REMEMBERED_EVENTS_MAX: usize = 64;
 
-/// Maximum number of different messages for one object and reason. Once it is reached, further events with that reason
-/// are aggregated into one Event. Upstream: `defaultAggregateMaxEvents`.
+/// Number of different messages for one object and reason at which aggregation begins: the events with the tenth and
+/// any further message are aggregated into one Event. Upstream: `defaultAggregateMaxEvents`.
 const SIMILAR_EVENTS_MAX: usize = 10;
-/// If an object has no event with some reason for this time, later events with that reason are no longer aggregated.
+/// Time without an event for one object and reason, after which the different messages are counted from zero again.
 /// Upstream: `defaultAggregateIntervalInSeconds`.
 const SIMILAR_EVENTS_INTERVAL: Duration = Duration::from_secs(600);
 
@@ -187,7 +187,7 @@ type EventKey = (bool, &'static str, Option<String>);
 /// The recent events about one object that have the same type and reason.
 #[derive(Debug, Default)]
 struct SimilarEvents {
-    /// The different messages, at most [`SIMILAR_EVENTS_MAX`].
+    /// The different messages that are not aggregated, fewer than [`SIMILAR_EVENTS_MAX`].
     messages: Vec<String>,
     /// Time of the last of these events.
     last: Time,
@@ -196,9 +196,10 @@ struct SimilarEvents {
 impl EventCorrelator {
     /// Returns the Event to write, or `None` if the rate limit drops the event.
     ///
-    /// Rule: a repeated event increments the count of the existing Event. Once an object has ten different messages
-    /// with the same reason, without a pause of ten minutes, further events with that reason are aggregated into one.
-    /// The rate of events per object is limited.
+    /// Rule: a repeated event increments the count of the existing Event. The first nine different messages of an
+    /// object with the same reason have separate Events. Events with any further message are aggregated into one Event.
+    /// After a pause of ten minutes, the messages are counted from zero again. The rate of events per object is
+    /// limited.
     pub fn correlate(
         &mut self,
         EventRecord { about, event }: &EventRecord,

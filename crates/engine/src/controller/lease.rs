@@ -55,8 +55,8 @@ impl LeaderElectionConfig {
     /// Returns the timeout of a write that this replica makes as the leader.
     ///
     /// Rule: a write that begins just before the renew deadline must end before another replica can acquire the lease.
-    /// The write may take four fifths of the time between the two. The last fifth is reserved for clocks that run at
-    /// different speeds.
+    /// The write may take four fifths of the time from the renew deadline to the end of the lease. The last fifth is
+    /// reserved for clocks that run at different speeds.
     pub fn write_timeout(&self) -> Duration {
         self.duration.saturating_sub(self.renew_deadline) * 4 / 5
     }
@@ -171,9 +171,9 @@ impl Election {
     /// Decides what to do after the Lease was read. `found` is `None` if the Lease does not exist. `now` is the time
     /// since the process started. `clock` is wall-clock time, which is only written into the record.
     ///
-    /// Rule: a lease may be acquired if it does not exist, has no holder, or has not changed for its duration since
-    /// this replica first read it. A leader exits if it is past the renew deadline, or if the lease was deleted, has
-    /// another holder or has no holder. Upstream: `tryAcquireOrRenew`.
+    /// Rule: a replica may acquire the lease if the Lease does not exist or has no holder. It may also acquire the
+    /// lease if it first read the current record at least one lease duration ago. A leader exits if it is past the
+    /// renew deadline, or if the Lease was deleted, has another holder or has no holder. Upstream: `tryAcquireOrRenew`.
     pub fn decide(&mut self, found: Option<&LeaseRecord>, now: Duration, clock: Time) -> LeaseAction {
         let led = self.renewed.is_some();
         if self.leads_until().is_some_and(|until| until <= now) {

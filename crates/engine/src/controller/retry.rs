@@ -20,7 +20,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// The state of the last call about an object. It determines when the next call about this object may be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Attempt {
-    /// No call about the object is in flight or has failed, and the watch has delivered every write.
+    /// No call about the object is in flight, no failed call waits for a retry, and the watch has delivered every
+    /// write.
     #[default]
     None,
     /// A call was made, and its outcome is not known yet. `failures` counts the consecutive failed calls before it.
@@ -65,8 +66,9 @@ impl Attempt {
         *self = Self::InFlight { failures };
     }
 
-    /// Applies the outcome of a write to resource version `version` of an object. After a success, or after NotFound,
-    /// the next call waits until the watch has delivered a newer version, at most [`WATCH_DELAY_MAX`].
+    /// Applies the outcome of a write. `version` is the resource version that the object had before the write. After a
+    /// success, or after NotFound, the next call waits until the watch has delivered a newer version, at most
+    /// [`WATCH_DELAY_MAX`]. After any other error, the call is retried as in [`Attempt::record_failure`].
     pub(crate) fn apply_outcome(&mut self, version: u64, outcome: &Outcome, now: Time) {
         match outcome {
             Outcome::Done(answer) => {
@@ -84,8 +86,8 @@ impl Attempt {
 
     /// Records that a call failed.
     ///
-    /// Rule: a failed call is retried after a backoff that doubles with each failure, or after the `Retry-After` of the
-    /// response if that is longer.
+    /// Rule: a failed call is retried after a backoff that doubles with each failure. If the `Retry-After` of the
+    /// response is longer than the backoff, the call is retried after that time instead.
     pub(crate) fn record_failure(&mut self, refusal: &CallError, now: Time) {
         let before = match self {
             Self::InFlight { failures } | Self::Failed { failures, .. } => *failures,

@@ -149,8 +149,8 @@ impl<C: Controller> WorkQueue<C> {
         }
     }
 
-    /// Removes the next key to reconcile from the queue. Returns the key and the time at which it was queued. `None` if
-    /// no key may be reconciled now.
+    /// Removes the next key to reconcile from the queue. Returns this key and the time at which it was queued. `None`
+    /// if no queued key may be reconciled now.
     pub fn next_key(&mut self, now: Time) -> Option<(C::Key, Time)> {
         if !self.is_synced() {
             return None;

@@ -21,9 +21,9 @@ use crate::daemonset::why::Why;
 
 /// Makes the plan of one DaemonSet in assist mode.
 ///
-/// Rule: in assist mode a DaemonSet without policy and DaemonRollout is left alone. For all others, a plan contains
-/// verdicts, the DaemonRollout, deletes of outdated pods, events and conditions, and nothing else. Nothing is written
-/// until upstream's controller has recorded the template as the newest revision.
+/// Rule: in assist mode a DaemonSet is left alone if no policy selects it and it has no DaemonRollout. The plan of any
+/// other DaemonSet contains only verdicts, the DaemonRollout, deletes of outdated pods, events and conditions. Nothing
+/// is written until upstream's controller has recorded the template as the newest revision.
 pub(crate) fn decide_assist(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Plan {
     let (set, set_state) = (input.set, input.set_state);
     let mut plan = Plan::idle(set.clone());

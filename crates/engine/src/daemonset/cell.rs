@@ -41,7 +41,7 @@ pub(crate) struct Cell {
     /// State of the node in the progressive rollout. `None` if the DaemonSet has no progressive rollout, or if the node
     /// was deleted.
     pub(crate) progress: Option<Box<NodeProgress>>,
-    /// The pod of the node that the DaemonSet's status counts, and the state of this pod for `muster explain`.
+    /// The pod from which the status counts of the node are taken, and the state of this pod for `muster explain`.
     pub(crate) pod: Option<(Arc<Pod>, Why)>,
     /// Why a needed write is not made yet. `None` if no write waits.
     pub(crate) waiting: Option<Why>,
@@ -101,13 +101,14 @@ pub(crate) struct Totals {
     as_assigned: i64,
     /// Number of eligible nodes with an available pod.
     available: i64,
-    /// Number of nodes with a pod that are not eligible.
+    /// Number of nodes that have a pod and are not eligible.
     misscheduled: i64,
     /// Number of nodes with an outdated pod that the rollout must still replace or delete.
     pub(crate) old_pods: i64,
     /// Number of nodes that count against the rollout budget (`maxUnavailable` or `maxSurge`).
     pub(crate) charged: i64,
-    /// Number of nodes with an available pod. Counts only eligible nodes, and nodes whose pod the rollout is to delete.
+    /// Number of nodes with an available pod. A node that is not eligible is counted only if the rollout is to delete
+    /// that pod.
     pub(crate) available_or_leaving: i64,
     /// Number of eligible nodes that wait for a write, by the reason for the wait.
     pub(crate) waiting: BTreeMap<Text, i64>,

@@ -133,8 +133,8 @@ impl SetState {
         self.reindex_cell(current, node, before.as_ref(), CellFlags::default());
     }
 
-    /// Subtracts the previous cell of a node from the totals. `now` are the flags of the new cell: adds the node to the
-    /// indexes whose flag is set, and removes it from the others.
+    /// Subtracts the previous cell of a node (`before`) from the totals. Adds the node to the indexes whose flag is set
+    /// in `now`, the flags of the new cell, and removes the node from the other indexes.
     fn reindex_cell(&mut self, current: &TargetRevision, node: &Text, before: Option<&Cell>, now: CellFlags) {
         if let Some(cell) = before {
             self.totals.subtract(cell);
@@ -384,8 +384,9 @@ fn advance_rollout(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settin
     allowed
 }
 
-/// Returns the pods to delete on nodes that are no longer eligible, with the reasons. Returns at most as many pods as
-/// are available beyond the desired number. Only the surge strategy (`maxSurge`) has such deletes.
+/// Returns the pods to delete on nodes that are no longer eligible, with the reasons. The maximum number of pods is the
+/// number of nodes with an available pod minus the number of eligible nodes, and at most [`Settings::burst`]. Only the
+/// surge strategy (`maxSurge`) has such deletes.
 pub(crate) fn removals<'a>(
     input: &DecisionInput<'a>,
     settings: &Settings,
@@ -460,8 +461,8 @@ fn add_events(plan: &mut Plan, input: &DecisionInput<'_>) {
 /// Returns the time at which the DaemonSet must be reconciled again even without an event. `None` if there is no such
 /// time.
 ///
-/// Rule: a plan has a wake-up time if its DaemonSet must be reconciled again even without an event. A cell that changes
-/// with time is checked again after `minReadySeconds` or 30 seconds at the latest, whichever is longer, so that the
+/// Rule: a plan has a wake-up time if its DaemonSet must be reconciled again even without an event. If a cell changes
+/// with time, the wake-up time is at most 30 seconds from now, or `minReadySeconds` if that is longer. So the
 /// controller notices a clock that was set forward.
 pub(crate) fn next_wake_up(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Option<Time> {
     let min_ready = input.set.min_ready + Duration::from_secs(1);

@@ -54,9 +54,9 @@ impl RefusedEvictions {
     /// Updates the refused evictions from the report of an execution: adds the new refusals, and removes the refusals
     /// on nodes whose pod was deleted.
     ///
-    /// Rule: a refused eviction uses no rollout budget, and is tried again after a delay that doubles with each
-    /// refusal, from 1 s to 30 s, or after the delay that the API server requested if that is longer. While all
-    /// evictions are refused, at most 10 are tried per second.
+    /// Rule: a refused eviction uses no rollout budget. It is tried again after a delay that doubles with each refusal,
+    /// from 1 s to 30 s. If the API server requested a longer delay, that delay is used. While all evictions are
+    /// refused, at most 10 are tried per second.
     pub(crate) fn apply_report(&mut self, report: &ExecutionReport, now: Time) {
         report.deleted_on().for_each(|node| drop(self.nodes.remove(node)));
         for (node, refusal) in &report.eviction_refusals {
@@ -151,8 +151,8 @@ fn node_count(nodes: usize) -> String {
     if nodes == 1 { "1 node".into() } else { format!("{nodes} nodes") }
 }
 
-/// Returns a status message with `refused`, the report about refused evictions, at its end. Removes an earlier report
-/// from the message. With `None`, adds no report.
+/// Returns `message` without an earlier report about refused evictions, and with `refused`, the new report, at its end.
+/// If `refused` is `None`, no report is added.
 pub(crate) fn with_refused_evictions(message: &str, refused: Option<&str>) -> String {
     let end = message.find(MESSAGE_START).unwrap_or(message.len());
     let base = message[..end].trim_end_matches("; ");

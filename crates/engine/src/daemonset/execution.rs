@@ -220,7 +220,7 @@ pub struct Execution {
     batch_failed: bool,
     /// Whether any call failed.
     failed: bool,
-    /// Whether a call failed that the pod writes depend on. The later stages are skipped.
+    /// Whether a call failed that the pod writes depend on. If so, the later stages are skipped.
     stopped: bool,
     /// Number of failed attempts to write the status.
     status_tries: u8,
@@ -310,9 +310,9 @@ pub(crate) enum RefusalReason {
 }
 
 impl RefusalReason {
-    /// Returns why an eviction that failed with this error was refused. `None` if the error is no refusal, and the
-    /// eviction is retried like any other call: for example, the pod has changed, or the API server throttles the
-    /// client.
+    /// Returns why an eviction that failed with this error was refused. `None` if the error is no refusal, for example
+    /// because the pod has changed or the API server throttles the client. Then the eviction is retried like any other
+    /// call.
     fn from_error(error: &CallError) -> Option<Self> {
         match error {
             CallError::DisruptionBudget { .. } => Some(Self::DisruptionBudget),
@@ -378,8 +378,8 @@ impl ExecutionReport {
     }
 }
 
-/// Delay before the next plan after a create failed because the namespace is terminating. Usually the DaemonSet is
-/// deleted together with the namespace.
+/// Delay before the next plan after a create failed because the namespace is terminating. The delay is long, because no
+/// create can succeed any more: usually the DaemonSet is deleted together with the namespace.
 const NAMESPACE_TERMINATING_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 impl Execution {
@@ -417,7 +417,8 @@ impl Execution {
         &self.plan.set
     }
 
-    /// Returns the next call to send, or whether to wait for a response or to stop.
+    /// Returns what to do next: send a call, wait for the response to a call in flight, or stop because no calls are
+    /// left.
     #[expect(clippy::should_implement_trait, reason = "`Wait` is no end: it comes before more calls")]
     pub fn next(&mut self) -> NextStep {
         loop {
@@ -464,7 +465,8 @@ impl Execution {
         self
     }
 
-    /// Enqueues the next batch of creates, or enters the next stage.
+    /// Enqueues the next batch of creates if one is to be sent in the current stage. Otherwise enters the next stage
+    /// and enqueues its calls.
     fn advance_stage(&mut self) {
         let more = self.at < self.creates() && !self.batch_failed && !self.stopped;
         if self.stage == ExecutionStage::Create && more {
@@ -767,8 +769,8 @@ impl Execution {
         }
     }
 
-    /// Decides whether to use the existing revision that has the name of the revision to create. `found` is `None` if
-    /// an object of another kind controls it.
+    /// Decides whether to use the existing revision that has the name of the revision to create. `found` is that
+    /// existing revision, or `None` if an object of another kind controls it.
     ///
     /// Rule: if a create of a revision fails because its name is taken, the existing revision is read. The existing
     /// revision is used if it has the same data, and this DaemonSet owns it or can adopt it. Otherwise the name
@@ -805,7 +807,9 @@ impl Execution {
         self.ready.push_back(Call::PutStatus { of: fresh.clone(), status });
     }
 
-    /// Retries a failed write of the status, or records the failure.
+    /// Handles a failed write of the status. After the first failure, reads the DaemonSet to retry the write. Records
+    /// the failure if the retry failed too, or if an immediate retry would fail again, for example because the
+    /// DaemonSet was not found.
     ///
     /// Rule: a refused status write is retried once on the newest version of the DaemonSet, unless the stored status
     /// has a newer `observedGeneration`. Upstream: `StatusUpdateRetries`.

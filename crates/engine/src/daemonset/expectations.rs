@@ -89,8 +89,8 @@ impl Expectations {
 
     /// Returns what to do about expectations that are unmet. `None` if all are met.
     ///
-    /// `seen` returns the newest resource version that the watch of a kind has delivered. `is_alive` returns whether
-    /// the index contains the object with that UID and the object is not terminating.
+    /// `seen` returns the newest resource version that the watch of a kind has delivered. `is_alive` takes the kind,
+    /// UID and key of an object. It returns whether the index contains that object and the object is not terminating.
     ///
     /// Rule: a plan is made only from an index that contains all of the controller's own writes for the DaemonSet.
     pub(crate) fn check(

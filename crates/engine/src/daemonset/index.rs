@@ -30,8 +30,8 @@ pub(super) struct Index {
     /// The newest resource version that the watch of each kind has delivered. A kind has no entry before its first
     /// list.
     pub(super) seen: BTreeMap<Kind, u64>,
-    /// The newest resource version of each kind ever delivered. A list from an API server that lags behind may be
-    /// older.
+    /// The newest resource version of each kind ever delivered. It is newer than the one in `seen` after a list from an
+    /// API server that lags behind.
     pub(super) newest: BTreeMap<Kind, u64>,
     /// All objects but DaemonSets, decoded to the fields that rules read.
     pub(super) objects: Objects,
@@ -477,8 +477,8 @@ fn has_same_cells(a: &Set, b: &Set) -> bool {
 /// Returns the DaemonSet as rules read it: with a rolling update instead of `OnDelete` if a policy governs it.
 ///
 /// Rule: if a policy governs a DaemonSet with `OnDelete`, the rollout deletes its outdated pods within
-/// `maxUnavailable`: the value in the DaemonSet if it has one beside `OnDelete`, otherwise the value in the policy. A
-/// DaemonSet with invalid fields stays as it is.
+/// `maxUnavailable`. If the DaemonSet has a `maxUnavailable` beside `OnDelete`, that value is used, otherwise the value
+/// in the policy. A DaemonSet with invalid fields stays as it is.
 fn effective_set(set: &Arc<Set>, policy: Option<&Policy>) -> Arc<Set> {
     match policy {
         Some(policy) if set.rollout == UpdateStrategy::OnDelete && set.faults.is_empty() => {

@@ -35,7 +35,7 @@ pub const GENERATION_LABEL: &str = LABEL_POD_TEMPLATE_GENERATION;
 /// `schedulerName` of pods that the DaemonSet controller binds itself.
 pub const DIRECT_BINDING_SCHEDULER_NAME: &str = "kubernetes.io/daemonset-controller";
 
-/// The DaemonSet that owns the objects built here.
+/// The DaemonSet that owns the objects that this module builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner<'a> {
     pub namespace: &'a str,
@@ -284,9 +284,9 @@ pub fn daemon_rollout(owner: Owner<'_>) -> Value {
 
 /// Adds the automatic tolerations to a pod spec.
 ///
-/// Rule: an automatic toleration replaces the template's toleration with the same key, effect, operator and value,
-/// which may have a time limit. If the template has no such toleration, the automatic toleration is appended. The order
-/// of the tolerations is kept.
+/// Rule: an automatic toleration replaces the template's toleration with the same key, effect, operator and value. So a
+/// time limit of the template's toleration is lost. If the template has no such toleration, the automatic toleration is
+/// appended. The order of the tolerations is kept.
 /// Upstream: `AddOrUpdateTolerationInPodSpec`.
 pub(crate) fn add_automatic_tolerations(spec: &mut Map<String, Value>) {
     let host_network = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);

@@ -221,8 +221,8 @@ impl SetEntry {
         }
     }
 
-    /// Delays the write of conditions in assist mode if the last one is too recent: removes it from the plan, and sets
-    /// the wake-up time of the plan.
+    /// Delays the write of conditions in assist mode if the last such write is too recent: removes the write from the
+    /// plan, and sets the wake-up time of the plan.
     ///
     /// Rule: conditions are applied at most four times per second.
     pub(super) fn throttle_conditions(&self, plan: &mut Plan, now: Time) {
@@ -233,8 +233,8 @@ impl SetEntry {
         }
     }
 
-    /// Delays the status write of the DaemonRollout if the last one is too recent: removes it from the plan, and sets
-    /// the wake-up time of the plan.
+    /// Delays the status write of the DaemonRollout if the last such write is too recent: removes the write from the
+    /// plan, and sets the wake-up time of the plan.
     ///
     /// Rule: status writes of a DaemonRollout that change only counts, messages and times are limited to four per
     /// second. Everything else is written at once.

@@ -216,8 +216,8 @@ impl Objects {
         Some(revision)
     }
 
-    /// Returns the keys of the objects of a kind that have this owner. If `owner` is `None`, returns the keys of those
-    /// without a controller in the namespace of `key`.
+    /// Returns the keys of the objects of a kind that have this owner. If `owner` is `None`, returns the keys of the
+    /// objects in the namespace of `key` that have no controller.
     fn owner_index_entry(
         &mut self,
         kind: Kind,

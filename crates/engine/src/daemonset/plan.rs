@@ -85,8 +85,8 @@ pub struct Plan {
     pub events: Vec<KubeEvent>,
     /// Why needed writes are not planned yet. `None` if the plan contains all needed writes.
     pub waiting: Option<Why>,
-    /// Whether to list every kind again, because the watches have not delivered the controller's own writes for too
-    /// long.
+    /// Whether to list every kind again, because the controller has waited too long for the watches to deliver its own
+    /// writes.
     pub relist: bool,
     /// The time at which to reconcile the DaemonSet again, even without an event.
     pub wake_at: Option<Time>,

@@ -300,7 +300,8 @@ fn is_alive_in_index(objects: &Objects, set: &Set, kind: Kind, uid: &Text, key: 
     }
 }
 
-/// Returns the plan of a DaemonSet whose expectations are unmet: it waits, lists the pods, or lists every kind again.
+/// Returns the plan of a DaemonSet whose expectations are unmet. With [`UnmetExpectations::Wait`] the plan only waits.
+/// With [`UnmetExpectations::Confirm`] it lists the pods and, if `relist`, also every kind again.
 fn waiting_plan(set: &Arc<Set>, unmet: UnmetExpectations) -> Plan {
     let mut plan = Plan::idle(set.clone());
     match unmet {

@@ -250,7 +250,7 @@ type NodeAction = (Text, Assigned, RolloutAction);
 struct ChosenActions {
     actions: Vec<NodeAction>,
     /// Names of nodes, each with the reason why its failures are not counted (excused). The rollout acts on these nodes
-    /// only after the status has stored this.
+    /// only after the status has stored the reason.
     excuses: Vec<(Text, Text)>,
     /// Time at which a refused eviction is tried again. `None` if no eviction waits.
     wake_at: Option<Time>,
@@ -394,7 +394,8 @@ fn report_reason(status: &RolloutStatus, phase: Phase) -> &'static str {
     }
 }
 
-/// Computes the conditions of a DaemonRollout: always `Ready`, and while it is true `Reconciling` or `Stalled`.
+/// Computes the conditions of a DaemonRollout: always `Ready`, and also `Reconciling` or `Stalled` if one of them is
+/// true.
 ///
 /// Rule: a DaemonRollout is Ready when its rollout is complete, or as complete as its policy allows. It is stalled when
 /// only an operator can continue it.

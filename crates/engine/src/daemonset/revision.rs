@@ -28,8 +28,8 @@ pub(crate) struct TargetRevision {
     pub(crate) generation: Option<Text>,
     /// Creation time of the DaemonSet.
     set_created: Time,
-    /// Creation time of the ControllerRevision. If a rollback made the revision current again, it is older than the
-    /// rollout.
+    /// Creation time of the ControllerRevision. If a rollback made the revision current again, this time is before the
+    /// start of the rollout.
     pub(crate) created: Option<Time>,
     /// The ControllerRevision.
     pub(crate) revision: Arc<Revision>,
@@ -199,8 +199,8 @@ fn next_revision_number<'a>(others: impl Iterator<Item = &'a Arc<Revision>>) -> 
     others.map(|it| it.number).max().unwrap_or(0).max(0).saturating_add(1)
 }
 
-/// Whether a user edited the template since `current` was recorded: its bytes and its template generation differ. The
-/// caller has checked that both templates are equivalent.
+/// Whether a user edited the DaemonSet's template since `current` was recorded: both the bytes of the template and the
+/// template generation differ from those of `current`. The caller has checked that the two templates are equivalent.
 ///
 /// Rule: after such an edit, the template is recorded as a new revision with the hash label of `current`. So the pods
 /// stay up to date for this controller. They also stay up to date for upstream's controller, which compares bytes and

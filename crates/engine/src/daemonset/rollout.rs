@@ -217,8 +217,8 @@ fn replace_not_ready(node_rollout: &mut NodeRollout, old: &Arc<Pod>, why: Why, m
 
 /// Adds the removal of an old pod to what the rollout does on its node.
 ///
-/// Rule: an old pod on a node that cannot get a new pod yet is deleted within the rollout budget, or with surge once
-/// enough other pods are available. If the old pod is not Ready, it is deleted at once.
+/// Rule: an old pod on a node that cannot get a new pod yet is deleted at once if it is not Ready. If it is Ready, it
+/// is deleted within the rollout budget or, with surge, once enough other pods are available.
 fn remove_old_pod(
     node_rollout: &mut NodeRollout,
     old: &Arc<Pod>,
@@ -337,7 +337,7 @@ pub struct RolloutDeletion {
 }
 
 /// Time for which the controller remembers that it deleted a pod. A watch of nodes that lags behind is restarted
-/// sooner.
+/// sooner, so after this time the watch shows the true state of the node.
 const ROLLOUT_DELETION_TTL: Duration = Duration::from_secs(5 * 60);
 
 impl RolloutDeletion {

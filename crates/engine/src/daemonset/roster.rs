@@ -34,7 +34,7 @@ pub(crate) struct Roster {
 pub struct FailedPodBackoff {
     /// Time at which the last failed pod was deleted.
     pub last: Time,
-    /// Delay from then until the next failed pod is deleted.
+    /// Delay from `last` until the next failed pod may be deleted.
     pub delay: Duration,
 }
 
@@ -217,7 +217,7 @@ fn keep_old_and_new_pod(
 /// or `None` if the node needs no pod.
 ///
 /// Rule: an eligible node gets a pod when it has no pod of the DaemonSet. A terminating pod still counts, because its
-/// containers may still run, unless the pod has failed or succeeded. With surge no terminating pod counts.
+/// containers may still run. It does not count if it has failed or succeeded. With surge no terminating pod counts.
 fn create_reason(
     set: &Set,
     current: &TargetRevision,

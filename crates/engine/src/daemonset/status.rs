@@ -141,11 +141,11 @@ pub(crate) fn updated_status(
 }
 
 /// Returns the conditions to write by server-side apply. `None` if the stored conditions are correct. `applied` are the
-/// types of the conditions that were applied before, and `wanted` is `None` if no condition is to be written.
+/// types of the conditions that were applied before. `wanted` is `None` if no condition is to be written.
 ///
-/// Rule: in assist mode the conditions `Progressing` and `Degraded`, and while they are true `Reconciling` and
-/// `Stalled`, are applied. A condition that was applied before and is not true any more is removed. Conditions of other
-/// field managers are not removed.
+/// Rule: in assist mode the conditions `Progressing` and `Degraded` are applied whatever their status, and
+/// `Reconciling` and `Stalled` only while they are true. A condition that was applied before and is not to be applied
+/// any more is removed. Conditions of other field managers are not removed.
 pub(crate) fn conditions_to_apply(
     set: &Set,
     totals: &Totals,
@@ -312,8 +312,8 @@ pub(crate) fn refused_creates(set: &Set, creates: &CreateResult) -> Option<Strin
 
 /// Computes the `Degraded` condition.
 ///
-/// Rule: Degraded is True when pods cannot be created, fail, cannot start or run on nodes where they should not, or
-/// when the spec has invalid fields.
+/// Rule: Degraded is True in each of these cases: pods cannot be created, pods fail or cannot start, pods are on nodes
+/// where they should not run, the spec has invalid fields, or the current revision failed in a progressive rollout.
 fn degraded_condition(set: &Set, totals: &Totals, progress: &ConditionInput) -> ConditionValue {
     let misplaced = totals.counts().misscheduled;
     let mut parts: Vec<String> = set.faults.iter().map(|it| format!("{it}")).collect();

@@ -40,7 +40,7 @@ enum AbsentValue {
     Text(&'static str),
     /// This number, or 0.
     Count(i64),
-    /// This number. The number 0 is not equivalent to absence.
+    /// This number. The number 0 does not mean the same as an absent field.
     Number(i64),
     /// The value `false`.
     False,
@@ -265,10 +265,11 @@ fn normalize(template: &Value) -> Value {
     out
 }
 
-/// Returns a copy of the value at `path` without what is equivalent to absence, and with quantities in one notation.
+/// Returns a copy of `value` without the fields that mean the same as absent ones ([`ABSENT_VALUES`]), and with
+/// quantities in one notation. `path` is the place of `value` in the template.
 ///
-/// Rule: nulls and values equivalent to absence are removed. List items are never removed, because their position
-/// matters.
+/// Rule: fields that are null or mean the same as an absent field are removed. List items are never removed, because
+/// their position matters.
 fn without_absent_values<'a>(value: &'a Value, path: &mut Vec<&'a str>) -> Value {
     match value {
         Value::Object(fields) => {
@@ -334,8 +335,8 @@ fn merge_service_account(spec: &mut Map<String, Value>) {
 
 /// Returns the default `imagePullPolicy` of an image. `None` if there is no image.
 ///
-/// Rule: `imagePullPolicy` defaults to `Always` for the tag `latest` and for an image without tag and digest, else to
-/// `IfNotPresent`.
+/// Rule: `imagePullPolicy` defaults to `Always` for an image with the tag `latest` and for an image with neither tag
+/// nor digest. For all other images it defaults to `IfNotPresent`.
 fn default_pull_policy(image: Option<&Value>) -> Option<Value> {
     let image = image?.as_str().filter(|it| !it.is_empty())?;
     let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
@@ -398,7 +399,8 @@ fn path_matches(pattern: &str, path: &[&str]) -> bool {
     keys.next().is_none()
 }
 
-/// Returns a quantity in a notation that depends only on its value. `in_thousandths` rounds it up to thousandths.
+/// Returns a quantity in a notation that depends only on its value. If `in_thousandths` is true, the quantity is
+/// rounded up to thousandths.
 ///
 /// Rule: quantities are compared by value, whatever their unit. `1000m` equals `1`, and `1Gi` equals `1024Mi`. A value
 /// that is not a quantity stays as it is.

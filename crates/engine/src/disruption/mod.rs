@@ -174,7 +174,7 @@ impl DisruptionController {
         }
     }
 
-    /// Adds or updates an object, and adds the keys to reconcile to `keys`.
+    /// Adds or updates an object, and adds to `keys` the keys to reconcile.
     fn put(&mut self, fact: Fact, keys: &mut BTreeSet<DisruptionKey>) {
         match fact {
             Fact::Pod(pod) => {
@@ -198,7 +198,7 @@ impl DisruptionController {
         }
     }
 
-    /// Removes a deleted object, and adds the keys to reconcile to `keys`.
+    /// Removes a deleted object, and adds to `keys` the keys to reconcile.
     fn remove(&mut self, fact: &Fact, keys: &mut BTreeSet<DisruptionKey>) {
         match fact {
             Fact::Pod(pod) => {
@@ -213,8 +213,8 @@ impl DisruptionController {
         }
     }
 
-    /// Updates the totals of the budgets that select a pod, after the pod was added, changed or deleted. Adds the keys
-    /// to reconcile to `keys`.
+    /// Updates the totals of the budgets that select a pod, after the pod was added, changed or deleted. Adds to `keys`
+    /// the keys to reconcile.
     fn update_pod(&mut self, before: Option<&Pod>, now: Option<&Pod>, keys: &mut BTreeSet<DisruptionKey>) {
         let Some(key) = now.or(before).map(|it| &it.key) else { return };
         let is_same = before.zip(now).is_some_and(|(before, now)| before.is_equivalent(now));

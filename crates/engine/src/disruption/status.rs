@@ -68,9 +68,10 @@ pub(super) fn evaluate_budget(
 
 /// Returns `desiredHealthy` and `expectedPods`, or an error message.
 ///
-/// Rule: if `minAvailable` is a number, it is `desiredHealthy`, and all selected pods are expected. A percentage in
-/// `minAvailable`, and `maxUnavailable`, refer to the `scale` subresource of the controllers of the pods. No controller
-/// here has that subresource, so a pod with a controller is an error. Pods without a controller are not expected.
+/// Rule: if `minAvailable` is a number, it is `desiredHealthy`, and `expectedPods` is the number of selected pods. If
+/// `minAvailable` is a percentage, or if `maxUnavailable` is set, upstream takes `expectedPods` from the `scale`
+/// subresource of the pods' controllers. No kind that Muster serves has that subresource, so a selected pod with a
+/// controller is an error. Pods without a controller are not counted in `expectedPods`.
 /// Upstream: `getExpectedPodCount`.
 fn expected_pod_count(
     budget: &PodDisruptionBudget,
@@ -189,8 +190,8 @@ impl BudgetEvaluation {
     }
 }
 
-/// Returns the status with this condition `DisruptionAllowed`. The `lastTransitionTime` of the condition changes only
-/// if its status changes.
+/// Returns `status` with a condition `DisruptionAllowed` that has these values. Its `lastTransitionTime` becomes `now`
+/// only if `condition_status` differs from the previous status of the condition.
 fn with_condition(
     mut status: BudgetStatus,
     condition_status: &str,

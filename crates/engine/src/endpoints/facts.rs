@@ -63,7 +63,8 @@ pub struct Service {
     pub address: Option<IpAddr>,
     /// The `ipFamilies`, the primary one first. May be empty: [`Self::families`] then returns a default.
     pub families: Vec<IpFamily>,
-    /// The Service's selector. `None` if users or other controllers write the Service's endpoints.
+    /// The Service's selector. `None` if the Service has no selector: then users or other controllers write its
+    /// endpoints.
     pub selector: Option<Labels>,
     pub ports: Vec<ServicePort>,
     /// Whether pods that are not ready count as ready endpoints (`publishNotReadyAddresses`).

@@ -93,7 +93,7 @@ struct ServiceState {
     /// The EndpointSlices of the Service that these controllers manage, by name.
     slices: BTreeMap<Text, Arc<Slice>>,
     /// Whether the Endpoints are to be deleted if no Service has their name. True after the Service was deleted, even
-    /// if that was before this controller started.
+    /// if it was deleted before this controller started.
     endpoints_are_orphaned: bool,
     /// The time of the first change that is not written yet.
     trigger: WriteTrigger,
@@ -197,7 +197,7 @@ impl ServiceState {
         failed.max(expected).max(not_before)
     }
 
-    /// Removes the writes that the watches have delivered from the expected writes.
+    /// Removes from `expected` the entries of the writes that the watches have delivered.
     fn drop_delivered_writes(&mut self) {
         let mut expected = core::mem::take(&mut self.expected);
         expected.retain(|(kind, name), it| match (it, self.watched_version(*kind, name)) {
@@ -343,7 +343,7 @@ impl EndpointsController {
         known
     }
 
-    /// Adds or updates an object, and adds the keys of the Services to reconcile to `keys`.
+    /// Adds or updates an object, and adds to `keys` the keys of the Services to reconcile.
     fn put(&mut self, fact: Fact, keys: &mut BTreeSet<ObjectKey>) {
         match fact {
             Fact::Service(service) => self.put_service(service, keys),
@@ -366,7 +366,7 @@ impl EndpointsController {
         }
     }
 
-    /// Removes a deleted object, and adds the keys of the Services to reconcile to `keys`.
+    /// Removes a deleted object, and adds to `keys` the keys of the Services to reconcile.
     fn remove(&mut self, fact: &Fact, keys: &mut BTreeSet<ObjectKey>) {
         match fact {
             Fact::Service(service) => {
@@ -441,8 +441,8 @@ impl EndpointsController {
         }
     }
 
-    /// Updates the Services that select a pod, after the pod was added, changed or deleted. Adds the keys of the
-    /// Services to reconcile to `keys`.
+    /// Updates the Services that select a pod, after the pod was added, changed or deleted. Adds to `keys` the keys of
+    /// the Services to reconcile.
     fn update_pod(&mut self, before: Option<&Pod>, now: Option<&Pod>, keys: &mut BTreeSet<ObjectKey>) {
         let Some(key) = now.or(before).map(|it| it.key.clone()) else { return };
         let (was_on, is_on) = (before.and_then(|it| it.node.as_ref()), now.and_then(|it| it.node.as_ref()));

@@ -152,9 +152,10 @@ pub(super) fn repack_subsets(address_ports: impl Iterator<Item = AddressPort>) -
     subsets
 }
 
-/// Removes addresses above [`ADDRESSES_MAX`]. Returns whether any address was left out.
+/// Removes addresses until at most [`ADDRESSES_MAX`] are left. Returns whether any address was removed.
 ///
-/// Rule: of more than 1,000 addresses, ready addresses are kept first, and each subset keeps a proportional number.
+/// Rule: of more than 1,000 addresses, 1,000 are kept: first the ready addresses, then the others. If only some
+/// addresses of a kind can be kept, each subset keeps a proportional number of them.
 /// Upstream: `truncateEndpoints`.
 fn truncate_addresses(subsets: &mut [Subset]) -> bool {
     let count = |of: fn(&Subset) -> usize| subsets.iter().map(of).sum::<usize>();

@@ -11,7 +11,8 @@ use crate::daemonset::facts::UpdateStrategy;
 use crate::daemonset::progressive::record::{Phase, RevisionReference};
 
 impl Explanation {
-    /// Returns the explanation as JSON, with all nodes, or with only the node named `only`.
+    /// Returns the explanation as JSON. Its field `nodes` contains only the node with the name `only`, or all nodes if
+    /// `only` is `None`.
     pub fn to_json(&self, only: Option<&str>) -> Value {
         let shown = self.nodes.iter().filter(|it| only.is_none_or(|only| it.explained.node.as_ref() == only));
         let (set, rollout) = (&self.set, &self.rollout);

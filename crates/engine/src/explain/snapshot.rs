@@ -44,7 +44,8 @@ pub struct Snapshot {
     pub(crate) revisions: Vec<Arc<Revision>>,
     /// Messages for the user that are not about a single node.
     pub(crate) notes: Vec<String>,
-    /// The nodes with their allocatable resources, and the pods that use them, as far as they were added.
+    /// The allocatable resources of the nodes from [`Self::add_node_capacity`], and the resource requests of the pods
+    /// from [`Self::add_scheduled_pod`].
     pub(crate) capacity: Scheduler,
 }
 

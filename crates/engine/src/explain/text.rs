@@ -48,8 +48,8 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Whether the details of a group of nodes are left out: the group has several nodes, which should not run the
-/// DaemonSet.
+/// Whether the details of a group of nodes are left out. True if the nodes should not run the DaemonSet, and the group
+/// has more than one node.
 fn omits_details(group: &NodeGroup<'_>) -> bool {
     group.state == NodeState::Excluded && 1 < group.nodes.len()
 }
@@ -255,8 +255,8 @@ impl ControllerState {
     }
 }
 
-/// Returns the lines about a progressive rollout: policy, phase, nodes, failures, and what an operator can do. `name` is
-/// the name of the DaemonSet.
+/// Returns the lines about a progressive rollout: policy, phase, nodes, failures, and what an operator can do. `name`
+/// is the DaemonSet's name.
 fn progressive_lines(progressive: &ProgressiveSummary, name: &str) -> Vec<String> {
     let mut lines = Vec::new();
     lines.push(match &progressive.policy {

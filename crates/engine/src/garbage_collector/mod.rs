@@ -6,8 +6,8 @@
 //!
 //! [`pod_gc`] is the pod garbage collector.
 //!
-//! A delayed watch must not cause a deletion. So an owner that the graph does not contain is read from the API server,
-//! once for all its dependents, and a delete has the `resourceVersion` as precondition.
+//! A delayed watch must not cause a deletion. So an owner that the graph does not contain is read from the API server.
+//! One read serves all dependents of the owner. Each delete has the `resourceVersion` of the object as precondition.
 //! Upstream: `pkg/controller/garbagecollector`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -123,8 +123,8 @@ enum OwnerState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct OwnerLookup {
     state: OwnerState,
-    /// Time at which the cached state of an owner expires. `None` if the state is from the graph, which does not
-    /// expire.
+    /// Time at which the cached state of an owner expires. `None` if the state is from the graph, because such a state
+    /// does not expire.
     until: Option<Time>,
 }
 
@@ -244,7 +244,7 @@ impl GarbageCollector {
         if self.missing.is_empty() { keys } else { BTreeSet::new() }
     }
 
-    /// Adds or updates an object, and adds the UIDs to reconcile to `keys`.
+    /// Adds or updates an object, and adds to `keys` the UIDs of the objects to reconcile.
     fn put(&mut self, object: TrackedObject, keys: &mut BTreeSet<Text>) {
         if object.uid.is_empty() {
             return;
@@ -277,7 +277,7 @@ impl GarbageCollector {
         self.objects.insert(uid, Arc::new(object));
     }
 
-    /// Removes a deleted object, and adds the UIDs to reconcile to `keys`.
+    /// Removes a deleted object, and adds to `keys` the UIDs of the objects to reconcile.
     fn remove(&mut self, uid: &Text, keys: &mut BTreeSet<Text>) {
         let Some(object) = self.objects.remove(uid) else { return };
         self.owner_cache.remove(uid);
@@ -445,13 +445,14 @@ impl GarbageCollector {
         }))
     }
 
-    /// Returns the call that deletes an object. In a cycle of owners, returns the call that clears `blockOwnerDeletion`
-    /// first. `owner_waits` is whether an owner waits for this object in a foreground deletion.
+    /// Returns the call that deletes an object. If the object is in a cycle of owners, and one of its owner references
+    /// has `blockOwnerDeletion`, returns the call that clears `blockOwnerDeletion` instead. After that call, this
+    /// function returns the delete. `owner_waits` is whether an owner waits for this object in a foreground deletion.
     ///
-    /// Rule: an object is deleted when none of its owners is left. If an owner waits for the object in a foreground
-    /// deletion, and the object has dependents, then the object is deleted in the foreground as well. For any other
-    /// object, its finalizers decide about its dependents. In a cycle of objects that wait for each other,
-    /// `blockOwnerDeletion` is cleared, because otherwise none of them would ever be deleted. Upstream:
+    /// Rule: an object is deleted when each of its owners is gone or waits for the object in a foreground deletion. If
+    /// an owner waits for the object, and the object has dependents, then the object is deleted in the foreground as
+    /// well. For any other object, its finalizers decide about its dependents. In a cycle of objects that wait for each
+    /// other, `blockOwnerDeletion` is cleared, because otherwise none of them would ever be deleted. Upstream:
     /// `attemptToDeleteItem`.
     fn delete_call(&self, object: &Arc<TrackedObject>, owner_waits: bool) -> Call {
         let mut dependents = self.dependents_of(&object.uid).peekable();

@@ -58,7 +58,7 @@ type TerminatedOrder = (bool, Time, Text);
 pub(super) enum PodGcDecision {
     /// The pod stays.
     Keep,
-    /// The pod's node does not exist. Decide again at the end of its quarantine.
+    /// The pod's node does not exist. Decide again at the end of the node's quarantine.
     Wait { until: Time },
     /// The pod is deleted for this reason.
     Delete(Why),
@@ -75,8 +75,8 @@ impl PodGc {
         }
     }
 
-    /// Updates the state after an object was added, changed or deleted, and adds the UIDs of the pods to reconcile to
-    /// `keys`.
+    /// Updates the state after an object was added, changed or deleted, and adds to `keys` the UIDs of the pods to
+    /// reconcile.
     pub(super) fn update(
         &mut self,
         before: Option<&TrackedObject>,
@@ -129,8 +129,8 @@ impl PodGc {
     /// Decides whether the pod garbage collector deletes a pod.
     ///
     /// Rule: a pod is force-deleted in four cases. Its node has been missing for 40 seconds. The pod is being deleted
-    /// and was never bound. The pod is being deleted on a node that is out of service. Or the pod is terminated, and
-    /// 12,500 other terminated pods come after it in the order of deletion. Upstream: `gcOrphaned`,
+    /// and was never bound. The pod is being deleted on a node that is out of service. Or the pod is terminated, and at
+    /// least 12,500 other terminated pods come after it in the order of deletion. Upstream: `gcOrphaned`,
     /// `gcUnscheduledTerminating`, `gcTerminating`, `gcTerminated`.
     pub(super) fn decide(&mut self, object: &TrackedObject, pod: &Pod, now: Time) -> PodGcDecision {
         // Only its finalizers keep it: another delete would change nothing.

@@ -28,8 +28,8 @@ pub enum ClusterRecord {
 /// Whether the API server belongs to the node's cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerIdentity {
-    /// The cluster's UID has not been read yet, or the last read failed. Holds the reason if the server refused the
-    /// read.
+    /// The cluster's UID has not been read yet, could not be read, or could not be written to disk. Holds the error
+    /// message. It is `None` before the first read, and if the server did not answer.
     Unverified(Option<Text>),
     /// The server belongs to the cluster that the node joined.
     Verified,
@@ -113,7 +113,7 @@ impl Membership {
         self.is_listed && self.is_verified()
     }
 
-    /// Returns the message that explains why the node is not ready, or `None` if the server is verified or has not
+    /// Returns the message that explains why the node is not ready. `None` if the server is verified, or if it has not
     /// answered. `record` is the path of the file with the cluster UID, for the message.
     pub fn not_ready_reason(&self, record: &str) -> Option<String> {
         let kept = "containers are kept and no pod is started or removed";

@@ -70,8 +70,9 @@ pub fn field(pod: &Value, path: &str) -> Result<String, DownwardApiError> {
 /// Returns the value of a `resourceFieldRef`. `resource` is, for example, `limits.cpu`. `allocatable` are the
 /// allocatable resources of the node. The error says why the resource cannot be referenced.
 ///
-/// Rule: for a container without a limit, the limit of its pod is used, or else the allocatable amount of the node. The
-/// amount is divided by the divisor and rounded up. Upstream: `ExtractResourceValueByContainerName`.
+/// Rule: for a container without a limit, the limit of its pod is used. If the pod has no limit either, the allocatable
+/// amount of the node is used. The amount is divided by the divisor and rounded up. Upstream:
+/// `ExtractResourceValueByContainerName`.
 pub fn resource(
     pod: &Value,
     container: &str,

@@ -325,8 +325,9 @@ pub struct ThresholdMonitor {
     thresholds: Thresholds,
     /// Time for which a pressure condition stays True after the pressure was last observed.
     pressure_transition_period: Duration,
-    /// The crossed thresholds. The value is the time since which a threshold is crossed, and whether it has become due
-    /// for an eviction, after which the minimum reclaim applies.
+    /// The crossed thresholds. The first value is the time since which a threshold is crossed. The second value is
+    /// whether its grace period has ended since then, so that pods are evicted for it. From then on, the threshold
+    /// stays crossed until the minimum reclaim is available too.
     crossed: BTreeMap<ThresholdKey, (Time, bool)>,
     /// Time at which memory pressure was last observed.
     memory: Option<Time>,
@@ -349,14 +350,14 @@ impl ThresholdMonitor {
     }
 
     /// Applies the measured values. Returns the pressure conditions, and the most urgent crossed threshold for which a
-    /// pod is to be evicted, or `None` if there is none.
+    /// pod is to be evicted. The threshold is `None` if no pod is to be evicted.
     ///
     /// Rule: a threshold is crossed while less than its value is available. After an eviction, it stays crossed until
     /// the minimum reclaim is available too. A signal that could not be measured crosses no threshold.
     ///
     /// A pressure condition stays True for the pressure transition period after the pressure was last observed. A soft
     /// threshold causes the pressure condition at once, but is returned only when its grace period is over. Only the
-    /// most urgent threshold is returned, because what is reclaimed for it may resolve the others.
+    /// most urgent threshold is returned, because an eviction for it may free enough for the other thresholds too.
     pub fn observe(&mut self, measures: &Measures, now: Time) -> (Pressures, Option<CrossedThreshold>) {
         let mut still_crossed = BTreeMap::new();
         let mut due = None;
@@ -406,8 +407,8 @@ pub struct EvictionCandidate {
     pub is_daemon: bool,
     /// The pod's request for the resource under pressure.
     pub request: i64,
-    /// The pod's usage of the resource under pressure, including its volumes. `None` if it is unknown. Such a pod is
-    /// evicted first.
+    /// The pod's usage of the resource under pressure, including its volumes. `None` if the usage is unknown. A pod
+    /// with unknown usage ranks as the pod with the most usage above its request.
     pub usage: Option<i64>,
     /// Requests and usage of the containers, for the eviction message.
     pub containers: Vec<ContainerUsage>,
@@ -467,8 +468,9 @@ pub fn eviction_message(shortage: CrossedThreshold, pod: &EvictionCandidate) -> 
 
 /// Checks whether a node with these pressure conditions admits a pod. The error is the message of the rejection.
 ///
-/// Rule: a node under pressure admits critical pods only. A node under memory pressure alone also admits pods that are
-/// not BestEffort, and pods that tolerate the taint of memory pressure. Upstream: the eviction manager's `Admit`.
+/// Rule: a node under pressure admits critical pods only. If memory is the only pressure, the node also admits pods
+/// that are not BestEffort, and pods that tolerate the taint of memory pressure. Upstream: the eviction manager's
+/// `Admit`.
 pub fn admit(
     pressures: Pressures,
     is_critical: bool,

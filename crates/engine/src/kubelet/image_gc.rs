@@ -73,9 +73,9 @@ impl ImageGc {
 
     /// Returns the IDs of the images to delete now.
     ///
-    /// Rule: if the disk usage is above the high threshold, the least recently used images are deleted until the usage
-    /// is below the low threshold. Images that a container uses are kept, and so are recent, pinned and imported
-    /// images. Upstream: `GarbageCollect`.
+    /// Rule: if the disk usage has reached the high threshold, the least recently used images are deleted until the
+    /// usage is at most the low threshold. Images that a container uses are kept, and so are recent, pinned and
+    /// imported images. Upstream: `GarbageCollect`.
     pub fn images_to_delete(
         &self,
         images: &[Image],
@@ -101,7 +101,8 @@ impl ImageGc {
     }
 
     /// Returns IDs and sizes of all images that may be deleted, least recently used first. Images that the node first
-    /// saw less than `age_min` ago are left out. Callers pass zero if the node has disk pressure.
+    /// saw less than `age_min` ago are left out. If the node has disk pressure, callers pass zero as `age_min`, so that
+    /// recent images are included.
     pub fn unused_images(
         &self,
         images: &[Image],

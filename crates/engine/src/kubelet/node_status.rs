@@ -98,8 +98,8 @@ impl Pressures {
     }
 }
 
-/// Returns the Node object with which the agent registers, and the events to record. `labels` and `taints` are those
-/// that the node's flags set. Upstream: `initialNode`.
+/// Returns the Node object with which the agent registers, and the events to record. `labels` and `taints` are the
+/// labels and taints that the flags of the agent set. Upstream: `initialNode`.
 pub fn initial_node(
     node: &Node,
     labels: &BTreeMap<String, String>,

@@ -153,7 +153,8 @@ pub struct Pod {
     pub generation: i64,
     /// Name of the pod's node (`spec.nodeName`); empty until the pod is bound.
     pub node: Text,
-    /// Time at which the pod was bound: the transition time of `PodScheduled`, or the creation time.
+    /// Time at which the pod was bound: the transition time of the condition `PodScheduled`. If the condition is not
+    /// True, it is the creation time of the pod.
     pub bound_at: Time,
     /// Whether the pod has a `deletionTimestamp`.
     pub deleting: bool,

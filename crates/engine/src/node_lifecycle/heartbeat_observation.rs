@@ -30,11 +30,11 @@ impl HeartbeatObservation {
         self.since
     }
 
-    /// Restarts the observation if this process did not run for a while, or if the clock was set. Returns whether the
-    /// clock was set back. `grace` is the grace period of nodes.
+    /// Restarts the observation if this process did not run for more than a fifth of the grace period, or if the clock
+    /// was set. Returns whether the clock was set back. `grace` is the grace period of nodes.
     ///
-    /// Rule: after a gap of this process every node gets its grace period again. There is a gap if the controller did
-    /// not run for a fifth of the grace period, because the process was stopped or the clock was set.
+    /// Rule: after a gap of this process every node gets its grace period again. There is a gap if more than a fifth of
+    /// the grace period has passed since the controller last ran, or if the clock was set back by more than that.
     pub(super) fn check_gap(&mut self, grace: Duration, now: Time) -> bool {
         let before = self.last_run.replace(now);
         let gap = grace / 5;
@@ -54,12 +54,13 @@ impl HeartbeatObservation {
     /// Records that a node sent a heartbeat. `grace` is the grace period of nodes, and `interval` their heartbeat
     /// interval.
     ///
-    /// Rule: if no node sent a heartbeat for three fifths of the grace period and then one does, the cause was not the
-    /// nodes, so every node gets its grace period again. The remaining two fifths are longer than a heartbeat interval.
+    /// Rule: if a heartbeat is received after no node sent one for three fifths of the grace period, every node gets
+    /// its grace period again, because the nodes were not the cause of the pause. After a shorter pause, each node
+    /// still has two fifths of its grace period left, which is longer than a heartbeat interval.
     ///
-    /// The rule does not apply if three fifths of the grace period are at most two heartbeat intervals. Otherwise a
-    /// single healthy node would pause that long between any two heartbeats, and the failed nodes would never become
-    /// Unknown.
+    /// The rule does not apply if three fifths of the grace period are at most two heartbeat intervals. If it did, and
+    /// only one node were healthy, the normal time between two heartbeats of that node would count as a pause. Then the
+    /// failed nodes would never become Unknown.
     pub(super) fn record_heartbeat(&mut self, grace: Duration, interval: Duration, now: Time) {
         if core::mem::take(&mut self.writes_fail) {
             self.restart_observation(now);
@@ -96,7 +97,7 @@ impl HeartbeatObservation {
     }
 
     /// Whether the controller may try to mark this node Unknown now. While writes fail, it tries only one node at a
-    /// time. As soon as a write succeeds, the other nodes can send heartbeats again.
+    /// time, because the other nodes can send heartbeats as soon as writes succeed again.
     pub(super) fn may_mark_unknown(&mut self, node: &Text) -> bool {
         !self.writes_fail || self.probe.get_or_insert_with(|| node.clone()) == node
     }

@@ -299,7 +299,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// Adds or updates an object, and adds the keys to reconcile to `keys`.
+    /// Adds or updates an object, and adds to `keys` the keys to reconcile.
     fn put(&mut self, fact: Fact, now: Time, keys: &mut Vec<Key>) {
         match fact {
             Fact::Node(node) => self.put_node(node, now, keys),
@@ -314,7 +314,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// Removes a deleted object, and adds the keys to reconcile to `keys`.
+    /// Removes a deleted object, and adds to `keys` the keys to reconcile.
     fn remove(&mut self, fact: &Fact, now: Time, keys: &mut Vec<Key>) {
         match fact {
             Fact::Node(node) => self.remove_node(&node.name, now, keys),
@@ -425,8 +425,8 @@ impl NodeLifecycle {
         keys.extend(self.pods_by_node.get(name).into_iter().flatten().cloned().map(Key::Pod));
     }
 
-    /// Adds or updates a pod. Adds the pod to `keys` only if its node may evict it, or if a call about it has not
-    /// succeeded yet.
+    /// Adds or updates a pod. Adds the pod to `keys` if its node is Unknown or has a `NoExecute` taint, if the eviction
+    /// of the pod is scheduled, or if a call about the pod has not succeeded yet.
     fn put_pod(&mut self, pod: Pod, keys: &mut Vec<Key>) {
         let key = pod.key.clone();
         if self.pods.get(&key).is_some_and(|it| it.pod.uid != pod.uid || it.pod.node != pod.node) {
@@ -468,8 +468,8 @@ impl NodeLifecycle {
         }
     }
 
-    /// Reconciles the next node of the zone that may be tainted `NoExecute`. The result also says when the zone is to
-    /// be reconciled again for its next node.
+    /// Reconciles the node of the zone that may be tainted `NoExecute` next, if any. The result also says when the zone
+    /// is to be reconciled again for its next node.
     fn reconcile_zone(&mut self, zone: &Text, now: Time) -> Reconcile<Call> {
         let (node, wake_at) = self.zones.dequeue_node(zone, &self.config, self.observation.since(), now);
         let reconcile = node.map(|it| self.reconcile_node(&it, now)).unwrap_or_default();

@@ -44,8 +44,8 @@ pub(super) enum EvictionPermission {
 /// Returns the taints that a node should have. `None` if the node has these taints already.
 ///
 /// Rule: each unhealthy condition, and a cordon, adds its own `NoSchedule` taint. The taint is removed when its cause
-/// has ended. A node that is not ready or unreachable also gets a `NoExecute` taint, when the eviction rate of its zone
-/// permits it. Taints that this controller does not manage stay. Upstream: `doNoScheduleTaintingPass`,
+/// has ended. A node whose condition `Ready` is False or Unknown also gets a `NoExecute` taint, when the eviction rate
+/// of its zone permits it. Taints that this controller does not manage stay. Upstream: `doNoScheduleTaintingPass`,
 /// `processTaintBaseEviction`.
 pub(super) fn desired_taints(node: &Node, permission: EvictionPermission, now: Time) -> Option<Vec<Taint>> {
     let mut desired: Vec<Taint> = Vec::new();
@@ -78,7 +78,7 @@ pub(super) fn desired_taints(node: &Node, permission: EvictionPermission, now: T
     (desired != node.taints).then_some(desired)
 }
 
-/// Whether the node is not ready or unreachable, and has no `NoExecute` taint for that yet.
+/// Whether the condition `Ready` of the node is False or Unknown, and the node has no `NoExecute` taint for that yet.
 pub(super) fn needs_no_execute_taint(node: &Node) -> bool {
     health_taint_key(node).is_some() && !node.no_execute_taints().any(|it| is_health_taint(&it.key))
 }

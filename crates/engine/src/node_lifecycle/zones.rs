@@ -1,5 +1,6 @@
-//! Limits the rate at which nodes are tainted `NoExecute` in each zone. If many nodes fail at once, the network between
-//! them and the control plane is the likely cause. Upstream: `handleDisruption`, `ComputeZoneState`.
+//! Limits the rate at which nodes are tainted `NoExecute` in each zone. If many nodes fail at once, the likely cause is
+//! the network between them and the control plane. Their pods probably still run, so they should not all be evicted.
+//! Upstream: `handleDisruption`, `ComputeZoneState`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
@@ -23,15 +24,15 @@ pub(super) struct Zones {
 /// One zone: counts of its nodes, and its unhealthy nodes that have no `NoExecute` taint yet.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Zone {
-    /// Number of nodes with `Ready=True`, without excluded nodes.
+    /// Number of nodes whose condition `Ready` is True. Excluded nodes are not counted.
     ready: usize,
-    /// Number of nodes without `Ready=True`, without excluded nodes.
+    /// Number of nodes whose condition `Ready` is not True. Excluded nodes are not counted.
     not_ready: usize,
     /// Unhealthy nodes without a `NoExecute` taint, by name, each with the time at which the controller first saw it
     /// unhealthy.
     waiting: BTreeMap<Text, Time>,
-    /// The nodes of `waiting` that may not be tainted yet, because nodes are tainted one after the other. The node that
-    /// has waited longest is first.
+    /// The nodes of `waiting` that must not be tainted yet, because nodes are tainted one after the other. The node
+    /// that has waited longest is first.
     queue: BTreeSet<(Time, Text)>,
     /// Time at which a node was last removed from `queue`, so that it could be tainted.
     last_dequeued_at: Option<Time>,
@@ -114,7 +115,7 @@ impl Zones {
         }
     }
 
-    /// Returns whether a node may be tainted `NoExecute` now, must wait, or may not be tainted because no node of the
+    /// Returns whether a node may be tainted `NoExecute` now, must wait, or must not be tainted because no node of the
     /// cluster is ready.
     pub(super) fn eviction_permission(&self, node: &Node) -> EvictionPermission {
         if self.are_all_down() {
@@ -131,8 +132,8 @@ impl Zones {
     }
 
     /// Removes the next node from the queue of a zone, if a node may be tainted `NoExecute` now. Returns the name of
-    /// that node, and the time at which to call this function again. The time is `None` if no node waits, or if none
-    /// may be tainted until the zones change.
+    /// the removed node, and the time at which to call this function again. The name is `None` if no node was removed.
+    /// The time is `None` if no node waits, or if no node may be tainted until the zones change.
     ///
     /// A node that has been unhealthy since before `observed_since` first gets its grace period to send a heartbeat.
     pub(super) fn dequeue_node(

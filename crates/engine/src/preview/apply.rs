@@ -2,7 +2,7 @@
 //!
 //! This is a three-way merge of the file, the live object, and the last applied configuration (an annotation of the
 //! live object). Fields of the last applied configuration that are not in the file are removed. Fields that other
-//! writers have set since then are kept.
+//! writers have set since the last apply are kept.
 
 use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString as _};

@@ -124,8 +124,9 @@ impl Snapshot {
 impl RolloutPreview {
     /// Returns the names of the nodes on which it must be checked whether a new pod fits.
     ///
-    /// Rule: the fit of a new pod is checked on nodes that have no pod and get one. On nodes whose pod is replaced it
-    /// is checked only if the scheduling requirements of the pod change, or if both pods run side by side (surge).
+    /// Rule: the fit of a new pod is checked on nodes that have no pod and get one. On nodes whose pod is replaced, the
+    /// fit is checked only if the scheduling requirements of the pod change, or if the old and the new pod run side by
+    /// side (surge).
     pub fn nodes_to_check_fit(&self, snapshot: &Snapshot) -> BTreeSet<Text> {
         let mut nodes: BTreeSet<Text> = self.gains.iter().cloned().collect();
         let live = snapshot.sets.iter().rev().nth(1);

@@ -71,7 +71,7 @@ fn lacks_pod(state: NodeState) -> bool {
 }
 
 impl RolloutPreview {
-    /// Returns the number of nodes whose pod is replaced. Nodes that keep their pod in the end are not counted.
+    /// Returns the number of nodes that are in a batch and not in `keeps`: their pod is replaced.
     pub fn replaced_node_count(&self) -> usize {
         let keeps: BTreeSet<&Text> = self.keeps.iter().collect();
         self.batches.iter().flat_map(|it| &it.nodes).filter(|it| !keeps.contains(it)).count()

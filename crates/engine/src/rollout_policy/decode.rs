@@ -47,7 +47,8 @@ impl AsRef<Policy> for WatchedPolicy {
 /// The state of a DaemonSet's rollout. The status of a policy counts the DaemonSets in each state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RolloutState {
-    /// The rollout is complete, or as complete as the policy allows, or has not started.
+    /// The rollout has not started, is complete, or has passed the last step of a policy whose steps do not cover all
+    /// nodes.
     #[default]
     Idle,
     /// Nodes are being updated, or the rollout waits for the soak time of updated nodes.

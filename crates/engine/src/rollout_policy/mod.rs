@@ -102,7 +102,7 @@ impl RolloutPolicyController {
         }
     }
 
-    /// Adds or updates a watched object, and adds the policies to reconcile to `keys`.
+    /// Adds or updates a watched object, and adds to `keys` the policies to reconcile.
     fn put(&mut self, fact: Fact, keys: &mut BTreeSet<PolicyKey>) {
         match fact {
             Fact::Policy(policy) => self.put_policy(policy, keys),
@@ -131,7 +131,8 @@ impl RolloutPolicyController {
         }
     }
 
-    /// Adds or updates a policy, and determines again which policy governs the DaemonSets that it selects or selected.
+    /// Adds or updates a policy. Determines again which policy governs each DaemonSet that the policy selects now or
+    /// selected before the update.
     fn put_policy(&mut self, policy: Arc<WatchedPolicy>, keys: &mut BTreeSet<PolicyKey>) {
         let key = PolicyKey::of(&policy.policy);
         keys.insert(key.clone());
@@ -149,7 +150,7 @@ impl RolloutPolicyController {
         }
     }
 
-    /// Removes a deleted object, and adds the policies to reconcile to `keys`.
+    /// Removes a deleted object, and adds to `keys` the policies to reconcile.
     fn remove(&mut self, kind: Kind, key: &ObjectKey, keys: &mut BTreeSet<PolicyKey>) {
         match kind {
             Kind::Policies => self.remove_policy(PolicyKind::RolloutPolicy, key, keys),
@@ -190,7 +191,8 @@ impl RolloutPolicyController {
         selected.iter().for_each(|key| self.assign_policy(key, keys));
     }
 
-    /// Determines again which policy governs each DaemonSet of a namespace whose labels changed.
+    /// Determines again which policy governs each DaemonSet of a namespace. Called after the namespace was deleted, or
+    /// after its labels have changed.
     fn assign_namespace(&mut self, namespace: &Text, keys: &mut BTreeSet<PolicyKey>) {
         // A policy that selected the namespace by its previous labels loses its DaemonSets.
         let is_cluster = |it: &&PolicyKey| it.kind == PolicyKind::ClusterRolloutPolicy;
@@ -201,8 +203,8 @@ impl RolloutPolicyController {
         sets.iter().for_each(|key| self.assign_policy(key, keys));
     }
 
-    /// Determines which policy governs a DaemonSet, and stores it. Adds all policies that select it, and the one that
-    /// governed it before, to `keys`.
+    /// Determines and stores which policy governs a DaemonSet. Adds to `keys` all policies that select the DaemonSet,
+    /// and the policy that governed it before.
     fn assign_policy(&mut self, key: &ObjectKey, keys: &mut BTreeSet<PolicyKey>) {
         let Some(set) = self.sets.get(key) else { return };
         let selected = self.selected_set(key, &set.labels);
@@ -216,7 +218,7 @@ impl RolloutPolicyController {
         }
     }
 
-    /// Adds all policies that select a DaemonSet with these labels to `keys`.
+    /// Adds to `keys` all policies that select the DaemonSet with this key and these labels.
     fn add_selecting_policies(&self, key: &ObjectKey, labels: &Labels, keys: &mut BTreeSet<PolicyKey>) {
         let set = self.selected_set(key, labels);
         let selecting = self.policies_for(&key.namespace).filter(|it| it.policy.selects(set));

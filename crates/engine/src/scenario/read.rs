@@ -270,8 +270,8 @@ impl<'a> ScenarioLine<'a> {
         (self.value("ns").unwrap_or("default"), self.name)
     }
 
-    /// Builds the metadata that all kinds of objects have. `now` is the deletion time of an object with the keyword
-    /// `deleting` and no time.
+    /// Builds the metadata that all kinds of objects have. If the line has the keyword `deleting` without a time, the
+    /// deletion time is `now`.
     fn metadata(&self, namespace: Option<&str>, now: i64) -> Result<Map<String, Value>, Error> {
         let mut metadata = Map::new();
         metadata.insert("name".to_string(), self.name.into());

@@ -21,7 +21,7 @@ pub enum Call {
     /// Binds a pod to the node with this name.
     Bind { pod: Arc<Pod>, node: Text },
     /// Sets the condition `PodScheduled` of a pod to False with this message, and sets its `nominatedNodeName`. `at` is
-    /// the transition time of the condition if it was not False before.
+    /// the transition time of the condition if the condition was not False before.
     WriteUnschedulable { pod: Arc<Pod>, message: Text, nominated_node: Option<Text>, at: Time },
     /// Clears the pod's `nominatedNodeName`.
     ClearNomination { pod: Arc<Pod> },

@@ -413,8 +413,8 @@ fn decode_spread_constraint(
     }
 }
 
-/// Decodes a pod affinity term. A term without namespaces and namespace selector applies to `namespace`, the namespace
-/// of the pod itself.
+/// Decodes a pod affinity term. A term that has neither namespaces nor a namespace selector applies to `namespace`, the
+/// namespace of the pod itself.
 fn decode_pod_affinity_term(
     term: &core_v1::PodAffinityTerm<'_>,
     namespace: &Text,

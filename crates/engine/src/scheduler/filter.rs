@@ -35,13 +35,13 @@ pub enum UnfitReason {
     TopologySpread,
     /// The node's topology domain does not satisfy the pod's required pod affinity.
     PodAffinity,
-    /// A pod in the node's topology domain matches the pod's required pod anti-affinity.
+    /// An existing pod in the node's topology domain matches the required pod anti-affinity of the new pod.
     PodAntiAffinity,
-    /// The required pod anti-affinity of a pod in the node's topology domain matches the pod.
+    /// The new pod matches the required pod anti-affinity of an existing pod in the node's topology domain.
     ExistingPodAntiAffinity,
 }
 
-/// What a node has too little of for a pod.
+/// A reason why the resources of a node do not suffice for a pod.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Shortage {
     /// The node already has its maximum number of pods.

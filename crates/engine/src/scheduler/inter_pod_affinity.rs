@@ -15,13 +15,13 @@ use super::node_info::NodeInfo;
 use super::{Pod, PodAffinityTerm, Scheduler, TopologySpreadConstraint};
 use crate::daemonset::placement;
 
-/// For one pod to schedule: the numbers of existing pods in each topology domain that match its affinity terms and
-/// spread constraints. They are computed once for all nodes. Upstream: `PreFilter` of `InterPodAffinity` and
+/// How many existing pods in each topology domain match the affinity terms and spread constraints of one pod to
+/// schedule. The numbers are computed once for all nodes. Upstream: `PreFilter` of `InterPodAffinity` and
 /// `PodTopologySpread`.
 #[derive(Debug, Default)]
 pub(super) struct InterPodAffinity {
-    /// For each pod affinity term, the number of pods that match all pod affinity terms, by domain of the term's
-    /// topology key.
+    /// One map for each pod affinity term. It has the number of pods in each domain of the term's topology key. Only
+    /// pods that match all pod affinity terms count.
     pod_affinity: Vec<BTreeMap<Text, usize>>,
     /// For each pod anti-affinity term, the number of pods that match the term, by domain of the term's topology key.
     pod_anti_affinity: Vec<BTreeMap<Text, usize>>,

@@ -58,8 +58,8 @@ use node_info::{NodeInfo, NodeInfos};
 use preemption::Preemption;
 use queue::{QueueingHint, SchedulingQueue};
 
-/// Maximum number of calls in flight. At this number, pods stay in the queue until a call completes, so that the
-/// decision about each pod uses the latest state of the cluster.
+/// Maximum number of calls in flight. While this many calls are in flight, no pod is scheduled. The pods stay in the
+/// queue until a call completes, so that each decision uses the latest state of the cluster.
 const CALLS_IN_FLIGHT_MAX: usize = 100;
 
 /// Maximum number of pods that one reconcile schedules. Watch events are applied between two reconciles.
@@ -74,8 +74,8 @@ pub struct Scheduler {
     nodes: NodeInfos,
     /// The pending pods.
     queue: SchedulingQueue,
-    /// Pods whose binding was requested and that the watch has not delivered as bound yet. Each has the number of its
-    /// earlier failed scheduling attempts.
+    /// Pods for which a binding was requested, until the watch delivers them as bound. The number is how many
+    /// scheduling attempts of the pod failed before.
     binding: BTreeMap<ObjectKey, (Arc<Pod>, u32)>,
     /// Pods whose condition `PodScheduled` is being written, each with the content that is written.
     status_writes: BTreeMap<ObjectKey, UnschedulableStatus>,
@@ -334,7 +334,8 @@ impl Scheduler {
         }
     }
 
-    /// Removes a node. Parked pods that are unschedulable because of pods on other nodes are tried again.
+    /// Removes a node. Its pods stay assigned to the name of the node. Parked pods that are unschedulable because of
+    /// other pods (affinity, anti-affinity or topology spread) are tried again.
     fn remove_node(&mut self, name: &Text) {
         if self.nodes.remove_node(name) {
             self.activate_for(QueueingHint::PodsChanged);
@@ -354,9 +355,9 @@ impl Scheduler {
     /// Activates the parked (unschedulable) pods that the change `hint` may make schedulable. Activated pods are tried
     /// again (see [`SchedulingQueue::activate`]).
     ///
-    /// Rule: an unschedulable pod is tried again when a node changes or loses a pod, if the pod could fit on that node
-    /// without the pods of lower priority. A pod that is unschedulable because of pods on other nodes is tried again
-    /// when any pod is added, removed or changed. Upstream: queueing hints.
+    /// Rule: when a node changes or loses a pod, an unschedulable pod is tried again if it could fit on that node
+    /// without the pods of lower priority. A pod that is unschedulable because of other pods is tried again when any
+    /// pod is added, removed or changed. Upstream: queueing hints.
     fn activate_for(&mut self, hint: QueueingHint<'_>) {
         for (pod, needs_fit_check) in self.queue.activation_candidates(hint) {
             let could_fit = |name: &Text| self.nodes.get(name).is_some_and(|it| self.could_fit(&pod, it));

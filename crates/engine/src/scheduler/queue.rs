@@ -39,7 +39,7 @@ pub(super) struct SchedulingQueue {
     pinned: BTreeMap<Text, BTreeSet<ObjectKey>>,
     /// Parked pods whose node affinity names no nodes.
     unpinned: BTreeSet<ObjectKey>,
-    /// Parked pods that are unschedulable because of pods on other nodes. A change of any pod may help them.
+    /// Parked pods that are unschedulable because of other pods. A change of any pod may help them.
     pod_dependent: BTreeSet<ObjectKey>,
     /// Pods by the name of their nominated node.
     nominated: BTreeMap<Text, BTreeSet<ObjectKey>>,
@@ -64,8 +64,8 @@ struct PendingPod {
 enum QueueState {
     /// The pod is tried as soon as it is first in the queue.
     Active,
-    /// The pod has been parked since `since`. It is tried at `until`, or earlier if `is_activated`. `names` are the
-    /// nodes that its node affinity names.
+    /// The pod has been parked since `since`. It is tried at `until`. If `is_activated`, it may be tried earlier, as
+    /// soon as no other pod is active. `names` are the nodes that its node affinity names.
     Parked { since: Time, until: Time, names: Option<BTreeSet<Text>>, is_activated: bool },
 }
 
@@ -73,9 +73,9 @@ enum QueueState {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum QueueingHint<'a> {
     /// The node with this name changed or has more free resources. This may help pods that fit on the node, and pods
-    /// that are unschedulable because of pods on other nodes.
+    /// that are unschedulable because of other pods.
     Node(&'a Text),
-    /// Pods were added, removed or changed. This may help pods that are unschedulable because of pods on other nodes.
+    /// Pods were added, removed or changed. This may help pods that are unschedulable because of other pods.
     PodsChanged,
 }
 
@@ -152,9 +152,10 @@ impl SchedulingQueue {
     /// Returns the key of the next pod to schedule. `None` if no pod is to be tried now. The pod stays in the queue
     /// until it is parked or removed.
     ///
-    /// Rule: pods are scheduled by priority, then by age. An unschedulable pod is tried again when a change may help
-    /// it. If no pod is active, it is tried at once, else after a backoff of one to ten seconds. Without such a change
-    /// the pod is tried again after five minutes. If the clock is set back, no pod waits longer than that.
+    /// Rule: pods are scheduled by priority, then by age. After a change that may help an unschedulable pod, the pod is
+    /// tried again: at once if no pod is active, otherwise after a backoff of one to ten seconds. Without such a
+    /// change, the pod is tried again after five minutes. No pod waits longer than five minutes, even if the clock is
+    /// set back.
     pub(super) fn next(&mut self, now: Time) -> Option<ObjectKey> {
         while let Some((at, key)) = self.due.last().cloned()
             && now + PARKED_DURATION_MAX < at
@@ -175,7 +176,7 @@ impl SchedulingQueue {
         Some(key)
     }
 
-    /// Whether the queue has an active pod, which can be tried now.
+    /// Whether a pod can be tried now: an active pod, or an activated pod if no pod is active.
     pub(super) fn has_active_pod(&self) -> bool {
         !self.active.is_empty() || !self.activated.is_empty()
     }
@@ -186,10 +187,10 @@ impl SchedulingQueue {
     }
 
     /// Parks an unschedulable pod until a change may help it. `depends_on_other_pods` is whether the pod is
-    /// unschedulable because of pods on other nodes.
+    /// unschedulable because of other pods.
     ///
-    /// All activated pods then wait until their backoff ends. Otherwise each deleted pod could cause thousands of
-    /// scheduling attempts.
+    /// After this call, pods that are already activated are tried only when their backoff ends, even if no pod is
+    /// active. If they were tried at once, each deleted pod could cause thousands of scheduling attempts.
     pub(super) fn park(&mut self, key: &ObjectKey, depends_on_other_pods: bool, now: Time) {
         self.activated.clear();
         let Some(pending) = self.pending.get(key) else { return };

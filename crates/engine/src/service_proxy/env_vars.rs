@@ -10,8 +10,8 @@ use super::{ProxyState, ServiceType};
 
 /// Returns the environment variables, by name, that describe Services to a container in this namespace.
 ///
-/// Rule: every container has variables for the Service `kubernetes`, and for the Services of its namespace unless
-/// `enableServiceLinks` is false. Upstream: `getServiceEnvVarMap`, `envvars.FromServices`.
+/// Rule: every container has variables for the Service `kubernetes`. Unless `enableServiceLinks` is false, it also has
+/// variables for the Services of its namespace. Upstream: `getServiceEnvVarMap`, `envvars.FromServices`.
 pub fn service_env_vars(
     state: &ProxyState,
     namespace: &str,

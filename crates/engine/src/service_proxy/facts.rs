@@ -26,8 +26,8 @@ pub struct Service {
     /// IP addresses of the load balancer (`status.loadBalancer.ingress`). The proxy ignores those that are reserved,
     /// such as the address of a node.
     pub ingress: Vec<Ipv4Addr>,
-    /// Timeout of `ClientIP` session affinity: a client keeps its endpoint until it has been idle for this time. `None`
-    /// without session affinity.
+    /// Timeout of `ClientIP` session affinity: a client keeps its endpoint until the client has been idle for this
+    /// time. `None` without session affinity.
     pub affinity: Option<Duration>,
     pub internal_traffic_policy: TrafficPolicy,
     pub external_traffic_policy: TrafficPolicy,

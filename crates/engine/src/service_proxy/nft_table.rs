@@ -32,8 +32,9 @@ pub struct ThisNode {
     pub addresses: Vec<Ipv4Addr>,
     /// Address of the node's DNS server. `None` if the node runs none.
     pub dns: Option<Ipv4Addr>,
-    /// Whether `bridge-nf-call-iptables` is off. Then packets between two pods of the node bypass the nftables rules,
-    /// and replies between them are only translated back if they are routed through the node.
+    /// Whether `bridge-nf-call-iptables` is off. If it is off, packets between two pods of the node bypass the nftables
+    /// rules. The replies of an endpoint to a client on the same node are then translated back only if they are routed
+    /// through the node.
     pub bridge_netfilter_disabled: bool,
     /// Addresses and ports of the API server.
     pub server: Vec<(Ipv4Addr, u16)>,
@@ -325,8 +326,8 @@ impl TableBuilder<'_> {
         self.table.chains.insert(chain, NftChain { hook: "", rules });
     }
 
-    /// Adds the chain with the name `chain`, which selects an endpoint of `pool` for each new connection. `name`
-    /// identifies the Service port.
+    /// Adds the chain `chain`, which selects an endpoint of `pool` for each new connection. `name` identifies the
+    /// Service port.
     fn add_load_balancing_chain(
         &mut self,
         chain: &str,

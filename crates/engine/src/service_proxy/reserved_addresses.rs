@@ -67,8 +67,8 @@ impl<'a> ReservedAddresses<'a> {
     /// Returns those of the cluster IPs `addresses` for which the proxy writes rules.
     ///
     /// Rule: a cluster IP gets rules unless it is the address of the API server, of this node or of a pod on this node.
-    /// Addresses of other Node objects do not count. Each node writes its own Node object, and could otherwise disable
-    /// any Service on all other nodes.
+    /// A cluster IP that is the address of another node gets rules. Otherwise any node could disable a Service on all
+    /// other nodes, because each node writes the addresses in its own Node object.
     pub(super) fn cluster_ips(&self, addresses: &[IpAddr]) -> Vec<Ipv4Addr> {
         addresses.iter().filter_map(ipv4_of).filter(|it| !self.is_reserved_on_this_node(*it)).collect()
     }

@@ -6,7 +6,7 @@ use core::net::Ipv4Addr;
 use super::ProxyState;
 use super::facts::Range;
 
-/// Routes to the pods of other nodes: the address of the node that has the pod CIDR, by pod CIDR.
+/// Routes to the pods of other nodes. The key is the pod CIDR of a node, and the value is the address of that node.
 pub type Routes = BTreeMap<Range, Ipv4Addr>;
 
 /// Returns the routes of the node with the name `me`. `network` is the CIDR of the network that the node is on.

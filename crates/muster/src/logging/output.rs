@@ -2,8 +2,8 @@
 //!
 //! Rule: writing to standard error never blocks or ends the process, even if standard error is a file on a full disk, a
 //! closed pipe, or a pipe that is not read. Log lines and messages pass through one bounded queue to a writer thread. A
-//! line that cannot be queued or written is dropped. When writing succeeds again, the first unwritten line and the
-//! number of other dropped lines are written.
+//! line that cannot be queued is dropped. Of the lines that cannot be written, the first one is kept and the others are
+//! dropped. When writing succeeds again, the kept line and the number of dropped lines are written.
 //!
 //! Rule: if standard output cannot be written, a command still finishes its work, see [`print_to_stdout`].
 
@@ -52,8 +52,9 @@ enum QueueMessage {
 static DROPPED_LINES: AtomicU64 = AtomicU64::new(0);
 
 impl StderrQueue {
-    /// Starts the writer thread at the first call. If the thread cannot be started, lines are dropped.
-    pub(super) fn start_writer() -> Self {
+    /// Returns the queue of this process. The first call creates it and starts the writer thread. If the thread cannot
+    /// be started, lines are dropped.
+    pub(super) fn get_or_start() -> Self {
         let started = || {
             let (sender, messages) = sync_channel(QUEUED_LINES_MAX);
             let write = move || write_queued_lines(&messages, &mut stderr(), &DROPPED_LINES);
@@ -124,12 +125,12 @@ pub(crate) fn print_ready_line(line: impl Display) {
 
 /// Prints lines to standard error through the log queue. Call [`flush`] before the process exits.
 pub(crate) fn print_to_stderr(text: impl Display) {
-    StderrQueue::start_writer().send(with_newline(text).into_bytes());
+    StderrQueue::get_or_start().send(with_newline(text).into_bytes());
 }
 
 /// Replaces the current line of the terminal on standard error.
 pub(crate) fn overwrite_terminal_line(line: impl Display) {
-    StderrQueue::start_writer().send(format!("\r{line}\x1b[K").into_bytes());
+    StderrQueue::get_or_start().send(format!("\r{line}\x1b[K").into_bytes());
 }
 
 /// Appends a newline to a text that does not end with a newline. An empty text stays empty.
@@ -223,7 +224,7 @@ impl UnwrittenLines<'_> {
         }
     }
 
-    /// Writes the first unwritten line and the number of other dropped lines. Returns whether the write succeeded.
+    /// Writes the kept line and the number of dropped lines. Returns whether the write succeeded.
     fn write_summary(&mut self, out: &mut impl Write) -> bool {
         if let Some(line) = &self.first {
             if out.write_all(line).is_err() {

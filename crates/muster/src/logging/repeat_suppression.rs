@@ -25,7 +25,8 @@ pub(super) enum PrintDecision {
     Print {
         /// Number of times that this message was suppressed since it was last printed.
         repeated: u64,
-        /// Number of other suppressed messages of the call site.
+        /// Number of other messages of the call site that were suppressed since the call site last printed such a
+        /// number.
         similar: u64,
     },
 }

@@ -188,7 +188,7 @@ impl RolloutApi {
     }
 
     /// Returns the DaemonRollout to create, with this spec. The DaemonSet becomes its owner, so that the garbage
-    /// collector deletes it after the DaemonSet. The owner reference does not set `controller`.
+    /// collector deletes the DaemonRollout after the DaemonSet. The owner reference does not set `controller`.
     fn new_rollout(&self, snapshot: &RolloutSnapshot, spec: &Value) -> Value {
         let uid = snapshot.daemon_set.as_ref().map(|it| text_of(it, "/metadata/uid")).unwrap_or_default();
         json!({

@@ -249,8 +249,8 @@ fn next_step<'a>(snapshot: &'a RolloutSnapshot, name: &str) -> Option<&'a str> {
     steps.get(index + 1).map(|it| it.name.as_str())
 }
 
-/// Returns a sentence that says that an operator has paused the rollout and how to resume it. `None` if no operator
-/// has.
+/// Returns a sentence that says that an operator has paused the rollout and how to resume it. `None` if no operator has
+/// paused it.
 fn pause_note(snapshot: &RolloutSnapshot) -> Option<String> {
     let is_paused = snapshot.rollout.as_ref().is_some_and(|it| it.spec.paused);
     is_paused.then(|| format!("It is paused: `{}` ends the pause.", snapshot.set.command("resume", "")))

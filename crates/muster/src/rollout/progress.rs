@@ -18,7 +18,8 @@ const LABEL_WIDTH: usize = 12;
 /// Why `status --watch` may stop watching: the rollout has ended, or it waits for an approval.
 #[derive(Debug)]
 pub(super) enum RolloutEnd {
-    /// The rollout is complete, or partially complete: all steps have passed, but the policy does not cover all nodes.
+    /// The rollout is complete or partially complete. In a partially complete rollout all steps have passed, but the
+    /// policy does not cover all nodes.
     Succeeded,
     /// The rollout stopped or was rolled back. The text is the error message.
     Failed(String),
@@ -265,7 +266,8 @@ fn waiting_text(snapshot: &RolloutSnapshot) -> String {
     }
 }
 
-/// Returns how to resume a rollout that its policy has paused, or when it resumes by itself.
+/// Returns how to continue a rollout that its policy holds. If the policy sets `paused`, the text says how to unset it.
+/// If the policy has windows, the text says that the next window continues the rollout.
 fn policy_pause_text(snapshot: &RolloutSnapshot, status: &DaemonRolloutStatus) -> String {
     let policy = status.policy.as_ref();
     let name =

@@ -1,5 +1,5 @@
 //! Restricts `spec.externalIPs` of Services to the ranges allowed by the operator. Upstream: the admission plugin
-//! `DenyServiceExternalIPs`, which is off by default and has no ranges.
+//! `DenyServiceExternalIPs`, which is off by default, and which allows no external IPs at all.
 
 use std::net::IpAddr;
 use std::sync::{PoisonError, RwLock};
@@ -76,7 +76,7 @@ fn network_bits(number: u128, width: u8, bits: u8) -> u128 {
 /// Checks the external IPs that a write adds to a Service.
 ///
 /// Rule: a Service may add only external IPs in the ranges of `--allow-external-ips`. A Service keeps the external IPs
-/// that it already has, so that its other fields can be updated. Nodes do not program an external IP until it is
+/// that it already has, so that its other fields can be updated. Nodes write no rules for an external IP that is not
 /// allowed.
 pub(super) fn validate(
     admission: &AdmissionChain,

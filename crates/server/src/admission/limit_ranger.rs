@@ -55,8 +55,8 @@ fn limit_ranges(admission: &AdmissionChain, namespace: &str) -> Vec<Value> {
     ranges.iter().map(|it| unstructured::parse_stored(it)).collect()
 }
 
-/// Sets missing requests and limits of containers to the defaults of a LimitRange. Lists the defaults that were set in
-/// `DEFAULTS_ANNOTATION` of the pod.
+/// Sets missing requests and limits of containers to the defaults of a LimitRange. Writes to the annotation
+/// `DEFAULTS_ANNOTATION` of the pod which defaults were set.
 fn apply_defaults(range: &Value, pod: &mut Value) {
     let (mut requests, mut limits) = (Map::new(), Map::new());
     for limit in list_at(&range["spec"], "limits").iter().filter(|it| it["type"] == "Container") {

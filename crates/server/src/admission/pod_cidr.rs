@@ -95,8 +95,8 @@ impl PodCidrAllocator {
 /// Allocates the pod CIDR of a Node, or checks the pod CIDR that a node chooses.
 ///
 /// Rule: a node that creates its Node without a pod CIDR gets the lowest free one. A pod CIDR that the node chooses
-/// must be in the cluster range and must not overlap the pod CIDR or address of another node, because all other nodes
-/// route it to this node. Other users may set any pod CIDR.
+/// must be in the cluster range, because all other nodes route that pod CIDR to this node. For the same reason, it must
+/// not overlap the pod CIDR or the address of another node. Other users may set any pod CIDR.
 pub(super) fn mutate(
     admission: &AdmissionChain,
     context: &RequestContext,

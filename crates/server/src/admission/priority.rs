@@ -10,7 +10,8 @@ use crate::selector::ObjectSelector;
 use crate::unstructured::{self, is_set, map_at_mut, str_at};
 
 /// Sets `spec.priority`, `spec.priorityClassName` and `spec.preemptionPolicy` of a new pod from the PriorityClass that
-/// it names, or from the default PriorityClass. An update keeps the stored values.
+/// it names. If it names none, sets them from the default PriorityClass. An update that leaves out `priority` or
+/// `preemptionPolicy` keeps the stored value.
 pub(super) fn mutate(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,

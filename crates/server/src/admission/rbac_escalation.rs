@@ -14,7 +14,7 @@ use crate::unstructured::list_at;
 ///
 /// Rule: writing a role requires all permissions in it, or the verb `escalate` on it. Writing a binding requires all
 /// permissions of its role, or the verb `bind` on that role. Writing a ClusterRole with an aggregation rule requires
-/// all permissions.
+/// permission for every verb on every resource and path, or the verb `escalate` on the ClusterRole.
 /// Upstream: the `policybased` storages.
 ///
 /// `old` is the stored object, or `None` for a create.

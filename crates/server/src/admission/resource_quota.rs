@@ -1,9 +1,9 @@
 //! Enforces ResourceQuotas and updates their usage. Upstream: the admission plugin `ResourceQuota`, and the resource
 //! quota controller.
 //!
-//! A write is charged to `status.used` of the matching quotas before it is committed, by compare-and-swap, so that two
-//! concurrent writes cannot both use the remaining quota. Deletions free quota when usage is recalculated. The usage of
-//! a namespace is not recalculated while a charged write in it is in flight.
+//! Before a write is committed, it is charged to `status.used` of the matching quotas. The charge is a
+//! compare-and-swap, so that two concurrent writes cannot both use the remaining quota. Deletions free quota when usage
+//! is recalculated. The usage of a namespace is not recalculated while a charged write in it is in flight.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,7 +49,8 @@ struct QuotaChargeState {
 }
 
 /// The usage that one write has added to `status.used` of quotas before its commit. While this value exists, the usage
-/// of the namespace is not recalculated. If it is dropped without [`QuotaCharge::commit`], the write has failed.
+/// of the namespace is not recalculated. If this value is dropped without [`QuotaCharge::commit`], the write has
+/// failed.
 #[derive(Debug)]
 pub(crate) struct QuotaCharge {
     charges: QuotaCharges,
@@ -171,8 +172,8 @@ pub(super) async fn charge_quotas(
     Ok(Some(charge))
 }
 
-/// Returns the usage of a quota after a write, or `None` if the quota does not apply to the object or its usage stays
-/// the same.
+/// Returns the usage of a quota after a write. Returns `None` if the quota does not apply to the object, or if the
+/// write does not change the usage.
 ///
 /// Rule: a write is refused if it would exceed a quota. A pod is also refused if it does not set a compute resource
 /// that a quota limits.
@@ -428,8 +429,8 @@ pub(crate) fn has_quotas(admission: &AdmissionChain, namespace: &str) -> bool {
     !admission.storage.list(resource_quota_kind(), Some(namespace), &ObjectSelector::default()).0.is_empty()
 }
 
-/// Recalculates the usage of a namespace and writes it to the status of the namespace's quotas. Returns false if a
-/// quota was not written, and the caller must retry later.
+/// Recalculates the usage of a namespace and writes it to the status of the namespace's quotas. Returns false if the
+/// usage of a quota could not be written. The caller must then retry later.
 pub(crate) async fn recalculate_quotas(
     admission: &AdmissionChain,
     accessor: &dyn QuotaAccessor,

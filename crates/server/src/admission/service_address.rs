@@ -72,7 +72,8 @@ enum AllocatedResource {
     NodePort(i64),
 }
 
-/// Allocates the cluster IP and node ports of a Service, or checks the ones that the Service requests.
+/// Allocates the cluster IP and node ports of a Service. If the Service requests an address or port, allocates that
+/// one, and fails if it is in use or outside its range.
 pub(super) fn mutate(
     admission: &AdmissionChain,
     context: &RequestContext,

@@ -23,8 +23,8 @@ pub(crate) const NODE_EXTRA_KEY: &str = "muster.bootstrap/node";
 /// Returns the user of a bootstrap token, or `None` if the token is not valid.
 ///
 /// Rule: a bootstrap token is valid while its Secret exists, is enabled for authentication and has not expired. Its
-/// user is in the group `system:bootstrappers` and in the groups listed in the Secret, which must begin with
-/// `system:bootstrappers:`. If the Secret names a node, the token is valid for that node only.
+/// user is in the group `system:bootstrappers` and in the groups that the Secret lists. The names of the listed groups
+/// must begin with `system:bootstrappers:`. If the Secret names a node, the token is valid for that node only.
 /// Upstream: the bootstrap token authenticator.
 pub(crate) fn bootstrap_token_user(access: &AccessControl, token: &str, now: Timestamp) -> Option<User> {
     let (id, secret) = split_token(token)?;

@@ -11,8 +11,8 @@ use crate::request::{
     parse_service_account, service_account_groups,
 };
 
-/// API group of the resources `userextras` and `uids`. RBAC grants the permission to impersonate extra values and UIDs
-/// on these resources.
+/// API group of the resources `userextras` and `uids`. To impersonate an extra value or a UID, a user needs the verb
+/// `impersonate` on these resources.
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 
 /// Returns the user that the `Impersonate-…` headers name, or `None` if the request has no such headers.

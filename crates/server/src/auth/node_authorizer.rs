@@ -26,8 +26,8 @@ static NODE_RULES: LazyLock<Vec<PolicyRule>> =
 /// Checks whether the node authorizer allows a request of a node.
 ///
 /// Rule: a node may read its Node, its pods, and the Secrets, ConfigMaps and service accounts that its pods use. It may
-/// write its Node and Lease, and read the namespace `kube-system`. NodeRestriction admission checks which Nodes and
-/// pods a write touches.
+/// read the Namespace object `kube-system`. It may write its Node and Lease. NodeRestriction admission checks which
+/// Nodes and pods a write touches.
 /// Upstream: the node authorizer.
 ///
 /// The error is the reason for the refusal, and may be empty. An RBAC binding may still allow the request.

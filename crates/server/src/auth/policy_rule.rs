@@ -51,8 +51,8 @@ impl PolicyRule {
     /// Whether the rule allows a request.
     ///
     /// Rule: a policy rule allows a request if it matches the verb, API group, resource and name of the request. `*`
-    /// matches everything, `*/status` the subresource `status` of all resources, and a path that ends with `*` all
-    /// paths with that prefix.
+    /// matches everything. `*/status` matches the subresource `status` of all resources. A path that ends with `*`
+    /// matches all paths with that prefix.
     /// Upstream: `RuleAllows`.
     pub(crate) fn allows(&self, attributes: &RequestAttributes) -> bool {
         if !matches_any(&self.verbs, &attributes.verb) {

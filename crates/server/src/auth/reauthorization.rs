@@ -22,8 +22,8 @@ use crate::request::{RequestAttributes, User};
 pub(crate) struct Reauthorization {
     /// The client of the request. Its certificate, if it has one, is checked for expiration each time.
     client: Option<Arc<Client>>,
-    /// User of the client certificate, or of the in-process client, when the request started. Used only if `client` has
-    /// no certificate.
+    /// User of the in-process client, or of the client certificate, when the request started. If `client` has a
+    /// certificate, the user of that certificate is used instead, because the certificate may have expired since.
     peer: Option<User>,
     /// The `Authorization` and `Impersonate-…` headers of the request. All other headers are left out.
     headers: HeaderMap,

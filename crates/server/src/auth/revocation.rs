@@ -174,8 +174,8 @@ fn is_revocation_list(target: &RequestTarget, new: &Value) -> bool {
 /// objects.
 ///
 /// Rule: the server sets `issuedUntil`, up to which the certificates of a user are revoked, from the same clock that it
-/// uses for `notBefore` of certificates. It also sets `notAfter`, after which the entry can be removed because no
-/// certificate is valid for longer than a CA certificate.
+/// uses for `notBefore` of certificates. It also sets `notAfter`, after which the entry can be removed. By then all
+/// revoked certificates have expired, because no certificate is valid for longer than a CA certificate.
 pub(crate) fn set_revocation_times(now: Timestamp, target: &RequestTarget, new: &mut Value) {
     if !is_revocation_list(target, new) {
         return;

@@ -35,7 +35,8 @@ const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(60);
 /// each. A full cache is cleared.
 const VERIFIED_TOKENS_MAX: usize = 8_192;
 
-/// Maximum length of a token in bytes. The names in a token have at most 253 bytes each, and audiences are few.
+/// Maximum length of a token in bytes. A token of this server is shorter, because the names in it have at most 253
+/// bytes each and its audiences are few.
 const TOKEN_BYTES_MAX: usize = 8_192;
 
 /// Signs and verifies service account tokens.
@@ -122,7 +123,7 @@ impl TokenSigner {
     ///
     /// Rule: a token has the requested lifetime, but at most the configured maximum. Without a configured maximum, a
     /// token that is not bound to a pod, Secret or node lives at most one day.
-    /// Upstream: `--service-account-max-token-expiration`, without the default.
+    /// Upstream: `--service-account-max-token-expiration`, which has no default maximum for unbound tokens.
     pub(crate) fn granted_lifetime_s(&self, requested_s: i64, is_bound: bool) -> i64 {
         match self.lifetime_s_max.get() {
             Some(max) => requested_s.min(*max),
@@ -222,8 +223,8 @@ impl TokenClaims {
 
     /// Returns the user that the token authenticates.
     ///
-    /// Rule: a token is valid for its audiences until it expires, and only while its service account and the pod,
-    /// Secret or node that it is bound to exist with the same UID.
+    /// Rule: a token is valid for its audiences until it expires. Its service account must still exist with the same
+    /// UID, and so must the pod, Secret or node that it is bound to.
     /// Upstream: `validator.Validate`.
     ///
     /// The error is shown in TokenReviews and contains no secret.
@@ -289,9 +290,9 @@ impl TokenClaims {
         })
     }
 
-    /// Parses the claims of a token with a valid signature. Returns `None` if a required claim is missing, or if the
-    /// issuer or subject is not one that this server sets, because then another program has signed the token with the
-    /// key.
+    /// Parses the claims of a token with a valid signature. Returns `None` if a required claim is missing. Also returns
+    /// `None` if the issuer or subject is not one that this server sets. Another program has then signed the token with
+    /// the key of this server.
     fn parse(claims: &Value) -> Option<Self> {
         let kubernetes = &claims["kubernetes.io"];
         let reference = |name: &str| {

@@ -296,8 +296,8 @@ fn has_equal_fields(stored: &Bytes, expected: &Value, fields: &[&str]) -> bool {
     fields.iter().all(|it| stored[it] == expected[it])
 }
 
-/// Returns the namespaces in which bootstrap objects may be missing after these events. Adds the namespaces whose quota
-/// usage must be recalculated to `to_count`.
+/// Returns the namespaces in which bootstrap objects may be missing after these events. Adds to `to_count` the
+/// namespaces whose quota usage must be recalculated.
 fn affected_namespaces(
     registry: &Registry,
     events: &[Arc<CommitEvent>],
@@ -327,8 +327,8 @@ fn affected_namespaces(
     to_ensure
 }
 
-/// Returns the token Secrets to reconcile after an event: the Secret that changed, or all token Secrets of a deleted
-/// service account.
+/// Returns the token Secrets to reconcile after an event. If a token Secret was written, it is that Secret. If a
+/// service account was deleted, these are all its token Secrets.
 fn affected_token_secrets(registry: &Registry, event: &CommitEvent) -> Vec<token_secrets::SecretName> {
     let mut parts = event.key.splitn(3, '/');
     let (resource, namespace, name) = (parts.next(), parts.next(), parts.next());

@@ -32,7 +32,8 @@ pub(super) fn is_token_secret(secret: &Value) -> bool {
     secret["type"] == TOKEN_SECRET_TYPE
 }
 
-/// Returns the names of the token Secrets: all of them, or those of the service account with this namespace and name.
+/// Returns the names of the token Secrets of a service account. `of_account` is the namespace and name of the account.
+/// If it is `None`, returns the names of all token Secrets.
 pub(super) fn list_token_secrets(
     registry: &Registry,
     of_account: Option<(&str, &str)>,

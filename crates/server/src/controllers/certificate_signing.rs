@@ -34,18 +34,19 @@ const KUBELET_SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 /// Group of the users of all nodes.
 const NODES_GROUP: &str = "system:nodes";
 
-/// Default of `lifetime_max`, which is the maximum lifetime of a certificate, and the lifetime of a certificate whose
-/// request sets no `expirationSeconds`.
+/// Default of `lifetime_max`. No certificate has a longer lifetime than `lifetime_max`. A certificate whose request
+/// sets no `expirationSeconds` has exactly this lifetime.
 pub(crate) const DEFAULT_LIFETIME_MAX: SignedDuration = SignedDuration::from_hours(365 * 24);
 
 /// Minimum lifetime of a certificate whose request sets `expirationSeconds`.
 const LIFETIME_MIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// Time by which `notBefore` of a certificate is backdated, because clocks differ. A certificate is never backdated by
-/// more than its lifetime. Otherwise a client that renews after a fraction of the validity would renew immediately.
+/// more than its lifetime. Otherwise most of its validity would be over when it is issued, and a client that renews
+/// after a fraction of the validity would renew immediately.
 const BACKDATE_DURATION: SignedDuration = SignedDuration::from_mins(5);
-/// Minimum lifetime of a long-lived certificate. Such a certificate expires its lifetime after the backdated
-/// `notBefore`. A certificate with a shorter lifetime expires its lifetime after the time of issue.
+/// Minimum lifetime of a long-lived certificate. Such a lifetime is counted from the backdated `notBefore`. A shorter
+/// lifetime is counted from the time of issue.
 const LONG_LIFETIME_MIN: SignedDuration = SignedDuration::from_hours(8);
 
 /// Age at which an approved or denied CertificateSigningRequest is deleted.
@@ -102,8 +103,8 @@ pub(crate) async fn run(
 }
 
 /// Reconciles a CertificateSigningRequest: deletes it if it is old, approves or denies it if it is undecided, and signs
-/// it if it is approved. Each write has the `resourceVersion` or UID as precondition, so that a request that was
-/// changed or replaced meanwhile is not affected.
+/// it if it is approved. An update requires that the `resourceVersion` is still that of `object`, so that a changed
+/// request is not overwritten. A delete requires the same UID, so that a new request of the same name is not deleted.
 pub(crate) async fn reconcile(
     registry: &Registry,
     pki: &Pki,

@@ -23,9 +23,9 @@ use crate::validation::selector_matches;
 
 /// Reconciles the default roles and bindings, and aggregates ClusterRoles.
 ///
-/// Rule: missing default roles and bindings are created at start. Missing rules and subjects are added to existing
-/// ones, unless the annotation `rbac.authorization.kubernetes.io/autoupdate` is `false`. Additional rules and subjects
-/// are kept.
+/// Rule: missing default roles and bindings are created at start. Existing default roles get the rules that they lack,
+/// and existing default bindings the subjects that they lack, unless their annotation
+/// `rbac.authorization.kubernetes.io/autoupdate` is `false`. Additional rules and subjects are kept.
 /// Upstream: `ReconcileRole` and `ReconcileRoleBinding`.
 pub(crate) async fn ensure_default_roles(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
     let roles = default_cluster_roles().into_iter().map(|it| ("clusterroles", it));

@@ -202,7 +202,8 @@ impl RemainingContent {
     }
 
     /// Returns the five conditions that upstream's namespace controller sets on a terminating namespace. The first
-    /// three report failures that do not occur here, because the server knows all kinds and retries failed deletions.
+    /// three are always `False`. They report failures that do not occur in this server, because it knows all kinds and
+    /// retries failed deletions.
     fn namespace_conditions(&self) -> [Value; 5] {
         let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message});
         let format_counts = |counts: &BTreeMap<String, usize>, verb: &str| {

@@ -15,12 +15,12 @@ use crate::types::{Field, Presence, Shape, Type};
 const STRICT_ERRORS_MAX: usize = 100;
 
 /// Maximum memory that the values of one body may take, estimated with `OBJECT_BYTES`, `ENTRY_BYTES` and `ITEM_BYTES`.
-/// Without this limit, a body of 3 MiB of `{"":0}` would take 300 MiB. An object of 1.4 MiB with a nested object every
-/// 40 bytes takes 33 MiB.
+/// Without this limit, a body of 3 MiB of `{"":0}` would take 300 MiB. The limit is high enough for an object of 1.4
+/// MiB with a nested object every 40 bytes, which takes 33 MiB.
 pub(crate) const DECODED_BYTES_MAX: usize = 40 << 20;
 
-/// Estimated memory of a decoded object without its entries. A node of serde_json's map has capacity for eleven
-/// entries.
+/// Estimated memory of a decoded object without its entries. Even an object with one entry takes this much, because a
+/// node of serde_json's map has capacity for eleven entries.
 const OBJECT_BYTES: usize = 700;
 
 /// Estimated memory of an entry of a decoded object: its field name on the heap.

@@ -49,8 +49,9 @@ pub(crate) fn set_service_account_defaults(account: &mut Value) {
     });
 }
 
-/// Sets `podCIDRs` of a Node from `podCIDR`, or `podCIDR` from the first of `podCIDRs`. Sets a missing `allocatable`
-/// from `capacity`.
+/// Makes `podCIDR` and `podCIDRs` of a Node agree. If `podCIDR` is set and is not the first of `podCIDRs`, it replaces
+/// the list. If `podCIDR` is not set, it gets the first value of `podCIDRs`. Sets a missing `allocatable` from
+/// `capacity`.
 pub(crate) fn set_node_defaults(node: &mut Value) {
     with_object(node, "spec", |spec| {
         // `configSource` is deprecated, has no effect and is not stored.
@@ -85,7 +86,8 @@ pub(crate) fn set_secret_defaults(secret: &mut Value) {
     }
 }
 
-/// Sets missing `default` and `defaultRequest` values for containers in a LimitRange from its `max` and `min`.
+/// Sets missing values of the container limits in a LimitRange. A missing `default` is set from `max`. A missing
+/// `defaultRequest` is set from `default`, or from `min` if `default` has no value either.
 pub(crate) fn set_limit_range_defaults(range: &mut Value) {
     with_object_or_new(range, "spec", |spec| {
         empty_to_null(spec, "limits");

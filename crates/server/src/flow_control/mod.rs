@@ -1,10 +1,10 @@
 //! Flow control: fairness between clients, modelled on Kubernetes' API Priority and Fairness.
 //!
 //! A seat is the permission to execute one request. A flow is the requests of one user in one priority level. A request
-//! is classified by its user and its attributes ([`classify`]). Exempt requests are executed immediately. All others
-//! take a seat of their priority level until the response is made, or wait for one in the queue of their flow
-//! (`queue`). The other resources that a user holds (unfinished bodies, unsent responses, watches) are limited in
-//! `usage`. `request_body` reads the request body, and `response` sends the response.
+//! is classified by its user and its attributes ([`classify`]). Exempt requests are executed immediately. Every other
+//! request takes a seat of its priority level until its response is made. If no seat is free, it waits in the queue of
+//! its flow (`queue`). The other resources that a user holds (unfinished bodies, unsent responses, watches) are limited
+//! in `usage`. `request_body` reads the request body, and `response` sends the response.
 
 /// Chooses the waiting request that gets the next free seat.
 mod queue;
@@ -36,18 +36,18 @@ pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 /// Maximum total number of requests that wait for a seat, over all flows.
 const QUEUED_REQUESTS_MAX: usize = 4_000;
 
-/// Maximum number of requests that wait in one flow of the priority level `workload`, which is the flow of one user.
+/// Maximum number of requests that wait in one flow of the priority level `workload`. Each user has one such flow.
 const WORKLOAD_FLOW_QUEUE_MAX: usize = 500;
 /// Maximum number of requests that wait in one flow of the priority level `system`.
 const SYSTEM_FLOW_QUEUE_MAX: usize = 4_000;
-/// Maximum number of requests that wait in the flow of the priority level `anonymous`, which all anonymous users share.
+/// Maximum number of requests that wait in the priority level `anonymous`. All anonymous users share its only flow.
 const ANONYMOUS_FLOW_QUEUE_MAX: usize = 50;
 
 /// Maximum number of flows that the metrics show, for reads and for writes each.
 const FLOWS_IN_METRICS_MAX: usize = 20;
 
-/// Maximum number of seats that a node may use for its heartbeats, or a leader for its Lease. It is enough for one
-/// request at a time and its retry.
+/// Maximum number of seats that a node may use for its heartbeats. It is also the maximum for a leader that renews its
+/// Lease. It is enough for one request at a time and its retry.
 const HEARTBEAT_SEATS: usize = 4;
 
 /// How flow control treats a request.
@@ -55,13 +55,13 @@ const HEARTBEAT_SEATS: usize = 4;
 pub(crate) enum FlowClass<'a> {
     /// The request is executed immediately.
     Exempt,
-    /// The request needs a seat of the priority level `level`. It waits in the queue of `flow`, the name of its user,
-    /// if no seat is free. `seat_limit` limits the seats of this flow.
+    /// The request needs a seat of the priority level `level`. If no seat is free, it waits in the queue of its flow.
+    /// `flow` is the name of this flow, which is the name of the user. `seat_limit` limits the seats of the flow.
     Queued { level: PriorityLevel, flow: &'a str, seat_limit: FlowSeatLimit },
 }
 
 impl FlowClass<'_> {
-    /// Returns the name of the priority level for metrics, or `exempt`.
+    /// Returns the name of the priority level for metrics. For an exempt request, returns `exempt`.
     pub(crate) fn level_name(self) -> &'static str {
         match self {
             Self::Exempt => "exempt",
@@ -208,8 +208,8 @@ pub(crate) struct Seat {
     flow: Option<FlowId>,
 }
 
-/// Guard of a waiting request. When it is dropped, the request is removed from its queue, if it is still there. This
-/// happens when the request gets a seat, when the wait times out, or when the client disconnects.
+/// Guard of a waiting request. It is dropped when the request gets a seat, when the wait times out, or when the client
+/// disconnects. Dropping it removes the request from its queue if the request is still waiting.
 struct WaitGuard<'a> {
     seats: &'a SeatPool,
     flow: FlowId,
@@ -219,7 +219,7 @@ struct WaitGuard<'a> {
 /// The values of one priority level that the metrics show, for reads or for writes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LevelMetrics {
-    /// Name of the priority level, or `exempt`.
+    /// Name of the priority level. For the exempt requests, `exempt`.
     pub(crate) level: &'static str,
     /// Whether the values are those of reads.
     pub(crate) is_read: bool,
@@ -251,8 +251,8 @@ impl FlowControl {
         }
     }
 
-    /// Creates pools with this number of seats for reads and for writes. `wait` is the maximum time that a request
-    /// waits for a seat.
+    /// Creates one pool with `reads` seats for reads and one with `writes` seats for writes. `wait` is the maximum time
+    /// that a request waits for a seat.
     pub(crate) fn new(reads: usize, writes: usize, wait: Duration) -> Self {
         Self { reads: SeatPool::new(reads), writes: SeatPool::new(writes), queue_timeout: wait }
     }

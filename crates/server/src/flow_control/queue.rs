@@ -2,7 +2,8 @@
 //! and no lock.
 //!
 //! The priority levels share the seats. Each level has a reserve and a maximum. Within a level, a free seat goes to the
-//! flow with the fewest seats in use, and among those flows to the request that has waited longest.
+//! flow with the fewest seats in use. If several flows have equally few, it goes to the request that has waited
+//! longest.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -46,7 +47,7 @@ pub(crate) struct PriorityLevelLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FlowId(usize);
 
-/// Sequence number of a waiting request. A lower number has waited longer.
+/// Sequence number of a waiting request. A request with a lower number has waited longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueuedRequestId(u64);
 
@@ -76,7 +77,7 @@ pub(crate) struct EnqueuedRequest<T> {
     pub(crate) flow: FlowId,
     pub(crate) request_id: QueuedRequestId,
     /// The request that was evicted because the total number of waiting requests was at its maximum. It was the last
-    /// one of the longest queue.
+    /// one of the longest queue. `None` if no request was evicted.
     pub(crate) evicted: Option<T>,
 }
 
@@ -276,8 +277,8 @@ impl<T> FairQueue<T> {
     /// or no request waits for it.
     ///
     /// Rule: a free seat goes to the first level that may take it, in the order system, workload, anonymous. Within
-    /// that level, it goes to the flow with the fewest seats in use, and among those flows to the request that has
-    /// waited longest.
+    /// that level, it goes to the flow with the fewest seats in use. If several flows have equally few, it goes to the
+    /// request that has waited longest.
     pub(crate) fn dispatch_next(&mut self) -> Option<(FlowId, T)> {
         if self.waiting == 0 {
             return None;

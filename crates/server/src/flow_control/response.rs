@@ -1,8 +1,8 @@
 //! Sends responses. Unsent bytes are charged to the user, and a client that stops reading cannot hold them for long.
 //!
-//! HTTP/1 sends one response at a time over a connection, which `idle_timeout` closes when there is no progress. HTTP/2
-//! has a flow control window for each stream, which a client may leave at zero while the connection stays alive.
-//! [`StreamExecutor`] resets such a stream.
+//! Over HTTP/1, a connection sends one response at a time, and `idle_timeout` closes a connection that makes no
+//! progress. HTTP/2 has a flow control window for each stream. A client may leave the window of a stream at zero while
+//! the connection stays alive. [`StreamExecutor`] resets such a stream.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};

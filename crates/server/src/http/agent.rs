@@ -420,9 +420,9 @@ fn agent_path(what: &str, pod: &Value, container: Option<&str>, query: &str) -> 
     format!("/{what}/{namespace}/{name}{container}{query}")
 }
 
-/// Returns the name of the container that a request is for. This is `named`, the container that the request names, or
-/// the only container of the pod if `named` is empty. Fails if the pod has no such container, or if it has several and
-/// `named` is empty. Upstream: `validateContainer`.
+/// Returns the name of the container that a request is for. `named` is the container that the request names. If it is
+/// empty, the request is for the only container of the pod. Fails if the pod has no container `named`. Also fails if
+/// `named` is empty and the pod has several containers. Upstream: `validateContainer`.
 fn container_name(pod: &Value, named: &str) -> Result<String, ApiError> {
     let spec = &pod["spec"];
     let name = str_at(pod, "metadata.name");

@@ -24,8 +24,8 @@ use crate::unstructured::{self, list_at};
 /// Maximum number of agents that are queried concurrently. At 10 ms for each agent, 5,000 agents take a second.
 const CONCURRENT_AGENTS_MAX: usize = 50;
 
-/// Timeout for reading the stats summary of one node from its agent. A node that does not respond in time is left out
-/// of the metrics.
+/// Timeout for reading the stats summary of one node from its agent. A node whose agent does not respond within this
+/// timeout is left out of the metrics.
 const NODE_SUMMARY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum number of bytes of a node's stats summary: enough for 250 pods with a few containers each, at one kilobyte
@@ -33,8 +33,8 @@ const NODE_SUMMARY_TIMEOUT: Duration = Duration::from_secs(5);
 const SUMMARY_BYTES_MAX: usize = 4 << 20;
 
 impl Api {
-    /// Returns the `NodeMetrics` or `PodMetrics` of the nodes or pods that the selector matches. Nodes whose agent does
-    /// not respond are left out.
+    /// Returns the `NodeMetrics` or `PodMetrics` of the nodes or pods that the selector matches. A node whose agent
+    /// does not respond is left out, and so are its pods.
     pub(super) async fn resource_metrics(
         &self,
         kind: &'static Kind,

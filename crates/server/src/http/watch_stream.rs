@@ -26,7 +26,8 @@ use crate::unstructured;
 /// Interval between bookmarks on an idle watch, if the client requests bookmarks.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Time before the end of a watch at which the last bookmark is sent, so that the client can resume from there.
+/// Time before the end of a watch at which the last bookmark is sent. The client can start its next watch from the
+/// revision of this bookmark.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
 /// Maximum number of watch events that are encoded in one batch.

@@ -32,8 +32,8 @@ const CLIENT_MESSAGE_BYTES_MAX: usize = 4 << 10;
 /// each line of `events` (one watch event as JSON) as a text message. The task ends when the events end or the client
 /// disconnects.
 ///
-/// The server confirms the first subprotocol that the client offers, which has no effect. Upstream:
-/// `WatchServer.HandleWS`.
+/// The server confirms the first subprotocol that the client offers. The subprotocol has no effect on the messages.
+/// Upstream: `WatchServer.HandleWS`.
 ///
 /// Rule: as over HTTP, unsent frames of more than `CHUNK_BYTES` are charged to the user, and the watch ends when the
 /// user's limit is exceeded.

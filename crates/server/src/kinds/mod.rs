@@ -7,7 +7,7 @@
 mod builtin;
 /// Looks up kinds by group, version and plural name.
 mod kind_registry;
-/// Resets the fields that an update may not change to their stored value.
+/// Restores the stored value of the fields that an update may not change.
 mod reset_fields;
 /// Sets the server-owned fields of created and updated objects.
 mod strategy;
@@ -50,10 +50,11 @@ pub(crate) struct Kind {
     pub(crate) status: StatusPolicy,
     /// Subresources other than `status`.
     pub(crate) subresources: &'static [SubresourceSpec],
-    /// Fields that an update of the whole object resets to their stored value, besides `status` if it is a subresource.
+    /// Fields that an update of the whole object resets to their stored value. If `status` is a subresource, such an
+    /// update also resets `status`.
     pub(crate) update_reset_fields: &'static [FieldPath],
-    /// Fields that an update of `/status` resets to their stored value. Such an update can change only `metadata` and
-    /// `status`, except these fields.
+    /// Fields that an update of `/status` resets to their stored value. Such an update can change the other fields of
+    /// `metadata` and `status`, and nothing else.
     pub(crate) status_update_reset_fields: &'static [FieldPath],
     /// Top-level fields whose changes increment `metadata.generation`. `None` if the kind has no generation.
     pub(crate) generation_fields: Option<&'static [&'static str]>,
@@ -64,8 +65,8 @@ pub(crate) struct Kind {
     pub(crate) allows_create_on_update: bool,
     /// Whether a PUT must have a resourceVersion. Upstream: `AllowUnconditionalUpdate`, which is the opposite.
     pub(crate) requires_resource_version: bool,
-    /// Whether a deleted object stays until its grace period ends. This is so for pods, which the node stops in this
-    /// time.
+    /// Whether a deleted object stays until its grace period ends. This is so for pods: the node stops their containers
+    /// during the grace period.
     pub(crate) deletes_gracefully: bool,
     /// Whether the kind has `spec.finalizers`, which delay the deletion of a Namespace until it contains no objects.
     pub(crate) has_spec_finalizers: bool,
@@ -91,8 +92,9 @@ pub(crate) struct Kind {
     pub(crate) ttl_s: Option<u64>,
     /// Function that returns the validation errors for the name of an object.
     pub(crate) name_rule: names::NameRule,
-    /// Whether metadata is validated after the rest of the object, and only if the rest is valid. For such a kind,
-    /// finalizers without a domain may have any name. Upstream does this for some kinds.
+    /// Whether metadata is validated after the rest of the object, and only if the rest is valid, as upstream does for
+    /// some kinds. If this is set, finalizers without a domain may have any name. Otherwise they must be standard
+    /// finalizers.
     pub(crate) validates_metadata_last: bool,
     /// Deprecation warning that is sent with every response for the kind. `None` if the kind is not deprecated.
     pub(crate) deprecation_warning: Option<&'static str>,
@@ -116,7 +118,7 @@ pub(crate) enum StatusPolicy {
     NoSubresource,
     /// `status` is written only through `/status`. On create the server sets it to this JSON.
     SubresourceOnly(&'static str),
-    /// `status` is written through `/status` and on create. A Node is created with its status.
+    /// `status` is written through `/status` and on create. For example, the create of a Node may contain its status.
     SubresourceAndCreate,
 }
 
@@ -210,8 +212,8 @@ pub(crate) enum AdmissionPlugin {
 pub(crate) enum PodSecuritySubject {
     /// The Namespace itself, whose labels select the Pod Security levels.
     Namespace,
-    /// The pod. The `enforce` level is enforced, and violations of the `audit` and `warn` levels cause audit
-    /// annotations and warnings.
+    /// The pod. A pod that violates the `enforce` level is refused. A violation of the `audit` level causes an audit
+    /// annotation, and a violation of the `warn` level causes a warning.
     Pod,
     /// The pod template at this JSON pointer. Violations cause only audit annotations and warnings, because the
     /// `enforce` level is enforced on the pods that are created from the template.
@@ -405,7 +407,8 @@ impl Kind {
         self.generation_fields.is_some_and(|fields| fields.iter().any(|it| new[it] != old[it]))
     }
 
-    /// Returns the prefix of the store keys of all objects of the kind, or of those in `namespace`.
+    /// Returns the prefix of the store keys of the objects of the kind in `namespace`. If `namespace` is `None`,
+    /// returns the prefix of the store keys of all objects of the kind.
     pub(crate) fn key_prefix(&self, namespace: Option<&str>) -> String {
         match namespace {
             Some(namespace) => format!("{}/{namespace}/", self.key_root()),

@@ -1,4 +1,4 @@
-//! Resets the fields that an update may not change to their stored value. Upstream: `GetResetFields`.
+//! Restores the stored value of the fields that an update may not change. Upstream: `GetResetFields`.
 
 use serde_json::{Map, Value};
 
@@ -14,8 +14,8 @@ const IMMUTABLE_METADATA: [FieldPath; 4] = [
     &["metadata", "generation"],
 ];
 
-/// Resets the fields of `new` that an update of `subresource` may not change to their value in `old`, the stored
-/// object.
+/// Restores the fields of `new` that an update of `subresource` may not change. They get their value in `old`, the
+/// stored object.
 ///
 /// Rule: an update changes only the fields that its subresource may change. All other fields keep their stored value,
 /// whatever the request contains. See [`Kind::mutable_fields`] and [`Kind::reset_fields`].
@@ -35,8 +35,8 @@ pub(super) fn reset_fields(kind: &Kind, subresource: Subresource, new: &mut Valu
     }
 }
 
-/// Copies the field at `path` from the object `from` to the object `to`. If `from` does not have the field, removes it
-/// from `to`.
+/// Copies the field at `path` from the object `from` to the object `to`. If `from` does not have the field, removes the
+/// field from `to`.
 fn copy_field(path: &[&str], from: &Value, to: &mut Value) {
     let Some((name, parents)) = path.split_last() else { return };
     let (mut source, mut parent) = (Some(from), to);

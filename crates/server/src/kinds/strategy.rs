@@ -60,8 +60,8 @@ impl Kind {
 /// [`Kind::prepare`] for a kind that has no server-owned fields of its own. Does nothing.
 pub(super) fn no_strategy(_: &mut Value, _: Option<&Value>, _: Subresource) {}
 
-/// [`Kind::prepare`] for Namespaces. Adds the finalizer `kubernetes` to a new Namespace. It is removed when the
-/// Namespace contains no objects.
+/// [`Kind::prepare`] for Namespaces. Adds the finalizer `kubernetes` to a new Namespace. When the Namespace is deleted,
+/// the finalizer is removed as soon as the Namespace contains no objects.
 pub(super) fn prepare_namespace(new: &mut Value, old: Option<&Value>, _: Subresource) {
     if old.is_some() {
         return;
@@ -109,8 +109,8 @@ fn set_initial_pod_status(pod: &mut Value) {
 }
 
 /// [`Kind::prepare`] for DaemonSets. Sets the template generation in the annotation [`ANNOTATION_TEMPLATE_GENERATION`].
-/// In `extensions/v1beta1` it is a field. Only a change of the template increments it, because controllers use it to
-/// distinguish old pods from new pods.
+/// In `extensions/v1beta1` the template generation is a field instead. Only a change of the pod template increments the
+/// template generation, because controllers use it to distinguish pods of the old template from pods of the new one.
 pub(super) fn prepare_daemon_set(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
     let of = |set: &Value| {
         set["metadata"]["annotations"][ANNOTATION_TEMPLATE_GENERATION]

@@ -32,8 +32,9 @@ const LIST_PARAMETERS: &[(&str, &str)] = &[
     ("watch", "boolean"),
 ];
 
-/// Query parameters of creates and updates, as pairs of name and type. From `fieldValidation`, kubectl concludes that
-/// the server validates fields, and from `dryRun`, that the server supports dry runs.
+/// Query parameters of creates and updates, as pairs of name and type. If `fieldValidation` is among them, kubectl
+/// concludes that the server validates fields. If `dryRun` is among them, kubectl concludes that the server supports
+/// dry runs.
 const WRITE_PARAMETERS: &[(&str, &str)] =
     &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string")];
 
@@ -188,7 +189,8 @@ impl PathsBuilder {
         }
     }
 
-    /// Adds an operation to the path item of `path`, which is created with its path parameters if it does not exist.
+    /// Adds an operation to the path item of `path`. If this path item does not exist, first creates it with the path
+    /// parameters that `path` contains.
     fn add_operation(&mut self, path: &str, operation: &OpenApiOperation<'_>) {
         let item = self.paths.entry(path).or_insert_with(|| {
             let in_path = ["name", "namespace"].into_iter().filter(|it| path.contains(&format!("{{{it}}}")));

@@ -64,7 +64,8 @@ impl Schemas {
         self.list_schemas.insert(format!("{}List", of.name), schema);
     }
 
-    /// Adds the schema of a type and of the types of its fields, unless it is already there.
+    /// Adds the schema of a type and the schemas of the types of its fields. Does nothing if the schema of the type was
+    /// already added.
     fn add_type(&mut self, of: &'static Type) {
         if self.schemas.contains_key(of.name) {
             return;

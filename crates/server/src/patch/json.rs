@@ -12,9 +12,9 @@ pub(super) const OPERATIONS_MAX: usize = 10_000;
 /// maximum size of a request body. Upstream: `JSONPatchMaxCopyBytes`.
 const COPIED_BYTES_MAX: usize = 3 << 20;
 
-/// Maximum nesting depth that the `move` and `copy` operations of a patch may create, because the functions that walk
-/// an object are recursive. Each operation can nest its value as deep as its path. No real object is nested a tenth as
-/// deep.
+/// Maximum nesting depth that the `move` and `copy` operations of a patch may create. Each operation can nest its value
+/// as deep as its path. Without a limit, the recursive functions that walk an object could overflow the stack. Real
+/// objects have less than a tenth of this depth.
 const NESTING_DEPTH_MAX: usize = 1_000;
 
 /// The error for a patch that cannot be applied to the object. As in upstream, the client gets no details.

@@ -326,8 +326,8 @@ fn apply_list_directives(
     Ok(if is_replaced { (plain, Vec::new()) } else { (old, plain) })
 }
 
-/// Returns the list by whose order upstream sorts the merged items: the live list, changed as a side effect of
-/// upstream's merge.
+/// Upstream sorts the merged items by their order in the live list, which upstream's merge changes as a side effect.
+/// Returns the live list after these changes.
 ///
 /// Upstream's merge deletes and appends items in the Go slice of the live list. After a deletion the slice contains the
 /// last item twice, until an appended item overwrites it.
@@ -459,7 +459,7 @@ fn type_error(expected: &str, got: &Value) -> StrategicPatchError {
 }
 
 /// Returns the name of the field to which a directive applies, such as `containers` for `$setElementOrder/containers`.
-/// Returns `None` if the directive is not `prefix` followed by a slash.
+/// Returns `None` if the directive does not start with `prefix` and a slash.
 fn directive_field<'a>(directive: &'a str, prefix: &str) -> Option<&'a str> {
     directive.split_once('/').filter(|(it, _)| *it == prefix).map(|(_, name)| name)
 }

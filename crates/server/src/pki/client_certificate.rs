@@ -29,8 +29,8 @@ impl PeerCertificate {
         Self { user, not_after: Timestamp::MAX }
     }
 
-    /// Returns the user of the certificate, or `None` if the certificate has expired at `now`. This must be checked for
-    /// each request, because a connection may outlive its certificate.
+    /// Returns the user of the certificate, or `None` if the certificate has expired at `now`. This function must be
+    /// called for each request, because a connection may outlive its certificate.
     pub(crate) fn user(&self, now: Timestamp) -> Option<&User> {
         (now <= self.not_after).then_some(&self.user)
     }

@@ -136,11 +136,11 @@ fn parse_ip(bytes: &[u8]) -> Result<IpAddr, CertificateRequestError> {
 }
 
 impl Pki {
-    /// Issues a certificate for a request, and returns it in PEM. `now` is its issue time, and `not_before` may be
-    /// earlier.
+    /// Issues a certificate for a request, and returns it in PEM. `now` is the issue time of the certificate. Its
+    /// validity starts at `not_before`, which may be earlier.
     ///
-    /// Rule: a separate CA signs the serving certificates of nodes, so that clients that trust the cluster CA never
-    /// mistake a node for the API server, whatever names its certificate has.
+    /// Rule: a separate CA signs the serving certificates of nodes. Clients trust only the cluster CA. They therefore
+    /// never mistake a node for the API server, whatever names the certificate of the node contains.
     pub(crate) fn issue_certificate(
         &self,
         request: &CertificateRequest,
@@ -237,8 +237,8 @@ fn encode_extended_key_usage(usages: &[KeyUsage]) -> Vec<u8> {
 /// 3280.
 pub(crate) const ISSUE_TIME_OID: &[u64] = &[2, 5, 29, 16];
 
-/// Encodes the issue time as the value of the extension [`ISSUE_TIME_OID`], because `notBefore` is backdated and cannot
-/// contain it. OpenSSL prints the extension, and TLS libraries ignore it.
+/// Encodes the issue time as the value of the extension [`ISSUE_TIME_OID`]. The extension is necessary because
+/// `notBefore` is earlier than the issue time. OpenSSL prints the extension, and TLS libraries ignore it.
 pub(super) fn encode_issue_time(at: Timestamp) -> Vec<u8> {
     let text = at.to_zoned(TimeZone::UTC).strftime("%Y%m%d%H%M%SZ").to_string();
     encode_sequence(&[encode_tlv(0x80, text.as_bytes())])

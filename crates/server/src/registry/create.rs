@@ -114,8 +114,8 @@ impl Registry {
         Some((key, since))
     }
 
-    /// Returns the error for a create of an object that already exists. The message also says if that object is being
-    /// deleted.
+    /// Returns the error for a create of an object that already exists. If that object is being deleted, the message
+    /// says so.
     fn already_exists_error(&self, target: &RequestTarget) -> ApiError {
         let is_terminating = self
             .storage

@@ -131,7 +131,8 @@ impl Registry {
         })
     }
 
-    /// Deletes an object after its deletion timestamp is stored. `marked` is the object with this timestamp.
+    /// Deletes an object whose deletion timestamp the caller has already stored. `marked` is the object with this
+    /// timestamp. If the object now has finalizers, it is not deleted, and the outcome is [`DeleteOutcome::Pending`].
     ///
     /// Rule: a deletion timestamp is stored before the object is deleted, also with a grace period of zero. Watches
     /// therefore get an event with the timestamp, and the deletion event contains the last stored object.

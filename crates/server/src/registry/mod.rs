@@ -33,8 +33,9 @@ use crate::validation::ValidatedWrite;
 pub(crate) use self::delete::{DeleteOptions, DeleteOutcome, DeletePropagation};
 pub(crate) use self::update::WriteOutcome;
 
-/// Maximum number of attempts of a write that conflicts with concurrent writes. At each conflict another write has
-/// succeeded, so a write that fails this often competes with more writes than the server can complete in time.
+/// Maximum number of attempts of a write that conflicts with concurrent writes. Each conflict means that another write
+/// to the object succeeded. After this number of conflicts, the object is written too often for this write to succeed
+/// soon, so the write fails.
 const WRITE_ATTEMPTS_MAX: u32 = 64;
 
 /// Creates, updates and deletes objects of all kinds, with admission and validation.

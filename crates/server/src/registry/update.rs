@@ -76,7 +76,8 @@ impl Registry {
     }
 
     /// Merges the configuration `applied` into the object (server-side apply). Creates the object if it does not exist.
-    /// `force` takes over fields that other managers own. `check` validates and may change the merged object.
+    /// If `applied` changes fields of other managers, the manager takes these fields over if `force` is set. Otherwise
+    /// the apply fails with a conflict. `check` validates and may change the merged object.
     pub(crate) async fn apply(
         &self,
         context: &RequestContext,

@@ -175,8 +175,8 @@ pub(crate) fn parse_bool_parameter(value: &str) -> bool {
     value != "0" && !value.replace('\u{17f}', "s").eq_ignore_ascii_case("false")
 }
 
-/// Returns the non-empty segments of a path that select a resource. Segments after `proxy` are omitted, because they
-/// are the path on the proxied server.
+/// Returns the segments of a path, without empty segments. Segments after the subresource `proxy` are omitted, because
+/// they do not select a resource of this server: they are the path on the proxied server.
 pub(crate) fn path_segments(path: &str) -> impl Iterator<Item = &str> {
     let all = || path.split('/').filter(|it| !it.is_empty());
     let until = if all().nth(2) == Some("namespaces") { 7 } else { 5 };

@@ -87,7 +87,8 @@ impl RequestContext {
         Self { user_agent: "muster".into(), ..Self::new(User::server(), verb, now) }
     }
 
-    /// Returns the name of the field manager: the parameter `fieldManager`, or the user agent up to its first slash.
+    /// Returns the name of the field manager. This is the parameter `fieldManager` or, if the request has none, the
+    /// user agent up to its first slash.
     pub(crate) fn field_manager_name(&self) -> Cow<'_, str> {
         if !self.field_manager.is_empty() {
             return Cow::Borrowed(&self.field_manager);

@@ -87,7 +87,7 @@ impl<'a> FieldSet<'a> {
         })
     }
 
-    /// Returns the fields that are not in `other`. A field of this set stays even if `other` contains a field above or
+    /// Returns the fields of this set that are not in `other`. A field stays even if `other` contains a field above or
     /// below it.
     pub(super) fn difference(&self, other: &Self) -> Self {
         self.zip_with(other, |left, right| match (left?, right) {
@@ -98,7 +98,7 @@ impl<'a> FieldSet<'a> {
         })
     }
 
-    /// Returns the fields that are neither in `other` nor below a field in `other`.
+    /// Returns the fields of this set that are neither in `other` nor below a field in `other`.
     pub(super) fn recursive_difference(&self, other: &Self) -> Self {
         self.zip_with(other, |left, right| match (left?, right) {
             (left, None) => Some((left.is_member, left.children.clone())),
@@ -110,8 +110,9 @@ impl<'a> FieldSet<'a> {
     }
 
     /// Combines two sets with the function `of`, which is called for each top-level path element. Its arguments are the
-    /// nodes of both sets. It returns whether the field at the element is in the result, and the fields below it, or
-    /// `None` to drop the element.
+    /// nodes of the element in both sets. It returns whether the field at the element is in the result, and the fields
+    /// below the element that are in the result. If it returns `None`, the result contains nothing at or below the
+    /// element.
     fn zip_with(
         &self,
         other: &Self,
@@ -155,8 +156,8 @@ impl<'a> FieldSet<'a> {
         Self { nodes: self.nodes.iter().map(with_named).collect() }
     }
 
-    /// Replaces all fields below an atomic value, which a manager owns as a whole, with the value itself. `shape` is
-    /// the type of the object. Upstream: `ReconcileFieldSetWithSchema`.
+    /// If the set contains fields below an atomic value, replaces these fields with the value itself, because a manager
+    /// owns an atomic value as a whole. `shape` is the type of the object. Upstream: `ReconcileFieldSetWithSchema`.
     pub(super) fn reconcile_with_schema(self, shape: Shape) -> Self {
         let granularity = Granularity::from_shape(shape);
         let fit = |it: FieldSetNode<'a>| match granularity.child_shape(&it.element) {

@@ -36,7 +36,8 @@ use crate::unstructured::{self, map_at_mut, str_at};
 /// `TotalAnnotationSizeLimitB`.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
-/// Name of the manager that becomes the owner of all fields of an object without managed fields at its first apply.
+/// Name of the manager for an object that has no managed fields before its first apply. This manager becomes the owner
+/// of all fields that the object has before that apply.
 const BEFORE_FIRST_APPLY_MANAGER: &str = "before-first-apply";
 
 /// Name of kubectl's field manager. A server-side apply by this manager takes over the fields that an earlier

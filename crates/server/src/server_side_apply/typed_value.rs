@@ -505,8 +505,9 @@ fn group_by_element<'a>(
     Ok(all)
 }
 
-/// Returns the path element that identifies an item of a list: the values of its key fields, or its value in a set.
-/// `of` is the type of the items. An absent key field has its default value.
+/// Returns the path element that identifies an item of a list. If the list has key fields, the element contains the
+/// values of these fields in the item, where an absent field has its default value. In a set, the element contains the
+/// item itself. `of` is the type of the items.
 fn list_item_path_element(of: Shape, keys: ListKeys, item: &Value) -> Result<PathElement<'_>, SchemaError> {
     let schema_error = |why: &str| Err(SchemaError(why.to_owned()));
     let ListKeys::Fields(keys) = keys else {

@@ -25,8 +25,8 @@ const SYSTEM_NAMESPACES: [&str; 2] = ["kube-system", NAMESPACE_NODE_LEASE];
 
 /// A write of one object, as the argument of [`ObjectStorage::commit`].
 pub(crate) enum ObjectCommit<'a> {
-    /// Creates the object. The second value is the store key of the Namespace of the object and the revision that the
-    /// Namespace must still have.
+    /// Creates the object. The second value is the store key of the Namespace of the object, and the revision that the
+    /// Namespace must still have. It is `None` if no Namespace is checked.
     Create(&'a Value, Option<(String, Revision)>),
     /// Replaces the stored object.
     Update(&'a Value),
@@ -92,8 +92,8 @@ impl ObjectStorage {
 
     /// Serializes an object for the store. Fails if it is too large.
     ///
-    /// Rule: an object of more than 1.4 MiB is not stored. An object that was stored before this limit existed and is
-    /// larger may shrink, keep its size or be deleted.
+    /// Rule: an object of more than 1.4 MiB is not stored. A larger object may exist from the time before this limit.
+    /// It can be deleted, and can be updated if it does not grow.
     fn draft_within_limit(&self, target: &RequestTarget, object: &Value) -> Result<ObjectDraft, ApiError> {
         let draft = serialize_draft(object);
         let bytes = draft.head.len() + RESOURCE_VERSION_BYTES_MAX + draft.tail.len();

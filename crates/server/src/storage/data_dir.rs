@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 /// Interval at which the server checks that the database file and the cluster marker were not removed or replaced.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Files whose presence shows that a data directory had a cluster, because they are created after the database.
+/// Files that are created after the database. If one of them exists, the data directory had a cluster, and an absent
+/// database is a lost one.
 const CLUSTER_FILES: [&str; 4] = ["ca.crt", "ca.key", "nodes-ca.key", "sa.key"];
 
 /// Returns the path of the database in a data directory.
@@ -32,7 +33,8 @@ pub struct StoreOptions {
     pub new_cluster: bool,
     /// Maximum total size of all objects in bytes.
     pub bytes_max: usize,
-    /// Encryption keys for Secrets. The first key encrypts. `None` if Secrets are not encrypted.
+    /// Encryption keys for Secrets. The first key encrypts, and all keys can decrypt. `None` if Secrets are not
+    /// encrypted.
     pub keys: Option<EncryptionKeys>,
 }
 
@@ -130,8 +132,9 @@ pub fn reencrypt_secrets(
     )?)
 }
 
-/// Opens the database of a data directory. This must be done before certificates are created, because a directory with
-/// certificates is assumed to have had a cluster.
+/// Opens the database of a data directory. The caller must not create certificates in a new data directory before this
+/// call. If the directory contained certificates but no database, this function would assume that the database of a
+/// cluster is lost.
 pub(crate) fn open_database(data_dir: &Path, options: &StoreOptions) -> Result<Sqlite, DataError> {
     let directory = data_directory(data_dir, options.new_cluster);
     let keys = options.keys.as_ref();

@@ -34,8 +34,8 @@ pub(crate) use self::list::{ContinueToken, ListMeta, ListOptions, ListPage, List
 pub(crate) use self::watch_notifier::Subscription;
 use self::watch_notifier::WatchNotifier;
 
-/// Maximum number of commits that wait for the disk. It is far higher than the number of requests that clients may have
-/// in flight.
+/// Maximum number of commits that wait for the disk. Clients normally do not reach this maximum, because it is far
+/// higher than the number of requests that they may have in flight.
 const COMMIT_QUEUE_MAX: usize = 4096;
 
 /// The objects of the cluster. Reads return only durable objects. A write is durable when [`Self::commit`] returns.

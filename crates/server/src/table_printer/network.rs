@@ -54,7 +54,8 @@ pub(crate) const ENDPOINT_SLICE_COLUMNS: &[Column] = &[
     AGE_COLUMN,
 ];
 
-/// Returns the text of the column `External-IP` of a Service: its external addresses or its external name.
+/// Returns the text of the column `External-IP` of a Service. This is the external name for a Service of the type
+/// `ExternalName`, and the external addresses for the other types.
 fn external_ip(service: &Value) -> String {
     let external = list_at(&service["spec"], "externalIPs").iter().filter_map(Value::as_str);
     match str_at(service, "spec.type") {

@@ -81,8 +81,9 @@ struct PodSummary {
 }
 
 impl PodSummary {
-    /// Summarizes a pod. The status is the reason why a container does not run. If all containers run, the status is
-    /// the reason or the phase of the pod.
+    /// Summarizes a pod. If a container does not run, the status is the reason for this. If all containers run, the
+    /// status is `status.reason` of the pod or, if that is empty, its phase. For a pod that is being deleted,
+    /// `Terminating` or `Unknown` can replace this status.
     fn from_pod(pod: &Value) -> Self {
         let (spec, status) = (&pod["spec"], &pod["status"]);
         let is_gated =

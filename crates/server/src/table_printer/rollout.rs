@@ -49,7 +49,8 @@ pub(crate) const DAEMON_ROLLOUT_COLUMNS: &[Column] = &[
     text_column("Message", Field("status.message"), |it, _| json!(str_at(it, "status.message"))).only_wide(),
 ];
 
-/// Returns a number of DaemonSets from `status.sets` of a policy. `name` is the field. Zero if the field is absent.
+/// Returns the field `name` of `status.sets` of a policy, which is a number of DaemonSets. Returns zero if the field is
+/// absent.
 fn set_count(policy: &Value, name: &str) -> Value {
     integer_or_zero(&policy["status"]["sets"][name])
 }

@@ -71,8 +71,9 @@ pub(crate) struct Field {
     pub(crate) default: Option<&'static str>,
     /// How a strategic merge patch merges the field.
     pub(crate) patch: PatchStrategy,
-    /// The path of protobuf field numbers to the field. The path has several numbers if Go embeds a struct, and no
-    /// numbers if the protobuf message does not contain the field or the type.
+    /// The path of protobuf field numbers to the field. The path has several numbers if the field is declared in a
+    /// struct that Go embeds. The path is empty if the type has no protobuf message, or if the message does not contain
+    /// the field.
     pub(crate) proto: &'static [u32],
     /// Name of the embedded Go struct that declares the field, for error messages.
     pub(crate) embedded: Option<&'static str>,

@@ -92,7 +92,8 @@ fn is_convertible(path: &str) -> bool {
     ENV_FIELDS.contains(&path) || OTHER_CONVERTIBLE_FIELDS.contains(&path)
 }
 
-/// Checks a `resourceFieldRef`. In a volume (`is_file`), but not in an environment variable, it must name a container.
+/// Checks a `resourceFieldRef`. It must name a container if it is in a volume (`is_file`). In an environment variable,
+/// the container is optional.
 pub(super) fn check_resource_field_ref(
     reference: &Value,
     is_file: bool,

@@ -97,7 +97,7 @@ impl FieldError {
     }
 }
 
-/// The invalid value in an error message, which determines how the value is formatted.
+/// The invalid value in an error message. The variant determines how the value is formatted.
 pub(crate) enum InvalidValue<'a> {
     /// A string, quoted as Go does.
     Text(&'a str),

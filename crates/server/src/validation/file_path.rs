@@ -17,8 +17,8 @@ pub(super) fn check_no_parent_references(path: &str, at: &ErrorPath, out: &mut F
     }
 }
 
-/// Checks that a path is relative, contains no segment `..`, and does not start with `..`, because the kubelet uses
-/// such file names itself.
+/// Checks that a path is relative and contains no segment `..`. Also checks that the path does not start with `..`, as
+/// in `..data`, because the kubelet uses such file names itself.
 pub(super) fn check_local_path(path: &str, at: &ErrorPath, out: &mut FieldErrors) {
     check_relative_path(path, at, out);
     if path.starts_with("..") && !path.starts_with("../") {

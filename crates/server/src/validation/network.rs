@@ -80,7 +80,7 @@ fn is_headless(spec: &Value) -> bool {
     spec["clusterIP"] == "None" || list_at(spec, "clusterIPs") == ["None"]
 }
 
-/// Checks that an update of a Service does not change cluster IPs, IP families and the load balancer class.
+/// Checks that an update of a Service does not change its cluster IPs, IP families or load balancer class.
 fn check_service_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if new["type"] == "ExternalName"
         || old["type"] == "ExternalName"

@@ -108,8 +108,8 @@ fn check_docker_config(data: &Value, key: &str, at: &ErrorPath, out: &mut FieldE
     out.invalid(&at.key(key), "<secret contents redacted>", &why);
 }
 
-/// Checks that a ConfigMap or Secret that was stored with `immutable: true` stays immutable, and that `fields` do not
-/// change.
+/// If the stored ConfigMap or Secret has `immutable: true`, checks that the update changes neither `immutable` nor one
+/// of `fields`.
 fn check_immutable_data(write: &ValidatedWrite, fields: &[&str], out: &mut FieldErrors) {
     /// Upstream's message for a change of immutable data.
     const IMMUTABLE_DATA_MESSAGE: &str = "field is immutable when `immutable` is set";

@@ -88,7 +88,7 @@ const IMMUTABLE_FIELDS_MESSAGE: &str = "pod updates may not change fields other 
                           additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be \
                           set to 1 if it was previously negative)";
 
-/// Sets the field `name` of an object to its old value, or removes the field if `value` is `None`.
+/// Restores the field `name` of an object to its old value, which is `value`. Removes the field if `value` is `None`.
 fn restore_field(object: &mut Value, name: &str, value: Option<&Value>) {
     let Some(object) = object.as_object_mut() else { return };
     match value {

@@ -194,8 +194,8 @@ pub(crate) const KEY_USAGES: &[&str] = &[
     "timestamping",
 ];
 
-/// Checks `spec.usages` of a CertificateSigningRequest. `old` is the request before an update, or `None` on create.
-/// Values are checked only on create.
+/// Checks `spec.usages` of a CertificateSigningRequest. `old` is the request before an update, or `None` on create. The
+/// list must not be empty. Its values are checked only on create.
 fn check_key_usages(spec: &Value, old: Option<&Value>, at: &ErrorPath, out: &mut FieldErrors) {
     let usages = list_at(spec, "usages");
     if usages.is_empty() {
@@ -274,8 +274,8 @@ fn check_signing_request_conditions(conditions: &[Value], at: &ErrorPath, out: &
 }
 
 /// Checks an update of the status of a CertificateSigningRequest. The conditions `Approved`, `Denied` and `Failed` must
-/// not be removed. `Approved` and `Denied` may be added only through `/approval`. The certificate may be set only
-/// through `/status`, and not be changed.
+/// not be removed. `Approved` and `Denied` may be added or changed only through `/approval`. The certificate may be set
+/// only through `/status`. A certificate that is set must not be changed.
 fn check_condition_changes(new: &Value, old: &Value, subresource: Subresource, out: &mut FieldErrors) {
     let at = ErrorPath::new("status.conditions");
     let conditions_of_type = |it: &Value, kind: &str| -> Vec<Value> {

@@ -556,7 +556,8 @@ fn check_partition(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks that the reference to a Secret in the field `name` has a name.
+/// Checks the reference to a Secret in the field `name` of `source`. If the reference is present, it must name a
+/// Secret.
 fn check_secret_ref(source: &Value, name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     if has_field(source, name) && str_at(&source[name], "name").is_empty() {
         out.required(&at.field(name).field("name"), "");

@@ -320,8 +320,8 @@ fn add_annotation_warnings(annotations: &Value, at: &ErrorPath, out: &mut Vec<St
     }
 }
 
-/// Adds a warning if the seccomp profile of a pod or container is set only by the annotation `key`. `object` is the
-/// container, or the pod spec.
+/// Adds a warning if the seccomp profile of a pod or container is set only by the annotation `key`. `object` is the pod
+/// spec or container to which the annotation applies.
 fn add_seccomp_warnings(
     annotations: &Value,
     key: &str,

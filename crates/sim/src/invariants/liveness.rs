@@ -87,8 +87,8 @@ impl ConvergenceCheck<'_> {
     }
 
     /// Returns the first difference between a set's pods on one node and the desired state, or `None` if there is none.
-    /// Checks L1: the node has its pod, or none if it should have none. Also checks L3 and L4: the rollout replaces an
-    /// outdated pod, even if other nodes are dead. `name` is the name of the node.
+    /// Checks L1: an eligible node has its pod, and a node that may not keep a pod of the set has none. Also checks L3
+    /// and L4: the rollout replaces an outdated pod, even if other nodes are dead. `name` is the name of the node.
     fn first_node_difference(&self, set: &Set, name: &Text) -> Option<Violation> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });
@@ -178,8 +178,8 @@ impl ConvergenceCheck<'_> {
     }
 
     /// Returns the first violation of L12 or L13 in the progressive rollout of a set, or `None` if there is none. L12:
-    /// a rollout ends, or its status names what it waits for. L13: after a rollback, every eligible node has an
-    /// available pod of the stable revision. After a complete rollout, every eligible node has one of the current
+    /// a rollout ends, or its status names what it waits for. L13: every eligible node has an available pod of the
+    /// expected revision. After a rollback, this is the stable revision. After a complete rollout, it is the current
     /// revision.
     fn first_rollout_difference(&self, set: &Set) -> Option<Violation> {
         let view = self.view;

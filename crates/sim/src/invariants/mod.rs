@@ -304,8 +304,9 @@ impl InvariantChecks {
         }
     }
 
-    /// Removes a node from [`InvariantChecks::disrupted_nodes`] if its pod was available before this commit, or if a
-    /// user or the garbage collector changed the pod.
+    /// Removes the node of a changed pod from [`InvariantChecks::disrupted_nodes`] in two cases. The first: the pod was
+    /// available before this commit, so the node had recovered. The second: a user or the garbage collector made the
+    /// commit. Commits of the DaemonSet controller are ignored.
     fn clear_recovered_node(&mut self, server: &SimServer, commit: &SimCommit, now: Time) {
         let Some(Fact::Pod(before)) = server.fact_at_revision(Kind::Pods, &commit.key, commit.revision - 1)
         else {
@@ -342,8 +343,9 @@ impl InvariantChecks {
         }
     }
 
-    /// Allows two pods of a set on a node after a user or the garbage collector changed pods on the node or the
-    /// strategy of the set.
+    /// Allows two pods of a set on a node after certain commits. If a user or the garbage collector changed a pod, all
+    /// sets may have two pods on its node. If one of them changed the update strategy of a set, this set may have two
+    /// pods on every node. After a commit of the DaemonSet controller, see [`InvariantChecks::excuse_adoption`].
     fn excuse_foreign_changes(&mut self, server: &SimServer, commit: &SimCommit) {
         if let Actor::Controller(_) = commit.actor {
             self.controller_writes += 1;

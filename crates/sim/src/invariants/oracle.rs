@@ -251,8 +251,9 @@ impl ClusterView {
     }
 }
 
-/// Returns the rollout budget: the number of nodes that may be without an available pod, or have two pods, during a
-/// rollout. A percentage is relative to `desired`, the number of eligible nodes.
+/// Returns the rollout budget. Without surge, it is the number of nodes that may be without an available pod during a
+/// rollout. With surge, it is the number of nodes that may have two pods. A percentage is relative to `desired`, the
+/// number of eligible nodes.
 pub fn rollout_budget(set: &Set, desired: usize) -> usize {
     match set.rollout {
         UpdateStrategy::OnDelete => 0,

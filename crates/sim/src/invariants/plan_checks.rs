@@ -435,7 +435,8 @@ fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Opt
 }
 
 impl DeletionReason {
-    /// Whether the delete is part of a rolling update, which is forbidden while the rollout may not replace pods.
+    /// Whether the delete is part of a rolling update. While the rollout may not replace pods, a plan must not contain
+    /// such a delete.
     fn is_update(&self) -> bool {
         matches!(self, Self::ReplacesReadyPod | Self::ReplacesNotReadyPod | Self::NodeIneligible)
     }

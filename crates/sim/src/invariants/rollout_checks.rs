@@ -18,8 +18,8 @@ use crate::server::{Actor, SimCommit, SimServer};
 
 impl InvariantChecks {
     /// Checks what a plan writes for a progressive rollout: the status, the verdicts, and the revisions of new pods.
-    /// Also checks W28: without a policy, DaemonRollout or verdict, nothing is written. And W27: the stable revision is
-    /// not deleted.
+    /// Also checks two invariants. W28: for a set without a policy, DaemonRollout or verdict, the plan writes nothing
+    /// for a rollout. W27: the stable revision is not deleted.
     pub(super) fn check_rollout_plan(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
         let judges = plan.steps.iter().any(|it| matches!(it, RevisionWrite::Judge { .. }));
         let Some(rollout) = view.rollout_of(set) else {

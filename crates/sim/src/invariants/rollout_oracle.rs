@@ -38,8 +38,9 @@ pub enum Scope {
 }
 
 impl ClusterView {
-    /// Returns the progressive rollout of a set. `None` if the set has no policy and no DaemonRollout, unless its
-    /// current revision has the verdict `Bad`. Also `None` if the current template has no revision yet.
+    /// Returns the progressive rollout of a set. A set has one if it has a policy or a DaemonRollout, or if its current
+    /// revision has the verdict `Bad`. Returns `None` for any other set, and for a set whose current template has no
+    /// revision yet.
     pub fn rollout_of(&self, set: &Set) -> Option<SetRollout> {
         let policy = self.governing_policy(set);
         let record = self.rollouts.get(&set.key).cloned();
@@ -76,8 +77,8 @@ impl ClusterView {
     }
 
     /// Returns the policy that governs a set, or `None` if no policy matches. A policy that names the set precedes one
-    /// whose selector matches, and both precede a ClusterRolloutPolicy. Among equals, the oldest policy governs, then
-    /// the first by name.
+    /// whose selector matches, and both precede a ClusterRolloutPolicy. Of several policies with the same precedence,
+    /// the oldest one governs. Of several such policies with the same age, the first by name governs.
     pub fn governing_policy(&self, set: &Set) -> Option<Arc<Policy>> {
         let rank = |it: &Arc<Policy>| {
             let here = it.key.namespace == set.key.namespace;
@@ -204,14 +205,14 @@ impl SetRollout {
         }
     }
 
-    /// Whether the rollout must not replace the node's pod, whatever its revision. The node keeps the pod until it
-    /// ends.
+    /// Whether the rollout must not replace the node's pod, whatever the pod's revision. The node keeps the pod until
+    /// the pod ends.
     pub fn is_held(&self, node: &Node) -> bool {
         self.is_frozen() || (self.scope() == Scope::AdmittedNodes && !self.is_admitted(node))
     }
 
-    /// Whether no pod of the set may be replaced, because the current revision has the verdict `Bad`, and there is
-    /// neither a policy nor a DaemonRollout.
+    /// Whether the rollout is frozen: no pod of the set may be replaced. This is so if there is neither a policy nor a
+    /// DaemonRollout. Such a set has a progressive rollout only because its current revision has the verdict `Bad`.
     pub fn is_frozen(&self) -> bool {
         self.policy.is_none() && self.record.is_none()
     }
@@ -234,8 +235,8 @@ impl SetRollout {
         }
     }
 
-    /// Returns the step of the policy that a status names. `None` if the status names no step or `*`, which means all
-    /// steps, or if the policy has no such step.
+    /// Returns the step of the policy that a status names. Returns `None` if the status names no step, if it names `*`
+    /// (all steps), or if the policy has no step with the name.
     pub fn step(&self, status: &RolloutStatus) -> Option<Step> {
         let name = &status.step.as_ref().filter(|it| *it.name != *ALL_STEPS)?.name;
         self.policy.as_ref()?.spec.steps.iter().find(|it| it.name == *name).cloned()
@@ -266,8 +267,9 @@ pub fn step_target(step: &Step, nodes: usize) -> usize {
     }
 }
 
-/// Returns the set with the update strategy that applies under its policy: `OnDelete` is replaced by a rolling update
-/// with `maxUnavailable` of the policy. Without a policy, and with any other strategy, the set is unchanged.
+/// Returns the set with the update strategy that applies under its policy. A policy replaces the strategy `OnDelete` by
+/// a rolling update with the `maxUnavailable` of the policy. A set without a policy, with another strategy, or with
+/// invalid fields is returned unchanged.
 pub fn with_policy_strategy(set: &Arc<Set>, policy: Option<&Policy>) -> Arc<Set> {
     match policy {
         Some(policy) if set.rollout == UpdateStrategy::OnDelete && set.faults.is_empty() => {

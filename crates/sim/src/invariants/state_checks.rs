@@ -35,8 +35,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks S1: a set has at most one pod on a node. With surge, it may have an old and a new pod, and at most two
-    /// terminating pods of one revision.
+    /// Checks S1: a set has at most one pod on a node. With surge, it may have two active pods, if they have different
+    /// revisions. It may also have at most two terminating pods of each revision.
     fn check_one_pod_per_node(
         &mut self,
         server: &SimServer,

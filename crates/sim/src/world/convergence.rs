@@ -49,8 +49,10 @@ impl World {
         }
     }
 
-    /// Checks L5: no wake-up was lost. If a cluster that did not converge in time converges after a restart of the
-    /// controllers, the old processes have lost a wake-up, and L5 is reported. Otherwise `violation` is reported.
+    /// Checks L5: no wake-up was lost. It is called if the cluster has not converged before its timeout, with the
+    /// `violation` that describes the remaining difference. Restarts all replicas of the DaemonSet controller. If the
+    /// cluster then converges, the old processes have lost a wake-up, and L5 is reported. Otherwise `violation` is
+    /// reported.
     fn check_lost_wakeup(&mut self, violation: Violation) {
         for index in 0..self.replicas.len() {
             self.crash_replica(index);

@@ -50,7 +50,7 @@ pub enum SimTask {
     DeliverResponse { replica: usize, process_number: u64, call: usize },
     /// The time at which a replica wants to reconcile a set again has come.
     FireTimer { replica: usize, process_number: u64, key: ObjectKey },
-    /// A replica renews the Lease, or tries to acquire it.
+    /// A replica renews the Lease if it holds the Lease, and tries to acquire it otherwise.
     RenewLease { replica: usize, process_number: u64 },
     /// A replica starts after a crash.
     StartReplica { replica: usize },
@@ -68,8 +68,8 @@ pub enum SimTask {
     InjectFaults,
 }
 
-/// Maximum number of executed tasks in a run that uses [`World::run_for`]. A run takes some thousands of tasks, so a
-/// run with more has a hot loop.
+/// Maximum number of executed tasks in a run that uses [`World::run_for`]. A normal run takes some thousands of tasks,
+/// so a run that exceeds this maximum has a hot loop.
 const RUN_STEPS_MAX: u64 = 100_000;
 
 /// The simulated cluster.

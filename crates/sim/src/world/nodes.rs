@@ -64,7 +64,8 @@ impl World {
         }
     }
 
-    /// Crashes a random container, or its sandbox with all its containers.
+    /// Crashes a random running container on a node. In some cases, chosen at random, the whole sandbox of the
+    /// container crashes.
     pub fn crash_random_container(&mut self, node: &Text) {
         let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| it.alive) else { return };
         if let Some(what) = kubelet.crash_container(&mut self.rng, self.now) {

@@ -144,7 +144,7 @@ impl World {
         })
     }
 
-    /// Creates the RolloutPolicy with this name, or replaces its spec.
+    /// Creates the RolloutPolicy with this name. If the policy already exists, replaces its spec.
     fn apply_policy(&mut self, name: &str, spec: Value) {
         let key = parse_object_key(name);
         if self.server.object(Kind::Policies, &key).is_some() {
@@ -159,7 +159,7 @@ impl World {
     }
 
     /// Updates the DaemonRollout of a set as an operator. `change` gets the object and the hash of the current
-    /// revision, or `none` if the status names no revision.
+    /// revision. The hash is the text `none` if the status names no revision.
     fn edit_rollout(&mut self, set: &str, change: impl FnOnce(&mut Value, String)) {
         let _ = self.server.update(Kind::Rollouts, &parse_object_key(set), Actor::User, |it| {
             let current = it["status"]["current"]["revision"].as_str().unwrap_or("none").to_owned();
@@ -167,7 +167,8 @@ impl World {
         });
     }
 
-    /// Returns the hash of the set's newest revision with this template number, or `none` if there is no such revision.
+    /// Returns the hash of the set's newest revision with this template number. Returns the text `none` if there is no
+    /// such revision.
     fn hash_of_template(&self, set: &str, number: u64) -> String {
         let image = format!("{set}:{number}");
         let uid = self.server.sets.get(&parse_object_key(set)).map(|it| it.uid.clone());

@@ -21,10 +21,10 @@ use crate::invariants::DecidedPlan;
 use crate::rng::Rng;
 use crate::server::{Actor, store_key_prefix};
 
-/// Time after its last renewal at which the Lease expires. It is upstream's default.
+/// Time from the last renewal of the Lease until the Lease expires. It is upstream's default.
 pub const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// Time after its last renewal at which the leader stops writing, if it cannot renew the Lease. It is upstream's
-/// default.
+/// Time from the last renewal of the Lease until the leader stops writing, if it cannot renew the Lease again. It is
+/// upstream's default.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Interval at which the leader renews the Lease and the other replicas try to acquire it. It is upstream's default.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
@@ -223,8 +223,8 @@ impl World {
         self.trace.add_line(self.now, || format!("the clock of replica {index} steps by {micros} us"));
     }
 
-    /// Whether the process that a task was scheduled for is running and can execute the task. If the process is frozen,
-    /// the task is deferred until the process resumes.
+    /// Whether the process that a task was scheduled for is running and not frozen, so that the task can be executed
+    /// now. If the process is frozen, also defers the task until the process resumes.
     fn is_running_or_defer(
         &mut self,
         index: usize,
@@ -307,7 +307,8 @@ impl World {
         }
     }
 
-    /// Delivers the next watch event of a kind to a replica, or injects a watch fault.
+    /// Delivers the next watch event of a kind to a replica. If the event gets a watch fault, the fault changes or
+    /// prevents the delivery.
     pub fn deliver_event(&mut self, index: usize, process_number: u64, kind: Kind) {
         if !self.is_running_or_defer(index, process_number, || SimTask::DeliverEvent {
             replica: index,
@@ -364,8 +365,8 @@ impl World {
         self.next_event_after_revision(kind, cursor)
     }
 
-    /// Returns the next commit of a kind after the commit `at`, or `None` if there is none. Both are indexes in the
-    /// commit log.
+    /// Returns the next commit of a kind after the commit `at`, or `None` if there is none. `at` and the result are
+    /// positions in the commit log.
     fn next_event_after(&self, kind: Kind, at: usize) -> Option<usize> {
         self.next_event_after_revision(kind, self.server.log[at].revision)
     }
@@ -382,8 +383,8 @@ impl World {
         self.server.log[a].key == self.server.log[b].key
     }
 
-    /// Passes the commit with the index `at` in the commit log to a replica's controller, and enqueues the sets that it
-    /// concerns.
+    /// Passes a commit to the controller of the replica `index`, and enqueues the sets that the commit concerns. `at`
+    /// is the position of the commit in the commit log.
     fn apply_to_cache(&mut self, index: usize, at: usize) {
         let commit = self.server.log[at].clone();
         let gone =
@@ -680,7 +681,8 @@ impl World {
         }
     }
 
-    /// Makes a replica renew the Lease or try to acquire it, and schedules the next attempt.
+    /// Makes a replica renew the Lease if it holds the Lease, and try to acquire it otherwise. Also schedules the next
+    /// attempt.
     pub fn renew_lease(&mut self, index: usize, process_number: u64) {
         if !self.is_running_or_defer(index, process_number, || SimTask::RenewLease {
             replica: index,

@@ -274,17 +274,17 @@ impl World {
         (*self.rng.pick(&strategies).unwrap_or(&"max-unavailable=1")).to_owned()
     }
 
-    /// Updates a DaemonSet as a user. Does nothing if it does not exist.
+    /// Updates a DaemonSet as a user. Does nothing if the set does not exist.
     fn edit_set(&mut self, set: &str, change: impl FnOnce(&mut Value)) {
         let _ = self.server.update(Kind::Sets, &parse_object_key(set), Actor::User, change);
     }
 
-    /// Updates a node as a user. Does nothing if it does not exist.
+    /// Updates a node as a user. Does nothing if the node does not exist.
     fn edit_node(&mut self, node: &str, change: impl FnOnce(&mut Value)) {
         let _ = self.server.update(Kind::Nodes, &ObjectKey::new("", node), Actor::User, change);
     }
 
-    /// Updates a pod as a user. Does nothing if it does not exist.
+    /// Updates a pod as a user. Does nothing if the pod does not exist.
     fn edit_pod(&mut self, pod: &ScriptPodRef, change: impl FnOnce(&mut Value)) {
         if let Some(key) = self.find_pod(pod) {
             let _ = self.server.update(Kind::Pods, &key, Actor::User, change);
@@ -363,7 +363,7 @@ impl World {
         }
     }
 
-    /// Creates a pod on a node that has the labels and the spec of a set's template, but no owner.
+    /// Creates a pod on a node. The pod has the labels and the spec of a set's template, but no owner.
     fn create_lookalike_pod(&mut self, set: &str, node: &str) {
         let Some(object) = self.server.object(Kind::Sets, &parse_object_key(set)) else { return };
         let template = object["spec"]["template"].clone();
@@ -430,8 +430,9 @@ pub(super) fn parse_object_key(name: &str) -> ObjectKey {
     }
 }
 
-/// Parses an update strategy of a script into the `updateStrategy` of a DaemonSet: `max-unavailable=N`, `max-surge=N`,
-/// or `only-max-unavailable=N` for an object without `maxSurge`. Every other text means `OnDelete`.
+/// Parses an update strategy of a script into the `updateStrategy` of a DaemonSet. `max-unavailable=N` sets
+/// `maxUnavailable` to N and `maxSurge` to 0. `max-surge=N` sets `maxSurge` to N and `maxUnavailable` to 0.
+/// `only-max-unavailable=N` sets `maxUnavailable` and omits `maxSurge`. Every other text means `OnDelete`.
 fn parse_strategy(text: &str) -> Value {
     let amount = |it: &str| it.parse::<u64>().map_or_else(|_| it.trim_matches('"').into(), Value::from);
     match text.split_once('=') {

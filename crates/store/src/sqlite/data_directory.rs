@@ -51,8 +51,8 @@ pub struct DataFileGuard(Arc<DataFileIdentity>);
 struct DataFileIdentity {
     /// Path of the database file.
     path: PathBuf,
-    /// Identity of the database file. SQLite keeps the file open, so that no other file gets its inode. The file is not
-    /// opened again here, because closing it would release SQLite's locks.
+    /// Identity of the database file. SQLite keeps the file open, so that no other file gets its inode. The guard does
+    /// not open the file a second time, because closing that descriptor would release SQLite's locks.
     file: FileId,
     /// The open cluster marker.
     marker: ClusterMarkerFile,
@@ -229,13 +229,14 @@ impl Sqlite {
         self.set_keep_wal(false)
     }
 
-    /// Sets whether closing the database keeps the write-ahead log, or checkpoints and removes it.
+    /// Sets what closing the database does with the write-ahead log: keeps it if `is_kept` is true, otherwise
+    /// checkpoints and removes it.
     pub(super) fn set_keep_wal(&self, is_kept: bool) -> Result<(), LogError> {
         let set = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, is_kept);
         set.map(drop).map_err(|it| self.to_log_error(&it))
     }
 
-    /// Opens the database file, or creates it. Fails if the write-ahead log is damaged.
+    /// Opens the database file. Creates an empty file if it does not exist. Fails if the write-ahead log is damaged.
     fn open_file(path: &Path) -> Result<Self, LogError> {
         super::ensure_private_file(path).map_err(|it| log_error_from_io(path, &it))?;
         if wal::is_damaged(&with_suffix(path, "-wal")).map_err(|it| log_error_from_io(path, &it))? {

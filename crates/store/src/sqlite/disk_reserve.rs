@@ -24,7 +24,7 @@ const FILE_SYSTEM_DIVISOR: u64 = 16;
 const RELEASE_STEP_BYTES: u64 = 3 << 20;
 
 /// Number of bytes by which the allocated blocks of the database file grow at a time, so that most commits need not
-/// allocate any.
+/// allocate blocks.
 const ALLOCATION_STEP_BYTES: u64 = 1 << 20;
 
 /// Minimum time between two attempts to refill the reserve, and between a release and the next attempt.

@@ -35,8 +35,8 @@ pub(super) enum DnsAction {
     Respond(Vec<u8>),
     /// Forward the request unchanged to an upstream resolver.
     Forward,
-    /// Send the response after an upstream resolver has resolved the target of its last CNAME, which is outside the
-    /// cluster. The records of the target are added to the response.
+    /// The last CNAME of the response has a target outside the cluster. Resolve the target with an upstream resolver,
+    /// add its records to the response, and then send the response.
     CompleteAlias(Box<PartialResponse>),
 }
 

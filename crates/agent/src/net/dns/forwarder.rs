@@ -20,7 +20,8 @@ const QUERIES_MAX: usize = 256;
 /// Maximum number of forwarded queries in flight from one client, so that one pod cannot exhaust [`QUERIES_MAX`].
 const QUERIES_PER_CLIENT_MAX: usize = 32;
 
-/// Timeout for the response of one resolver. Clients retry after 5 s.
+/// Timeout for the response of one resolver. Clients retry after 5 s, and by then [`RESOLVERS_MAX`] resolvers have been
+/// tried.
 const RESOLVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of resolvers that are tried for one query.
 const RESOLVERS_MAX: usize = 2;
@@ -28,8 +29,8 @@ const RESOLVERS_MAX: usize = 2;
 /// Interval at which `resolv.conf` is read again.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
-/// File with the upstream resolvers of systemd-resolved. The stub resolver on the loopback address cannot be reached
-/// from other network namespaces.
+/// File with the upstream resolvers of systemd-resolved. It is read if `resolv.conf` has only loopback addresses, such
+/// as that of systemd-resolved itself, because these cannot be reached from other network namespaces.
 const SYSTEMD_RESOLV_CONF: &str = "/run/systemd/resolve/resolv.conf";
 
 /// Forwards queries to the resolvers of a `resolv.conf`.

@@ -200,8 +200,8 @@ impl<R: Runtime> EvictionManager<'_, R> {
         self.wait_until_terminated(&pod.uid).await;
     }
 
-    /// Terminates a pod and records the eviction. `signal` is the eviction signal or the name of the exceeded limit,
-    /// and `is_disruption` adds the condition `DisruptionTarget`.
+    /// Terminates a pod and records the eviction. `signal` is the name of the eviction signal, or of the limit if the
+    /// pod exceeded its own limit. If `is_disruption` is true, the pod gets the condition `DisruptionTarget`.
     fn evict_pod(
         &self,
         pod: &core::Pod,

@@ -348,8 +348,9 @@ struct StatsCollector {
 }
 
 impl StatsCollector {
-    /// Records a new CPU sample, and returns the CPU stats since the previous sample. `at` is the time of the sample
-    /// and `since` the start of the container, both in nanoseconds.
+    /// Records a new CPU sample, and returns the CPU stats. `at` is the time of the new sample, and `since` is the
+    /// start of the container, both in nanoseconds. The CPU rate is the average since the previous sample. If there is
+    /// no previous sample, it is the average since the start.
     fn cpu_stats(&mut self, sample_key: String, at: i64, cpu_nanos: u64, since: i64) -> CpuStats {
         // Without a previous sample, the rate is the average since the start.
         let (before, worked_before) = self.previous_samples.get(&sample_key).copied().unwrap_or((since, 0));

@@ -1,7 +1,7 @@
 //! Facts: the fields of API objects that rules read, decoded once. Rules read facts, never JSON.
 //!
-//! Invalid fields are handled here. Each field of a fact has either a valid value, or a default and an [`InvalidField`]
-//! that describes the problem.
+//! Invalid fields are handled when an object is decoded. Each field of a fact has either a valid value, or a default
+//! and an [`InvalidField`] that describes the problem.
 
 /// Decodes the JSON of API objects into facts.
 pub(crate) mod decode;
@@ -221,7 +221,7 @@ pub enum NodeRequirement {
 }
 
 /// The update strategy of a DaemonSet. Upstream validates that exactly one of `maxUnavailable` and `maxSurge` is
-/// non-zero; this type cannot represent both.
+/// non-zero, so this type holds only one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UpdateStrategy {
     /// A pod is replaced only after a user deletes it.
@@ -303,7 +303,7 @@ pub struct StatusCounts {
     pub available: i64,
     /// `numberUnavailable`: eligible nodes without an available pod.
     pub unavailable: i64,
-    /// `numberMisscheduled`: nodes with a pod that are not eligible.
+    /// `numberMisscheduled`: nodes that have a pod and are not eligible.
     pub misscheduled: i64,
 }
 
@@ -390,7 +390,7 @@ pub struct Ready {
     pub since: Option<Time>,
 }
 
-/// The fields that rules read of a pod that a DaemonSet controls, or of a pod without a controller.
+/// The fields of a pod that rules read. A DaemonSet controls the pod, or the pod has no controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
     pub key: ObjectKey,

@@ -314,8 +314,8 @@ fn applied_condition(condition: &Condition) -> Value {
 
 /// Returns the `conditions` to write. `before` are those of the stored status.
 ///
-/// Rule: each condition of this controller keeps its position in the list, or is appended. Conditions of other writers
-/// are not changed.
+/// Rule: each condition of this controller that is already stored keeps its position in the list. The others are
+/// appended. Conditions of other writers are not changed.
 fn merge_conditions(before: Option<Value>, status: &Status) -> Vec<Value> {
     let before = match before {
         Some(Value::Array(conditions)) => conditions,

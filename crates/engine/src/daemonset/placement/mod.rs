@@ -33,8 +33,8 @@ pub enum Verdict {
 /// Decides whether a pod of a template may be on a node.
 ///
 /// Rule: the template's node name, node selector and required node affinity are checked first, then the node's taints.
-/// The strictest verdict wins. The scheduler checks ports and resources, so a template that no longer fits on a node
-/// causes no pod to be deleted.
+/// The strictest verdict wins. Ports and resources are not checked, because the scheduler checks them. So no pod is
+/// deleted because its node has too few resources.
 /// Upstream: `NodeShouldRunDaemonPod`.
 pub fn verdict(template: &Template, node: &Node) -> Verdict {
     let asked = node_name::check_node_name(template, node)

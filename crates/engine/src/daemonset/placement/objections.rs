@@ -52,7 +52,7 @@ pub fn objections(template: &Template, node: &Node) -> Vec<Objection> {
     all
 }
 
-/// Returns one objection for each term of the required node affinity, or none if the node matches any term.
+/// Returns one objection for each term of the required node affinity, or none if the node matches at least one term.
 fn unmet_affinity_terms(template: &Template, node: &Node) -> Vec<Objection> {
     let RequiredNodeAffinity::AnyOf(terms) = &template.affinity else { return Vec::new() };
     let several = 1 < terms.len();

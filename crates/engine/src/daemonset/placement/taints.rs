@@ -25,8 +25,8 @@ pub(super) fn taint_verdict(tolerations: &[Toleration], node: &Node) -> Verdict 
 
 /// Whether a taint is `not-ready` or `unreachable`.
 ///
-/// Rule: the taints `not-ready` and `unreachable` never make a rollout keep an old pod or exempt a node from the
-/// budget. Otherwise a revision that makes nodes not ready would exempt these nodes from the budget.
+/// Rule: a rollout never keeps an old pod because of the taints `not-ready` and `unreachable`, and these taints never
+/// exempt a node from the budget. Otherwise nodes that a revision makes not ready would not count against the budget.
 pub(crate) fn is_node_ready_taint(taint: &Taint) -> bool {
     matches!(taint.key.as_ref(), TAINT_NODE_NOT_READY | TAINT_NODE_UNREACHABLE)
 }

@@ -122,8 +122,8 @@ pub(crate) struct NodeTarget<'a> {
 }
 
 impl ActiveRollout {
-    /// Builds the progressive rollout of a DaemonSet. `None` if the DaemonSet has no progressive rollout. `assisted` is
-    /// `None` outside assist mode, and in assist mode the update strategy in the spec of the DaemonSet.
+    /// Builds the progressive rollout of a DaemonSet. `None` if the DaemonSet has no progressive rollout. In assist
+    /// mode, `assisted` is the update strategy in the spec of the DaemonSet. Otherwise it is `None`.
     ///
     /// Rule: a DaemonSet is rolled out by its update strategy alone if it has no policy and no DaemonRollout, and its
     /// current revision does not have the verdict `Bad`. If the API server forbids the controller to read policies or
@@ -304,8 +304,8 @@ impl ActiveRollout {
         Some((progress, recheck_at))
     }
 
-    /// Returns the revision with the highest number that one of these available pods has, except the current revision.
-    /// `None` if the pods have no other revision.
+    /// Returns the revision with the highest number among the revisions of these available pods. The current revision
+    /// is left out. `None` if the pods have no other revision.
     pub(crate) fn running_revision<'a>(
         &self,
         available: impl Iterator<Item = &'a Arc<Pod>>,
@@ -332,9 +332,9 @@ fn verdict_of(revision: &Revision) -> Option<RevisionVerdict> {
 /// Returns the time of the latest verdict about the current or the stable revision. [`Time::default`] if neither has
 /// one.
 ///
-/// Rule: a node is new if it was created after the current revision and after these verdicts. If an earlier template is
-/// applied again, its old ControllerRevision becomes current, and nodes that joined since its first rollout are not
-/// new.
+/// Rule: a node is new if it was created after the current revision and after these verdicts. The creation time of the
+/// revision alone does not suffice: if an earlier template is applied again, its old ControllerRevision becomes
+/// current, and nodes that joined since its first rollout are not new.
 fn last_verdict_time(current: &Revision, stable: Option<&StableRevision>) -> Time {
     let verdicts = [Some(current), stable.map(|it| &*it.target.revision)].into_iter().flatten();
     verdicts.filter_map(|it| it.verdict.as_ref()).map(|it| it.at).max().unwrap_or_default()

@@ -10,7 +10,7 @@ use muster_api::time::{Time, earliest};
 use super::policy::FailureRules;
 use crate::daemonset::facts::{ConditionStatus, Node, Phase, Pod};
 
-/// Whether a node with a pod of the current revision has failed, or the time at which it will count as failed.
+/// Whether a node with a pod of the current revision has failed and, if not, the time at which it will count as failed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeHealth {
     /// Why the node counts as failed, as Kubernetes names it (`CrashLoopBackOff`). `None` if it has not failed.
@@ -32,13 +32,14 @@ const NODE_CAUSED_FAILURES: [&str; 7] = [
     "UnexpectedAdmissionError",
 ];
 
-/// Returns whether a node has failed with its pod of the current revision, or the time at which it will count as
-/// failed.
+/// Returns whether a node has failed with its pod of the current revision and, if not, the time at which it will count
+/// as failed.
 ///
-/// Rule: a node has failed if its pod of the current revision restarted too often, has a problem that the policy counts
-/// at once (such as `ImagePullBackOff`), failed, or was not available for too long. It has also failed if the node
-/// stopped being Ready after the pod was created. A pod with the condition `DisruptionTarget` does not count as failed,
-/// and neither does a pod that the node rejected or evicted because of a shortage or shutdown.
+/// Rule: a node has failed if its pod of the current revision restarted too often, has a problem that the policy lists
+/// as an immediate failure (such as `ImagePullBackOff`), is in the phase Failed, or was unavailable for too long. If
+/// the policy counts nodes that are not Ready, a node has also failed if it stopped being Ready after the pod was
+/// created. None of this applies to a pod with the condition `DisruptionTarget`, or to a pod that the node rejected or
+/// evicted because of a shortage or shutdown: its node has not failed.
 pub fn node_health(
     rules: &FailureRules,
     pod: &Pod,

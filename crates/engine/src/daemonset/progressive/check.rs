@@ -73,8 +73,8 @@ impl CheckMemory {
         (record.source == check.source).then_some(record)
     }
 
-    /// Returns the last result of each check of the policy, and the number of consecutive failures by name of the check,
-    /// for an attempt to roll out a revision.
+    /// Returns the results of an attempt to roll out a revision: the last result of each check of the policy, and the
+    /// number of consecutive failures by name of the check.
     pub(crate) fn results(
         &self,
         checks: &[Check],

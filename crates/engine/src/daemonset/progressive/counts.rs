@@ -38,8 +38,8 @@ pub struct NodeProgress {
 }
 
 impl NodeProgress {
-    /// Whether the node is eligible, and is admitted or has a pod of a revision without the verdict `Good`. Such a node
-    /// counts against the target of a step.
+    /// Whether the node is eligible and exposed. A node is exposed if it is admitted or has a pod of a revision without
+    /// the verdict `Good`. An eligible, exposed node counts against the target of a step.
     fn is_exposed(&self) -> bool {
         self.is_eligible && (self.is_admitted || self.has_unproven_pod)
     }

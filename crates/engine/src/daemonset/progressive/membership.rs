@@ -1,8 +1,8 @@
 //! Which nodes are admitted to a rollout, and which are admitted next.
 //!
 //! A [`NodeAdmission`] is stored in the status of the DaemonRollout, so a restart of the controller changes nothing. Up
-//! to [`LISTED_NODES_MAX`] nodes are stored by name. Beyond that a position in the order is stored: all nodes up to it
-//! that existed when it was stored are admitted.
+//! to [`LISTED_NODES_MAX`] nodes are stored by name. For more nodes, a position in the order is stored instead. It
+//! admits all nodes up to that position that existed when the position was stored.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

@@ -78,7 +78,7 @@ pub struct PhaseInput<'a> {
     pub generation: i64,
     /// Requests in the spec of the DaemonRollout: pause, approve, abort, retry and check reports.
     pub requests: &'a OperatorRequests,
-    /// The policy that governs the DaemonSet. `None` if only an operator paused it, or if the policy was deleted.
+    /// The policy that governs the DaemonSet. `None` if no policy selects it.
     pub policy: Option<&'a Policy>,
     /// The revision of the DaemonSet's present template, which is being rolled out.
     pub current: &'a JudgedRevision,
@@ -439,8 +439,9 @@ impl PhaseMachine<'_> {
         self.enter(Phase::Complete, String::new());
     }
 
-    /// Keeps the phase `Stopped`, unless an operator aborted the rollout or approved all steps, or the deleted policy
-    /// exists again. An abort starts a rollback; otherwise the rollout continues.
+    /// Keeps the phase `Stopped`, with two exceptions. If an operator aborted the rollout, it is rolled back. If an
+    /// operator approved all steps, or if the deleted policy exists again, the rollout continues, unless its revision
+    /// has the verdict `Bad`.
     fn stay_stopped(&mut self) {
         // Without a stable revision an abort changes nothing but the verdict.
         let is_bad = self.input.current.verdict == Some(RevisionVerdict::Bad);
@@ -588,7 +589,8 @@ impl PhaseMachine<'_> {
     /// `is_counted` selects.
     ///
     /// Rule: a step does not wait for nodes that failed, as long as their number is tolerated. A failed node that has
-    /// recovered or left the cluster is not counted, so that it does not replace a node that is still missing.
+    /// recovered or left the cluster is not counted. Otherwise the step would pass although another node has not soaked
+    /// yet.
     fn count_tolerated(&self, is_counted: impl Fn(&UnsoakedNode) -> bool) -> usize {
         count_failed(&self.status.failures, &self.input.counts.unsoaked, is_counted)
     }
@@ -657,7 +659,8 @@ impl PhaseMachine<'_> {
         }
     }
 
-    /// Returns the first check that has not passed recently, so that the step cannot pass. `None` if all checks passed.
+    /// Returns the first check that has not passed recently. A step with such a check cannot pass. `None` if there is
+    /// no such check.
     ///
     /// Rule: a check that did not pass within its last two intervals is inconclusive.
     fn first_unpassed_check(&self) -> Option<&CheckStatus> {
@@ -866,8 +869,8 @@ impl PhaseMachine<'_> {
 
     /// Checks whether the rollout has missed `progressDeadline`, and applies `onDeadline`.
     ///
-    /// Rule: a rollout that makes no progress within its deadline is reported, stopped or rolled back. It makes
-    /// progress when more nodes are updated or available than in the stored status.
+    /// Rule: `onDeadline` decides whether a rollout that makes no progress within its deadline is reported, stopped or
+    /// rolled back. A rollout makes progress when more nodes are updated or available than in the stored status.
     fn check_deadline(&mut self) {
         let (stored, now) = (&self.input.stored.nodes, self.input.now);
         let nodes = &self.input.counts.nodes;

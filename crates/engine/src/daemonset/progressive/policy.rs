@@ -77,8 +77,8 @@ pub struct PolicySpec {
     pub paused: bool,
     /// The times at which rollouts may advance. If empty, they may always advance.
     pub windows: Vec<Window>,
-    /// Number of nodes that may be unavailable during a rollout, for DaemonSets with `OnDelete`, which have no
-    /// `maxUnavailable` themselves.
+    /// Number of nodes that may be unavailable during a rollout. It applies only to DaemonSets with `OnDelete` that
+    /// have no `maxUnavailable` themselves.
     pub max_unavailable: IntOrPercent,
     /// The order in which nodes are admitted.
     pub order: NodeOrder,
@@ -121,8 +121,8 @@ pub struct Step {
 }
 
 impl Step {
-    /// Returns the label that divides the nodes of this step into groups: that of `groups` or of `spread`. `None` if
-    /// the step has neither.
+    /// Returns the label that divides the nodes of this step into groups: that of `groups` or, if the step has no
+    /// `groups`, that of `spread`. `None` if the step has neither.
     pub fn group_label(&self) -> Option<&Text> {
         self.groups.as_ref().map(|it| &it.label).or(self.spread.as_ref())
     }

@@ -63,7 +63,7 @@ pub const ALL_STEPS: &str = "*";
 pub struct RetryRequest {
     /// Hash of the revision to retry.
     pub revision: Text,
-    /// Number of the attempt. The request has an effect if it is higher than the number of the last attempt.
+    /// Number of the attempt. The request has an effect only if this number is higher than that of the last attempt.
     pub attempt: u32,
 }
 
@@ -118,7 +118,7 @@ pub struct RolloutStatus {
     pub failures: FailureStatus,
     /// The last result of each check.
     pub checks: Vec<CheckStatus>,
-    /// Time at which more nodes were last updated or available than before.
+    /// The last time at which the number of updated nodes or of available nodes increased.
     pub last_progress: Option<Time>,
 }
 
@@ -174,7 +174,7 @@ pub enum Phase {
     /// The step has soaked, but an approval is missing, or a check has not passed.
     Waiting,
     /// The last step has passed, but the steps do not cover all nodes, so some nodes do not get the current revision.
-    /// It has no verdict `Good` yet.
+    /// The current revision does not have the verdict `Good` yet.
     PartiallyComplete,
     /// The rollout has stopped: the current revision failed or made no progress, or the policy was deleted. Nodes keep
     /// their revision.

@@ -17,7 +17,7 @@ pub struct Window {
     pub days: Vec<Weekday>,
     /// Local time at which the window opens.
     pub start: civil::Time,
-    /// End of the window. It is on the next day unless it is after `start`.
+    /// Local time at which the window closes. If it is not after `start`, the window closes on the next day.
     pub end: civil::Time,
     pub time_zone: TimeZone,
 }

@@ -106,9 +106,10 @@ impl AdmissionCandidate {
 /// Decides whether a pod is admitted on a node. `others` are the admitted pods that have not terminated. `runtimes` are
 /// the runtime classes of the node.
 ///
-/// Rule: a pod is admitted if the node has enough allocatable resources for it in addition to the other pods, if the
-/// labels, the name and a runtime class of the node match, if the pod tolerates the node's `NoExecute` taints, and if
-/// its host ports are free. A critical pod preempts other pods if resources are missing. Upstream:
+/// Rule: a pod is admitted if all of these conditions are met. The node matches the pod's OS, node selector, node
+/// affinity, `nodeName` and runtime class. The pod sets no forbidden sysctl. The pod's host ports are free. The pod
+/// tolerates the node's `NoExecute` taints, or is a static pod. The node has enough allocatable resources for the pod
+/// in addition to the other pods. If only resources are missing, a critical pod preempts other pods. Upstream:
 /// `predicateAdmitHandler`, `CriticalPodAdmissionHandler`.
 pub fn admit(
     node: &Node,

@@ -11,8 +11,8 @@ use super::running_container::{HookState, RunningContainer};
 use super::spec::{ContainerSpec, ImagePullPolicy};
 use super::{Action, ActionOutcome, Container, ContainerState, Pod};
 
-/// What the kubelet remembers about the starts of one container of the spec: its restarts, its image and its backoffs,
-/// over all instances of the container in the runtime.
+/// What the kubelet remembers about the starts of one container of the spec: its restarts, its image and its backoffs.
+/// The history is kept when the container is restarted as a new instance.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StartHistory {
     /// Reason and message of the state `waiting` in the container's status.
@@ -287,8 +287,8 @@ impl StartHistory {
         self.retry = None;
     }
 
-    /// Whether the history holds nothing that only this process knows, so that it can be built again from the runtime
-    /// state.
+    /// Whether the history can be built again from the runtime state. False while it holds a waiting reason, a backoff
+    /// or another value that only this process knows.
     pub(super) fn can_be_rebuilt(&self) -> bool {
         let Self { waiting, is_replaced, crash, pull, pull_failed, retry, .. } = self;
         waiting.is_none()

@@ -7,9 +7,9 @@
 //! The agent owns one [`Pod`] per UID. The agent passes in the API object as the watch delivers it
 //! ([`Pod::update_spec`]), and the outcome of each action ([`Pod::done`]). It passes in the state of the pod in the
 //! runtime ([`Pod::update_runtime_state`]) at first, after each completed action, and whenever that state may have
-//! changed. The agent executes the actions that [`Pod::sync`] returns concurrently. No essential state is only in
-//! memory: a `Pod` that is built again from the API object and the runtime state continues where the previous `Pod`
-//! was, except for the exact state of its backoffs.
+//! changed. [`Pod::sync`] returns actions, which the agent executes concurrently. No essential state is only in memory:
+//! a `Pod` that is built again from the API object and the runtime state continues where the previous `Pod` was, except
+//! for the exact state of its backoffs.
 
 /// Decides whether the node admits a pod.
 pub mod admission;
@@ -262,8 +262,8 @@ pub struct Pod {
     start_histories: BTreeMap<Text, StartHistory>,
     /// Hooks, probes and readiness of each container instance, by container ID.
     running_containers: BTreeMap<Text, RunningContainer>,
-    /// Minimum attempt number of the next sandbox. It grows after a failure, because a runtime may still reserve the
-    /// name of the failed sandbox.
+    /// Minimum attempt number of the next sandbox. It is increased when [`Action::RunSandbox`] fails, because the
+    /// runtime may still reserve the name of the failed sandbox.
     sandbox_attempt_min: u32,
     /// IDs of the stopped sandboxes.
     stopped_sandboxes: BTreeSet<Text>,
@@ -528,9 +528,9 @@ impl Pod {
         self.final_phase.is_some() && !self.is_any_running()
     }
 
-    /// Whether this `Pod` can be built again from the API object and the runtime state without a loss. That is not so
-    /// while the pod is terminating, while an action other than a probe is in flight or due, or while a backoff is
-    /// remembered.
+    /// Whether this `Pod` can be built again from the API object and the runtime state without a loss. False while the
+    /// pod is terminating, while an action other than a probe is in flight, while the status must be written again,
+    /// while an action has a backoff, and while a container waits for its start.
     pub fn can_be_rebuilt(&self) -> bool {
         self.in_flight.iter().all(|it| matches!(it, Action::Probe { .. }))
             && !self.must_report

@@ -44,8 +44,8 @@ impl Pod {
         }
     }
 
-    /// Whether the API server has the pod's current status, or needs no status because the pod no longer exists there
-    /// or is static.
+    /// Whether no status of the pod is left to write. True if the API server has the pod's current or final status.
+    /// Also true for a static pod, and for a pod that no longer exists on the API server.
     pub(super) fn is_reported(&self, now: Time) -> bool {
         let is_reporting = self.is_in_flight(|it| matches!(it, Action::Report(_)));
         self.is_removed_from_api
@@ -135,8 +135,8 @@ impl Pod {
         sound.map_or(&[], |it| &it.addresses)
     }
 
-    /// Returns Pending or Running, the phase of a pod that has not terminated, from the statuses of its init containers
-    /// and main containers.
+    /// Returns the phase of a pod that has not terminated: Pending or Running. `init` and `main` are the statuses of
+    /// its init containers and main containers.
     /// Upstream: `getPhase`.
     fn phase(&self, init: &[Value], main: &[Value]) -> Phase {
         let has_ended_well = |it: &Value| it["state"]["terminated"]["exitCode"] == 0;
@@ -465,8 +465,9 @@ pub(super) fn contains_fields(part: &Value, whole: &Value) -> bool {
     }
 }
 
-/// Returns the status patch with a deletion of each address that is in `podIPs` of the statuses `before`, but no longer
-/// in `podIPs` of `status`. Otherwise old addresses would stay, because the API server merges the list by address.
+/// Returns `status` as a patch that also deletes old addresses: those in `podIPs` of a status in `before` that are not
+/// in `podIPs` of `status`. Without the deletions, old addresses would stay, because the API server merges the list by
+/// address.
 fn with_address_deletions(mut status: Value, before: [&Value; 2]) -> Value {
     if let Some(own) = status["podIPs"].as_array_mut() {
         for old in before.into_iter().filter_map(|it| it["podIPs"].as_array()).flatten() {

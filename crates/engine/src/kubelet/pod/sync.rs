@@ -107,8 +107,8 @@ impl Pod {
         is_replaced || container.restart.restarts_after(code)
     }
 
-    /// Returns the exit code of the last instance of a container, from the runtime or from the reported status. `None`
-    /// if the container has not exited.
+    /// Returns the exit code of the last instance of a container. If the runtime has no instance of the container, the
+    /// exit code is from the reported status. `None` if the container has not exited.
     pub(super) fn exit_code(&self, container: &ContainerSpec) -> Option<i32> {
         match self.newest_container(&container.name).map(|it| &it.state) {
             Some(ContainerState::Exited { code, .. }) => Some(*code),
@@ -310,8 +310,8 @@ impl Pod {
 impl RestartPolicy {
     /// Whether a container with this restart policy is restarted after it exited with this code.
     ///
-    /// Rule: a terminated container is restarted always, never, or only after a failure. Upstream:
-    /// `ShouldContainerBeRestarted`.
+    /// Rule: with the policy Always a terminated container is restarted, with Never it is not. With OnFailure it is
+    /// restarted only if its exit code is not 0. Upstream: `ShouldContainerBeRestarted`.
     pub fn restarts_after(self, code: i32) -> bool {
         match self {
             Self::Always => true,

@@ -17,8 +17,9 @@ use crate::daemonset::facts::Phase;
 /// `minimumGracePeriodInSeconds`.
 pub(super) const REMOVED_POD_GRACE_PERIOD: Duration = Duration::from_secs(2);
 
-/// Minimum change of a stop deadline. While a container is being stopped, it is stopped again only if the new deadline
-/// is earlier by more than this time, because grace periods are in whole seconds.
+/// Minimum change of a stop deadline. While a container is being stopped, [`Action::Stop`] is issued again only if the
+/// new deadline is earlier by more than this time. A smaller difference can be due to rounding, because grace periods
+/// are in whole seconds.
 const GRACE_CHANGE_MIN: Duration = Duration::from_secs(1);
 
 impl Pod {
@@ -108,8 +109,9 @@ impl Pod {
         running.filter(|it| first == Some(sidecar_index(it))).cloned().collect()
     }
 
-    /// Issues [`Action::Stop`] for a container, which must have stopped at the time `by`. A second call with an earlier
-    /// time shortens the grace period. `why` is the message of the event `Killing`, `None` for the default message.
+    /// Issues [`Action::Stop`] for a container. `by` is the deadline of the stop. A second call with an earlier
+    /// deadline shortens the grace period. `why` is the message of the event `Killing`. If it is `None`, the event has
+    /// the default message.
     pub(super) fn stop(&mut self, container: &Container, by: Time, why: Option<String>, now: Time) {
         let (id, name) = (container.id.clone(), container.name.clone());
         let has_hook = self.object.spec.find(&name).is_some_and(|it| it.has_pre_stop);

@@ -219,8 +219,8 @@ fn validate_pod(
 
 /// Checks the pod template of an object. `template_at` is the JSON pointer to the template.
 ///
-/// Rule: an object with a pod template is never refused. Its violations are reported as warnings and in the audit log,
-/// because the pods that are created from the template are checked themselves.
+/// Rule: an object with a pod template is never refused, because the pods that are created from the template are
+/// checked themselves. Violations by the template are reported as warnings and in the audit log.
 /// Upstream: `ValidatePodController`.
 fn validate_template(
     admission: &AdmissionChain,

@@ -11,8 +11,8 @@ use crate::flow_control::{FlowClass, Seat, UsageKind};
 use crate::http::{Api, ApiResponse};
 use crate::request::{TrustLevel, User};
 
-/// Size above which a response is large. Until it is sent, a large response counts against the user's limit on bytes,
-/// and a smaller one against the user's limit on the number of responses.
+/// Size above which a response is large. Until a response is sent, it counts against a limit of its user. A large
+/// response counts against the limit on bytes. Any other response counts against the limit on the number of responses.
 const LARGE_RESPONSE_BYTES: usize = 64 << 10;
 
 /// Why a response that a handler returned is not sent.
@@ -53,7 +53,8 @@ impl Api {
     /// dropped. `bytes` is the size of the response, or `None` for a streamed response.
     ///
     /// Rule: a small response is charged as one response, and a large response by its bytes. A large response also
-    /// waits until enough bytes of earlier responses on its connection are sent. In-process clients are exempt.
+    /// waits until enough bytes of earlier responses on its connection are sent. Neither applies to the responses to
+    /// in-process clients and trusted users.
     pub(super) async fn charge_response(
         &self,
         bytes: Option<usize>,

@@ -34,7 +34,7 @@ const CASE_REQUESTS_MAX: u32 = 12;
 /// for each case costs as much as a hundred requests.
 const LONG_CASE_REQUESTS_MAX: u32 = 400;
 
-/// Time after which a request counts as hanging. It is a few thousand times as long as a request that does not wait.
+/// Time after which a request counts as hanging. A request that does not wait takes a few thousand times less.
 const HANG_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Wall-clock time to wait for a response before the paused tokio clock is advanced by `CLOCK_STEP`.
@@ -51,7 +51,8 @@ const OPEN_NAMESPACE: &str = "a";
 /// Namespaces in which the user has no permissions.
 const CLOSED_NAMESPACES: [&str; 3] = ["aa", "b", "a-b"];
 
-/// URLs of the lists of all objects that a case must not change outside the open namespace.
+/// URLs of the lists that are compared before and after a case. Outside the open namespace, a case must not change the
+/// objects in them.
 const CHECKED_LISTS: &[&str] = &[
     "/api/v1/configmaps",
     "/api/v1/namespaces",

@@ -59,7 +59,7 @@ struct Eviction<'a> {
 
 impl Eviction<'_> {
     /// Evicts the pod. A finished, terminating or pending pod is deleted without regard to PodDisruptionBudgets. Any
-    /// other pod is deleted only if its PodDisruptionBudget allows it.
+    /// other pod that a PodDisruptionBudget selects is deleted only if the budget allows it.
     async fn run(&self, requested_options: &DeleteOptions) -> Result<(), ApiError> {
         // Authorization, node restriction, admission and preconditions come before the budget is charged and
         // the pod's condition is set.
@@ -89,8 +89,9 @@ impl Eviction<'_> {
         Err(ApiError::timeout())
     }
 
-    /// Decrements `disruptionsAllowed` of the PodDisruptionBudget that matches the pod, and deletes the pod. Fails if
-    /// the budget allows no disruption, or if several budgets match the pod.
+    /// Decrements `disruptionsAllowed` of the PodDisruptionBudget that selects the pod, and deletes the pod. Fails if
+    /// the budget allows no disruption, or if several budgets select the pod. If no budget selects the pod, only
+    /// deletes the pod.
     async fn evict_within_budget(
         &self,
         pod: &Value,
@@ -139,8 +140,9 @@ impl Eviction<'_> {
         self.delete_pod(pod, requested_options, None).await
     }
 
-    /// Sets the condition `DisruptionTarget` and deletes the pod. If the request has no precondition on the
-    /// `resourceVersion`, `at` is the `resourceVersion` that the pod must have.
+    /// Sets the condition `DisruptionTarget` and deletes the pod. Fails if the pod does not have the `resourceVersion`
+    /// that the request requires. If the request requires none, the pod must have the `resourceVersion` `at`, unless
+    /// `at` is `None`.
     async fn delete_pod(
         &self,
         pod: &Value,
@@ -218,7 +220,8 @@ impl Eviction<'_> {
 /// Returns the PodDisruptionBudget with the eviction of the pod named `pod` recorded in its status. Fails if the budget
 /// allows no disruption.
 ///
-/// Rule: an eviction decrements `disruptionsAllowed` of its PodDisruptionBudget. It is refused if that is zero.
+/// Rule: an eviction decrements `disruptionsAllowed` of its PodDisruptionBudget. The eviction is refused if
+/// `disruptionsAllowed` is zero.
 fn charge_budget(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError> {
     let (name, status) = (str_at(budget, "metadata.name"), &budget["status"]);
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
