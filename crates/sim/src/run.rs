@@ -58,8 +58,8 @@ pub fn run_seed(seed: u64, verbose: bool) -> RunResult {
     }
 }
 
-/// Returns the random cluster of a seed: one to six nodes, one or two sets, and one or two controller replicas. Every
-/// third seed also adds a RolloutPolicy, after the rest of the cluster is drawn.
+/// Returns the random cluster of a seed: one to six nodes, one or two sets, and one or two controller replicas. From
+/// [`POLICY_SEEDS_FROM`] on, it also has a RolloutPolicy, which is drawn after the rest of the cluster.
 fn random_world(seed: u64) -> World {
     let mut rng = Rng::new(seed);
     let fault_rates = FaultRates::random(&mut rng);
@@ -100,7 +100,10 @@ fn random_world(seed: u64) -> World {
     world
 }
 
-/// Whether the random cluster of this seed has a RolloutPolicy. Every third seed has one.
+/// The first seed whose random cluster has a RolloutPolicy.
+pub const POLICY_SEEDS_FROM: u64 = 1_000_000;
+
+/// Whether the random cluster of this seed has a RolloutPolicy.
 pub fn has_policies(seed: u64) -> bool {
-    seed.is_multiple_of(3)
+    POLICY_SEEDS_FROM <= seed
 }

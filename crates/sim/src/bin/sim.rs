@@ -22,8 +22,9 @@ usage: cargo sim SEED                       replay one seed, with its trace
                                             the N-th write (Conflict, LostApplied, …) or event (Relist, …)
 
 examples:
-  cargo sim 8841              print every step of seed 8841
-  cargo sim --seeds 10000     what `make test` runs";
+  cargo sim 8841                          print every step of seed 8841
+  cargo sim --seeds 10000                 what `make test` runs
+  cargo sim --seeds 3000 --from 1000000   clusters with rollout policies";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -357,8 +357,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks a new pod of the stable revision. W3: it has the template of that revision. S5: its hash label is that of
-    /// the revision. W20: a stable revision exists.
+    /// Checks a new pod that is not of the current revision. W3: it has the template of the stable revision. S5: its hash
+    /// label is that of the stable revision, which exists.
     fn check_new_stable_pod(
         &mut self,
         server: &SimServer,
@@ -370,7 +370,7 @@ impl InvariantChecks {
         let view = ClusterView::at_revisions(server, &decided.snapshot);
         let assignment = view.assignment(set);
         let Some(stable) = assignment.stable_set() else {
-            return self.report_violation("W20", || {
+            return self.report_violation("S5", || {
                 format!("a pod of neither the current nor the stable revision is created on {node}")
             });
         };

@@ -903,8 +903,7 @@ impl PhaseMachine<'_> {
         let holds_rollback = self.paused_by == Some(PausedBy::Operator);
         let may_replace = match phase {
             Some(Phase::RollingBack | Phase::RolledBack) => !holds_rollback,
-            Some(Phase::Rolling) => self.paused_by.is_none(),
-            Some(Phase::Complete) => true,
+            Some(Phase::Rolling | Phase::Complete) => self.paused_by.is_none(),
             _ => false,
         };
         // The stored status must allow it too: the status that ends a stop or a wait is stored before pods are replaced.
