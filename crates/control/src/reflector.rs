@@ -171,7 +171,8 @@ where
         }
     }
 
-    /// Lists and watches until the receiver is dropped, or until the store was replaced.
+    /// Lists and watches the kind, and lists again whenever `relist` changes. Ends when the receiver of the deliveries
+    /// or the sender of `relist` is dropped, or when the API server's store was replaced.
     async fn run(mut self, mut relist: watch::Receiver<u64>) {
         let mut backoff = Backoff::default();
         loop {

@@ -23,7 +23,7 @@ pub(super) fn remove_pod_dir(dir: &Path) -> io::Result<()> {
         Err(Errno::NOENT) => return Ok(()),
         other => other?,
     };
-    let top = match open_child(&parent, Path::new(name)) {
+    let top = match open_subdirectory(&parent, Path::new(name)) {
         Err(Errno::NOENT) => return Ok(()),
         other => other?,
     };
@@ -49,7 +49,7 @@ fn remove_children(dir: &OwnedFd, top: &OwnedFd, depth: u32, moved: &mut u64) ->
             Err(why) => return Err(why.into()),
         }
         if depth < OPEN_DEPTH_MAX {
-            let child = open_child(dir, name)?;
+            let child = open_subdirectory(dir, name)?;
             has_moved |= remove_children(&child, top, depth + 1, moved)?;
             unlinkat(dir, name, AtFlags::REMOVEDIR)?;
         } else {
@@ -72,8 +72,8 @@ fn move_to_top_dir(dir: &OwnedFd, name: &std::ffi::CStr, top: &OwnedFd, moved: &
     }
 }
 
-/// Opens a directory entry without following links or entering mounts.
-fn open_child(dir: impl AsFd, name: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
+/// Opens a subdirectory without following links or entering mounts. Fails if the entry is not a directory.
+fn open_subdirectory(dir: impl AsFd, name: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let within = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
     openat2(dir, name, flags, Mode::empty(), within)

@@ -110,8 +110,8 @@ impl SetState {
         self.actions(&self.not_ready)
     }
 
-    /// Returns the rollout actions of the nodes in `places`, with their nodes. `places` is one of the indexes of the
-    /// cells.
+    /// Returns the nodes in `places` that have a rollout action, each with its action, in update order. `places` is
+    /// `candidates` or `not_ready`: pairs of position in the update order and node name.
     fn actions<'a>(
         &'a self,
         places: &'a BTreeSet<(u64, Text)>,
@@ -323,7 +323,8 @@ fn check_selector(set: &Set) -> Result<(), Option<KubeEvent>> {
     }
 }
 
-/// Adds the creates and deletes that use no rollout budget to the plan, at most [`Settings::burst`] of each.
+/// Adds to the plan the creates and deletes of the rosters, which use no rollout budget: at most [`Settings::burst`] of
+/// each.
 fn add_roster_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settings) {
     for (_, node) in &input.set_state.writes {
         let Some(cell) = input.set_state.cells.get(node) else { continue };

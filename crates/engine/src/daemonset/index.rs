@@ -20,7 +20,7 @@ use crate::daemonset::memory::Memory;
 use crate::daemonset::objects::Objects;
 use crate::daemonset::plan::Claim;
 use crate::daemonset::progressive::membership::{MembershipScope, added_names};
-use crate::daemonset::progressive::policy::{Policy, SelectedSet, governing_policy};
+use crate::daemonset::progressive::policy::{Policy, SelectableSet, governing_policy};
 use crate::daemonset::progressive::record::RolloutRecord;
 use crate::hash_ordered_map::HashOrderedMap;
 
@@ -518,7 +518,7 @@ impl SetEntry {
 
     /// Determines which policy governs the DaemonSet. Returns whether that changed.
     fn select_policy(&mut self, objects: &Objects) -> bool {
-        let selected = SelectedSet {
+        let selected = SelectableSet {
             key: &self.set.key,
             labels: &self.set.labels,
             namespace_labels: objects.namespace_labels(&self.set.key.namespace),

@@ -317,7 +317,8 @@ impl Memory {
         }
     }
 
-    /// Updates expectations, create result and retry delay from the report of an execution.
+    /// Updates the memory of a DaemonSet after an execution: expectations, refused evictions, times of the last status
+    /// writes, the result of its pod creates, and when it is retried.
     pub(super) fn apply_report(&mut self, report: &ExecutionReport, now: Time) {
         report.update_expectations(&mut self.expectations, now);
         self.evictions.apply_report(report, now);

@@ -71,7 +71,7 @@ pub(crate) fn counted_pod<'a>(
 pub(crate) struct ConditionInput {
     /// `maxUnavailable` or `maxSurge` as a number of nodes.
     pub(crate) budget: usize,
-    /// Number of eligible nodes that may be without an available pod.
+    /// Number of eligible nodes that may be without an available pod before the condition `Available` becomes False.
     pub(crate) allowed: usize,
     /// Time of the rollout's last progress. `None` unless the rollout is stalled.
     pub(crate) stalled_since: Option<Time>,
@@ -96,7 +96,8 @@ pub(crate) struct RolloutReport {
 }
 
 impl RolloutReport {
-    /// Whether only an operator can continue the rollout.
+    /// Whether the rollout has ended without success (phase Stopped or RolledBack), so that it needs another template
+    /// or a retry.
     fn is_stalled(&self) -> bool {
         matches!(self.phase, Phase::Stopped | Phase::RolledBack)
     }

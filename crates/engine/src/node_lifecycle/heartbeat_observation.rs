@@ -96,7 +96,8 @@ impl HeartbeatObservation {
         self.probe.take_if(|it| it == node);
     }
 
-    /// Whether the controller may try to mark this node Unknown now. While writes fail, it tries only one node at a
+    /// Returns whether the controller may try to mark this node Unknown now. While writes fail, the first call reserves
+    /// the attempt for its node. While writes fail, it tries only one node at a
     /// time, because the other nodes can send heartbeats as soon as writes succeed again.
     pub(super) fn may_mark_unknown(&mut self, node: &Text) -> bool {
         !self.writes_fail || self.probe.get_or_insert_with(|| node.clone()) == node

@@ -22,7 +22,7 @@ use crate::controller::{
     Controller, Event, Fact as _, Malformed, Outcome, Reconcile, Request, Requeue, Watch,
 };
 use crate::daemonset::facts::Kind;
-use crate::daemonset::progressive::policy::{Policy, PolicyKind, SelectedSet, governing_policy};
+use crate::daemonset::progressive::policy::{Policy, PolicyKind, SelectableSet, governing_policy};
 
 /// The calls of the rollout policy controller and their API requests.
 mod call;
@@ -226,8 +226,8 @@ impl RolloutPolicyController {
     }
 
     /// Returns the fields of a DaemonSet by which policies select it.
-    fn selected_set<'a>(&'a self, key: &'a ObjectKey, labels: &'a Labels) -> SelectedSet<'a> {
-        SelectedSet { key, labels, namespace_labels: self.namespaces.get(&key.namespace) }
+    fn selected_set<'a>(&'a self, key: &'a ObjectKey, labels: &'a Labels) -> SelectableSet<'a> {
+        SelectableSet { key, labels, namespace_labels: self.namespaces.get(&key.namespace) }
     }
 
     /// Returns the policies that can select DaemonSets of a namespace: the RolloutPolicies of the namespace, and all

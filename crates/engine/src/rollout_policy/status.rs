@@ -51,7 +51,7 @@ impl<'a> PolicySummary<'a> {
         *count = count.saturating_add(1);
     }
 
-    /// Counts a DaemonSet that the policy selects but the policy `governing` governs.
+    /// Counts a DaemonSet that this policy selects, but that another policy governs.
     pub(super) fn add_conflict(&mut self, set: &'a ObjectKey, governing: &'a PolicyKey) {
         self.conflict_count += 1;
         if self.conflicts.len() < LISTED_MAX {

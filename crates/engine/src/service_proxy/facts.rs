@@ -189,7 +189,7 @@ impl core::fmt::Display for Range {
 }
 
 impl Service {
-    /// Decodes a Service without its metadata. `object` is its JSON.
+    /// Decodes the spec and status of a Service from its JSON. Ignores the metadata.
     pub fn read(object: &Value) -> Result<Self, Malformed> {
         let core_v1::Service { spec, status, .. } =
             Deserialize::deserialize(object).map_err(|it| Malformed::new("services", it))?;

@@ -22,8 +22,8 @@ use crate::request::{RequestAttributes, User};
 pub(crate) struct Reauthorization {
     /// The client of the request. Its certificate, if it has one, is checked for expiration each time.
     client: Option<Arc<Client>>,
-    /// User of the in-process client, or of the client certificate, when the request started. If `client` has a
-    /// certificate, the user of that certificate is used instead, because the certificate may have expired since.
+    /// User that the connection authenticated as when the request started. It is used only if `client` has no
+    /// certificate. The user of a certificate is read from `client` at each check, because the certificate may expire.
     peer: Option<User>,
     /// The `Authorization` and `Impersonate-…` headers of the request. All other headers are left out.
     headers: HeaderMap,

@@ -34,8 +34,8 @@ const KUBELET_SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 /// Group of the users of all nodes.
 const NODES_GROUP: &str = "system:nodes";
 
-/// Default of `lifetime_max`. No certificate has a longer lifetime than `lifetime_max`. A certificate whose request
-/// sets no `expirationSeconds` has exactly this lifetime.
+/// Default of `lifetime_max`, the maximum lifetime of a certificate. `lifetime_max` is also the lifetime of a
+/// certificate whose request sets no `expirationSeconds`.
 pub(crate) const DEFAULT_LIFETIME_MAX: SignedDuration = SignedDuration::from_hours(365 * 24);
 
 /// Minimum lifetime of a certificate whose request sets `expirationSeconds`.

@@ -47,7 +47,7 @@ const ANONYMOUS_FLOW_QUEUE_MAX: usize = 50;
 const FLOWS_IN_METRICS_MAX: usize = 20;
 
 /// Maximum number of seats that a node may use for its heartbeats. It is also the maximum for a leader that renews its
-/// Lease. It is enough for one request at a time and its retry.
+/// Lease. One request at a time and its retry need two seats.
 const HEARTBEAT_SEATS: usize = 4;
 
 /// How flow control treats a request.

@@ -8,7 +8,7 @@ use crate::validation::{FieldError, names};
 
 /// Parses a label selector into its requirements.
 pub(super) fn parse_label_selector(text: &str) -> Result<Vec<LabelRequirement>, String> {
-    let mut tokens = SelectorLexer { tokens: tokenize(text), position: 0 };
+    let mut tokens = SelectorTokens { tokens: tokenize(text), position: 0 };
     let mut labels = Vec::new();
     loop {
         match tokens.peek() {
@@ -35,7 +35,7 @@ pub(super) fn parse_label_selector(text: &str) -> Result<Vec<LabelRequirement>, 
 }
 
 /// Parses the next requirement of a label selector, such as `a in (b,c)`.
-fn parse_requirement(tokens: &mut SelectorLexer) -> Result<LabelRequirement, String> {
+fn parse_requirement(tokens: &mut SelectorTokens) -> Result<LabelRequirement, String> {
     let mut token = tokens.next();
     let is_negated = token == SelectorToken::Symbol("!");
     if is_negated {
@@ -98,7 +98,7 @@ fn join_errors(causes: &[FieldError]) -> String {
 }
 
 /// Parses the list of values after `in` or `notin`, such as `(a,b)`. An empty item, as in `(a,)`, is the empty value.
-fn parse_value_set(tokens: &mut SelectorLexer) -> Result<Vec<String>, String> {
+fn parse_value_set(tokens: &mut SelectorTokens) -> Result<Vec<String>, String> {
     let open = tokens.next();
     if open != SelectorToken::Symbol("(") {
         return Err(format!("found '{open}' expected: '('"));
@@ -138,7 +138,7 @@ fn parse_value_set(tokens: &mut SelectorLexer) -> Result<Vec<String>, String> {
 }
 
 /// Parses the value after `=`, `==`, `!=`, `<` or `>`. It may be empty.
-fn parse_exact_value(tokens: &mut SelectorLexer) -> Result<String, String> {
+fn parse_exact_value(tokens: &mut SelectorTokens) -> Result<String, String> {
     if matches!(tokens.peek(), SelectorToken::End | SelectorToken::Symbol(",")) {
         return Ok(String::new());
     }
@@ -170,12 +170,12 @@ impl std::fmt::Display for SelectorToken {
 }
 
 /// The tokens of a label selector, and the position of the next token.
-struct SelectorLexer {
+struct SelectorTokens {
     tokens: Vec<SelectorToken>,
     position: usize,
 }
 
-impl SelectorLexer {
+impl SelectorTokens {
     /// Returns the next token without consuming it.
     fn peek(&self) -> SelectorToken {
         self.tokens.get(self.position).cloned().unwrap_or(SelectorToken::End)

@@ -122,8 +122,8 @@ pub struct InvariantChecks {
     pub summary: BTreeMap<(Text, &'static str), u64>,
 }
 
-/// Identifies the finished pods of a set on a node: index and process number of the replica, UID and generation of the
-/// set, name of the node.
+/// Key of the backoff with which one controller process deletes the finished pods of a set on a node: index and process
+/// number of the controller replica, UID and generation of the set, name of the node.
 type FinishedPodKey = (usize, u64, Text, i64, Text);
 
 /// The writes of one replica for one set that the server has acknowledged.
@@ -160,7 +160,7 @@ impl InvariantChecks {
         }
     }
 
-    /// Whether a replica that did not hold the Lease wrote so recently that the effects of its write are no violation.
+    /// Whether violations are excused now, because a replica without the Lease wrote recently.
     fn is_excused(&self, now: Time) -> bool {
         self.non_leader_write_excused_until.is_some_and(|until| now <= until)
     }

@@ -111,8 +111,8 @@ impl EncryptionKeys {
         Ok(Self(Arc::new(keys)))
     }
 
-    /// Generates a key and writes a key file with the new key first and the keys in `kept` after it. Returns the keys
-    /// of the new file.
+    /// Generates a key and writes a key file with the new key first and the keys in `kept` after it. The previous
+    /// content of the file is not read. Returns the keys of the new file.
     pub fn add_key_to_file(kept: Option<&Self>, path: &Path) -> Result<Self, KeyFileError> {
         let mut random = [0; KEY_BYTES + 4];
         SystemRandom::new().fill(&mut random).map_err(|_| KeyFileError::Random)?;

@@ -45,7 +45,8 @@ pub(crate) struct ActiveRollout {
     /// The step of the policy that the stored status names. `None` if it names none, if the policy no longer has that
     /// step, or if all nodes are admitted at once.
     pub(crate) step: Option<Step>,
-    /// Why the rollout is frozen: no pod is replaced and nothing is written for it. `None` if it is not frozen.
+    /// Reason for which the rollout is frozen. `None` if it is not frozen. While a rollout is frozen, no pod is
+    /// replaced, and nothing is written for it.
     pub(crate) frozen: Option<FreezeReason>,
     /// Whether the controller runs in assist mode, in which upstream's controller creates the pods.
     pub(crate) is_assisting: bool,

@@ -249,7 +249,7 @@ pub struct Check {
 
 /// The fields of a DaemonSet that decide which policies select it.
 #[derive(Clone, Copy, Debug)]
-pub struct SelectedSet<'a> {
+pub struct SelectableSet<'a> {
     pub key: &'a ObjectKey,
     pub labels: &'a Labels,
     /// The labels of the DaemonSet's namespace. `None` until the watch has delivered the namespace.
@@ -258,7 +258,7 @@ pub struct SelectedSet<'a> {
 
 impl Policy {
     /// Whether the policy selects a DaemonSet.
-    pub(crate) fn selects(&self, set: SelectedSet<'_>) -> bool {
+    pub(crate) fn selects(&self, set: SelectableSet<'_>) -> bool {
         match &self.selection {
             SetSelection::Names(names) => {
                 self.key.namespace == set.key.namespace && names.contains(&set.key.name)
@@ -293,7 +293,7 @@ impl Policy {
 /// Returns the policy that governs a DaemonSet, and the other policies that select it, which have no effect on it.
 pub fn governing_policy<'a, P>(
     policies: impl Iterator<Item = &'a P>,
-    set: SelectedSet<'_>,
+    set: SelectableSet<'_>,
 ) -> (Option<&'a P>, Vec<&'a P>)
 where
     P: AsRef<Policy> + 'a,

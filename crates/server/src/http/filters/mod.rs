@@ -1,7 +1,7 @@
 //! The filters around every handler: authentication, authorization, limits, metrics and audit.
 //! Upstream: `DefaultBuildHandlerChain`.
 
-/// Seats and limits on unsent responses.
+/// Limits on what a request occupies: a seat while it is handled, and memory until its response is sent.
 mod limits;
 
 use std::panic::AssertUnwindSafe;

@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::super::policy::SelectedSet;
+use super::super::policy::SelectableSet;
 use super::*;
 
 fn parse_policy(spec: &str) -> Policy {
@@ -126,7 +126,7 @@ fn a_cluster_policy_selects_by_namespace_labels() {
     assert_eq!(policy.selection, SetSelection::Cluster { sets: everything(), namespaces });
     let key = muster_api::meta::ObjectKey::new("a", "b");
     let labels = Labels::default();
-    let set = SelectedSet { key: &key, labels: &labels, namespace_labels: None };
+    let set = SelectableSet { key: &key, labels: &labels, namespace_labels: None };
     let policies = [alloc::sync::Arc::new(policy)];
     assert!(super::super::policy::governing_policy(policies.iter(), set).0.is_none());
 }

@@ -37,7 +37,7 @@ fn everything() -> Selector {
 
 fn governing(policies: &[Arc<Policy>], namespace_labels: Option<&Labels>) -> (Option<Text>, Vec<Text>) {
     let key = ObjectKey::new("logging", "agent");
-    let set = SelectedSet { key: &key, labels: &labels("tier", "agent"), namespace_labels };
+    let set = SelectableSet { key: &key, labels: &labels("tier", "agent"), namespace_labels };
     let (governs, conflicted) = governing_policy(policies.iter(), set);
     let name = |it: &Arc<Policy>| it.key.name.clone();
     (governs.map(name), conflicted.into_iter().map(name).collect())
