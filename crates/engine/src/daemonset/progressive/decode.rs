@@ -92,16 +92,28 @@ fn unreadable_policy(
     let PartialObjectMetadata { metadata, .. } =
         json::from_slice(object).map_err(|it| Malformed::new(plural, it))?;
     let invalid = Vec::from([format!("spec: {error}")]);
-    Ok(Policy {
+    Ok(policy_of(kind, &metadata, selection, PolicySpec::default(), invalid, shared))
+}
+
+/// Returns a policy with these parts. Key, versions and creation time are those of `metadata`.
+fn policy_of(
+    kind: PolicyKind,
+    metadata: &ObjectMeta<'_>,
+    selection: SetSelection,
+    spec: PolicySpec,
+    invalid: Vec<String>,
+    shared: &mut Interner,
+) -> Policy {
+    Policy {
         kind,
         key: metadata.key(shared),
         resource_version: metadata.resource_version(),
         generation: metadata.generation(),
         created: metadata.created(),
         selection,
-        spec: PolicySpec::default(),
+        spec,
         invalid,
-    })
+    }
 }
 
 /// Builds the policy from its metadata, selection and settings. `invalid` are the fields that validation rejected.
@@ -116,16 +128,7 @@ fn build_policy(
     let mut invalid: Vec<String> =
         invalid.iter().map(|it| format!("{}: {}", it.path, it.message())).collect();
     let spec = policy_spec(settings, &mut invalid);
-    Policy {
-        kind,
-        key: metadata.key(shared),
-        resource_version: metadata.resource_version(),
-        generation: metadata.generation(),
-        created: metadata.created(),
-        selection,
-        spec,
-        invalid,
-    }
+    policy_of(kind, metadata, selection, spec, invalid, shared)
 }
 
 /// Decodes the settings of a policy. Adds time windows that cannot be parsed to `invalid`; validation has already added

@@ -140,9 +140,8 @@ impl Eviction<'_> {
         self.delete_pod(pod, requested_options, None).await
     }
 
-    /// Sets the condition `DisruptionTarget` and deletes the pod. Fails if the pod does not have the `resourceVersion`
-    /// that the request requires. If the request requires none, the pod must have the `resourceVersion` `at`, unless
-    /// `at` is `None`.
+    /// Sets the condition `DisruptionTarget` and deletes the pod. The delete has a `resourceVersion` precondition: that of
+    /// the request or, if the request has none, `at`. Without either, any version of the pod is deleted.
     async fn delete_pod(
         &self,
         pod: &Value,
