@@ -30,11 +30,18 @@ fn rollout(cluster: &Cluster) -> Value {
     cluster.try_kubectl(&["get", "dro", "app", "-o", "json"]).1.parse().unwrap_or_default()
 }
 
-/// The nodes that have a pod with this command.
+/// The nodes that have a pod with this command, or are the target of one that is not scheduled yet.
 fn nodes_with(cluster: &Cluster, command: &[&str]) -> BTreeSet<String> {
+    const TARGET: &str = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution\
+                          /nodeSelectorTerms/0/matchFields/0/values/0";
     let pods = items(&cluster.get(&["pods", "-l", "app=app"]));
     let has_command = |it: &&Value| it["spec"]["containers"][0]["command"] == json!(command);
-    pods.iter().filter(has_command).map(|it| it["spec"]["nodeName"].as_str().unwrap().to_owned()).collect()
+    let node =
+        |pod: &Value| pod["spec"]["nodeName"].as_str().or(pod.pointer(TARGET)?.as_str()).map(str::to_owned);
+    pods.iter()
+        .filter(has_command)
+        .map(|it| node(it).expect("a pod of a DaemonSet has a target node"))
+        .collect()
 }
 
 #[test]
