@@ -110,12 +110,7 @@ impl CheckClient {
             Ok(measured) => measured,
             Err(problem) => Measured::Inconclusive(problem),
         };
-        let (set, check) = (&measurement.set, &measurement.check);
-        let result = match &measured {
-            Measured::Pass => "Pass",
-            Measured::Fail(_) => "Fail",
-            Measured::Inconclusive(_) => "Inconclusive",
-        };
+        let (set, check, result) = (&measurement.set, &measurement.check, measured.as_str());
         tracing::debug!(%set, %check, result, message = measured.message(), "measured check");
         measured
     }

@@ -115,6 +115,9 @@ pub(crate) trait Observer<C: Controller>: Send {
     /// Called after the outcome of a call was applied.
     fn after_outcome_applied(&mut self, _queue: &WorkQueue<C>, _call: &C::Call) {}
 
+    /// Called when the result of a measurement is known, before it is passed to the controller.
+    fn on_measured(&mut self, _measurement: &Measurement, _measured: &Measured) {}
+
     /// Called after the controller panicked while it reconciled this key, or while it applied the outcome of a call of
     /// this key.
     fn on_panic(&mut self, _key: &C::Key) {}
@@ -283,6 +286,7 @@ where
                 () = stop.cancelled() => return self.drain(drain_timeout).await,
                 Some((call, outcome, took)) = self.calls.next() => self.apply_outcome(&call, outcome, took),
                 Some(Ok((measurement, measured))) = self.measurements.join_next() => {
+                    self.observer.on_measured(&measurement, &measured);
                     self.queue.measured(&measurement, &measured, now());
                 }
                 Some(query) = next_query(&mut queries) => self.observer.answer(&self.queue, query),

@@ -8,7 +8,9 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
-use muster_engine::controller::{CallError, Controller as _, Event, EventRecord, Outcome, WorkQueue};
+use muster_engine::controller::{
+    CallError, Controller as _, Event, EventRecord, Measured, Measurement, Outcome, WorkQueue,
+};
 use muster_engine::daemonset::execution::{Call, Response};
 use muster_engine::daemonset::facts::{Fact, Kind, Set};
 use muster_engine::daemonset::plan::Plan;
@@ -251,6 +253,10 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
         if !queue.controller().is_executing(&call.set.key) {
             self.record_plan_end(&call.set);
         }
+    }
+
+    fn on_measured(&mut self, measurement: &Measurement, measured: &Measured) {
+        self.context.monitor.count_check_result(&measurement.check, measured.as_str());
     }
 
     fn on_panic(&mut self, key: &ObjectKey) {

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::clock::now;
 use crate::explain_query::ExplainQueries;
 use crate::read::{Permission, ReadError, for_each_object, get};
-use crate::request::{JSON_MEDIA_TYPE, collection_path, request};
+use crate::request::{JSON_MEDIA_TYPE, request};
 
 /// Timeout of the explain query to the controller. It is short, because the controller answers from memory.
 const CONTROLLER_QUERY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -85,7 +85,7 @@ pub(crate) async fn read_set(
     name: &str,
 ) -> Result<Option<String>, ReadError> {
     let permission = Permission { verb: "get", kind: Kind::Sets, namespace: Some(namespace) };
-    let path = format!("{}/{name}", collection_path(Kind::Sets, Some(namespace)));
+    let path = format!("{}/{name}", Kind::Sets.watch().resource.collection(Some(namespace)));
     match get(client, permission, path).await {
         Err(ReadError::Refused { code: 404, .. }) => Ok(None),
         read => read.map(Some),
@@ -119,7 +119,7 @@ async fn daemonset_names(client: &Client, namespace: &str) -> Vec<String> {
         name: String,
     }
     let permission = Permission { verb: "list", kind: Kind::Sets, namespace: Some(namespace) };
-    let path = format!("{}?limit=5", collection_path(Kind::Sets, Some(namespace)));
+    let path = format!("{}?limit=5", Kind::Sets.watch().resource.collection(Some(namespace)));
     let text = get(client, permission, path).await.unwrap_or_default();
     let list: Result<DaemonSetList, _> = serde_json::from_str(&text);
     list.map(|it| it.items.into_iter().map(|it| it.metadata.name).collect()).unwrap_or_default()
@@ -218,20 +218,20 @@ async fn query_controller(
         .append_pair("name", name)
         .finish();
     let path = format!("{}?{query}", ExplainQueries::PATH);
-    let Some(at) = at else { return query_controller_at(client, path, None).await };
+    let Some(at) = at else { return send_controller_query(client, path, None).await };
     let uri: http::Uri = match at.parse() {
         Ok(uri) => uri,
         Err(error) => return ControllerAnswer::Unavailable(format!("{at} is not a valid address: {error}")),
     };
     match Client::try_from(Config::new(uri)) {
-        Ok(client) => query_controller_at(&client, path, Some(at)).await,
+        Ok(client) => send_controller_query(&client, path, Some(at)).await,
         Err(error) => ControllerAnswer::Unavailable(format!("{at}: {error}")),
     }
 }
 
 /// Sends an explain query to the server of `client`. `at` is the server's address for messages, or `None` for the API
 /// server.
-async fn query_controller_at(client: &Client, path: String, at: Option<&str>) -> ControllerAnswer {
+async fn send_controller_query(client: &Client, path: String, at: Option<&str>) -> ControllerAnswer {
     let request = request(Verb::Get, path, JSON_MEDIA_TYPE, String::new());
     let server = at.map_or("this API server".to_owned(), ToOwned::to_owned);
     let why = match timeout(CONTROLLER_QUERY_TIMEOUT, client.request_text(request)).await {

@@ -91,13 +91,14 @@ pub use crate::scheduler::run_scheduler;
 pub use muster_engine::controller::lease::{LeaderElectionConfig, LostLease};
 pub use muster_engine::daemonset::manifest::Binding;
 pub use muster_engine::daemonset::plan::Settings;
+pub use muster_engine::daemonset::{ControllerMode, NOT_ON_DELETE_MESSAGE};
 pub use muster_engine::explain::Explanation;
 pub use muster_engine::node_lifecycle::Config as NodeLifecycleConfig;
 pub use muster_engine::preview::RolloutPreview;
 pub use test_hooks::{PlanObserver, PlanProgress};
 
 /// Name of the controllers: their user agent, their field manager, and the source of their Events.
-pub(crate) const CONTROLLER_NAME: &str = "muster-controller";
+pub(crate) const CONTROLLER_NAME: &str = muster_engine::daemonset::manifest::CONTROLLER_FIELD_MANAGER;
 
 /// Name of the controller in assist mode, in which it runs beside upstream's DaemonSet controller: the default name of
 /// its Lease, and the `source.component` of its Events.

@@ -1,6 +1,6 @@
 //! Metrics and health checks of the DaemonSet controller.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +25,13 @@ use tokio::time::Instant;
 /// server to the timeout of a call.
 const DURATION_BUCKETS_S: [f64; 12] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+
+/// Maximum number of check names that the metric `muster_rollout_check_results_total` has as values of its label `check`.
+/// With the three results these are at most 303 series, however many policies come and go.
+const CHECK_NAMES_MAX: usize = 100;
+
+/// Value of the label `check` for all check names beyond [`CHECK_NAMES_MAX`]. It cannot be the name of a check.
+const OTHER_CHECKS: &str = "(other)";
 
 /// Time without a call of [`Monitor::record_heartbeat`] after which the runners count as hung. An idle runner calls it
 /// every minute.
@@ -93,6 +100,10 @@ pub struct Monitor {
     watch_lag: Histogram,
     /// Metric `muster_leader`: 1 if this replica is the leader or runs without leader election, otherwise 0.
     leader: Gauge,
+    /// Metric `muster_rollout_check_results_total`: results of measured checks of rollouts, by name of the check.
+    check_results: Family<CheckLabels, Counter>,
+    /// Names of checks that the metric `muster_rollout_check_results_total` has, at most [`CHECK_NAMES_MAX`].
+    check_names: Mutex<BTreeSet<String>>,
     /// Metric `muster_events_dropped_total`: Events that were not recorded.
     pub(crate) events_dropped: Counter,
     /// Metric `muster_panics_total`: panics of the controller while it worked on a DaemonSet.
@@ -137,6 +148,15 @@ struct CallLabels {
 pub(crate) struct CallKind {
     pub(crate) verb: &'static str,
     pub(crate) resource: &'static str,
+}
+
+/// Labels of the metric `muster_rollout_check_results_total`, which counts the results of measured checks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CheckLabels {
+    /// Name of the check in its policy.
+    check: String,
+    /// `Pass`, `Fail` or `Inconclusive`.
+    result: &'static str,
 }
 
 /// Labels of the metrics that have one value per resource: `muster_cache_objects`, `muster_lists_total` and
@@ -186,6 +206,8 @@ impl Default for Monitor {
             lists: Family::default(),
             watch_lag: new_histogram(),
             leader: Gauge::default(),
+            check_results: Family::default(),
+            check_names: Mutex::default(),
             events_dropped: Counter::default(),
             panics: Counter::default(),
             conflicting_writes: Counter::default(),
@@ -215,6 +237,8 @@ impl Default for Monitor {
         );
         let help = "Time from the end of a plan until the watches have shown all that it wrote";
         all.register("watch_lag_seconds", help, monitor.watch_lag.clone());
+        let help = "Results of the measured checks of progressive rollouts, by name of the check";
+        all.register("rollout_check_results", help, monitor.check_results.clone());
         all.register(
             "events_dropped",
             "Events not recorded: there were too many, or they were refused",
@@ -355,6 +379,17 @@ impl Monitor {
         plan.prune.iter().for_each(|_| count_decision("delete revision", "beyond the limit"));
         let counts = plan.status.as_ref().unwrap_or(&plan.set.status).counts;
         self.collector.lock().sets.insert(plan.set.key.clone(), counts);
+    }
+
+    /// Counts the result of a measured check of a rollout: `Pass`, `Fail` or `Inconclusive`.
+    pub(crate) fn count_check_result(&self, check: &str, result: &'static str) {
+        let mut names = self.check_names.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_counted = names.contains(check) || names.len() < CHECK_NAMES_MAX;
+        let check = if is_counted { check } else { OTHER_CHECKS }.to_owned();
+        if is_counted {
+            names.insert(check.clone());
+        }
+        self.check_results.get_or_create(&CheckLabels { check, result }).inc();
     }
 
     /// Sets the gauges of a DaemonSet's progressive rollout from its stored status. Removes them if `status` is `None`
@@ -561,5 +596,26 @@ mod tests {
         .assert_eq(&of_sets(monitor.metrics("").1));
         monitor.remove_daemonset(&key);
         assert_eq!(of_sets(monitor.metrics("").1), "");
+    }
+
+    #[test]
+    fn check_results_are_counted_for_a_bounded_number_of_names() {
+        let monitor = Monitor::default();
+        let results = |check: &str| {
+            let start = format!("muster_rollout_check_results_total{{check=\"{check}\",");
+            let text = monitor.metrics("").1;
+            let mut lines: Vec<_> = text.lines().filter_map(|it| it.strip_prefix(&*start)).collect();
+            lines.sort_unstable();
+            lines.join("\n")
+        };
+        monitor.count_check_result("errors", "Pass");
+        for number in 1..2 * CHECK_NAMES_MAX {
+            monitor.count_check_result(&format!("check-{number}"), "Fail");
+        }
+        monitor.count_check_result("errors", "Pass");
+        monitor.count_check_result("errors", "Inconclusive");
+        assert_eq!(results("errors"), "result=\"Inconclusive\"} 1\nresult=\"Pass\"} 2");
+        assert_eq!(results("check-99"), "result=\"Fail\"} 1");
+        assert_eq!((&*results("check-100"), &*results(OTHER_CHECKS)), ("", "result=\"Fail\"} 100"));
     }
 }

@@ -1,4 +1,4 @@
-//! Lists objects page by page: the query of a page, and the parts of its response.
+//! Pagination of list requests (`limit` and `continue`): the URL query of a page, and the decoded response.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

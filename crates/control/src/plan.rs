@@ -6,6 +6,7 @@ use std::fmt;
 use kube::Client;
 use muster_api::meta::ObjectKey;
 use muster_engine::controller::{Patch, Verb};
+use muster_engine::daemonset::ControllerMode;
 use muster_engine::daemonset::facts::Kind;
 use muster_engine::explain::{Snapshot, SnapshotError};
 use muster_engine::preview::{RolloutPreview, apply_manifest, merge_patch};
@@ -114,9 +115,9 @@ pub async fn plan(
     let after = dry_run_apply(client, planned, live.as_deref(), mode).await?;
     if let Some(live) = &live {
         add_set_to_snapshot(&mut snapshot, namespace, live)?;
-        add_other_controller_note(&mut snapshot);
         read_nodes_and_pods(client, &mut snapshot, namespace).await?;
         add_set_to_snapshot(&mut snapshot, namespace, &after)?;
+        add_other_controller_note(&mut snapshot);
     } else {
         add_set_to_snapshot(&mut snapshot, namespace, &after)?;
         read_nodes_and_pods(client, &mut snapshot, namespace).await?;
@@ -128,9 +129,12 @@ pub async fn plan(
     snapshot.preview_rollout(now()).map_err(gone)
 }
 
-/// Adds a message for the user if another controller reconciles the DaemonSet, because that controller may update nodes
-/// in a different order.
+/// Adds a message for the user if another controller replaces the pods of the DaemonSet, because that controller may
+/// update nodes in a different order. In assist mode it replaces none, unless the DaemonSet is refused.
 fn add_other_controller_note(snapshot: &mut Snapshot) {
+    if snapshot.controller_mode() == ControllerMode::Assist && !snapshot.is_refused() {
+        return;
+    }
     let writer = snapshot.set().and_then(|it| conflict_detection::last_status_writer_name(&it.metadata));
     if let Some(writer) = writer.filter(|it| it != crate::CONTROLLER_NAME) {
         snapshot.add_note(format!(

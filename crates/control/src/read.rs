@@ -9,7 +9,7 @@ use muster_engine::daemonset::facts::Kind;
 use tokio::time::timeout;
 
 use crate::paged_list::{Page, page_query};
-use crate::request::{JSON_MEDIA_TYPE, collection_path, request};
+use crate::request::{JSON_MEDIA_TYPE, request};
 
 /// Timeout of one request of `muster explain` or `muster plan`.
 const READ_REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -116,7 +116,7 @@ pub(crate) async fn for_each_object(
     let mut page_token: Option<String> = None;
     loop {
         let query = page_query(selector, page_token.as_deref());
-        let path = format!("{}?{query}", collection_path(kind, namespace));
+        let path = format!("{}?{query}", kind.watch().resource.collection(namespace));
         let text = get(client, permission, path).await?;
         let page: Page<'_> = serde_json::from_str(&text).map_err(|it| unreadable(it.into()))?;
         for object in page.objects() {

@@ -3,7 +3,6 @@
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use muster_engine::controller::Verb;
-use muster_engine::daemonset::facts::Kind;
 
 /// Media type of JSON.
 pub(crate) const JSON_MEDIA_TYPE: &str = "application/json";
@@ -29,16 +28,4 @@ pub(crate) fn request(verb: Verb, path: String, accept: &str, body: String) -> R
     let request =
         Request::builder().method(method).uri(path).header(ACCEPT, accept).header(CONTENT_TYPE, media_type);
     request.body(body.into_bytes()).expect("names of objects make valid paths")
-}
-
-/// Returns the URL path of the objects of a kind, in one namespace, or in all namespaces if `namespace` is `None`.
-pub(crate) fn collection_path(kind: Kind, namespace: Option<&str>) -> String {
-    let group = match kind.group() {
-        "" => "/api/v1".to_owned(),
-        group => format!("/apis/{group}/v1"),
-    };
-    match namespace.filter(|_| kind != Kind::Nodes) {
-        Some(namespace) => format!("{group}/namespaces/{namespace}/{}", kind.plural()),
-        None => format!("{group}/{}", kind.plural()),
-    }
 }

@@ -241,7 +241,7 @@ async fn run_node(
     graceful_stop: &CancellationToken,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let missing = local_node::missing_agent_tools();
+    let missing = local_node::missing_agent_prerequisites();
     if !missing.is_empty() {
         bail!("this machine cannot run pods: {}", missing.join("; "));
     }

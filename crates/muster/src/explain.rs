@@ -44,7 +44,7 @@ pub(crate) struct ExplainArgs {
 
 /// Executes `muster explain`.
 pub(crate) async fn run(args: &ExplainArgs) -> anyhow::Result<()> {
-    let name = parse_set_name(&args.set)?;
+    let name = parse_daemonset_name(&args.set)?;
     let config = args.cluster.client_config().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     for it in [&namespace, name] {
@@ -72,7 +72,7 @@ pub(crate) async fn run(args: &ExplainArgs) -> anyhow::Result<()> {
 }
 
 /// Parses the name of a DaemonSet from `ds/NAME`, `ds NAME` or `NAME`.
-pub(crate) fn parse_set_name(words: &[String]) -> anyhow::Result<&str> {
+pub(crate) fn parse_daemonset_name(words: &[String]) -> anyhow::Result<&str> {
     let (kind, name) = match words {
         [word] => word.split_once('/').map_or((None, word.as_str()), |(kind, name)| (Some(kind), name)),
         [kind, name] => (Some(kind.as_str()), name.as_str()),
@@ -94,7 +94,7 @@ mod tests {
             ["ds/web", "daemonset/web", "DaemonSets.apps/web", "ds web", "web", "deploy/web", "a b c"]
                 .map(|it| it.split(' ').map(ToOwned::to_owned).collect::<Vec<_>>())
                 .iter()
-                .map(|it| parse_set_name(it).map_or_else(|it| it.to_string(), ToOwned::to_owned))
+                .map(|it| parse_daemonset_name(it).map_or_else(|it| it.to_string(), ToOwned::to_owned))
                 .collect();
         expect_test::expect![[r#"
             web

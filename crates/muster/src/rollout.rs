@@ -28,7 +28,7 @@ use serde_json::Value;
 
 use crate::controller::KubeconfigFlags;
 use crate::duration_flag;
-use crate::explain::parse_set_name;
+use crate::explain::parse_daemonset_name;
 use crate::logging::print_to_stdout;
 
 use self::access::{RolloutApi, WriteError};
@@ -47,8 +47,9 @@ const EXIT_WAITING: u8 = 2;
 ///
 /// A request is one write to the spec of the DaemonRollout of the same name, with your own permissions: the ClusterRole
 /// muster-rollout-operator grants all commands, muster-rollout-viewer those that only read. `status`, `history` and
-/// `forget` also read the DaemonSet and its revisions, which the ClusterRole view grants. The DaemonSet and its policy
-/// are not changed. A request names the revision that it is about, so it has no effect on a later one.
+/// `forget` also read the DaemonSet and its revisions, which the ClusterRole view grants. The other commands read them
+/// if they may: the DaemonSet tells whether the controller runs in assist mode. The DaemonSet and its policy are not
+/// changed. A request names the revision that it is about, so it has no effect on a later one.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster rollout status ds/fluent-bit -n logging        phase, step, nodes, failures, and what to do next
@@ -66,11 +67,32 @@ pub(crate) struct RolloutArgs {
 enum RolloutCommand {
     Status(StatusArgs),
     History(HistoryArgs),
-    Pause(PauseArgs),
-    Resume(ResumeArgs),
+    /// Pause a rollout: no node gets a new revision, and a rollback stops
+    ///
+    /// Also works without a policy and before a change: the DaemonRollout is created if there is none.
+    #[command(after_help = "Examples:
+  muster rollout pause ds/fluent-bit -n logging
+  muster rollout pause ds/fluent-bit -n logging --dry-run")]
+    Pause(RequestArgs),
+    /// Continue a rollout that `pause` paused
+    #[command(after_help = "Examples:
+  muster rollout resume ds/fluent-bit -n logging")]
+    Resume(RequestArgs),
     Promote(PromoteArgs),
-    Abort(AbortArgs),
-    Retry(RetryArgs),
+    /// Abort the rollout of the current revision: all nodes return to the stable revision
+    ///
+    /// Also ends a pause by an operator, which would stop the rollback. The revision gets the verdict Bad: it is not
+    /// rolled out again without `retry`. In assist mode there is no rollback: the rollout stops until the template is
+    /// reverted.
+    #[command(after_help = "Examples:
+  muster rollout abort ds/fluent-bit -n logging")]
+    Abort(RequestArgs),
+    /// Start a failed or aborted rollout of the current revision again, at its first step
+    ///
+    /// Removes the verdict Bad, and the approval, the abort and the check reports of the last attempt.
+    #[command(after_help = "Examples:
+  muster rollout retry ds/fluent-bit -n logging")]
+    Retry(RequestArgs),
     Report(ReportArgs),
     Forget(ForgetArgs),
 }
@@ -94,6 +116,15 @@ struct WriteFlags {
     /// Send the request as a server-side dry run: it is checked, but not stored
     #[arg(long)]
     dry_run: bool,
+}
+
+/// Arguments of the requests that need nothing but the DaemonSet.
+#[derive(Debug, clap::Args)]
+struct RequestArgs {
+    #[command(flatten)]
+    set: SetFlags,
+    #[command(flatten)]
+    write: WriteFlags,
 }
 
 /// Show phase, step, nodes, failures and checks of a rollout, and what to do next
@@ -133,31 +164,6 @@ struct HistoryArgs {
     set: SetFlags,
 }
 
-/// Pause a rollout: no node gets a new revision, and a rollback stops
-///
-/// Also works without a policy and before a change: the DaemonRollout is created if there is none.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  muster rollout pause ds/fluent-bit -n logging
-  muster rollout pause ds/fluent-bit -n logging --dry-run")]
-struct PauseArgs {
-    #[command(flatten)]
-    set: SetFlags,
-    #[command(flatten)]
-    write: WriteFlags,
-}
-
-/// Continue a rollout that `pause` paused
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  muster rollout resume ds/fluent-bit -n logging")]
-struct ResumeArgs {
-    #[command(flatten)]
-    set: SetFlags,
-    #[command(flatten)]
-    write: WriteFlags,
-}
-
 /// Approve a step of the current revision, or all its steps
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -173,33 +179,6 @@ struct PromoteArgs {
     /// Approve all steps: every node gets the revision at once. The failure budget still applies
     #[arg(long)]
     full: bool,
-    #[command(flatten)]
-    write: WriteFlags,
-}
-
-/// Abort the rollout of the current revision: all nodes return to the stable revision
-///
-/// Also ends a pause by an operator, which would stop the rollback. The revision gets the verdict Bad: it is not rolled
-/// out again without `retry`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  muster rollout abort ds/fluent-bit -n logging")]
-struct AbortArgs {
-    #[command(flatten)]
-    set: SetFlags,
-    #[command(flatten)]
-    write: WriteFlags,
-}
-
-/// Start a failed or aborted rollout of the current revision again, at its first step
-///
-/// Removes the verdict Bad, and the approval, the abort and the check reports of the last attempt.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  muster rollout retry ds/fluent-bit -n logging")]
-struct RetryArgs {
-    #[command(flatten)]
-    set: SetFlags,
     #[command(flatten)]
     write: WriteFlags,
 }
@@ -279,7 +258,7 @@ const OPERATOR_ROLE: &str = "muster-rollout-operator";
 
 /// Connects to the cluster of the DaemonSet. Error messages name `role`, the ClusterRole that grants the command.
 async fn connect(flags: &SetFlags, role: &'static str) -> anyhow::Result<RolloutApi> {
-    let name = parse_set_name(std::slice::from_ref(&flags.set))?.to_owned();
+    let name = parse_daemonset_name(std::slice::from_ref(&flags.set))?.to_owned();
     let config = flags.cluster.client_config().await?;
     let namespace = flags.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     for it in [&namespace, &name] {

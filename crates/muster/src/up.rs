@@ -278,7 +278,7 @@ async fn wait_until_nodes_ready(
     let (mut ready, mut failing) = (HashSet::new(), HashSet::new());
     // The nodes that are not Ready yet, each with the reason.
     let mut waiting: BTreeMap<String, String> =
-        names.iter().map(|it| (it.clone(), not_registered_reason(it, data_dir))).collect();
+        names.iter().map(|it| (it.clone(), not_registered_text(it, data_dir))).collect();
     let mut nodes = pin!(watcher::watcher(Api::<Node>::all(client), watcher::Config::default()));
     while ready.len() + failing.len() < counts.total_nodes() {
         let event = tokio::select! {
@@ -309,8 +309,8 @@ async fn wait_until_nodes_ready(
     Ok(failing.len())
 }
 
-/// Returns why a node is not registered yet. For a real node, the text names the log of the agent.
-fn not_registered_reason(name: &str, data_dir: &Path) -> String {
+/// Returns the progress text of a node that is not registered yet. For a real node, it names the log of the agent.
+fn not_registered_text(name: &str, data_dir: &Path) -> String {
     let log = data_dir.join("nodes").join(name).join("agent.log");
     match name.starts_with("node-") {
         true => format!("not registered yet; the agent's log is {}", log.display()),
@@ -465,7 +465,7 @@ mod tests {
             waiting(&[]),
             waiting(&[
                 ("node-1", network.clone()),
-                ("node-2", not_registered_reason("node-2", Path::new("d"))),
+                ("node-2", not_registered_text("node-2", Path::new("d"))),
             ]),
             waiting(&[("a", taint), ("b", none), ("c", network.clone()), ("d", network)]),
         ];

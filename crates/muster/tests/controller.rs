@@ -176,6 +176,26 @@ muster_lists_total{resource=\"rolloutpolicies\"} 1";
 }
 
 #[tokio::test]
+async fn results_of_checks_are_counted() {
+    let cluster = Cluster::start("checks").await;
+    cluster.add_node("n1").await;
+    // No endpoint is allowed by default.
+    let checks = json!([{"name": "errors", "prometheus": {"url": "http://127.0.0.1:9", "query": "up == 0"}}]);
+    let policy = json!({"metadata": {"name": "careful"}, "spec": {"daemonSets": ["web"], "checks": checks}});
+    cluster.create("/apis/muster.dev/v1alpha1/namespaces/default/rolloutpolicies", policy).await;
+    cluster.create("/apis/apps/v1/namespaces/default/daemonsets", set("web")).await;
+    let controller = cluster.controller_with("a", &["--leader-elect=false"]);
+    assert_eq!(controller.once_ready().await, "leader 1");
+    let counted = async || {
+        let text = controller.get("/metrics").1;
+        let lines = text.lines().filter(|it| it.starts_with("muster_rollout_check_results_total"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let expected = "muster_rollout_check_results_total{check=\"errors\",result=\"Inconclusive\"} 1";
+    cluster.until(expected, counted).await;
+}
+
+#[tokio::test]
 async fn conditions_are_taken_away_again() {
     let cluster = Cluster::start("release").await;
     cluster.add_node("n1").await;

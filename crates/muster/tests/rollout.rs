@@ -1,27 +1,26 @@
 //! `muster rollout`, as an operator uses it: the real binary beside a cluster with simulated nodes.
 
+/// Rollouts in assist mode.
+#[path = "rollout/assist.rs"]
+mod assist;
+#[path = "rollout_bed/mod.rs"]
+mod bed;
+
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use expect_test::expect;
 use http::Request;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::Client;
 use serde_json::{Value, json};
 
-/// Time within which a state must be reached, also on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(180);
-
-const SETS: &str = "/apis/apps/v1/namespaces/default/daemonsets";
-const ROLLOUTS: &str = "/apis/muster.dev/v1alpha1/namespaces/default/daemonrollouts";
-const POLICIES: &str = "/apis/muster.dev/v1alpha1/namespaces/default/rolloutpolicies";
+use bed::{Cluster, POLICIES, ROLLOUTS, SETS, normalised, policy, text};
 
 #[tokio::test]
 async fn a_canary_is_approved() {
-    let cluster = Cluster::start("canary").await;
+    let cluster = Cluster::start("canary", &[]).await;
     cluster.create_set().await;
     cluster.complete_without_policy().await;
     expect![[r#"
@@ -217,7 +216,7 @@ async fn a_canary_is_approved() {
 
 #[tokio::test]
 async fn a_failed_revision_is_retried() {
-    let cluster = Cluster::start("retry").await;
+    let cluster = Cluster::start("retry", &[]).await;
     cluster.create_set().await;
     cluster.complete_without_policy().await;
     let failures = json!({"immediateFailureReasons": ["ErrImagePull", "ImagePullBackOff"]});
@@ -273,6 +272,25 @@ async fn a_failed_revision_is_retried() {
     ]));
     let spec = cluster.rollout().await["spec"].clone();
     assert_eq!(spec["retry"], Value::Null, "a dry run stores nothing: {spec}");
+    expect![[r#"
+        $ muster explain ds/web
+        DaemonSet default/web: revision 2, generation 2
+        3 nodes: 3 should run it (3 outdated), 0 should not
+
+          NODES  STATE        WHY
+              3  outdated     held by the rollout
+                              sim-1, sim-2, sim-3
+
+        rollout     follows RolloutPolicy careful
+                    RolledBack, step "canary" (1 of 2): revision 2 failed on 1 of 1
+                    nodes (ErrImagePull: sim-1)
+                    0 of 3 nodes admitted; 3 nodes held at revision 1
+                    failed: sim-1 (ErrImagePull); 0 tolerated
+                    change the template, or try again with: muster rollout retry ds/web
+                    0 of 3 nodes up to date, 3 available
+                    maxUnavailable 100% (3 nodes): 0 down, 3 left
+    "#]]
+    .assert_eq(&cluster.explain());
 
     // The image is still in no registry: the second attempt fails like the first.
     expect![[r#"
@@ -353,7 +371,7 @@ async fn a_failed_revision_is_retried() {
 
 #[tokio::test]
 async fn a_set_without_a_policy_is_paused_and_aborted() {
-    let cluster = Cluster::start("pause").await;
+    let cluster = Cluster::start("pause", &[]).await;
     cluster.create_set().await;
     cluster.complete_without_policy().await;
     expect![[r#"
@@ -493,8 +511,91 @@ async fn a_set_without_a_policy_is_paused_and_aborted() {
 }
 
 #[tokio::test]
+async fn zones_are_updated_one_after_the_other() {
+    let cluster = Cluster::start("zones", &[]).await;
+    cluster.create_set().await;
+    cluster.complete_without_policy().await;
+    let groups = json!({"labelKey": "topology.kubernetes.io/zone", "maxConcurrent": 1, "soak": "15m"});
+    let steps = json!([{"name": "zones", "nodes": "100%", "groups": groups}]);
+    cluster.create(POLICIES, policy(json!({"steps": steps}))).await;
+    cluster.phase("Complete").await;
+    cluster.wait_for_node_age().await;
+    expect![[r#"
+        $ muster plan -f web.yaml
+        DaemonSet default/web: a new revision, number 2
+        3 nodes: 0 gain a pod, 0 lose it, 3 get a new one, 0 keep theirs, 0 without
+
+        replaces    3 nodes in 3 batches, maxUnavailable 100%, policy careful: 45m at
+                    least
+                    1. sim-1 (step zones)
+                    2. sim-2 (step zones)
+                    3. sim-3 (step zones)
+
+        Nothing was changed. It will go so if each new pod becomes available, and
+        nothing else happens.
+    "#]]
+    .assert_eq(&cluster.plan("web:2").await);
+    cluster.set_image("web:2").await;
+    cluster
+        .until("the first zone is updated", async || {
+            cluster.rollout().await["status"]["nodes"]["available"] == 1
+                && cluster.images().await == "web:1 web:1 web:2"
+        })
+        .await;
+    expect![[r#"
+        $ muster rollout status ds/web
+        DaemonSet default/web: Rolling, step zones (1 of 1)
+        1 of 3 nodes of step "zones" are updated
+
+        revision    2 (75d7c47879), attempt 1; stable is 1 (66cc47f568)
+        policy      RolloutPolicy careful
+        nodes       3 eligible: 1 admitted, 1 updated, 1 available, 1 soaked, 2 held
+        failures    0 nodes, at most 0 allowed
+        next        `muster rollout pause ds/web` holds the other nodes
+                    `muster rollout abort ds/web` returns all nodes to the stable revision
+    "#]]
+    .assert_eq(&cluster.all(&["status ds/web"]));
+}
+
+#[tokio::test]
+async fn a_rollout_whose_policy_was_deleted_is_held_until_it_is_promoted() {
+    let cluster = Cluster::start("promote", &[]).await;
+    cluster.create_set().await;
+    cluster.complete_without_policy().await;
+    cluster.create(POLICIES, policy(json!({"steps": canary_steps()}))).await;
+    cluster.phase("Complete").await;
+    cluster.set_image("web:2").await;
+    cluster.phase("Waiting").await;
+    cluster.send(Request::delete(format!("{POLICIES}/careful")), "application/json", &Value::Null).await;
+    cluster.phase("Stopped").await;
+    expect![[r#"
+        $ muster rollout status ds/web
+        DaemonSet default/web: Stopped, step canary (1 of 1)
+        the policy was deleted or no longer selects the DaemonSet
+
+        revision    2 (75d7c47879), attempt 1; stable is 1 (66cc47f568)
+        policy      none
+        nodes       3 eligible: 1 admitted, 1 updated, 1 available, 1 soaked, 2 held
+        failures    0 nodes, at most 0 allowed
+        next        create a policy that selects the DaemonSet, or:
+                    `muster rollout promote ds/web --full` lets the rollout go on to all nodes
+                    `muster rollout abort ds/web` returns all nodes to the stable revision
+
+        $ muster rollout promote ds/web
+        muster: nothing to approve: the rollout of DaemonSet default/web has stopped (the policy was deleted or no longer selects the DaemonSet): `muster rollout promote ds/web --full` lets it go on to all nodes
+        [exit 1]
+
+        $ muster rollout promote ds/web --full
+        default/web: all steps of revision 2 (75d7c47879) approved
+        Every eligible node gets the revision, without soak time and approvals. The failure budget still applies.
+    "#]].assert_eq(&cluster.all(&["status ds/web", "promote ds/web", "promote ds/web --full"]));
+    cluster.phase("Complete").await;
+    assert_eq!(cluster.images().await, "web:2 web:2 web:2");
+}
+
+#[tokio::test]
 async fn an_external_check_is_reported() {
-    let cluster = Cluster::start("report").await;
+    let cluster = Cluster::start("report", &[]).await;
     cluster.create_set().await;
     cluster.complete_without_policy().await;
     let prometheus = json!({"url": "http://127.0.0.1:9", "query": "up == 0"});
@@ -533,8 +634,7 @@ async fn an_external_check_is_reported() {
 
         $ muster rollout report ds/web smoke fail --message broken --dry-run
         default/web: check "smoke" of revision 2 (75d7c47879) reported: Fail (dry run)
-        No step passes while the check fails.
-        `muster rollout abort ds/web` returns all nodes to the stable revision.
+        The revision fails: onFailure of the policy decides whether its nodes return to the stable revision.
 
         $ muster rollout report ds/web smoke pass --message fine
         default/web: check "smoke" of revision 2 (75d7c47879) reported: Pass
@@ -552,14 +652,50 @@ async fn an_external_check_is_reported() {
     let reports = cluster.rollout().await["spec"]["checkReports"].clone();
     assert_eq!(reports[0]["message"], "fine", "{reports}");
 
+    // One reported failure fails the revision. In the last step its nodes keep it.
+    cluster.set_image("web:3").await;
+    cluster.phase("Waiting").await;
+    expect![[r#"
+        $ muster rollout report ds/web smoke fail --message login-fails
+        default/web: check "smoke" of revision 3 (7fb847ff66) reported: Fail
+        The revision fails: onFailure of the policy decides whether its nodes return to the stable revision.
+    "#]]
+    .assert_eq(&cluster.all(&["report ds/web smoke fail --message login-fails"]));
+    let followed = cluster.run("status ds/web --watch");
+    expect![[r#"
+        muster: the rollout of DaemonSet default/web is Stopped: check "smoke" failed: login-fails
+        [exit 1]"#]]
+    .assert_eq(&last_line(&followed));
+    expect![[r#"
+        $ muster rollout status ds/web
+        DaemonSet default/web: Stopped, step all (1 of 1)
+        check "smoke" failed: login-fails
+
+        revision    3 (7fb847ff66), attempt 1; stable is 2 (75d7c47879)
+        policy      RolloutPolicy careful
+        nodes       3 eligible: 3 admitted, 3 updated, 3 available, 3 soaked, 0 held
+        failures    0 nodes, at most 0 allowed
+        checks      smoke Fail since 2026-08-23T10:00:00Z: login-fails
+        next        change the template, or:
+                    `muster rollout retry ds/web` starts the revision again
+                    `muster rollout abort ds/web` returns all nodes to the stable revision
+
+        $ muster rollout history ds/web
+        REVISION  HASH        VERDICT  REASON   TIME                  IMAGES
+        1         66cc47f568  Good     Adopted  2026-08-23T10:00:00Z  web:1
+        2         75d7c47879  Good     Passed   2026-08-23T10:00:00Z  web:2   stable
+        3         7fb847ff66  Bad      Failed   2026-08-23T10:00:00Z  web:3   current
+    "#]]
+    .assert_eq(&cluster.all(&["status ds/web", "history ds/web"]));
+
     // A check that the controller runs itself has no report.
     let path = format!("{POLICIES}/careful");
     let measured = json!({"spec": {"checks": [{"name": "errors", "prometheus": prometheus}]}});
     cluster.merge(&path, &measured).await;
-    cluster.set_image("web:3").await;
+    cluster.set_image("web:4").await;
     cluster
-        .until("the rollout of web:3 has started", async || {
-            cluster.rollout().await["status"]["phase"] != "Complete"
+        .until("the rollout of web:4 has started", async || {
+            cluster.rollout().await["status"]["current"]["number"] == 4
         })
         .await;
     expect![[r#"
@@ -572,7 +708,7 @@ async fn an_external_check_is_reported() {
 
 #[tokio::test]
 async fn a_user_without_the_role_is_refused() {
-    let cluster = Cluster::start("forbidden").await;
+    let cluster = Cluster::start("forbidden", &[]).await;
     cluster.create_set().await;
     cluster.complete_without_policy().await;
     cluster.create(POLICIES, policy(json!({"steps": canary_steps()}))).await;
@@ -627,120 +763,47 @@ async fn a_user_without_the_role_is_refused() {
 fn the_document_shows_what_the_commands_print() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let document = fs::read_to_string(root.join("../../docs/rollouts.md")).unwrap();
-    let source = fs::read_to_string(root.join("tests/rollout.rs")).unwrap();
-    let printed: Vec<&str> = source.lines().map(|it| it.strip_prefix("        ").unwrap_or(it)).collect();
+    let sources = ["rollout.rs", "rollout/assist.rs", "prometheus.rs"];
+    let sources = sources.map(|it| fs::read_to_string(root.join("tests").join(it)).unwrap());
+    let lines = sources.iter().flat_map(|it| it.lines());
+    let printed: Vec<&str> = lines.map(|it| it.strip_prefix("        ").unwrap_or(it)).collect();
     let printed = printed.join("\n");
     let blocks = document.split("```console\n").skip(1).filter_map(|it| it.split("\n```").next());
-    let blocks: Vec<&str> = blocks.filter(|it| it.starts_with("$ muster rollout")).collect();
-    assert!(5 < blocks.len());
+    let ours = ["$ muster rollout", "$ muster explain", "$ muster plan"];
+    let blocks: Vec<&str> = blocks.filter(|it| ours.iter().any(|ours| it.starts_with(ours))).collect();
+    for command in ours {
+        assert!(blocks.iter().any(|it| it.starts_with(command)), "the document has no block of {command}");
+    }
     for block in blocks {
         assert!(printed.contains(&format!("\n{block}\n")), "no test here prints:\n{block}");
     }
 }
 
-/// `muster up` with three simulated nodes.
-struct Cluster {
-    child: Child,
-    dir: PathBuf,
-    client: Client,
-}
-
 impl Cluster {
-    async fn start(name: &str) -> Self {
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rollout-{name}"));
-        if dir.exists() {
-            fs::remove_dir_all(&dir).unwrap();
-        }
+    /// Runs another command than `muster rollout`, and returns it with what it printed.
+    fn muster(&self, shown: &str, args: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
-        command.args(["up", "--listen", "127.0.0.1:0", "--sim-nodes", "3", "--data-dir"]).arg(&dir);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.starts_with("ready: "), "{line}");
-        let kubeconfig = Kubeconfig::read_from(dir.join("kubeconfig")).unwrap();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-        Self { child, dir, client: Client::try_from(config).unwrap() }
+        command.args(args).arg("--kubeconfig").arg(self.dir.join("kubeconfig"));
+        let said = normalised(&text(&command.stdin(Stdio::null()).output().unwrap()));
+        // What the controller has in memory changes from second to second.
+        let controller = regex::Regex::new(r"(?m)^controller  .*\n( {12}.*\n)*").unwrap();
+        format!("$ {shown}\n{}", controller.replace_all(&said, ""))
     }
 
-    /// Runs `muster rollout` with these words, and returns what it printed, with its exit code.
-    fn run(&self, words: &str) -> String {
-        self.run_as(&self.dir.join("kubeconfig"), words)
+    fn explain(&self) -> String {
+        self.muster("muster explain ds/web", &["explain", "ds/web"])
     }
 
-    fn run_as(&self, kubeconfig: &Path, words: &str) -> String {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
-        command.arg("rollout").args(words.split(' ')).arg("--kubeconfig").arg(kubeconfig);
-        let output = command.stdin(Stdio::null()).output().unwrap();
-        let code = output.status.code().unwrap_or(-1);
-        let exit = if code == 0 { String::new() } else { format!("[exit {code}]\n") };
-        normalised(&(text(&output) + &exit))
-    }
-
-    /// Runs commands, and returns them with what they printed, as a console shows it.
-    fn all(&self, commands: &[&str]) -> String {
-        self.all_as(&self.dir.join("kubeconfig"), commands)
-    }
-
-    fn all_as(&self, kubeconfig: &Path, commands: &[&str]) -> String {
-        let shown =
-            commands.iter().map(|it| format!("$ muster rollout {it}\n{}", self.run_as(kubeconfig, it)));
-        shown.collect::<Vec<_>>().join("\n")
-    }
-
-    async fn send(&self, request: http::request::Builder, media_type: &str, body: &Value) -> Value {
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let request = request.header("Content-Type", media_type).body(body).unwrap();
-        self.client.request(request).await.unwrap()
-    }
-
-    async fn get(&self, path: &str) -> Value {
-        self.send(Request::get(path), "application/json", &Value::Null).await
-    }
-
-    async fn create(&self, path: &str, object: Value) -> Value {
-        self.send(Request::post(path), "application/json", &object).await
-    }
-
-    async fn merge(&self, path: &str, patch: &Value) {
-        self.send(Request::patch(path), "application/merge-patch+json", patch).await;
-    }
-
-    async fn create_set(&self) {
-        let container = json!({"name": "c", "image": "web:1"});
-        let spec = json!({"terminationGracePeriodSeconds": 1, "containers": [container]});
-        let object = json!({
-            "metadata": {"name": "web"},
-            "spec": {
-                "selector": {"matchLabels": {"app": "web"}},
-                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}},
-                "template": {"metadata": {"labels": {"app": "web"}}, "spec": spec},
-            },
-        });
-        self.create(SETS, object).await;
-    }
-
-    async fn set_image(&self, image: &str) {
-        let patch = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}});
-        self.merge(&format!("{SETS}/web"), &patch).await;
-    }
-
-    /// Waits until every node has an available pod.
-    async fn complete_without_policy(&self) {
-        self.until("all pods are available", async || {
-            let status = self.get(&format!("{SETS}/web")).await["status"].clone();
-            status["numberAvailable"] == 3 && status["updatedNumberScheduled"] == 3
-        })
-        .await;
-    }
-
-    async fn rollout(&self) -> Value {
-        let list = self.get(ROLLOUTS).await;
-        list["items"].as_array().and_then(|it| it.first()).cloned().unwrap_or_default()
-    }
-
-    /// Waits until the rollout of the present template is in this phase.
-    async fn phase(&self, phase: &str) {
-        self.state(phase, false).await;
+    /// Runs `muster plan` with the DaemonSet and this image.
+    async fn plan(&self, image: &str) -> String {
+        let mut set = self.get(&format!("{SETS}/web")).await;
+        set["spec"]["template"]["spec"]["containers"][0]["image"] = json!(image);
+        let spec = &set["spec"];
+        let manifest =
+            json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "web"}, "spec": spec});
+        let file = self.dir.join("web.yaml");
+        fs::write(&file, manifest.to_string()).unwrap();
+        self.muster("muster plan -f web.yaml", &["plan", "-f", file.to_str().unwrap()])
     }
 
     /// Waits until the rollout of the present template is in this phase, and paused.
@@ -748,28 +811,18 @@ impl Cluster {
         self.state(phase, true).await;
     }
 
-    async fn state(&self, phase: &str, is_paused: bool) {
-        self.until(&format!("the rollout is {phase}"), async || {
-            let set = self.get(&format!("{SETS}/web")).await;
-            let status = self.rollout().await["status"].clone();
-            let revisions = self.get("/apis/apps/v1/namespaces/default/controllerrevisions").await;
-            let revisions = revisions["items"].as_array().unwrap().clone();
-            let newest = revisions.iter().map(|it| it["revision"].as_i64().unwrap()).max();
-            set["status"]["observedGeneration"] == set["metadata"]["generation"]
-                && status["current"]["number"].as_i64() == newest
-                && status["phase"] == phase
-                && status["paused"] == is_paused
+    /// Waits until no node is so young that a step does not admit it yet.
+    async fn wait_for_node_age(&self) {
+        let nodes = self.get("/api/v1/nodes").await;
+        let created = nodes["items"].as_array().unwrap().iter();
+        let newest = created.map(|it| it["metadata"]["creationTimestamp"].as_str().unwrap()).max().unwrap();
+        let newest = muster_api::time::Time::parse(newest).unwrap();
+        self.until("the nodes are old enough", async || {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+            let now = muster_api::time::Time::from_secs(i64::try_from(now.as_secs()).unwrap());
+            Duration::from_secs(15) < now.since(newest)
         })
         .await;
-    }
-
-    async fn until(&self, expected: &str, is_reached: impl AsyncFn() -> bool) {
-        let began = Instant::now();
-        while !is_reached().await {
-            let rollout = self.rollout().await;
-            assert!(began.elapsed() < TIMEOUT, "not reached: {expected}\n{rollout:#}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
     }
 
     /// Images of all pods, in order.
@@ -811,31 +864,9 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if !std::thread::panicking() {
-            let _ = fs::remove_dir_all(&self.dir);
-        }
-    }
-}
-
-fn policy(settings: Value) -> Value {
-    let mut spec = settings;
-    spec["daemonSets"] = json!(["web"]);
-    json!({"metadata": {"name": "careful"}, "spec": spec})
-}
-
 /// One node that an operator approves, and then all.
 fn canary_steps() -> Value {
     json!([{"name": "canary", "nodes": 1, "approval": "Manual"}, {"name": "rest"}])
-}
-
-/// Replaces times.
-fn normalised(said: &str) -> String {
-    let time = regex::Regex::new(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z").unwrap();
-    time.replace_all(said, "2026-08-23T10:00:00Z").into_owned()
 }
 
 /// The last line, and the exit code if it is not 0.
@@ -843,8 +874,4 @@ fn last_line(said: &str) -> String {
     let lines: Vec<&str> = said.lines().collect();
     let count = if said.contains("[exit ") { 2 } else { 1 };
     lines[lines.len().saturating_sub(count)..].join("\n")
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }

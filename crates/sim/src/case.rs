@@ -5,7 +5,7 @@
 //! An unbound pod belongs to the node it is meant for.
 //! A label change before binding made another pod each time.
 //!
-//! world                    # a scenario; also `replicas 2` and `burst 3`
+//! world                    # a scenario; also `replicas 2` and `burst 3`; `node n1..n9` are nine nodes
 //!   node a
 //!   set d
 //! run                      # user actions, see `UserAction::parse`
@@ -15,6 +15,9 @@
 //!     a  d@1 pending
 //!   see status
 //!     d  desired:1 ready:0
+//!   see rollout
+//!     d  phase:Rolling
+//!   faults                 # in runs with a fault, none is injected before this line; without it, everywhere
 //!   scheduler
 //! writes create<=1 delete<=0
 //! end                      # expected pods when the cluster has converged
@@ -26,7 +29,29 @@
 //!   d  1#1
 //! end events               # expected number of Events by reason
 //!   FailedDaemonPod 1
+//! end rollout              # expected state of DaemonRollouts; every field can be left out
+//!   d  phase:RolledBack step:canary attempt:1 admitted:a failed:a verdicts:1=Good,2=Bad
 //! ```
+//!
+//! The script can have progressive rollouts. A policy is a spec in JSON, which may continue on lines with more
+//! indentation:
+//!
+//! ```text
+//!   policy careful                                # or `cluster-policy`; later `delete-policy`, `pause-policy` …
+//!     {"daemonSets": ["d"], "order": {"by": "Name"},
+//!      "steps": [{"name": "canary", "nodes": 1, "soak": "10s"}, {"name": "all", "nodes": "100%"}]}
+//!   template d 2
+//!   image d:2 crashes      # from now on, also in containers that run: good, never-ready, cannot-be-pulled …
+//!   add node n1..n9        # nine nodes join
+//!   kill zone=b            # all nodes with this label crash; `revive zone=b` reboots them
+//!   crash-after admission  # kills the controller after its next write that admits nodes; or `verdict`, `write`
+//!   approve d canary       # requests of an operator: also `pause`, `resume`, `abort`, `retry`; `approve d *`
+//!   wipe-rollout d         # removes the status of the DaemonRollout; `delete-rollout d` deletes the object
+//! ```
+//!
+//! In `end rollout` and `see rollout`, `admitted` and `failed` are names of nodes, or `none`. `verdicts` are those of
+//! all revisions of the set, in the order of their numbers: the number of the template and the verdict, or `none`. The
+//! phase of a set without a DaemonRollout is `none`.
 //!
 //! `loose REASON` exempts a case from the limit on creates and deletes in a run with a fault. `once REASON` exempts a
 //! case from runs with faults. After the script, the cluster must converge and stay converged. Every invariant is
@@ -39,12 +64,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use muster_api::text::Text;
-use muster_engine::daemonset::facts::Kind;
+use muster_engine::daemonset::facts::{Kind, Revision};
+use muster_engine::daemonset::progressive::phase::RevisionVerdict;
+use muster_engine::daemonset::progressive::record::Phase;
 use muster_engine::scenario;
 
-use crate::faults::{FaultRates, InjectedFault};
+use crate::faults::{FaultRates, InjectedFault, RequestFault, WatchFault};
 use crate::invariants::Violation;
-use crate::user_action::UserAction;
+use crate::invariants::rollout_oracle::{admitted_names, verdict};
+use crate::user_action::{UserAction, expand_node_range};
 use crate::world::World;
 
 /// A parsed case: an initial cluster, a script of user actions, and the expected final state.
@@ -74,6 +102,8 @@ pub struct Case {
     revisions: Option<String>,
     /// Section `end events`: reason and expected number of Kubernetes Events.
     events: Vec<(String, usize)>,
+    /// Section `end rollout`: the expected state of the final DaemonRollouts.
+    rollouts: Vec<ExpectedRollout>,
     /// Section `loose`: why the number of creates and deletes is not limited in runs with a fault. `None` if it is
     /// limited.
     pub loose: Option<String>,
@@ -89,10 +119,45 @@ enum ScriptLine {
     See(String),
     /// `see status`: the expected counts of the DaemonSet statuses.
     SeeStatus(Vec<ExpectedCounts>),
+    /// `see rollout`: the expected state of the DaemonRollouts.
+    SeeRollout(Vec<ExpectedRollout>),
+    /// `faults`: in runs with a fault, none is injected before this line.
+    Faults,
 }
 
 /// The name of a DaemonSet, and the expected counts of its status by name, such as `desired`.
 type ExpectedCounts = (String, Vec<(String, i64)>);
+
+/// The name of a DaemonSet, and the expected fields of its DaemonRollout by name, such as `phase`.
+type ExpectedRollout = (String, Vec<(RolloutField, String)>);
+
+/// A field of a DaemonRollout in the sections `see rollout` and `end rollout`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum RolloutField {
+    Phase,
+    /// Name of the step.
+    Step,
+    /// Number of the attempt.
+    Attempt,
+    /// Names of the admitted nodes.
+    Admitted,
+    /// Names of the failed nodes.
+    Failed,
+    /// The verdicts of all revisions of the set.
+    Verdicts,
+}
+
+impl RolloutField {
+    /// All fields, with their names in case files.
+    const ALL: [(&str, Self); 6] = [
+        ("phase", Self::Phase),
+        ("step", Self::Step),
+        ("attempt", Self::Attempt),
+        ("admitted", Self::Admitted),
+        ("failed", Self::Failed),
+        ("verdicts", Self::Verdicts),
+    ];
+}
 
 /// A syntax error in a case file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -122,6 +187,9 @@ pub struct CaseResult {
     pub writes: usize,
     /// Number of delivered watch events. A fault can be injected at each event.
     pub deliveries: usize,
+    /// Number of controller writes and of delivered watch events before the line `faults` of the script, where no fault
+    /// is injected. Zero if the script has no such line.
+    spared: (usize, usize),
     /// Number of pods that controllers created and deleted, by node and by `create` or `delete`.
     pub summary: BTreeMap<(Text, &'static str), u64>,
     /// The pods of each node at the end of the case, one line per node, as [`World::pods_by_node`] formats them.
@@ -130,6 +198,17 @@ pub struct CaseResult {
     pub scenario: String,
     /// The log lines of the run. Empty unless the case was run by [`trace_case`].
     pub trace: Vec<String>,
+}
+
+impl CaseResult {
+    /// Returns all faults of the runs with a fault, if this is the result of the run without faults: each fault at
+    /// every write and every watch event after the line `faults` of the script.
+    pub fn possible_faults(&self) -> impl Iterator<Item = InjectedFault> + use<> {
+        let writes = (self.spared.0 + 1..=self.writes).flat_map(|at| RequestFault::ALL.map(|it| (at, it)));
+        let watches = (self.spared.1 + 1..=self.deliveries).flat_map(|at| WatchFault::ALL.map(|it| (at, it)));
+        let writes = writes.map(|it| InjectedFault { write: Some(it), watch: None });
+        writes.chain(watches.map(|it| InjectedFault { write: None, watch: Some(it) }))
+    }
 }
 
 /// Time at the start of every case, as the `now` line of its scenario.
@@ -190,7 +269,7 @@ fn run_case_with(case: &Case, fault: InjectedFault, verbose: bool) -> CaseResult
         world.settings.burst = burst;
     }
     let is_fault_free = fault == InjectedFault::default();
-    let mut writes = 0;
+    let (mut writes, mut spared) = (0, (0, 0));
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         world.load_scenario(case.world.clone());
         world.start_processes();
@@ -207,7 +286,11 @@ fn run_case_with(case: &Case, fault: InjectedFault, verbose: bool) -> CaseResult
                 ScriptLine::SeeStatus(expected) if is_fault_free => {
                     expect_counts(&mut world, "see", expected)
                 }
-                ScriptLine::See(_) | ScriptLine::SeeStatus(_) => {}
+                ScriptLine::SeeRollout(expected) if is_fault_free => {
+                    expect_rollouts(&mut world, "see", expected)
+                }
+                ScriptLine::See(_) | ScriptLine::SeeStatus(_) | ScriptLine::SeeRollout(_) => {}
+                ScriptLine::Faults => spared = (world.writes, world.deliveries),
             }
         }
         world.run_until_converged();
@@ -217,7 +300,7 @@ fn run_case_with(case: &Case, fault: InjectedFault, verbose: bool) -> CaseResult
         writes = world.writes;
         world.check_stays_converged();
         world.events = events;
-        compare_final_state(case, &mut world, is_fault_free);
+        compare_final_state(case, &mut world, fault);
     }));
     if let Err(panic) = outcome {
         let text = panic.downcast_ref::<String>().cloned();
@@ -230,6 +313,7 @@ fn run_case_with(case: &Case, fault: InjectedFault, verbose: bool) -> CaseResult
         steps: world.trace.steps,
         writes,
         deliveries: world.deliveries,
+        spared,
         summary: world.checks.summary.clone(),
         end: world.pods_by_node(),
         scenario: world.server.scenario_text(),
@@ -237,9 +321,13 @@ fn run_case_with(case: &Case, fault: InjectedFault, verbose: bool) -> CaseResult
     }
 }
 
-/// Compares the final state of the cluster with the sections `end`, `end status` and `end revisions` of the case. In a
-/// run without faults, it also compares the number of events and of writes. Reports each difference as a violation.
-fn compare_final_state(case: &Case, world: &mut World, is_fault_free: bool) {
+/// Compares the final state of the cluster with the sections `end`, `end status`, `end revisions` and `end rollout` of
+/// the case. In a run without faults, it also compares the number of events and of writes. Reports each difference as a
+/// violation.
+fn compare_final_state(case: &Case, world: &mut World, fault: InjectedFault) {
+    // L14: a fault at any write, such as a kill of the controller, does not change the phase and the verdicts at the end.
+    let what = if fault.write.is_some() { "L14" } else { "end" };
+    expect_rollouts(world, what, &case.rollouts);
     let found = world.pods_by_node();
     if case.anywhere {
         expect_text(world, "end", &without_node_names(&case.end), &without_node_names(&found));
@@ -251,7 +339,7 @@ fn compare_final_state(case: &Case, world: &mut World, is_fault_free: bool) {
         let found = revisions_text(world);
         expect_text(world, "end", expected, &found);
     }
-    if !is_fault_free {
+    if fault != InjectedFault::default() {
         return;
     }
     for (reason, expected) in &case.events {
@@ -319,6 +407,69 @@ fn status_count(world: &World, set: &str, count: &str) -> Option<i64> {
     })
 }
 
+/// Reports a violation if a field of a DaemonRollout differs from its expected value. `what` is the section with the
+/// expected values, `see` or `end`.
+fn expect_rollouts(world: &mut World, what: &'static str, expected: &[ExpectedRollout]) {
+    for (set, fields) in expected {
+        for (field, expected) in fields {
+            let found = rollout_field(world, set, *field);
+            if found != *expected {
+                world
+                    .checks
+                    .report_violation(what, || format!("{field:?} of {set} is {found}, expected {expected}"));
+            }
+        }
+    }
+}
+
+/// Returns a field of a set's DaemonRollout, as case files spell it. Returns `none` for an absent field.
+fn rollout_field(world: &World, set: &str, field: RolloutField) -> String {
+    let none = || "none".to_owned();
+    let names = |names: Vec<String>| if names.is_empty() { none() } else { names.join(",") };
+    if field == RolloutField::Verdicts {
+        return names(verdicts(world, set));
+    }
+    let rollout = world.server.rollouts.values().find(|it| it.key.name.as_ref() == set);
+    let Some(status) = rollout.map(|it| &it.status) else { return none() };
+    match field {
+        RolloutField::Phase => status.phase.map_or_else(none, |it| Phase::as_str(it).to_owned()),
+        RolloutField::Step => status.step.as_ref().map_or_else(none, |it| it.name.to_string()),
+        RolloutField::Attempt => status.attempt.to_string(),
+        RolloutField::Admitted => names(admitted_names(status).iter().map(ToString::to_string).collect()),
+        RolloutField::Failed => {
+            let mut failed: Vec<String> =
+                status.failures.nodes.iter().map(|it| it.node.to_string()).collect();
+            failed.sort();
+            names(failed)
+        }
+        RolloutField::Verdicts => none(),
+    }
+}
+
+/// Returns the template number and the verdict of each revision of a set, such as `1=Good`, in the order of the
+/// revision numbers.
+fn verdicts(world: &World, set: &str) -> Vec<String> {
+    let Some(set) = world.server.sets.values().find(|it| it.key.name.as_ref() == set) else {
+        return Vec::new();
+    };
+    let mut revisions: Vec<_> =
+        world.server.revisions.values().filter(|it| it.owner.as_ref() == Some(&set.uid)).collect();
+    revisions.sort_by_key(|it| it.number);
+    let text = |it: &&std::sync::Arc<Revision>| {
+        let verdict = verdict(it).map_or("none", RevisionVerdict::as_str);
+        format!("{}={verdict}", template_number(world, it))
+    };
+    revisions.iter().map(text).collect()
+}
+
+/// Returns the number of a revision's template, which is the tag of its image.
+fn template_number(world: &World, revision: &Revision) -> String {
+    let object = world.server.object(Kind::Revisions, &revision.key);
+    let image =
+        object.and_then(|it| it["data"]["spec"]["template"]["spec"]["containers"][0]["image"].as_str());
+    image.unwrap_or("?").rsplit(':').next().unwrap_or("?").to_owned()
+}
+
 /// Returns all ControllerRevisions as text with one line per set, such as `d  1#1, 2#2` (template number and revision
 /// number).
 fn revisions_text(world: &World) -> String {
@@ -326,11 +477,7 @@ fn revisions_text(world: &World) -> String {
     for (key, revision) in &world.server.revisions {
         let set = world.server.sets.values().find(|it| revision.owner.as_ref() == Some(&it.uid));
         let name = set.map_or_else(|| format!("({})", key.namespace), |it| it.key.name.to_string());
-        let object = world.server.object(Kind::Revisions, key);
-        let image =
-            object.and_then(|it| it["data"]["spec"]["template"]["spec"]["containers"][0]["image"].as_str());
-        let version = image.unwrap_or("?").rsplit(':').next().unwrap_or("?");
-        let text = format!("{version}#{}", revision.number);
+        let text = format!("{}#{}", template_number(world, revision), revision.number);
         lines.entry(name).or_default().push((revision.number, text));
     }
     let mut out = String::new();
@@ -352,8 +499,7 @@ struct CaseParser<'a> {
 }
 
 /// Names of all sections of a case file, for error messages.
-const SECTION_NAMES: &str =
-    "world, run, writes, end, end anywhere, end status, end revisions, end events, loose or once";
+const SECTION_NAMES: &str = "world, run, writes, end, end anywhere, end status, end revisions, end events, end rollout, loose or once";
 
 impl<'a> CaseParser<'a> {
     fn new(name: &str, text: &'a str) -> Self {
@@ -371,6 +517,7 @@ impl<'a> CaseParser<'a> {
             status: Vec::new(),
             revisions: None,
             events: Vec::new(),
+            rollouts: Vec::new(),
             loose: None,
             once: None,
         };
@@ -407,13 +554,14 @@ impl<'a> CaseParser<'a> {
                 ("world", "") => self.parse_world(&block)?,
                 ("run", "") => self.parse_script(&block)?,
                 ("writes", limits) => self.parse_write_limits(at, limits)?,
-                ("end", "") => (self.case.end, ended) = (join_trimmed_lines(&block), true),
+                ("end", "") => (self.case.end, ended) = (self.parse_pods(&block)?, true),
                 ("end", "anywhere") => {
-                    (self.case.end, self.case.anywhere, ended) = (join_trimmed_lines(&block), true, true);
+                    (self.case.end, self.case.anywhere, ended) = (self.parse_pods(&block)?, true, true);
                 }
                 ("end", "status") => self.case.status = self.parse_counts(&block)?,
                 ("end", "revisions") => self.case.revisions = Some(join_trimmed_lines(&block)),
                 ("end", "events") => self.parse_events(&block)?,
+                ("end", "rollout") => self.case.rollouts = self.parse_rollouts(&block)?,
                 ("loose", why) if !why.is_empty() => self.case.loose = Some(why.to_owned()),
                 ("once", why) if !why.is_empty() => self.case.once = Some(why.to_owned()),
                 _ => return Err(self.syntax_error(at, format!("{line:?} is not {SECTION_NAMES}"))),
@@ -435,9 +583,11 @@ impl<'a> CaseParser<'a> {
                 ["replicas", n] => self.case.replicas = self.parse_number(*at, n)?,
                 ["burst", n] => self.case.burst = Some(self.parse_number(*at, n)?),
                 _ => {
-                    text += line;
-                    text.push('\n');
-                    places.push(*at);
+                    for line in expand_node_range(line).map_err(|it| self.syntax_error(*at, it))? {
+                        text += &line;
+                        text.push('\n');
+                        places.push(*at);
+                    }
                 }
             }
         }
@@ -458,19 +608,21 @@ impl<'a> CaseParser<'a> {
         let mut lines = block.iter().peekable();
         while let Some((at, line)) = lines.next() {
             let sees = line.split_whitespace().collect::<Vec<_>>();
-            if !matches!(sees.as_slice(), ["see"] | ["see", "status"]) {
-                let action =
-                    UserAction::parse(without_comment(line)).map_err(|it| self.syntax_error(*at, it))?;
-                self.case.script.push(ScriptLine::Action(action));
-                continue;
-            }
-            let mut seen = Vec::new();
+            let mut block = Vec::new();
             while let Some(it) = lines.next_if(|(_, it)| indent_width(line) < indent_width(it)) {
-                seen.push(*it);
+                block.push(*it);
             }
-            self.case.script.push(match sees.len() {
-                1 => ScriptLine::See(join_trimmed_lines(&seen)),
-                _ => ScriptLine::SeeStatus(self.parse_counts(&seen)?),
+            self.case.script.push(match sees.as_slice() {
+                ["see"] => ScriptLine::See(self.parse_pods(&block)?),
+                ["see", "status"] => ScriptLine::SeeStatus(self.parse_counts(&block)?),
+                ["see", "rollout"] => ScriptLine::SeeRollout(self.parse_rollouts(&block)?),
+                ["faults"] => ScriptLine::Faults,
+                _ => {
+                    let lines = core::iter::once(*line).chain(block.iter().map(|(_, line)| *line));
+                    let text: Vec<&str> = lines.map(|it| without_comment(it).trim()).collect();
+                    let action = UserAction::parse(&text.join(" "));
+                    ScriptLine::Action(action.map_err(|it| self.syntax_error(*at, it))?)
+                }
             });
         }
         Ok(())
@@ -501,6 +653,37 @@ impl<'a> CaseParser<'a> {
                 Ok((count.to_owned(), number.parse().map_err(|_| wrong())?))
             });
             Ok((set, counts.collect::<Result<Vec<_>, CaseSyntaxError>>()?))
+        };
+        block.iter().map(of_line).collect()
+    }
+
+    /// Parses the expected pods of nodes in the sections `see` and `end`, one line per node or range of nodes.
+    fn parse_pods(&self, block: &[(usize, &str)]) -> Result<String, CaseSyntaxError> {
+        let mut text = String::new();
+        for (at, line) in block {
+            for line in expand_node_range(line.trim()).map_err(|it| self.syntax_error(*at, it))? {
+                text += &line;
+                text.push('\n');
+            }
+        }
+        Ok(text)
+    }
+
+    /// Parses the expected fields of DaemonRollouts in the sections `see rollout` and `end rollout`.
+    fn parse_rollouts(&self, block: &[(usize, &str)]) -> Result<Vec<ExpectedRollout>, CaseSyntaxError> {
+        let of_line = |(at, line): &(usize, &str)| {
+            let mut words = without_comment(line).split_whitespace();
+            let set = words.next().unwrap_or_default().to_owned();
+            let fields = words.map(|word| {
+                let named = word.split_once(':').and_then(|(name, value)| {
+                    let field = RolloutField::ALL.iter().find(|(it, _)| *it == name)?;
+                    Some((field.1, value.to_owned()))
+                });
+                let names: Vec<&str> = RolloutField::ALL.iter().map(|(name, _)| *name).collect();
+                let problem = format!("{word:?} is not FIELD:VALUE with a field of {names:?}");
+                named.ok_or_else(|| self.syntax_error(*at, problem))
+            });
+            Ok((set, fields.collect::<Result<Vec<_>, CaseSyntaxError>>()?))
         };
         block.iter().map(of_line).collect()
     }
@@ -553,5 +736,19 @@ mod tests {
         assert!(wrong(text).starts_with("x.txt:5: "), "{}", wrong(text));
         assert!(wrong("About.\nworld\n  node a\n").contains("the section `end` is missing"));
         assert!(wrong("world\n  node a\nend\n  a  -\n").contains("in words"));
+        let text = "About.\nworld\n  node a2..a1\nend\n  a  -\n";
+        assert!(wrong(text).starts_with("x.txt:3: \"a2..a1\" is not a range"), "{}", wrong(text));
+        let text = "About.\nworld\n  node a\nrun\n  policy p\n    {\"daemonSets\": [\"d\"],\n     \"steps\": []}\nend\n  a  -\n";
+        assert!(wrong(text).starts_with("x.txt:5: policy p: spec.steps"), "{}", wrong(text));
+        let text = "About.\nworld\n  node a\nend\n  a  -\nend rollout\n  d  faze:Complete\n";
+        assert!(wrong(text).starts_with("x.txt:7: \"faze:Complete\" is not"), "{}", wrong(text));
+    }
+
+    #[test]
+    fn a_range_stands_for_all_its_nodes() {
+        let text = "About.\nworld\n  node n08..n10 label=zone:a\nend\n  n08..n10  -\n";
+        let case = Case::parse("x", text).unwrap();
+        assert_eq!(case.world.nodes.len(), 3);
+        assert_eq!(case.end, "n08  -\nn09  -\nn10  -\n");
     }
 }

@@ -40,6 +40,8 @@ pub enum ImageBehaviour {
     CrashesNode,
     /// The container exits with an error after each start, so that the kubelet applies its crash-loop backoff.
     CrashLoops,
+    /// The image is on no node, and every pull of it fails. Running containers are not affected.
+    CannotBePulled,
 }
 
 /// The simulated kubelet of one node, with the node's container runtime.
@@ -293,7 +295,8 @@ impl Kubelet {
                 ImageBehaviour::BecomesReady
                 | ImageBehaviour::NeverReady
                 | ImageBehaviour::PodFails
-                | ImageBehaviour::CrashesNode => None,
+                | ImageBehaviour::CrashesNode
+                | ImageBehaviour::CannotBePulled => None,
             };
             if let Some(code) = code {
                 let running: Vec<(Text, Time)> =
@@ -381,8 +384,10 @@ impl Kubelet {
                 let outcome = self.delete_pod(uid, managed, iteration);
                 return managed.responses.push((self.response_time(iteration), action, outcome));
             }
-            Action::FindImage { .. } => ActionOutcome::Present,
-            Action::Pull { .. } => ActionOutcome::Pulled { bytes: 1 },
+            Action::FindImage { .. } | Action::Pull { .. } => {
+                let behaviour = iteration.behaviours.get(&*managed.image).copied().unwrap_or_default();
+                image_outcome(&action, behaviour)
+            }
             action => self
                 .runtime
                 .execute_action(uid, action, &managed.image, iteration.clock)
@@ -480,7 +485,8 @@ impl ManagedPod {
     /// determines the result.
     fn complete_probe(&mut self, behaviour: ImageBehaviour, clock: Time) {
         let Some(Action::Probe { id, .. }) = &self.probe else { return };
-        let result = (id.clone(), behaviour == ImageBehaviour::BecomesReady);
+        let passes = matches!(behaviour, ImageBehaviour::BecomesReady | ImageBehaviour::CannotBePulled);
+        let result = (id.clone(), passes);
         if self.last_probe.as_ref() == Some(&result) {
             return;
         }
@@ -514,6 +520,19 @@ impl SyncIteration<'_> {
             Ok(()) => ActionOutcome::Done,
             Err(refusal) => failed(&format!("{refusal:?}")),
         }
+    }
+}
+
+/// Returns the outcome of [`Action::FindImage`] or [`Action::Pull`] for an image with this behaviour.
+fn image_outcome(action: &Action, behaviour: ImageBehaviour) -> ActionOutcome {
+    match (action, behaviour) {
+        (Action::FindImage { .. }, ImageBehaviour::CannotBePulled) => ActionOutcome::Absent,
+        (Action::FindImage { .. }, _) => ActionOutcome::Present,
+        (_, ImageBehaviour::CannotBePulled) => ActionOutcome::Failed {
+            reason: "ErrImagePull".into(),
+            message: "the registry does not answer".into(),
+        },
+        _ => ActionOutcome::Pulled { bytes: 1 },
     }
 }
 

@@ -16,6 +16,8 @@ pub struct RunResult {
     pub violation: Option<Violation>,
     /// Hash of the trace. Two runs with the same hash had the same steps.
     pub hash: u64,
+    /// Hash of the objects that DaemonSet controllers wrote.
+    pub controller_writes_hash: u64,
     /// Number of executed steps.
     pub steps: u64,
     /// Number of writes of the DaemonSet controller.
@@ -51,6 +53,7 @@ pub fn run_seed(seed: u64, verbose: bool) -> RunResult {
         seed,
         violation: world.violation().cloned(),
         hash: world.trace.hash(),
+        controller_writes_hash: world.trace.controller_writes_hash(),
         steps: world.trace.steps,
         writes: world.writes,
         scenario: world.server.scenario_text(),

@@ -71,7 +71,7 @@ pub struct SimServer {
     pub policies: BTreeMap<(Kind, ObjectKey), Arc<Policy>>,
     /// The current DaemonRollouts, parsed, by key.
     pub rollouts: BTreeMap<ObjectKey, Arc<RolloutRecord>>,
-    /// All pod templates that sets have ever had, by `data` of their ControllerRevision.
+    /// All pod templates that sets or revisions have ever had, by `data` of their ControllerRevision.
     pub templates: Arc<BTreeMap<Text, Template>>,
     /// All versions of every object. They show which state a controller had in its cache at an earlier revision.
     versions: BTreeMap<(Kind, ObjectKey), Vec<ObjectVersion>>,
@@ -115,6 +115,13 @@ impl Default for SimServer {
             namespace_terminating: false,
             now: Time::default(),
         }
+    }
+}
+
+/// Adds the template of a set to `templates`, if it is not known yet.
+fn add_template(templates: &mut Arc<BTreeMap<Text, Template>>, set: &Set) {
+    if !templates.contains_key(&set.template.data) {
+        Arc::make_mut(templates).insert(set.template.data.clone(), set.template.clone());
     }
 }
 
@@ -192,6 +199,12 @@ impl SimServer {
     /// Whether new pods are rejected, because the quota is used up or the namespace is terminating.
     pub fn rejects_new_pods(&self) -> bool {
         self.namespace_terminating || self.quota.is_some_and(|max| max <= self.pods.len())
+    }
+
+    /// Records the pod template of a set in [`SimServer::templates`], although no set with this template is created.
+    pub fn record_template(&mut self, set: &Value) {
+        let set = facts::decode_set(set.to_string().as_bytes(), &mut self.shared).expect("a set");
+        add_template(&mut self.templates, &set);
     }
 
     /// Creates an object. The server generates a missing name and UID, and sets the defaults of the simulation.
@@ -445,10 +458,8 @@ impl SimServer {
                 .map(|it| Fact::Revision(Arc::new(it))),
             kind => Some(facts::decode_fact(kind, json, shared).expect("an object of a rollout")),
         });
-        if let Some(Fact::Set(set)) = &parsed
-            && !self.templates.contains_key(&set.template.data)
-        {
-            Arc::make_mut(&mut self.templates).insert(set.template.data.clone(), set.template.clone());
+        if let Some(Fact::Set(set)) = &parsed {
+            add_template(&mut self.templates, set);
         }
         match (&parsed, kind) {
             (Some(Fact::Set(it)), _) => drop(self.sets.insert(key.clone(), it.clone())),

@@ -3,24 +3,30 @@
 use std::fmt::{Debug, Write as _};
 
 use muster_api::time::Time;
+use muster_engine::daemonset::facts::Fact;
 use muster_engine::scenario;
 
-use crate::server::SimCommit;
+use crate::server::{Actor, SimCommit};
 
 /// The hash of all steps and commits of a run, and optionally its log lines.
 #[derive(Clone, Debug)]
 pub struct Trace {
     /// FNV-1a hash of the steps and commits so far.
     hash: u64,
+    /// FNV-1a hash of the objects that DaemonSet controllers have written so far.
+    controller_writes_hash: u64,
     /// Number of executed tasks so far.
     pub steps: u64,
     /// Log lines. `None` if the run is not verbose.
     pub lines: Option<Vec<String>>,
 }
 
+/// Start value of an FNV-1a hash.
+const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
+
 impl Default for Trace {
     fn default() -> Self {
-        Self { hash: 0xcbf2_9ce4_8422_2325, steps: 0, lines: None }
+        Self { hash: HASH_START, controller_writes_hash: HASH_START, steps: 0, lines: None }
     }
 }
 
@@ -30,22 +36,38 @@ impl Trace {
         self.hash
     }
 
+    /// Returns the hash of the objects that DaemonSet controllers have written so far. It does not depend on the steps of
+    /// the simulation, so that it can be compared between versions of the simulator.
+    pub fn controller_writes_hash(&self) -> u64 {
+        self.controller_writes_hash
+    }
+
     /// Adds an executed task to the hash, and counts it as a step.
     pub fn record_step(&mut self, now: Time, task: &impl Debug) {
         self.steps += 1;
         let mut text = String::new();
         let _ = write!(text, "{} {task:?}", now.as_micros());
-        self.update_hash(&text);
+        update_hash(&mut self.hash, text.as_bytes());
     }
 
-    /// Adds a commit to the hash. If the run is verbose, also adds a log line about the commit.
-    pub fn record_commit(&mut self, commit: &SimCommit) {
+    /// Adds a commit to the hash. If the run is verbose, also adds a log line about the commit. `object` is the JSON that
+    /// the commit wrote, empty if it deleted the object.
+    pub fn record_commit(&mut self, commit: &SimCommit, object: &[u8]) {
         let what = if commit.fact.is_some() { "wrote" } else { "removed" };
         self.add_line(commit.at, || {
-            format!("{:?} {what} {:?} {} r{}", commit.actor, commit.kind, commit.key, commit.revision)
+            let line =
+                format!("{:?} {what} {:?} {} r{}", commit.actor, commit.kind, commit.key, commit.revision);
+            match &commit.fact {
+                Some(Fact::Rollout(rollout)) => format!("{line}: {}", rollout.status),
+                _ => line,
+            }
         });
         let text = format!("{} {:?} {}", commit.revision, commit.kind, commit.key);
-        self.update_hash(&text);
+        update_hash(&mut self.hash, text.as_bytes());
+        if matches!(commit.actor, Actor::Controller(_)) {
+            update_hash(&mut self.controller_writes_hash, text.as_bytes());
+            update_hash(&mut self.controller_writes_hash, object);
+        }
     }
 
     /// Adds a log line, if the run is verbose.
@@ -55,11 +77,11 @@ impl Trace {
             lines.push(format!("{:>6}.{:06}  {}", micros / 1_000_000, micros % 1_000_000, line()));
         }
     }
+}
 
-    /// Adds a text to the hash.
-    fn update_hash(&mut self, text: &str) {
-        for byte in text.bytes() {
-            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+/// Adds bytes to an FNV-1a hash.
+fn update_hash(hash: &mut u64, bytes: &[u8]) {
+    for byte in bytes {
+        *hash = (*hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     }
 }

@@ -1,7 +1,13 @@
 //! User actions on the cluster. They are drawn at random, or read from a script of a case with one action per line.
 
-use muster_engine::daemonset::facts::Kind;
+use muster_api::interner::Interner;
+use muster_engine::daemonset::execution::Call;
+use muster_engine::daemonset::facts::{self, Fact, Kind};
+use muster_engine::daemonset::plan::{RevisionWrite, RolloutWrite};
+use serde_json::{Value, json};
 
+use crate::faults::RequestFault;
+use crate::invariants::rollout_oracle::admitted_names;
 use crate::kubelet::ImageBehaviour;
 
 /// An action of a user or an administrator, an injected failure, or a control step of a script.
@@ -28,8 +34,8 @@ pub enum UserAction {
     AddForeignCondition { set: String },
     /// Deletes a set with the propagation policy `how`.
     DeleteSet { set: String, how: SetDeletion },
-    /// Adds an object from a line of a scenario: a set, a node, a pod or a revision.
-    AddObject { line: String },
+    /// Adds objects from lines of a scenario: sets, nodes, pods or revisions.
+    AddObjects { lines: String },
     /// Deletes a pod. With `force`, the pod is deleted immediately.
     DeletePod { pod: ScriptPodRef, force: bool },
     /// Removes the owner references of a pod.
@@ -64,8 +70,12 @@ pub enum UserAction {
     RemoveNode { node: String },
     /// Crashes a node, which stays down.
     CrashNode { node: String },
+    /// Crashes all nodes with this label. They stay down.
+    CrashNodes { label: (String, String) },
     /// Reboots a node.
     RebootNode { node: String },
+    /// Reboots all nodes with this label.
+    RebootNodes { label: (String, String) },
     /// Starts a graceful shutdown of a node.
     ShutDownNode { node: String },
     /// Restarts the kubelet of a node.
@@ -94,10 +104,11 @@ pub enum UserAction {
     StepClocks { seconds: i64 },
     /// Enqueues all sets on the replica that is the leader.
     ResyncSets,
-    /// Creates the RolloutPolicy with this name. If the policy already exists, replaces its spec. `spec` is JSON.
-    ApplyPolicy { name: String, spec: String },
-    /// Deletes the RolloutPolicy with this name.
-    DeletePolicy { name: String },
+    /// Creates the policy of this kind and name: a RolloutPolicy or a ClusterRolloutPolicy. If the policy already
+    /// exists, replaces its spec. `spec` is JSON.
+    ApplyPolicy { kind: Kind, name: String, spec: String },
+    /// Deletes the policy of this kind and name.
+    DeletePolicy { kind: Kind, name: String },
     /// Pauses the RolloutPolicy with this name, or resumes it if `paused` is false.
     PausePolicy { name: String, paused: bool },
     /// Pauses the rollout of a set, or resumes it if `paused` is false.
@@ -121,8 +132,33 @@ pub enum UserAction {
     WaitUntilConverged,
     /// Runs the simulation until the cluster has converged, at most for this time.
     WaitUntilConvergedWithin { seconds: u64 },
-    /// Loses the response to the controller's next write. The write itself is applied only if `applied` is true.
-    LoseNextResponse { applied: bool },
+    /// Injects a fault at the next write of the DaemonSet controller that `trigger` selects.
+    InjectFault { trigger: FaultTrigger, fault: RequestFault },
+}
+
+/// The writes of the DaemonSet controller at which a script injects a fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultTrigger {
+    /// Any write.
+    Write,
+    /// A status of a DaemonRollout that admits nodes which the stored status does not admit.
+    Admission,
+    /// A verdict about a revision, or its removal.
+    Verdict,
+}
+
+impl FaultTrigger {
+    /// Whether the trigger selects this write.
+    pub fn selects(self, call: &Call) -> bool {
+        match (self, call) {
+            (Self::Write, _) => true,
+            (Self::Admission, Call::WriteRollout(RolloutWrite::PutStatus { record, status, .. })) => {
+                !admitted_names(status).is_subset(&admitted_names(&record.status))
+            }
+            (Self::Verdict, Call::WriteRevision(RevisionWrite::Judge { .. })) => true,
+            _ => false,
+        }
+    }
 }
 
 /// The propagation policy of a delete request for a set.
@@ -143,8 +179,13 @@ pub enum ScriptPodRef {
 impl UserAction {
     /// Parses one line of a script.
     pub fn parse(line: &str) -> Result<Self, String> {
-        if let Some((name, spec)) = line.trim().strip_prefix("policy ").and_then(|it| it.split_once(" {")) {
-            return Ok(Self::ApplyPolicy { name: name.trim().to_owned(), spec: format!("{{{spec}") });
+        if let Some((head, spec)) = line.split_once(" {") {
+            let spec = format!("{{{spec}");
+            return match head.split_whitespace().collect::<Vec<_>>().as_slice() {
+                ["policy", name] => parse_policy(Kind::Policies, name, spec),
+                ["cluster-policy", name] => parse_policy(Kind::ClusterPolicies, name, spec),
+                _ => Err(format!("{head:?} is neither `policy NAME` nor `cluster-policy NAME`")),
+            };
         }
         let words: Vec<&str> = line.split_whitespace().collect();
         let own = |it: &str| it.to_owned();
@@ -173,7 +214,10 @@ impl UserAction {
                 Self::DeleteSet { set: own(set), how: SetDeletion::Foreground }
             }
             ["delete-set", set, "orphan"] => Self::DeleteSet { set: own(set), how: SetDeletion::Orphan },
-            ["add", ..] => Self::AddObject { line: line.trim().trim_start_matches("add").trim().to_owned() },
+            ["add", ..] => {
+                let object = line.trim().trim_start_matches("add").trim();
+                Self::AddObjects { lines: expand_node_range(object)?.join("\n") }
+            }
             ["delete", it] => Self::DeletePod { pod: pod(it), force: false },
             ["force-delete", it] => Self::DeletePod { pod: pod(it), force: true },
             ["orphan", it] => Self::OrphanPod { pod: pod(it) },
@@ -198,8 +242,14 @@ impl UserAction {
             }
             ["untaint", node, key] => Self::UntaintNode { node: own(node), key: own(key) },
             ["remove-node", node] => Self::RemoveNode { node: own(node) },
-            ["kill", node] => Self::CrashNode { node: own(node) },
-            ["revive", node] => Self::RebootNode { node: own(node) },
+            ["kill", nodes] => match nodes.split_once('=') {
+                Some((key, value)) => Self::CrashNodes { label: (own(key), own(value)) },
+                None => Self::CrashNode { node: own(nodes) },
+            },
+            ["revive", nodes] => match nodes.split_once('=') {
+                Some((key, value)) => Self::RebootNodes { label: (own(key), own(value)) },
+                None => Self::RebootNode { node: own(nodes) },
+            },
             ["shut-down", node] => Self::ShutDownNode { node: own(node) },
             ["crash-agent", node] => Self::RestartKubelet { node: own(node) },
             ["slow-stop", node, n] => Self::ChangeContainerStopDelay { node: own(node), seconds: number(n)? },
@@ -220,7 +270,10 @@ impl UserAction {
             ["stick", kind, n] => Self::StallWatches { kind: parse_kind(kind)?, seconds: number(n)? },
             ["step-clock", n] => Self::StepClocks { seconds: n.parse().map_err(|_| "step-clock SECONDS")? },
             ["resync"] => Self::ResyncSets,
-            ["delete-policy", name] => Self::DeletePolicy { name: own(name) },
+            ["delete-policy", name] => Self::DeletePolicy { kind: Kind::Policies, name: own(name) },
+            ["delete-cluster-policy", name] => {
+                Self::DeletePolicy { kind: Kind::ClusterPolicies, name: own(name) }
+            }
             ["pause-policy", name] => Self::PausePolicy { name: own(name), paused: true },
             ["resume-policy", name] => Self::PausePolicy { name: own(name), paused: false },
             ["pause", set] => Self::PauseRollout { set: own(set), paused: true },
@@ -238,11 +291,67 @@ impl UserAction {
             ["wait", n] => Self::Wait { seconds: number(n)? },
             ["settle"] => Self::WaitUntilConverged,
             ["settle", n] => Self::WaitUntilConvergedWithin { seconds: number(n)? },
-            ["lose-answer"] => Self::LoseNextResponse { applied: true },
-            ["lose-write"] => Self::LoseNextResponse { applied: false },
+            ["lose-answer"] => {
+                Self::InjectFault { trigger: FaultTrigger::Write, fault: RequestFault::LostApplied }
+            }
+            ["lose-write"] => {
+                Self::InjectFault { trigger: FaultTrigger::Write, fault: RequestFault::LostNotApplied }
+            }
+            ["crash-before", trigger] => {
+                Self::InjectFault { trigger: parse_trigger(trigger)?, fault: RequestFault::CrashBefore }
+            }
+            ["crash-after", trigger] => {
+                Self::InjectFault { trigger: parse_trigger(trigger)?, fault: RequestFault::CrashAfter }
+            }
             _ => return Err(format!("{line:?} is not a user action; `UserAction::parse` lists all")),
         })
     }
+}
+
+/// Parses a policy with this kind, name and spec (JSON). Returns an error if the spec is not valid.
+fn parse_policy(kind: Kind, name: &str, spec: String) -> Result<UserAction, String> {
+    let value: Value = serde_json::from_str(&spec).map_err(|it| format!("policy {name}: {it}"))?;
+    let object = json!({"metadata": {"name": name}, "spec": value}).to_string();
+    let fact = facts::decode_fact(kind, object.as_bytes(), &mut Interner::default());
+    match fact.map_err(|it| it.to_string())? {
+        Fact::Policy(policy) if policy.invalid.is_empty() => {
+            Ok(UserAction::ApplyPolicy { kind, name: name.to_owned(), spec })
+        }
+        Fact::Policy(policy) => Err(format!("policy {name}: {}", policy.invalid.join("; "))),
+        _ => Err(format!("policy {name} is not a policy")),
+    }
+}
+
+/// Expands a line of a scenario, of `see` or of `end` that is about a range of nodes: `node n1..n3 label=zone:a` or
+/// `n1..n3  d@1 ready` becomes one line for each of the nodes. All names of a range have the same number of digits.
+/// Returns any other line unchanged.
+pub fn expand_node_range(line: &str) -> Result<Vec<String>, String> {
+    let Some(range) = line.split_whitespace().take(2).find(|it| it.contains("..")) else {
+        return Ok(vec![line.to_owned()]);
+    };
+    let names = node_range(range).ok_or_else(|| format!("{range:?} is not a range such as n01..n20"))?;
+    Ok(names.iter().map(|name| line.replacen(range, name, 1)).collect())
+}
+
+/// Returns the names of a range such as `n01..n20`. Returns `None` if the text is not a range.
+fn node_range(range: &str) -> Option<Vec<String>> {
+    let (first, last) = range.split_once("..")?;
+    let prefix = first.trim_end_matches(|it: char| it.is_ascii_digit());
+    let (first, last) = (first.strip_prefix(prefix)?, last.strip_prefix(prefix)?);
+    let (from, to): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+    let digits = first.len();
+    (from <= to && last.len() == digits)
+        .then(|| (from..=to).map(|it| format!("{prefix}{it:0digits$}")).collect())
+}
+
+/// Parses the writes at which a fault is injected, as a script spells them.
+fn parse_trigger(text: &str) -> Result<FaultTrigger, String> {
+    Ok(match text {
+        "write" => FaultTrigger::Write,
+        "admission" => FaultTrigger::Admission,
+        "verdict" => FaultTrigger::Verdict,
+        other => return Err(format!("{other:?} is not write, admission or verdict")),
+    })
 }
 
 /// Parses the behaviour of an image, as a script spells it.
@@ -254,9 +363,10 @@ fn parse_image_behaviour(text: &str) -> Result<ImageBehaviour, String> {
         "ends" => ImageBehaviour::Completes,
         "kills-its-node" => ImageBehaviour::CrashesNode,
         "crashes" => ImageBehaviour::CrashLoops,
+        "cannot-be-pulled" => ImageBehaviour::CannotBePulled,
         other => {
             return Err(format!(
-                "{other:?} is not good, never-ready, fails, ends, kills-its-node or crashes"
+                "{other:?} is not good, never-ready, fails, ends, kills-its-node, crashes or cannot-be-pulled"
             ));
         }
     })

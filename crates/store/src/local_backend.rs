@@ -44,7 +44,7 @@ struct BackendState {
     queued: Condvar,
     /// Notifies callers of [`Backend::close`] that the writer thread has ended.
     ended: Condvar,
-    /// Commits that have left the history in memory, but not yet the history of the log, in order.
+    /// Commits that were removed from the history in memory, but not yet from that of the log, oldest first.
     trimmed: Mutex<VecDeque<TrimmedCommit>>,
 }
 

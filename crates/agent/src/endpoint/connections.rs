@@ -16,8 +16,8 @@ const CONNECTIONS_MAX: usize = 256;
 const HANDSHAKES_MAX: usize = 64;
 /// Maximum number of concurrent TLS handshakes from one IP address that is not the API server's.
 const HANDSHAKES_PER_ADDRESS_MAX: usize = 16;
-/// Maximum number of IP addresses of the API server that the agent remembers: those of its URL, and others from which
-/// it has connected.
+/// Maximum number of IP addresses that the agent remembers for the API server: those of the API server's URL, and those
+/// from which the API server has connected to the agent.
 const SERVER_ADDRESSES_MAX: usize = 16;
 
 /// Limits the concurrent connections and TLS handshakes at the port of the agent's endpoint.

@@ -30,7 +30,7 @@ pub use self::cleanup::{
 pub use self::containerd::Containerd;
 pub use self::network::is_bridge_address;
 pub use self::prerequisites::{
-    MissingTools, find_missing_tools, is_root, missing_agent_tools, missing_optional_tools,
+    MissingTools, find_missing_tools, is_root, missing_agent_prerequisites, missing_optional_tools,
 };
 
 use crate::image::ImageError;

@@ -76,7 +76,7 @@ pub fn find_missing_tools() -> Option<MissingTools> {
 /// Lists the missing programs and cgroup controllers that a joining machine needs for every pod. Each entry is a
 /// message for the user. containerd, runc and the CNI plugins are not checked, because they belong to the container
 /// runtime.
-pub fn missing_agent_tools() -> Vec<String> {
+pub fn missing_agent_prerequisites() -> Vec<String> {
     let programs = REQUIRED_PROGRAMS.iter().filter(|(program, _)| ["ip", "nft"].contains(program));
     let missing = programs.filter(|(program, _)| find_program(program).is_none());
     let missing =

@@ -30,6 +30,7 @@ pub(super) struct SimulatedPod {
     /// Name of the pod's node.
     pub(super) node: Arc<str>,
     pub(super) on_host_network: bool,
+    has_readiness_gates: bool,
     /// The pod's IP address, if one is allocated.
     pub(super) address: Option<Ipv4Addr>,
     behaviour: ContainerBehaviour,
@@ -133,6 +134,7 @@ impl SimulatedPod {
             uid: (*object.uid).into(),
             node: event.node_name.as_deref().unwrap_or_default().into(),
             on_host_network: object.spec.on_host_network,
+            has_readiness_gates: !object.spec.gates.is_empty(),
             address: object.status["podIP"].as_str().and_then(|it| it.parse().ok()),
             behaviour,
             runtime,
@@ -147,9 +149,13 @@ impl SimulatedPod {
     /// Applies a watch event of the pod. While an API call is in flight, the event is deferred.
     pub(super) fn apply_event(&mut self, event: wire::Pod, host: SimulatedHost, now: Timestamp) {
         // An event that is older than the last status write has no newer status. It is still applied if it carries a
-        // deletion or a spec change, because its event may arrive after the response to that write.
+        // deletion or a spec change, because its event may arrive after the response to that write. The event of that
+        // write itself is applied if the pod has readiness gates: it has the conditions that other clients have
+        // written before.
         let change = ChangeMarker::from_event(&event);
-        if event.resource_version() <= self.version && change == self.last_change {
+        let seen_version =
+            if self.has_readiness_gates { self.version.saturating_sub(1) } else { self.version };
+        if event.resource_version() <= seen_version && change == self.last_change {
             return;
         }
         if let Some(active) = self.active.as_mut().filter(|it| it.call_in_flight.is_some()) {

@@ -332,6 +332,36 @@ fn a_gate_holds_a_pod_back() {
     "#]]);
 }
 
+/// Another client writes the condition of a gate just before the pod's own status write, and the events of both writes
+/// arrive after the response.
+#[test]
+fn a_gate_that_opens_during_a_status_write_is_observed() {
+    let mut spec = one("web");
+    spec["readinessGates"] = json!([{"conditionType": "lb"}]);
+    let mut world = World::new(json!({}), spec).run(0);
+    world.now += SignedDuration::from_secs(1);
+    let Some(PodCall::Report(patch)) = world.pod.step(host(world.timings), world.now).call else {
+        panic!("the container runs, and no status is reported");
+    };
+    world.tell(&patch["status"]);
+    let conditions = world.object["status"]["conditions"].as_array_mut().unwrap();
+    conditions.push(json!({"type": "lb", "status": "True"}));
+    world.object["metadata"]["resourceVersion"] = "10".into();
+    let before = world.object.clone();
+    merge(&mut world.object["status"], &patch["status"]);
+    world.object["metadata"]["resourceVersion"] = "11".into();
+    world.version = 11;
+    world.pod.handle_call_success(11, host(world.timings), world.now);
+    for object in [&before, &world.object] {
+        world.pod.apply_event(seen(object), host(world.timings), world.now);
+    }
+    world.run(10).check(&expect![[r#"
+        0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
+        1    Running [sandbox Initialized containers PodScheduled]; c running started ready
+        1    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
+    "#]]);
+}
+
 #[test]
 fn pod_conditions_changed_by_another_client_are_corrected() {
     let world = World::new(json!({}), one("web")).run(10);

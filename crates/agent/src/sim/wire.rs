@@ -1,4 +1,4 @@
-//! Decodes the fields of pods and nodes in watch events that simulated nodes need.
+//! Decodes only the fields of pods and nodes that simulated nodes need, from watch events and responses to writes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

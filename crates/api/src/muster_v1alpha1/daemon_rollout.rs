@@ -156,6 +156,9 @@ pub struct DaemonRolloutStatus {
     pub stable: Option<RevisionRef>,
     /// Number of the attempt to roll out the current revision, from 1.
     pub attempt: i32,
+    /// Time at which the attempt started. With newNodes Latest, nodes that are created later get the current revision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt_start_time: Option<Time>,
     /// The current step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<StepProgress>,
@@ -319,7 +322,7 @@ pub struct CheckStatus {
     pub name: String,
     /// Result of the check. Inconclusive neither passes nor fails the rollout.
     pub result: CheckOutcome,
-    /// Time of the result.
+    /// Time since which the check has this result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
     /// Explanation of the result.

@@ -69,6 +69,15 @@ impl Measured {
         Self::Fail(message.into())
     }
 
+    /// Returns the result as it is written in the status, in logs and in metrics.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Pass => "Pass",
+            Self::Fail(_) => "Fail",
+            Self::Inconclusive(_) => "Inconclusive",
+        }
+    }
+
     /// Returns the message of the result without control characters, cut to [`MESSAGE_CHARS_MAX`] characters. Empty for
     /// `Pass`.
     pub fn message(&self) -> String {

@@ -238,7 +238,7 @@ impl<C: Controller> TestCluster<C> {
             (Verb::Patch(Patch::Apply), Some(it)) => {
                 let manager = request.path.split("fieldManager=").nth(1).unwrap().split('&').next().unwrap();
                 let mut object = it.clone();
-                apply_status_conditions(&mut object, &body, manager);
+                apply_status_conditions(&mut object, &body, manager, self.now);
                 // Like an API server: a request that changes nothing makes no new version.
                 if object == *it {
                     return Outcome::Done(serde_json::to_vec(it).unwrap());
@@ -255,6 +255,7 @@ impl<C: Controller> TestCluster<C> {
             (Verb::Update, Some(it)) if request.path.ends_with("/status") => {
                 let mut object = it.clone();
                 object["status"] = body["status"].clone();
+                record_status_write(&mut object, "muster-controller", self.now);
                 let done = self.put_object(kind, key, object);
                 Outcome::Done(done)
             }
@@ -319,7 +320,8 @@ fn key_of_object(object: &Value) -> ObjectKey {
 
 /// Applies the status conditions in `body` to an object by server-side apply. Removes the conditions that `manager`
 /// applied before and that `body` does not contain.
-fn apply_status_conditions(object: &mut Value, body: &Value, manager: &str) {
+fn apply_status_conditions(object: &mut Value, body: &Value, manager: &str, now: Time) {
+    let stored = object["status"]["conditions"].clone();
     let key = |condition: &Value| format!("k:{}", json!({"type": condition["type"]}));
     let wanted = body["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let mut managers = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
@@ -333,10 +335,23 @@ fn apply_status_conditions(object: &mut Value, body: &Value, manager: &str) {
     if !wanted.is_empty() {
         let owned: Map<String, Value> = wanted.iter().map(|it| (key(it), json!({".": {}}))).collect();
         let fields = json!({"f:status": {"f:conditions": owned}});
-        managers.push(
-            json!({"manager": manager, "operation": "Apply", "subresource": "status", "fieldsV1": fields}),
-        );
+        let is_same = before["fieldsV1"] == fields && stored == object["status"]["conditions"];
+        let time = if is_same { before["time"].clone() } else { json!(now.to_rfc3339()) };
+        managers.push(json!({
+            "manager": manager, "operation": "Apply", "subresource": "status", "time": time, "fieldsV1": fields,
+        }));
     }
+    object["metadata"]["managedFields"] = Value::Array(managers);
+}
+
+/// Records in `managedFields` that a manager wrote counts to the status of an object.
+pub(crate) fn record_status_write(object: &mut Value, manager: &str, now: Time) {
+    let mut managers = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    managers.retain(|it| it["manager"] != manager || it["subresource"] != "status");
+    managers.push(json!({
+        "manager": manager, "operation": "Update", "subresource": "status", "time": now.to_rfc3339(),
+        "fieldsV1": {"f:status": {"f:numberReady": {}}},
+    }));
     object["metadata"]["managedFields"] = Value::Array(managers);
 }
 

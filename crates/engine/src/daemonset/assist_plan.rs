@@ -3,13 +3,11 @@
 //! writes verdicts, the DaemonRollout and conditions.
 
 use alloc::collections::BTreeSet;
-use alloc::string::String;
-use alloc::vec::Vec;
 
 use muster_api::time::{Time, earliest};
-use serde::Deserialize;
 use serde_json::Value;
 
+use super::controller_mode::status_entries;
 use super::status::{self, ConditionInput};
 use super::{DecisionInput, next_wake_up};
 use crate::daemonset::facts::ConditionType;
@@ -51,7 +49,7 @@ pub(crate) fn decide_assist(input: &DecisionInput<'_>, settings: &Settings, now:
         allowed: budget,
         stalled_since: input.stalled_since(now),
         refused: None,
-        evictions: progressive_plan::refused_evictions(&plan, input, active),
+        hold: progressive_plan::reported_hold(&plan, input, active),
         rollout: progressive_plan::rollout_report(&plan, active),
     };
     let wanted = settings.conditions.then_some(&progress);
@@ -69,27 +67,8 @@ fn is_governed(active: &ActiveRollout) -> bool {
 /// Returns the types of the status conditions that this controller has applied in assist mode. Reads them from the
 /// `managedFields` in `metadata`, the JSON of a DaemonSet's metadata.
 fn applied_conditions(metadata: &str) -> BTreeSet<ConditionType> {
-    /// The metadata of a DaemonSet, of which only `managedFields` is decoded.
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Metadata {
-        #[serde(default)]
-        managed_fields: Vec<ManagedFieldsEntry>,
-    }
-    /// An entry of `managedFields`: the fields that one manager owns.
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct ManagedFieldsEntry {
-        #[serde(default)]
-        manager: String,
-        #[serde(default)]
-        subresource: String,
-        #[serde(default)]
-        fields_v1: Value,
-    }
-    let Ok(metadata) = serde_json::from_str::<Metadata>(metadata) else { return BTreeSet::new() };
-    let entries = metadata.managed_fields.iter();
-    let ours = entries.filter(|it| it.manager == ASSIST_FIELD_MANAGER && it.subresource == "status");
+    let entries = status_entries(metadata);
+    let ours = entries.iter().filter(|it| it.manager == ASSIST_FIELD_MANAGER);
     let keys =
         ours.flat_map(|it| it.fields_v1["f:status"]["f:conditions"].as_object()).flat_map(|it| it.keys());
     keys.filter_map(|key| {

@@ -290,8 +290,8 @@ pub(crate) fn decide(input: &DecisionInput<'_>, settings: &Settings, now: Time) 
     let creates = !plan.create.is_empty() || !plan.create_stable.is_empty();
     let refused = status::refused_creates(set, input.creates).filter(|_| creates);
     let rollout = progressive.and_then(|active| progressive_plan::rollout_report(&plan, active));
-    let evictions = progressive.and_then(|it| progressive_plan::refused_evictions(&plan, input, it));
-    let progress = ConditionInput { budget, allowed, stalled_since, refused, evictions, rollout };
+    let hold = progressive.and_then(|it| progressive_plan::reported_hold(&plan, input, it));
+    let progress = ConditionInput { budget, allowed, stalled_since, refused, hold, rollout };
     plan.status = status::updated_status(set, &input.set_state.totals, &progress, settings.conditions, now);
     plan.wake_at = earliest(plan.wake_at, next_wake_up(input, settings, now));
     plan
@@ -385,9 +385,9 @@ fn advance_rollout(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settin
     allowed
 }
 
-/// Returns the pods to delete on nodes that are no longer eligible, with the reasons. The maximum number of pods is the
-/// number of nodes with an available pod minus the number of eligible nodes, and at most [`Settings::burst`]. Only the
-/// surge strategy (`maxSurge`) has such deletes.
+/// Returns the old pods to delete on nodes that are no longer eligible, with the reasons. Only surplus pods are deleted,
+/// so that as many available pods remain as there are eligible nodes, and at most [`Settings::burst`]. Only needed with
+/// `maxSurge`: with `maxUnavailable`, such a pod is deleted within the rollout budget.
 pub(crate) fn removals<'a>(
     input: &DecisionInput<'a>,
     settings: &Settings,

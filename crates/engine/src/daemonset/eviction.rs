@@ -26,7 +26,7 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 const PROBES_MAX: usize = 10;
 
 /// First words of the report about refused evictions in a status message.
-const MESSAGE_START: &str = "evictions refused: ";
+pub(crate) const MESSAGE_START: &str = "evictions refused: ";
 
 /// The evictions of one DaemonSet's pods that the API server refused. They are kept only in memory: after a restart,
 /// the controller tries these evictions again without delay.
@@ -149,16 +149,4 @@ fn is_running(refusal: &NodeRefusal, pods: &[Arc<Pod>]) -> bool {
 /// Formats a number of nodes: `1 node`, `2 nodes`.
 fn node_count(nodes: usize) -> String {
     if nodes == 1 { "1 node".into() } else { format!("{nodes} nodes") }
-}
-
-/// Returns `message` without an earlier report about refused evictions, and with `refused`, the new report, at its end.
-/// If `refused` is `None`, no report is added.
-pub(crate) fn with_refused_evictions(message: &str, refused: Option<&str>) -> String {
-    let end = message.find(MESSAGE_START).unwrap_or(message.len());
-    let base = message[..end].trim_end_matches("; ");
-    match refused {
-        None => base.into(),
-        Some(refused) if base.is_empty() => refused.into(),
-        Some(refused) => format!("{base}; {refused}"),
-    }
 }

@@ -51,8 +51,9 @@ pub enum Call {
     DeleteRevision { revision: Arc<Revision> },
     /// Writes the status of the DaemonSet. `of` is the version of the DaemonSet that the status was computed from.
     PutStatus { of: Arc<Set>, status: Status },
-    /// Writes the conditions of the DaemonSet by server-side apply, in assist mode. Conditions that were applied before
-    /// and are not listed are removed.
+    /// Writes only the conditions of the DaemonSet, by server-side apply. Used in assist mode (`--assist`), where
+    /// upstream's DaemonSet controller writes the rest of the status. Conditions that were applied before and are not
+    /// listed are removed.
     ApplyConditions { conditions: Vec<Condition> },
 }
 
@@ -138,7 +139,7 @@ impl Response {
 /// Whether the most recent pod creates succeeded, and why not. The DaemonSet's conditions report it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum CreateResult {
-    /// No create was attempted yet.
+    /// No create was attempted yet, or no response has shown whether the API server accepts the pods.
     #[default]
     Unknown,
     /// A pod was created.

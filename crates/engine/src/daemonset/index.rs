@@ -255,7 +255,8 @@ impl Index {
         let key = rollout.key.clone();
         let before = self.objects.put_rollout(rollout.clone());
         if let Some(entry) = self.entries.get_mut(&key) {
-            entry.mark_rollout_change(before.as_deref(), &rollout);
+            let is_ours = rollout.belongs_to(&entry.set.uid);
+            entry.mark_rollout_change(before.as_deref().filter(|_| is_ours), &rollout);
             keys.insert(key);
         }
     }
@@ -536,9 +537,9 @@ impl SetEntry {
     /// Marks the cells that depend on a change of the DaemonRollout as dirty. A cell is the state of the DaemonSet on
     /// one node.
     ///
-    /// Rule: the cells depend on the revision, the phase, the step and the admitted nodes in the stored status of the
-    /// DaemonRollout. If the only change is that more nodes are admitted by name, only the cells of these nodes are
-    /// dirty.
+    /// Rule: the cells depend on the revision, the phase, the step, the start of the attempt and the admitted nodes in
+    /// the stored status of the DaemonRollout. If the only change is that more nodes are admitted by name, only the
+    /// cells of these nodes are dirty.
     fn mark_rollout_change(&mut self, before: Option<&RolloutRecord>, now: &Arc<RolloutRecord>) {
         let Some((before, active)) = before.zip(self.set_state.progressive.as_mut()) else {
             self.dirty = DirtyCells::All;
@@ -547,9 +548,14 @@ impl SetEntry {
         let step = |it: &RolloutRecord| it.status.step.as_ref().map(|it| it.name.clone());
         let hash = |it: &RolloutRecord| it.status.current.as_ref().map(|it| it.hash.clone());
         let scope = |it: &RolloutRecord| it.status.phase.map(|it| MembershipScope::of(it, true));
+        // With `newNodes: Latest`, both decide which nodes are admitted.
+        let attempt = |it: &RolloutRecord| {
+            (it.status.attempt_started, it.status.phase.is_some_and(|it| it.is_failed()))
+        };
         let is_same_but_admitted = before.uid == now.uid
             && before.unreadable == now.unreadable
-            && (step(before), hash(before), scope(before)) == (step(now), hash(now), scope(now));
+            && (step(before), hash(before), scope(before)) == (step(now), hash(now), scope(now))
+            && attempt(before) == attempt(now);
         let added = is_same_but_admitted
             .then(|| added_names(&before.status.admitted, &now.status.admitted))
             .flatten();

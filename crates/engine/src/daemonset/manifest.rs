@@ -23,8 +23,8 @@ use serde_json::{Map, Value, json};
 use crate::daemonset::progressive::phase::RevisionVerdict;
 
 pub use call::{
-    ASSIST_FIELD_MANAGER, CallTarget, EncodedPod, call_body, call_path, call_target, call_verb,
-    label_selector_query, status_body,
+    ASSIST_FIELD_MANAGER, CONTROLLER_FIELD_MANAGER, CallTarget, EncodedPod, call_body, call_path,
+    call_target, call_verb, label_selector_query, status_body,
 };
 
 /// Label with the revision hash of a pod or ControllerRevision.

@@ -43,6 +43,8 @@ mod objects;
 mod assist_plan;
 /// The state of one DaemonSet on one node.
 pub(crate) mod cell;
+/// Tells from a DaemonSet whether this controller runs in assist mode.
+mod controller_mode;
 /// Makes the plan of one DaemonSet from its cells.
 mod decision;
 /// Decides whether a node should run, keep or lose a pod.
@@ -81,9 +83,11 @@ pub mod template_equivalence;
 pub mod why;
 
 pub use controller::{DaemonSetController, SetCall, event_about};
+pub use controller_mode::ControllerMode;
 pub(crate) use decision::*;
-pub use node_state::{NodeExplanation, NodeState, ProgressiveSummary, RolloutSummary, SetMemory};
+pub use node_state::{NodeExplanation, NodeState, ProgressiveRolloutSummary, RolloutSummary, SetMemory};
+pub use progressive::active::NOT_ON_DELETE_MESSAGE;
 pub use rollout::RolloutDeletion;
-pub(crate) use rollout::rollout_budget;
+pub(crate) use rollout::{ZERO_BUDGET_MESSAGE, is_budget_always_zero, rollout_budget};
 pub use roster::FailedPodBackoff;
 pub use status::check_availability;

@@ -13,7 +13,7 @@ use muster_api::time::Time;
 use super::planner::Planner;
 use crate::daemonset::cell::Cell;
 use crate::daemonset::execution::CreateResult;
-use crate::daemonset::facts::{Node, Pod, StatusCounts};
+use crate::daemonset::facts::{Node, Pod, StatusCounts, UpdateStrategy};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::plan::RevisionWrite;
 use crate::daemonset::progressive::membership::Assigned;
@@ -35,8 +35,12 @@ pub struct NodeExplanation {
     pub why: Why,
     /// Whether the node counts against `maxUnavailable` or `maxSurge`.
     pub charged: bool,
-    /// Hash of the revision that a progressive rollout assigns to the node. `None` without a progressive rollout.
+    /// Hash of the revision that the next pod of the node gets in a progressive rollout. In assist mode it is always
+    /// the current one. `None` without a progressive rollout.
     pub assigned: Option<Text>,
+    /// Whether a progressive rollout has admitted the node to the current revision. `None` without a progressive
+    /// rollout.
+    pub admitted: Option<bool>,
     /// Hash of the revision that the pod of the node has. `None` if the node has no pod, or if the pod has no hash
     /// label.
     pub revision: Option<Text>,
@@ -131,6 +135,9 @@ impl NodeState {
 pub struct RolloutSummary {
     /// The counts of the DaemonSet's status.
     pub counts: StatusCounts,
+    /// The update strategy that the rollout follows. With `OnDelete` and a policy it is a drain within the
+    /// `maxUnavailable` of the DaemonSet or of the policy.
+    pub strategy: UpdateStrategy,
     /// The rollout budget (`maxUnavailable` or `maxSurge`) as a number of nodes.
     pub budget: usize,
     /// Number of nodes that count against the rollout budget.
@@ -144,18 +151,20 @@ pub struct RolloutSummary {
     /// Writes of revisions, which precede the writes of pods.
     pub steps: Vec<RevisionWrite>,
     /// The progressive rollout. `None` if the DaemonSet has none.
-    pub progressive: Option<ProgressiveSummary>,
+    pub progressive: Option<ProgressiveRolloutSummary>,
 }
 
 /// The progressive rollout of one DaemonSet, for `muster explain`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ProgressiveSummary {
+pub struct ProgressiveRolloutSummary {
     /// Kind and name of the policy that governs the DaemonSet. `None` if no policy does.
     pub policy: Option<(PolicyKind, Text)>,
     /// Number of steps of the policy.
     pub step_count: usize,
     /// The stored status of the DaemonRollout. `None` if the DaemonRollout does not exist.
     pub status: Option<RolloutStatus>,
+    /// Whether the DaemonRollout of a deleted DaemonSet of the same name still exists, so that none can be created.
+    pub has_stale_record: bool,
     /// The stable revision. `None` if no revision has the verdict `Good`.
     pub stable: Option<RevisionReference>,
     /// Why no pod of the DaemonSet is replaced, whatever its policy says. `None` if the rollout follows the policy.
@@ -200,16 +209,18 @@ impl Planner {
         let (set_state, totals) = (&entry.set_state, &entry.set_state.totals);
         Some(RolloutSummary {
             counts: totals.counts(),
+            strategy: entry.effective.rollout,
             budget: daemonset::rollout_budget(&entry.effective, totals.counts().desired),
             charged: usize::try_from(totals.charged).unwrap_or(0),
             next: set_state.waiting_nodes().cloned().collect(),
             complete: set_state.history.current.is_some() && totals.is_rollout_complete(),
             hash: set_state.history.current.as_ref().map(|it| it.hash.clone()),
             steps: set_state.history.steps.clone(),
-            progressive: set_state.progressive.as_ref().map(|it| ProgressiveSummary {
+            progressive: set_state.progressive.as_ref().map(|it| ProgressiveRolloutSummary {
                 policy: it.policy.as_ref().map(|it| (it.kind, it.key.name.clone())),
                 step_count: it.policy.as_ref().map_or(1, |it| it.spec.steps.len()),
                 status: it.record.as_ref().map(|it| it.status.clone()),
+                has_stale_record: it.has_stale_record,
                 stable: it.stable.as_ref().map(|it| it.judged.reference.clone()),
                 frozen: it.frozen.as_ref().map(|it| it.message().into()),
             }),
@@ -253,6 +264,17 @@ impl Planner {
         daemonset::status::refused_creates(set, &memory.creates)
     }
 
+    /// Returns what the DaemonSet's controller does on the nodes without regard to a rollout, as of the last reconcile:
+    /// the nodes that need a pod, and the pods to delete because they have ended or must not run on their node.
+    pub(crate) fn roster_writes(&self, key: &ObjectKey) -> (Vec<Text>, Vec<Arc<Pod>>) {
+        let (mut create, mut delete) = (Vec::new(), Vec::new());
+        for (node, cell) in self.index.entries.get(key).into_iter().flat_map(|it| it.set_state.cells.iter()) {
+            create.extend(cell.create.as_ref().map(|_| node.clone()));
+            delete.extend(cell.delete.iter().map(|(pod, _)| pod.clone()));
+        }
+        (create, delete)
+    }
+
     /// Returns the pods of a DaemonSet on one node, sorted by name.
     pub fn pods_on(&self, key: &ObjectKey, node: &Text) -> &[Arc<Pod>] {
         self.index.entries.get(key).and_then(|it| it.pods.get(node)).map_or(&[], Vec::as_slice)
@@ -260,7 +282,8 @@ impl Planner {
 
     /// Returns the DaemonRollout of a DaemonSet. `None` if it does not exist.
     pub fn rollout_record(&self, key: &ObjectKey) -> Option<&RolloutRecord> {
-        self.index.objects.rollout(key).map(Arc::as_ref)
+        let entry = self.index.entries.get(key)?;
+        self.index.objects.rollout(key).map(Arc::as_ref).filter(|it| it.belongs_to(&entry.set.uid))
     }
 
     /// Returns the node with this name. `None` if it does not exist.
@@ -278,11 +301,18 @@ fn explain_cell(node: &Text, cell: &Cell, set_state: &SetState) -> NodeExplanati
     };
     let pod_reason = cell.pod.as_ref().map(|(_, why)| why.clone());
     let runs = cell.verdict == Some(Verdict::Run);
-    let assigned = set_state.progressive.as_ref().and_then(|it| match cell.assigned {
+    let progressive = set_state.progressive.as_ref();
+    let assigned = progressive.and_then(|it| match cell.assigned {
+        Assigned::Stable if it.is_assisting => Some(it.current.reference.hash.clone()),
         Assigned::Current => Some(it.current.reference.hash.clone()),
         Assigned::Stable => it.stable.as_ref().map(|it| it.target.hash.clone()),
     });
-    let why = cell.waiting.clone().or(pod_reason.filter(|_| runs)).unwrap_or_else(from_verdict);
+    // In assist mode a held node may have a pod of the current revision, which is not outdated then.
+    let is_unassigned = progressive.is_some_and(|it| it.is_assisting) && cell.counts.updated;
+    let waiting = cell.waiting.clone().filter(|it| !is_unassigned || *it != Why::HeldByRollout);
+    let pod_reason =
+        pod_reason.map(|why| if is_unassigned && why == Why::OutOfDate { Why::UpToDate } else { why });
+    let why = waiting.or(pod_reason.filter(|_| runs)).unwrap_or_else(from_verdict);
     NodeExplanation {
         node: node.clone(),
         verdict: cell.verdict.clone(),
@@ -291,6 +321,7 @@ fn explain_cell(node: &Text, cell: &Cell, set_state: &SetState) -> NodeExplanati
         why,
         charged: cell.counts.budget_use.charged,
         assigned,
+        admitted: progressive.map(|_| cell.assigned == Assigned::Current),
         revision: cell.pod.as_ref().and_then(|(pod, _)| pod.hash().cloned()),
         wakes_at: cell.recheck_at,
     }

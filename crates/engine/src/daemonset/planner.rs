@@ -123,7 +123,11 @@ impl Planner {
             pods
         };
         let available = || -> Vec<Arc<Pod>> {
-            let is_available = |it: &&Arc<Pod>| check_availability(&entry.effective, it, now).is_ok();
+            // A pod stays in the API server for some time after its node was deleted, but no longer runs.
+            let has_node =
+                |it: &Pod| it.target.as_ref().is_some_and(|node| self.index.objects.node(node).is_some());
+            let is_available =
+                |it: &&Arc<Pod>| has_node(it) && check_availability(&entry.effective, it, now).is_ok();
             pods.values().flatten().filter(is_available).cloned().collect()
         };
         let facts = daemonset::DecisionInput {
@@ -279,7 +283,7 @@ impl Planner {
     }
 }
 
-/// Whether the index shows an object of the DaemonSet as not deleted yet.
+/// Whether the delete of an object of the DaemonSet has not been observed yet.
 ///
 /// Rule: a delete is observed when the object with that UID is terminating or gone, or when another object has its
 /// name. It is also observed when the pod no longer belongs to the DaemonSet, because its labels or its controller

@@ -2,6 +2,7 @@
 //! Superseded), the DaemonRollout with its status, and the pod replacements that the phase of the rollout allows.
 
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -11,11 +12,11 @@ use muster_api::muster_v1alpha1::daemon_rollout::StatusCondition;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
-use super::rollout::{RolloutAction, rollout_budget};
+use super::rollout::{RolloutAction, ZERO_BUDGET_MESSAGE, is_budget_always_zero, rollout_budget};
 use super::status::RolloutReport;
 use super::{DecisionInput, add_create, removals};
-use crate::daemonset::eviction::with_refused_evictions;
-use crate::daemonset::facts::{ConditionStatus, Pod};
+use crate::daemonset::eviction;
+use crate::daemonset::facts::{ConditionStatus, Pod, UpdateStrategy};
 use crate::daemonset::plan::{Plan, PodSource, RevisionWrite, RolloutWrite, Settings};
 use crate::daemonset::progressive::active::{ActiveRollout, FreezeReason, judged_revision};
 use crate::daemonset::progressive::analysis;
@@ -51,6 +52,8 @@ pub(crate) fn advance(
     if active.frozen.is_none() {
         match &active.record {
             Some(record) => advance_phase(plan, input, active, record, budget, settings, now),
+            // The deletion of the stale DaemonRollout makes the next plan.
+            None if active.has_stale_record => {}
             None => plan.rollout = Some(RolloutWrite::Create),
         }
     }
@@ -77,7 +80,8 @@ fn advance_phase(
     let is_rolled_out = totals.is_rollout_complete();
     let stable = active.stable.as_ref().map(|it| &it.judged);
     let needs_running = stable.is_none() && active.current.verdict.is_none() && !is_rolled_out;
-    let running = needs_running.then(|| active.running_revision((input.available_pods)().iter())).flatten();
+    let running =
+        needs_running.then(|| active.newest_other_revision((input.available_pods)().iter())).flatten();
     let superseded = stored.current.as_ref().filter(|it| it.hash != active.current.reference.hash);
     let superseded = superseded
         .and_then(|it| Some(judged_revision(active.revision_with_hash(&it.hash)?, it.hash.clone())));
@@ -100,6 +104,7 @@ fn advance_phase(
         check_failures: &check_failures,
         excuses: &chosen.excuses,
         is_assisting: active.is_assisting,
+        waits_for_deletes: input.set.rollout == UpdateStrategy::OnDelete,
         now,
     });
     if let Some(write) = &outcome.verdict
@@ -121,8 +126,8 @@ fn advance_phase(
         admitted == &stored.admitted
             || !(input.node)(name).is_some_and(|node| active.will_admit(admitted, node))
     });
-    let refused = evictions_message(input, active).filter(|_| outcome.may_replace);
-    outcome.status.message = with_refused_evictions(&outcome.status.message, refused.as_deref()).into();
+    let hold = hold_message(input, active).filter(|_| outcome.may_replace);
+    outcome.status.message = with_hold(&outcome.status.message, hold.as_deref()).into();
     // A failed revision is not created any more once the next status holds or returns its node.
     if outcome.status.phase.is_some_and(Phase::is_failed) && !stored.phase.is_some_and(Phase::is_failed) {
         let status = &outcome.status;
@@ -133,7 +138,10 @@ fn advance_phase(
         });
     }
     let conditions = rollout_conditions(&outcome.status, record, now);
-    if outcome.status != *stored || conditions != record.conditions {
+    // A status without a phase is not written: clients would read it as Complete. The next plan has a phase, when the
+    // watch has delivered the verdict of the adopted revision.
+    let has_phase = outcome.status.phase.is_some();
+    if has_phase && (outcome.status != *stored || conditions != record.conditions) {
         let status = Arc::new(outcome.status);
         plan.rollout = Some(RolloutWrite::PutStatus { record: record.clone(), status, conditions });
     }
@@ -193,7 +201,7 @@ fn eviction_waits_until(
 }
 
 /// Returns the status message about nodes whose pod cannot be evicted. `None` if there are no such nodes.
-fn evictions_message(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<String> {
+fn refused_evictions_message(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<String> {
     let is_evicted = |node: &Text| {
         let action = input.set_state.cells.get(node).and_then(|it| it.action.as_ref());
         matches!(action, Some(RolloutAction::Replace(..) | RolloutAction::Remove(..)))
@@ -204,16 +212,39 @@ fn evictions_message(input: &DecisionInput<'_>, active: &ActiveRollout) -> Optio
     }
 }
 
-/// Returns the message about refused evictions for the conditions of the DaemonSet. `None` if none was refused, or if
-/// the rollout replaces no pods now.
-pub(crate) fn refused_evictions(
+/// Returns why Ready pods are not replaced although the phase of the rollout allows it: `maxUnavailable` is 0, or
+/// evictions were refused. `None` if they are replaced, or if no Ready pod is outdated.
+fn hold_message(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<String> {
+    let has_candidates = input.set_state.candidate_actions().next().is_some();
+    if is_budget_always_zero(input.set.rollout) && has_candidates {
+        return Some(ZERO_BUDGET_MESSAGE.into());
+    }
+    refused_evictions_message(input, active)
+}
+
+/// Returns `message` without an earlier [`hold_message`], and with `hold`, the new one, at its end. If `hold` is
+/// `None`, none is added.
+fn with_hold(message: &str, hold: Option<&str>) -> String {
+    let starts = [eviction::MESSAGE_START, ZERO_BUDGET_MESSAGE];
+    let end = starts.iter().filter_map(|it| message.find(it)).min().unwrap_or(message.len());
+    let base = message[..end].trim_end_matches("; ");
+    match hold {
+        None => base.into(),
+        Some(hold) if base.is_empty() => hold.into(),
+        Some(hold) => format!("{base}; {hold}"),
+    }
+}
+
+/// Returns why Ready pods are not replaced, for the conditions of the DaemonSet. `None` if they are replaced, or if the
+/// phase of the rollout does not allow it.
+pub(crate) fn reported_hold(
     plan: &Plan,
     input: &DecisionInput<'_>,
     active: &ActiveRollout,
 ) -> Option<String> {
     let report = rollout_report(plan, active)?;
     let is_replacing = !report.is_paused && matches!(report.phase, Phase::Rolling | Phase::Complete);
-    evictions_message(input, active).filter(|_| is_replacing)
+    hold_message(input, active).filter(|_| is_replacing)
 }
 
 /// Adds a measurement to the plan for each check that must be measured now. Returns the last result of each check, and

@@ -75,6 +75,18 @@ pub(crate) fn rollout_budget(set: &Set, desired: i64) -> usize {
     }
 }
 
+/// Message about a DaemonSet whose `maxUnavailable` is 0.
+pub(crate) const ZERO_BUDGET_MESSAGE: &str = "spec.updateStrategy.rollingUpdate.maxUnavailable of the DaemonSet is 0, \
+                                              so no Ready pod is replaced: set it to 1 or more, or remove it";
+
+/// Whether the update strategy allows no Ready pod to be replaced at any time.
+///
+/// Rule: with a `maxUnavailable` of 0 a rollout replaces no Ready pod. API servers refuse the value for
+/// `RollingUpdate`, but keep it beside `OnDelete`, where a policy uses it.
+pub(crate) fn is_budget_always_zero(strategy: UpdateStrategy) -> bool {
+    matches!(strategy, UpdateStrategy::Drain(share) if share.is_zero())
+}
+
 /// Whether a node may get a new pod and, if not, why.
 enum Eligibility<'a> {
     /// The node is eligible.

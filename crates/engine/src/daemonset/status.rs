@@ -77,8 +77,9 @@ pub(crate) struct ConditionInput {
     pub(crate) stalled_since: Option<Time>,
     /// Why the API server refuses to create pods. `None` if it does not refuse.
     pub(crate) refused: Option<String>,
-    /// The message about refused evictions for the conditions. `None` if none was refused.
-    pub(crate) evictions: Option<String>,
+    /// Why a progressive rollout replaces no Ready pod although its phase allows it: refused evictions, or a
+    /// `maxUnavailable` of 0. `None` if it replaces them.
+    pub(crate) hold: Option<String>,
     /// What the conditions report about the progressive rollout. `None` if the DaemonSet has none.
     pub(crate) rollout: Option<RolloutReport>,
 }
@@ -244,7 +245,8 @@ pub(crate) const REASON_STALLED: &str = "Stalled";
 /// Computes the `Progressing` condition.
 ///
 /// Rule: Progressing is True while a rollout makes progress. It is False when the rollout is complete, waits for a user
-/// to delete pods (`OnDelete`), or has made no progress for ten minutes.
+/// to delete pods (`OnDelete`), cannot replace any pod because `maxUnavailable` is 0, or has made no progress for ten
+/// minutes.
 fn progressing_condition(set: &Set, totals: &Totals, progress: &ConditionInput) -> ConditionValue {
     let StatusCounts { desired, updated, available, .. } = totals.counts();
     let message = format!("{updated} of {desired} nodes are up to date");
@@ -257,10 +259,13 @@ fn progressing_condition(set: &Set, totals: &Totals, progress: &ConditionInput) 
             if rollout.message.is_empty() { String::new() } else { format!("; {}", rollout.message) };
         return (ConditionType::Progressing, status, rollout.reason, format!("{message}{detail}"));
     }
+    let is_budget_zero = progress.budget == 0 && progress.hold.is_some();
     let (status, reason) = if complete {
         (ConditionStatus::False, "Complete")
     } else if waits {
         (ConditionStatus::False, "WaitingForDeletes")
+    } else if is_budget_zero {
+        (ConditionStatus::False, "ZeroMaxUnavailable")
     } else if progress.stalled_since.is_some() {
         (ConditionStatus::False, REASON_STALLED)
     } else {
@@ -271,6 +276,7 @@ fn progressing_condition(set: &Set, totals: &Totals, progress: &ConditionInput) 
         Ok(down)
             if 0 < totals.old_pods
                 && progress.budget <= down
+                && !is_budget_zero
                 && !waits
                 && set.rollout != UpdateStrategy::OnDelete =>
         {
@@ -278,9 +284,9 @@ fn progressing_condition(set: &Set, totals: &Totals, progress: &ConditionInput) 
         }
         _ => String::new(),
     };
-    let evictions = progress.evictions.as_ref().filter(|_| !complete);
-    let evictions = evictions.map_or(String::new(), |it| format!("; {it}"));
-    (ConditionType::Progressing, status, reason, format!("{message}{detail}{spent}{evictions}"))
+    let hold = progress.hold.as_ref().filter(|_| !complete);
+    let hold = hold.map_or(String::new(), |it| format!("; {it}"));
+    (ConditionType::Progressing, status, reason, format!("{message}{detail}{spent}{hold}"))
 }
 
 /// Reason of the `Degraded` condition when the current revision failed in a progressive rollout.

@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
-use super::{ControllerAnswer, Explanation, NodeReport, NodeState, ProgressiveSummary};
+use super::{
+    ControllerAnswer, ControllerMode, Explanation, NodeReport, NodeState, ProgressiveRolloutSummary,
+};
 use crate::daemonset::facts::UpdateStrategy;
 use crate::daemonset::progressive::record::{Phase, RevisionReference};
 
@@ -21,7 +23,7 @@ impl Explanation {
         for state in NodeState::ALL {
             counts.insert(camel_case(state), self.count(state).into());
         }
-        let (strategy, share) = strategy_name_and_limit(set.rollout);
+        let (strategy, share) = strategy_name_and_limit(rollout.strategy);
         let wait_reasons: Vec<Value> = self
             .wait_reasons()
             .iter()
@@ -46,7 +48,7 @@ impl Explanation {
                 "complete": rollout.complete,
                 "waitsFor": wait_reasons,
                 "next": rollout.next,
-                "progressive": rollout.progressive.as_ref().map(progressive_json),
+                "progressive": rollout.progressive.as_ref().map(|it| progressive_json(it, self.mode)),
             },
             "controller": controller_json(&self.controller),
             "nodes": shown.map(node_json).collect::<Vec<_>>(),
@@ -57,11 +59,16 @@ impl Explanation {
 }
 
 /// Returns the value of the field `rollout.progressive` in the JSON of an explanation.
-fn progressive_json(it: &ProgressiveSummary) -> Value {
+fn progressive_json(it: &ProgressiveRolloutSummary, mode: ControllerMode) -> Value {
     let revision = |it: &RevisionReference| json!({"revision": it.hash, "number": it.number});
     let status = it.status.as_ref();
     json!({
         "policy": it.policy.as_ref().map(|(kind, name)| json!({"kind": kind.as_str(), "name": name})),
+        "assist": match mode {
+            ControllerMode::Own => Some(false),
+            ControllerMode::Assist => Some(true),
+            ControllerMode::Unknown => None,
+        },
         "phase": status.and_then(|it| it.phase).map(Phase::as_str),
         "paused": status.is_some_and(|it| it.paused),
         "step": status.and_then(|it| it.step.as_ref()).map(|it| &it.name),
@@ -98,6 +105,7 @@ pub(crate) fn node_json(node: &NodeReport) -> Value {
         "details": node.details,
         "revision": node.explained.revision,
         "assignedRevision": node.explained.assigned,
+        "admitted": node.explained.admitted,
         "usesBudget": node.explained.charged,
         "changesAt": node.explained.wakes_at.map(Time::to_rfc3339),
     })

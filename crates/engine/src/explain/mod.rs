@@ -25,7 +25,9 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-pub use crate::daemonset::{NodeExplanation, NodeState, ProgressiveSummary, RolloutSummary};
+pub use crate::daemonset::{
+    ControllerMode, NodeExplanation, NodeState, ProgressiveRolloutSummary, RolloutSummary,
+};
 pub use controller_state::{ControllerAnswer, ControllerState};
 pub(crate) use json::{node_json, strategy_name_and_limit};
 pub use snapshot::{Snapshot, SnapshotError};
@@ -49,6 +51,8 @@ pub struct Explanation {
     pub nodes: Vec<NodeReport>,
     /// Progress and budget of the rollout.
     pub rollout: RolloutSummary,
+    /// How this controller acts on the DaemonSet.
+    pub mode: ControllerMode,
     /// The response of the running controller about the DaemonSet, or why there is none.
     pub controller: ControllerAnswer,
     /// Messages for the user that are not about a single node.
@@ -109,7 +113,7 @@ impl Explanation {
     /// first.
     pub fn wait_reasons(&self) -> Vec<(&str, Vec<&Text>)> {
         let mut by_reason: BTreeMap<&str, Vec<&Text>> = BTreeMap::new();
-        let has_budget = self.set.rollout != UpdateStrategy::OnDelete;
+        let has_budget = self.rollout.strategy != UpdateStrategy::OnDelete;
         for node in self.nodes.iter().filter(|it| it.explained.charged && has_budget) {
             by_reason.entry(&node.message).or_default().push(&node.explained.node);
         }

@@ -16,13 +16,19 @@ use muster_api::time::Time;
 use super::{ControllerAnswer, Explanation, NodeReport, decode, format_time, reason_details, reason_message};
 use crate::controller::Event;
 use crate::controller::Malformed;
-use crate::daemonset::facts::{self, ConditionStatus, Fact, Kind, Pod, RequiredNodeAffinity, Revision, Set};
+use crate::daemonset::facts::{
+    self, ConditionStatus, Fact, Kind, Pod, RequiredNodeAffinity, Revision, Set, UpdateStrategy,
+};
 use crate::daemonset::manifest::{self, Binding, Owner};
 use crate::daemonset::placement::{self, Verdict};
 use crate::daemonset::plan::Settings;
 use crate::daemonset::planner::Planner;
+use crate::daemonset::progressive::policy::{Policy, SelectableSet, governing_policy};
 use crate::daemonset::why::Why;
-use crate::daemonset::{NodeExplanation, NodeState, RolloutSummary};
+use crate::daemonset::{
+    ControllerMode, NOT_ON_DELETE_MESSAGE, NodeExplanation, NodeState, ProgressiveRolloutSummary,
+    RolloutSummary, is_budget_always_zero,
+};
 use crate::scheduler::{self, FitCheck, Scheduler};
 
 /// The input of `muster explain` and `muster plan`: the decoded objects of a cluster that concern one DaemonSet. Pods
@@ -48,6 +54,11 @@ pub struct Snapshot {
     /// from [`Self::add_scheduled_pod`].
     pub(crate) capacity: Scheduler,
 }
+
+/// Note about a DaemonSet with a progressive rollout whose status shows no write of this controller.
+const UNKNOWN_MODE_NOTE: &str = "It is not known whether the controller runs in assist mode: the status of the DaemonSet \
+                                 has no write of it. If so, nodes that are not admitted get the newest revision when \
+                                 their pod goes, and there is no rollback.";
 
 /// The pods of a DaemonSet, by the name of their node.
 pub(crate) type PodsByNode = BTreeMap<Text, Vec<Arc<Pod>>>;
@@ -125,6 +136,57 @@ impl Snapshot {
         Ok(())
     }
 
+    /// Returns how this controller acts on the live DaemonSet. Unknown if no DaemonSet was added.
+    pub fn controller_mode(&self) -> ControllerMode {
+        self.sets.first().map_or(ControllerMode::Unknown, |it| ControllerMode::of(&it.metadata))
+    }
+
+    /// Whether assist mode refuses the DaemonSet, because upstream's controller replaces its pods.
+    pub fn is_refused(&self) -> bool {
+        let is_on_delete = |it: &Arc<Set>| it.rollout == UpdateStrategy::OnDelete;
+        self.controller_mode() == ControllerMode::Assist && !self.sets.last().is_some_and(is_on_delete)
+    }
+
+    /// Whether the DaemonSet is evaluated by the rules of assist mode.
+    pub(crate) fn is_assisted(&self) -> bool {
+        self.controller_mode() == ControllerMode::Assist && !self.is_refused()
+    }
+
+    /// Returns the policy that governs the DaemonSet. `None` if no policy selects it.
+    fn governing_policy(&self, set: &Set) -> Option<&Arc<Policy>> {
+        let facts = |kind| self.facts.get(&kind).into_iter().flatten();
+        let policies = facts(Kind::Policies).chain(facts(Kind::ClusterPolicies)).filter_map(|it| match it {
+            Fact::Policy(policy) => Some(policy),
+            _ => None,
+        });
+        let namespace_labels = facts(Kind::Namespaces).find_map(|it| match it {
+            Fact::Namespace(it) if it.name == set.key.namespace => Some(&it.labels),
+            _ => None,
+        });
+        governing_policy(policies, SelectableSet { key: &set.key, labels: &set.labels, namespace_labels }).0
+    }
+
+    /// Returns the notes about assist mode: that it refuses the DaemonSet, or that the mode is not known. Empty if
+    /// neither is true, or if `set` has no progressive rollout.
+    pub(crate) fn mode_notes(
+        &self,
+        set: &Set,
+        progressive: Option<&ProgressiveRolloutSummary>,
+    ) -> Vec<String> {
+        match self.controller_mode() {
+            ControllerMode::Assist if self.is_refused() => {
+                let policy = self.governing_policy(set).into_iter();
+                let note = |it: &Arc<Policy>| {
+                    let (kind, name) = (it.kind.as_str(), &it.key.name);
+                    format!("{kind} {name} is refused (NotOnDelete): {NOT_ON_DELETE_MESSAGE}")
+                };
+                policy.map(note).collect()
+            }
+            ControllerMode::Unknown if progressive.is_some() => Vec::from([UNKNOWN_MODE_NOTE.to_string()]),
+            _ => Vec::new(),
+        }
+    }
+
     /// Adds a message for the user that is not about a single node.
     pub fn add_note(&mut self, note: String) {
         self.notes.push(note);
@@ -143,15 +205,24 @@ impl Snapshot {
         let events = plan.iter().flat_map(|it| &it.events);
         let events = events.filter(|it| matches!(it.reason, "SelectingAll" | "InvalidSelector"));
         notes.extend(events.map(|it| it.message.clone()));
-        self.explanation(&planner, controller, notes, now).ok_or(SnapshotError::NoSuchSet)
+        let mut explained =
+            self.explanation(&planner, controller, notes, now).ok_or(SnapshotError::NoSuchSet)?;
+        explained.notes.extend(self.mode_notes(set, explained.rollout.progressive.as_ref()));
+        Ok(explained)
     }
 
     /// Creates a planner that contains all objects of the snapshot, with `set` as the DaemonSet.
+    ///
+    /// Rule: the controller's mode decides by which rules a DaemonSet is explained and previewed. A DaemonSet that
+    /// assist mode refuses is rolled out by upstream's controller, which reads neither policies nor verdicts.
     pub(crate) fn planner(&self, set: &Arc<Set>, settings: Settings) -> Planner {
-        let mut planner = Planner::new(settings);
+        let mut planner = Planner::new(Settings { assist: self.is_assisted(), ..settings });
+        let is_refused = self.is_refused();
         for kind in Kind::ALL {
             let items = match kind {
                 Kind::Sets => Vec::from([Fact::Set(set.clone())]),
+                kind if is_refused && Kind::OPTIONAL.contains(&kind) => Vec::new(),
+                Kind::Revisions if is_refused => self.revisions.iter().map(without_verdict).collect(),
                 kind => self.facts.get(&kind).cloned().unwrap_or_default(),
             };
             planner.apply(Event::Listed { kind: kind.index(), facts: items, resource_version: 1 });
@@ -184,7 +255,8 @@ impl Snapshot {
         let nodes = nodes.map(|it| self.node_report(planner, (&set, &rollout), it, fit_check, now)).collect();
         let current = |it: &&Arc<Revision>| it.hash().is_some() && it.hash() == rollout.hash.as_ref();
         let revision = self.revisions.iter().filter(current).map(|it| it.number).max();
-        Some(Explanation { key: self.key.clone(), now, set, revision, nodes, rollout, controller, notes })
+        let (key, mode) = (self.key.clone(), self.controller_mode());
+        Some(Explanation { key, now, set, revision, nodes, rollout, mode, controller, notes })
     }
 
     /// Returns for each node whether the DaemonSet should run on it, without regard to existing pods. The nodes are
@@ -208,6 +280,7 @@ impl Snapshot {
                 pod: None,
                 why,
                 assigned: None,
+                admitted: None,
                 revision: None,
                 charged: false,
                 wakes_at: None,
@@ -282,7 +355,9 @@ impl Snapshot {
         }
         details.extend(objections.map(|it| it.to_string()));
         if explained.why == Why::OutOfDate && explained.state == NodeState::Outdated {
-            message = if rollout.charged < rollout.budget {
+            message = if is_budget_always_zero(rollout.strategy) {
+                "out of date, and maxUnavailable is 0".to_string()
+            } else if rollout.charged < rollout.budget {
                 "out of date, replaced next".to_string()
             } else {
                 format!("out of date, waits for the budget ({} of {} used)", rollout.charged, rollout.budget)
@@ -361,4 +436,9 @@ impl Snapshot {
             _ => None,
         })
     }
+}
+
+/// Returns a revision without its verdict.
+fn without_verdict(revision: &Arc<Revision>) -> Fact {
+    Fact::Revision(Arc::new(Revision { verdict: None, ..Revision::clone(revision) }))
 }

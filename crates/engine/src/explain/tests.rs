@@ -232,6 +232,7 @@ fn for_programs() {
           },
           "nodes": [
             {
+              "admitted": null,
               "assignedRevision": null,
               "changesAt": null,
               "details": [
@@ -247,6 +248,7 @@ fn for_programs() {
               "usesBudget": true
             },
             {
+              "admitted": null,
               "assignedRevision": null,
               "changesAt": null,
               "details": [],

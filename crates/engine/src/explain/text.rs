@@ -10,9 +10,13 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::{ControllerAnswer, ControllerState, Explanation, NodeGroup, NodeState, ProgressiveSummary};
+use super::{
+    ControllerAnswer, ControllerMode, ControllerState, Explanation, NodeGroup, NodeState,
+    ProgressiveRolloutSummary,
+};
 use crate::daemonset::facts::{ConditionType, IntOrPercent, UpdateStrategy};
 use crate::daemonset::progressive::record::Phase;
+use crate::daemonset::{ZERO_BUDGET_MESSAGE, is_budget_always_zero};
 
 /// Maximum width of a line in characters.
 const LINE_WIDTH: usize = 80;
@@ -79,7 +83,13 @@ impl Explanation {
             let _ = write_wrapped(&mut out, 2, &format!("pod {pod}{revision}"));
         }
         if let Some(assigned) = &it.explained.assigned {
-            let _ = write_wrapped(&mut out, 2, &format!("the rollout assigns revision {assigned} to it"));
+            let is_left = self.mode == ControllerMode::Assist && it.explained.admitted == Some(false);
+            let line = if is_left {
+                format!("the rollout has not admitted it; when its pod goes, it gets revision {assigned}")
+            } else {
+                format!("the rollout assigns revision {assigned} to it")
+            };
+            let _ = write_wrapped(&mut out, 2, &line);
         }
         if it.explained.charged {
             let _ = write_wrapped(&mut out, 2, "the rollout counts it as down until that is over");
@@ -157,7 +167,7 @@ impl Explanation {
             );
             return words;
         }
-        words.extend(rollout.progressive.iter().flat_map(|it| progressive_lines(it, &self.key.name)));
+        words.extend(rollout.progressive.iter().flat_map(|it| self.progressive_lines(it)));
         if rollout.complete {
             let nodes = pluralize(usize::try_from(desired).unwrap_or(0), "node");
             words.push(format!("complete: {nodes} with an available pod of this revision"));
@@ -188,6 +198,99 @@ impl Explanation {
         words
     }
 
+    /// Returns the lines about a progressive rollout: policy, phase, nodes, failures, and what an operator can do.
+    fn progressive_lines(&self, progressive: &ProgressiveRolloutSummary) -> Vec<String> {
+        let is_assisted = self.mode == ControllerMode::Assist;
+        let mut lines = Vec::new();
+        let mode = if is_assisted { ", in assist mode" } else { "" };
+        lines.push(match &progressive.policy {
+            Some((kind, policy)) => format!("follows {} {policy}{mode}", kind.as_str()),
+            None => format!("follows no policy{mode}"),
+        });
+        if let Some(frozen) = &progressive.frozen {
+            lines.push(format!("held: {frozen}"));
+            return lines;
+        }
+        if progressive.has_stale_record {
+            let stale = "waits until the garbage collector has deleted the DaemonRollout of the DaemonSet that had this \
+                         name before";
+            lines.push(stale.to_string());
+            return lines;
+        }
+        let Some((status, phase)) = progressive.status.as_ref().and_then(|it| Some((it, it.phase?))) else {
+            lines.push("its DaemonRollout has no status yet".to_string());
+            return lines;
+        };
+        let step = status.step.as_ref().filter(|_| phase != Phase::Complete);
+        let step = step.map_or(String::new(), |it| {
+            format!(
+                ", step {:?} ({} of {})",
+                &*it.name,
+                it.index + 1,
+                progressive.step_count.max(it.index + 1)
+            )
+        });
+        let message = if status.message.is_empty() { String::new() } else { format!(": {}", status.message) };
+        let paused = if status.paused { " (paused)" } else { "" };
+        lines.push(format!("{}{paused}{step}{message}", phase.as_str()));
+        let nodes = &status.nodes;
+        if phase != Phase::Complete {
+            let held = pluralize(nodes.held, "node");
+            let held = match &progressive.stable {
+                _ if is_assisted => format!("; {held} held: no pod there is deleted"),
+                Some(stable) => format!("; {held} held at revision {}", stable.number),
+                None => String::new(),
+            };
+            lines.push(format!("{} of {} nodes admitted{held}", nodes.admitted, nodes.eligible));
+        }
+        if is_assisted
+            && phase != Phase::Complete
+            && let Some(revision) = self.revision
+        {
+            lines.push(format!(
+                "a node that joins, or whose pod goes, gets revision {revision}, admitted or not"
+            ));
+        }
+        if 0 < nodes.unassigned {
+            let count = pluralize(nodes.unassigned, "node");
+            lines.push(if is_assisted {
+                format!(
+                    "{count} unassigned: not admitted, but with a revision that is not good; counted in the step and in \
+                     the failures"
+                )
+            } else {
+                format!("{count} with a pod of a revision that is neither assigned nor good")
+            });
+        }
+        let failures = &status.failures;
+        if !failures.nodes.is_empty() {
+            let failed: Vec<String> =
+                failures.nodes.iter().map(|it| format!("{} ({})", it.node, it.reason)).collect();
+            let names = format_names(failed.iter().map(String::as_str), 3);
+            lines.push(format!("failed: {names}; {} tolerated", failures.allowed));
+        }
+        let command = match phase {
+            Phase::Complete => None,
+            _ if status.paused => Some("continue with: muster rollout resume"),
+            Phase::Waiting => Some("approve with: muster rollout promote"),
+            Phase::Stopped if is_assisted => {
+                Some("there is no rollback: revert the template, or try again with: muster rollout retry")
+            }
+            Phase::Stopped | Phase::RolledBack => {
+                Some("change the template, or try again with: muster rollout retry")
+            }
+            Phase::Rolling | Phase::Soaking | Phase::PartiallyComplete | Phase::RollingBack => None,
+        };
+        lines.extend(command.map(|it| format!("{it} ds/{}", self.key.name)));
+        lines
+    }
+
+    /// Returns the status message of the DaemonRollout. Empty if it has none.
+    fn rollout_message(&self) -> &str {
+        let status = self.rollout.progressive.as_ref().and_then(|it| it.status.as_ref());
+        status.map_or("", |it| &it.message)
+    }
+
     /// Returns the line about the rollout budget.
     fn budget_text(&self) -> String {
         let (charged, budget) = (self.rollout.charged, self.rollout.budget);
@@ -195,9 +298,16 @@ impl Explanation {
             0 => "none left".to_string(),
             left => format!("{left} left"),
         };
-        match self.set.rollout {
+        match self.rollout.strategy {
             UpdateStrategy::OnDelete => {
                 "OnDelete: old pods are replaced when somebody deletes them".to_string()
+            }
+            // The status message of the rollout may have it already.
+            strategy
+                if is_budget_always_zero(strategy)
+                    && !self.rollout_message().contains(ZERO_BUDGET_MESSAGE) =>
+            {
+                ZERO_BUDGET_MESSAGE.to_string()
             }
             UpdateStrategy::Drain(share) => {
                 format!("maxUnavailable {}: {charged} down, {left}", format_rollout_limit(share, budget))
@@ -253,61 +363,6 @@ impl ControllerState {
         });
         words
     }
-}
-
-/// Returns the lines about a progressive rollout: policy, phase, nodes, failures, and what an operator can do. `name`
-/// is the DaemonSet's name.
-fn progressive_lines(progressive: &ProgressiveSummary, name: &str) -> Vec<String> {
-    let mut lines = Vec::new();
-    lines.push(match &progressive.policy {
-        Some((kind, policy)) => format!("follows {} {policy}", kind.as_str()),
-        None => "follows no policy".to_string(),
-    });
-    if let Some(frozen) = &progressive.frozen {
-        lines.push(format!("held: {frozen}"));
-        return lines;
-    }
-    let Some((status, phase)) = progressive.status.as_ref().and_then(|it| Some((it, it.phase?))) else {
-        lines.push("its DaemonRollout has no status yet".to_string());
-        return lines;
-    };
-    let step = status.step.as_ref().filter(|_| phase != Phase::Complete);
-    let step = step.map_or(String::new(), |it| {
-        format!(", step {:?} ({} of {})", &*it.name, it.index + 1, progressive.step_count.max(it.index + 1))
-    });
-    let message = if status.message.is_empty() { String::new() } else { format!(": {}", status.message) };
-    let paused = if status.paused { " (paused)" } else { "" };
-    lines.push(format!("{}{paused}{step}{message}", phase.as_str()));
-    let nodes = &status.nodes;
-    if phase != Phase::Complete {
-        let stable = progressive.stable.as_ref();
-        let held = stable.map_or(String::new(), |it| {
-            format!("; {} held at revision {}", pluralize(nodes.held, "node"), it.number)
-        });
-        lines.push(format!("{} of {} nodes admitted{held}", nodes.admitted, nodes.eligible));
-    }
-    if 0 < nodes.unassigned {
-        let count = pluralize(nodes.unassigned, "node");
-        lines.push(format!("{count} with a pod of a revision that is neither assigned nor good"));
-    }
-    let failures = &status.failures;
-    if !failures.nodes.is_empty() {
-        let failed: Vec<String> =
-            failures.nodes.iter().map(|it| format!("{} ({})", it.node, it.reason)).collect();
-        let names = format_names(failed.iter().map(String::as_str), 3);
-        lines.push(format!("failed: {names}; {} tolerated", failures.allowed));
-    }
-    let command = match phase {
-        Phase::Complete => None,
-        _ if status.paused => Some("continue with: muster rollout resume"),
-        Phase::Waiting => Some("approve with: muster rollout promote"),
-        Phase::Stopped | Phase::RolledBack => {
-            Some("change the template, or try again with: muster rollout retry")
-        }
-        Phase::Rolling | Phase::Soaking | Phase::PartiallyComplete | Phase::RollingBack => None,
-    };
-    lines.extend(command.map(|it| format!("{it} ds/{name}")));
-    lines
 }
 
 /// Writes the number of nodes in a group, their state and the reason.

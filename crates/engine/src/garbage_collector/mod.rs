@@ -35,8 +35,8 @@ mod call;
 mod controller;
 /// Decodes objects of all kinds.
 mod decode;
-/// The pod garbage collector: decides which pods to delete because no kubelet will finish them, or because there are
-/// too many terminated pods.
+/// The pod garbage collector: decides which pods to delete because no kubelet can complete their deletion, or because
+/// there are too many terminated pods.
 mod pod_gc;
 
 /// Finalizer of an object that is being deleted with foreground propagation. The object stays until its dependents are

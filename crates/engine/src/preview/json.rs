@@ -21,7 +21,7 @@ impl RolloutPreview {
             .iter()
             .map(|it| json!({"afterSeconds": it.after.as_secs(), "nodes": it.nodes, "step": it.step}))
             .collect();
-        let (strategy, share) = strategy_name_and_limit(self.set.rollout);
+        let (strategy, share) = strategy_name_and_limit(self.after.rollout.strategy);
         let stops = self.stops.as_ref().map(|it| {
             let wait_reasons = it.wait_reasons.iter();
             let wait_reasons =

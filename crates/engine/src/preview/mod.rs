@@ -25,7 +25,6 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use crate::daemonset::NodeState;
 use crate::daemonset::facts::{
     ConditionStatus, Fact, HASH_LABEL, Kind, Phase, Pod, Revision, Set, StoredVerdict, UpdateStrategy,
 };
@@ -34,6 +33,7 @@ use crate::daemonset::planner::Planner;
 use crate::daemonset::progressive::policy::{Approval, Policy};
 use crate::daemonset::progressive::record::{OperatorRequests, RolloutRecord, RolloutStatus};
 use crate::daemonset::why::Why;
+use crate::daemonset::{NodeState, ZERO_BUDGET_MESSAGE, is_budget_always_zero};
 use crate::explain::{ControllerAnswer, Explanation, Snapshot, SnapshotError};
 use crate::scheduler::FitCheck;
 
@@ -103,6 +103,10 @@ pub struct StalledRollout {
     pub wait_reasons: Vec<(String, Vec<Text>)>,
 }
 
+/// Note about the preview of a DaemonSet in assist mode.
+const ASSIST_NOTE: &str = "The controller runs in assist mode: a node that joins, or whose pod goes, gets the new \
+                           revision before its step, and a revision that fails is stopped, not rolled back.";
+
 /// Maximum number of simulated reconciles per node. Few reconciles are needed, because each pod is deleted once,
 /// created once and becomes available once.
 const RECONCILES_PER_NODE_MAX: usize = 8;
@@ -168,6 +172,8 @@ struct RolloutSimulation<'a> {
     batches: Vec<UpdateBatch>,
     /// The resource version of the last simulated write.
     resource_version: u64,
+    /// Whether upstream's controller creates the pods (assist mode).
+    is_assisted: bool,
 }
 
 impl<'a> RolloutSimulation<'a> {
@@ -194,9 +200,23 @@ impl<'a> RolloutSimulation<'a> {
             now,
             batches: Vec::new(),
             resource_version: 1,
+            is_assisted: snapshot.is_assisted(),
         };
+        simulation.remove_stale_rollouts();
         simulation.assume_approvals();
         simulation
+    }
+
+    /// Removes the DaemonRollouts of deleted DaemonSets of the same name, as the garbage collector will.
+    fn remove_stale_rollouts(&mut self) {
+        for fact in self.snapshot.facts.get(&Kind::Rollouts).into_iter().flatten() {
+            if let Fact::Rollout(record) = fact
+                && record.key == self.snapshot.key
+                && !record.belongs_to(&self.set.uid)
+            {
+                self.remove_object(Kind::Rollouts, record.key.clone());
+            }
+        }
     }
 
     /// Changes the policies of the simulation so that a rollout waits neither for approvals nor for checks.
@@ -204,6 +224,9 @@ impl<'a> RolloutSimulation<'a> {
     /// Rule: approvals are assumed to be given at once, and checks to pass, so the duration of the preview is the least
     /// possible one.
     fn assume_approvals(&mut self) {
+        if self.snapshot.is_refused() {
+            return;
+        }
         for kind in [Kind::Policies, Kind::ClusterPolicies] {
             for fact in self.snapshot.facts.get(&kind).into_iter().flatten() {
                 let Fact::Policy(policy) = fact else { continue };
@@ -223,8 +246,10 @@ impl<'a> RolloutSimulation<'a> {
         let mut settled = false;
         for _ in 0..nodes.saturating_mul(RECONCILES_PER_NODE_MAX).saturating_add(100) {
             let Some(plan) = self.planner.reconcile(&self.snapshot.key, self.now) else { break };
-            first_steps.get_or_insert_with(|| plan.steps.clone());
-            if self.execute(&plan) {
+            let upstream_steps = if self.is_assisted { self.unrecorded_revisions() } else { Vec::new() };
+            first_steps.get_or_insert_with(|| [plan.steps.as_slice(), upstream_steps.as_slice()].concat());
+            let is_changed = self.is_assisted && self.execute_upstream(&upstream_steps);
+            if self.execute(&plan) || is_changed {
                 continue;
             }
             if !settled {
@@ -237,6 +262,30 @@ impl<'a> RolloutSimulation<'a> {
             }
         }
         first_steps.unwrap_or_default()
+    }
+
+    /// Returns the revision writes that are missing until the template is recorded as the newest revision.
+    fn unrecorded_revisions(&self) -> Vec<RevisionWrite> {
+        self.planner.rollout_state(&self.snapshot.key).map(|it| it.steps).unwrap_or_default()
+    }
+
+    /// Executes what upstream's controller does in assist mode: it writes these revisions, creates a pod of the newest
+    /// revision on every eligible node without one, and deletes pods that have ended or must not run on their node.
+    /// Returns whether that changed anything.
+    fn execute_upstream(&mut self, steps: &[RevisionWrite]) -> bool {
+        for step in steps {
+            self.apply_revision_write(step);
+        }
+        let hash = self.planner.rollout_state(&self.snapshot.key).and_then(|it| it.hash);
+        let Some(hash) = hash.filter(|_| steps.is_empty()) else { return !steps.is_empty() };
+        let (create, delete) = self.planner.roster_writes(&self.snapshot.key);
+        for pod in &delete {
+            self.remove_pod(pod);
+        }
+        for node in &create {
+            self.create_pod(node, &hash);
+        }
+        !create.is_empty() || !delete.is_empty()
     }
 
     /// Executes a plan in the simulation. Returns whether the plan changed anything.
@@ -326,6 +375,7 @@ impl<'a> RolloutSimulation<'a> {
             RolloutWrite::Create => RolloutRecord {
                 key: self.snapshot.key.clone(),
                 uid: "preview".into(),
+                owners: Vec::from([self.set.uid.clone()]),
                 resource_version: 0,
                 generation: 1,
                 requests: OperatorRequests::default(),
@@ -504,8 +554,18 @@ impl<'a> RolloutSimulation<'a> {
             Some(_) if !batches.is_empty() => self.now.since(self.started_at),
             _ => batches.last().map_or(Duration::ZERO, |it| it.after + self.set.min_ready),
         };
-        let stops = (!after.rollout.complete && !on_delete && !after.wait_reasons().is_empty()).then(|| {
-            StalledRollout { left: left.clone(), wait_reasons: to_owned_reasons(after.wait_reasons()) }
+        if self.is_assisted && policy.is_some() {
+            after.notes.push(ASSIST_NOTE.into());
+        }
+        after.notes.extend(self.snapshot.mode_notes(self.set, after.rollout.progressive.as_ref()));
+        let is_budget_zero = is_budget_always_zero(after.rollout.strategy) && !left.is_empty();
+        if is_budget_zero {
+            after.notes.push(ZERO_BUDGET_MESSAGE.into());
+        }
+        let waits = is_budget_zero || !after.wait_reasons().is_empty();
+        let stops = (!after.rollout.complete && !on_delete && waits).then(|| StalledRollout {
+            left: left.clone(),
+            wait_reasons: to_owned_reasons(after.wait_reasons()),
         });
         Some(RolloutPreview {
             key: self.snapshot.key.clone(),

@@ -407,6 +407,7 @@ fn for_programs() {
             "without": 1
           },
           "first": {
+            "admitted": null,
             "assignedRevision": null,
             "changesAt": null,
             "details": [],

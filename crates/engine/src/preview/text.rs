@@ -9,7 +9,6 @@ use core::fmt;
 use muster_api::text::Text;
 
 use super::{RevisionChange, RolloutPreview};
-use crate::daemonset::facts::UpdateStrategy;
 use crate::explain::{NodeState, format_duration, format_names, pluralize, write_labelled, write_wrapped};
 
 /// Maximum number of batches that are printed. For further batches only their number is printed.
@@ -112,11 +111,8 @@ impl RolloutPreview {
 
     /// Returns the lines about the order and the duration of the rollout.
     fn order_lines(&self) -> Vec<String> {
-        let (strategy, share) = crate::explain::strategy_name_and_limit(self.set.rollout);
-        let within = match (self.set.rollout, share) {
-            (UpdateStrategy::OnDelete, _) | (_, None) => String::new(),
-            (_, Some(share)) => format!(", {strategy} {share}"),
-        };
+        let (strategy, share) = crate::explain::strategy_name_and_limit(self.after.rollout.strategy);
+        let within = share.map_or(String::new(), |share| format!(", {strategy} {share}"));
         let takes = if self.at_least.is_zero() {
             String::new()
         } else if let Some(policy) = &self.policy {

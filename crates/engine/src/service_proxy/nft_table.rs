@@ -490,8 +490,8 @@ pub(super) fn ipv4_of(address: &IpAddr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Whether namespace and name consist of characters of DNS labels. A Service with another name gets no rules, because
-/// names become part of the `nft` script.
+/// Whether namespace and name have 1 to 63 characters, all of them allowed in a DNS label. A Service for which this is
+/// false gets no rules, because both names become part of the `nft` script.
 fn is_safe_name(key: &ObjectKey) -> bool {
     let is_safe_name = |it: &str| {
         !it.is_empty()

@@ -7,6 +7,7 @@ use anyhow::{Context as _, anyhow};
 use http::{Method, Request};
 use kube::Client;
 use muster_api::muster_v1alpha1::policy::RolloutSettings;
+use muster_api::muster_v1alpha1::values::RolloutPhase;
 use muster_api::muster_v1alpha1::{API_VERSION, CLUSTER_ROLLOUT_POLICY, DAEMON_ROLLOUT, ROLLOUT_POLICY};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -67,20 +68,49 @@ impl RolloutApi {
         Self { client: ClientHandle(client), set, role }
     }
 
-    /// Reads the DaemonRollout and its policy. Without a DaemonRollout, also reads the DaemonSet and its revisions.
+    /// Reads the objects of the rollout for a command that writes to the DaemonRollout. Reads the ControllerRevisions
+    /// only if there is no DaemonRollout or if the rollout has stopped, because only then the command needs them.
+    /// Without permission to read DaemonSets or ControllerRevisions, an existing DaemonRollout is returned without
+    /// them.
     pub(super) async fn read(&self) -> anyhow::Result<RolloutSnapshot> {
-        let snapshot = self.read_rollout().await?;
-        if snapshot.rollout.is_some() { Ok(snapshot) } else { self.add_set(snapshot).await }
+        let set = match self.get_set().await {
+            Err(Refusal::Forbidden(message)) => Err(message),
+            set => Ok(self.check_set(set)?),
+        };
+        let mut snapshot = self.read_rollout(set.as_ref().ok()).await?;
+        let has_rollout = snapshot.rollout.is_some();
+        let is_stopped = snapshot.rollout.as_ref().is_some_and(|it| it.status.phase == RolloutPhase::Stopped);
+        snapshot.daemon_set = match set {
+            Ok(set) => Some(set),
+            Err(_) if has_rollout => None,
+            Err(message) => {
+                return Err(self.explain(Refusal::Forbidden(message), "read", "daemonsets", "view"));
+            }
+        };
+        if !has_rollout || is_stopped {
+            match self.list_revisions(&snapshot).await {
+                Ok(revisions) => snapshot.revisions = revisions,
+                Err(Refusal::Forbidden(_)) if has_rollout => {}
+                Err(refusal) => return Err(self.explain(refusal, "list", "controllerrevisions", "view")),
+            }
+        }
+        Ok(snapshot)
     }
 
     /// Reads the DaemonRollout, its policy, the DaemonSet and its revisions.
     pub(super) async fn read_with_set(&self) -> anyhow::Result<RolloutSnapshot> {
-        let snapshot = self.read_rollout().await?;
-        self.add_set(snapshot).await
+        let set = self.check_set(self.get_set().await)?;
+        let mut snapshot = self.read_rollout(Some(&set)).await?;
+        snapshot.daemon_set = Some(set);
+        let revisions = self.list_revisions(&snapshot).await;
+        snapshot.revisions =
+            revisions.map_err(|it| self.explain(it, "list", "controllerrevisions", "view"))?;
+        Ok(snapshot)
     }
 
-    /// Reads the DaemonRollout and its policy. A DaemonRollout without a policy gets the default settings.
-    async fn read_rollout(&self) -> anyhow::Result<RolloutSnapshot> {
+    /// Reads the DaemonRollout and its policy. A DaemonRollout without a policy gets the default settings. `set` is the
+    /// DaemonSet, or `None` if it could not be read: a DaemonRollout that another DaemonSet owns counts as not there.
+    async fn read_rollout(&self, set: Option<&Value>) -> anyhow::Result<RolloutSnapshot> {
         let key = self.set.key();
         let (rollout, is_served) = match self.get(&self.rollout_path()).await {
             Ok(object) => {
@@ -91,6 +121,10 @@ impl RolloutApi {
             Err(Refusal::NotServed) => (None, false),
             Err(refusal) => return Err(self.explain(refusal, "read", DAEMON_ROLLOUT.plural, self.role)),
         };
+        let is_ours =
+            |it: &StoredRollout| set.is_none_or(|set| it.belongs_to(&text_of(set, "/metadata/uid")));
+        let has_stale_rollout = rollout.as_ref().is_some_and(|it| !is_ours(it));
+        let rollout = rollout.filter(is_ours);
         let policy = match rollout.as_ref().map(|it| &it.status.policy) {
             Some(Some(policy)) => {
                 let object = self.get(&self.policy_path(&policy.kind, &policy.name)).await.ok();
@@ -99,42 +133,49 @@ impl RolloutApi {
             Some(None) => Some(RolloutSettings::default()),
             None => None,
         };
-        let set = self.set.clone();
-        Ok(RolloutSnapshot { set, rollout, is_served, policy, daemon_set: None, revisions: Vec::new() })
+        let (set, daemon_set, revisions) = (self.set.clone(), None, Vec::new());
+        Ok(RolloutSnapshot { set, rollout, has_stale_rollout, is_served, policy, daemon_set, revisions })
     }
 
-    /// Reads the DaemonSet and its ControllerRevisions, and returns the snapshot with them added.
-    async fn add_set(&self, mut snapshot: RolloutSnapshot) -> anyhow::Result<RolloutSnapshot> {
-        let SetName { namespace, name, .. } = &self.set;
-        let base = format!("/apis/apps/v1/namespaces/{namespace}");
-        let set = match self.get(&format!("{base}/daemonsets/{name}")).await {
-            Ok(set) => set,
-            Err(Refusal::NotFound | Refusal::NotServed) => {
-                return Err(anyhow!(
-                    "{} not found: `kubectl get daemonsets -n {namespace}` lists those of the namespace",
-                    self.set
-                ));
-            }
-            Err(refusal) => return Err(self.explain(refusal, "read", "daemonsets", "view")),
-        };
+    /// Returns the URL path of the kinds of `apps/v1` in the namespace of the DaemonSet.
+    fn apps_path(&self) -> String {
+        format!("/apis/apps/v1/namespaces/{}", self.set.namespace)
+    }
+
+    /// Reads the DaemonSet.
+    async fn get_set(&self) -> Result<Value, Refusal> {
+        self.get(&format!("{}/daemonsets/{}", self.apps_path(), self.set.name)).await
+    }
+
+    /// Returns the DaemonSet that was read, or the error for the user.
+    fn check_set(&self, set: Result<Value, Refusal>) -> anyhow::Result<Value> {
+        set.map_err(|refusal| match refusal {
+            Refusal::NotFound | Refusal::NotServed => anyhow!(
+                "{} not found: `kubectl get daemonsets -n {}` lists those of the namespace",
+                self.set,
+                self.set.namespace
+            ),
+            refusal => self.explain(refusal, "read", "daemonsets", "view"),
+        })
+    }
+
+    /// Lists the ControllerRevisions of the DaemonSet in the snapshot, sorted by number. Empty if the snapshot has no
+    /// DaemonSet.
+    async fn list_revisions(&self, snapshot: &RolloutSnapshot) -> Result<Vec<RevisionRecord>, Refusal> {
+        let Some(set) = &snapshot.daemon_set else { return Ok(Vec::new()) };
         // Revisions carry the labels of the template. Their owner is checked, so a page limit is enough as a bound.
-        let list = match self
-            .get(&format!("{base}/controllerrevisions?limit={REVISIONS_MAX}{}", label_query(&set)))
-            .await
-        {
-            Ok(list) => list,
-            Err(refusal) => return Err(self.explain(refusal, "list", "controllerrevisions", "view")),
-        };
-        let uid = text_of(&set, "/metadata/uid");
+        let path =
+            format!("{}/controllerrevisions?limit={REVISIONS_MAX}{}", self.apps_path(), label_query(set));
+        let list = self.get(&path).await?;
+        let uid = text_of(set, "/metadata/uid");
         let is_owned = |it: &&Value| {
             let owners = it.pointer("/metadata/ownerReferences").and_then(Value::as_array);
             owners.into_iter().flatten().any(|it| it["controller"] == true && it["uid"] == *uid)
         };
         let items = list["items"].as_array().into_iter().flatten();
-        snapshot.revisions = items.filter(is_owned).map(RevisionRecord::decode).collect();
-        snapshot.revisions.sort_by_key(|it| it.number);
-        snapshot.daemon_set = Some(set);
-        Ok(snapshot)
+        let mut revisions: Vec<RevisionRecord> = items.filter(is_owned).map(RevisionRecord::decode).collect();
+        revisions.sort_by_key(|it| it.number);
+        Ok(revisions)
     }
 
     /// Writes these fields of the spec of the DaemonRollout in one request. An existing DaemonRollout gets a JSON merge

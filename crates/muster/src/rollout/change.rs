@@ -4,6 +4,7 @@
 use anyhow::{anyhow, bail};
 use muster_api::muster_v1alpha1::daemon_rollout::{CheckReport, RevisionRef};
 use muster_api::muster_v1alpha1::values::{ApprovalMode, ReportedResult, RolloutPhase};
+use muster_control::{ControllerMode, NOT_ON_DELETE_MESSAGE};
 use serde_json::{Value, json};
 
 use super::access::not_served;
@@ -59,6 +60,12 @@ pub(super) fn plan_change(
     if !snapshot.is_served {
         return Err(not_served());
     }
+    if snapshot.has_stale_rollout {
+        return Err(stale_rollout(snapshot));
+    }
+    if snapshot.is_refused() {
+        bail!("{} is not rolled out by a policy (NotOnDelete): {NOT_ON_DELETE_MESSAGE}", snapshot.set);
+    }
     match action {
         OperatorAction::Pause => pause(snapshot),
         OperatorAction::Resume => resume(snapshot),
@@ -69,6 +76,15 @@ pub(super) fn plan_change(
             report(snapshot, check, result, message.as_deref())
         }
     }
+}
+
+/// Returns the error for a DaemonRollout that is left from a deleted DaemonSet of the same name.
+fn stale_rollout(snapshot: &RolloutSnapshot) -> anyhow::Error {
+    anyhow!(
+        "the DaemonRollout {} belongs to a deleted DaemonSet of the same name: try again when the garbage collector has \
+         deleted it",
+        snapshot.set.key()
+    )
 }
 
 /// Plans a pause of the rollout. Without a DaemonRollout, the change creates one. Fails if an operator has already
@@ -85,22 +101,50 @@ fn pause(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
                 "paused at {}, DaemonRollout created",
                 revision.unwrap_or_else(|| "a revision that is not recorded yet".into())
             ),
-            consequences: vec![
-                "No node gets a new revision: a change of the template is held.".into(),
-                resume,
-            ],
+            consequences: vec![pause_effect(snapshot, &RolloutPhase::Complete), resume],
         });
     };
     if rollout.spec.paused {
         bail!("{set} is already paused: `{}` ends the pause", set.command("resume", ""));
     }
-    let follows = match rollout.status.phase {
+    let follows = pause_effect(snapshot, &rollout.status.phase);
+    let summary = format!("paused at {}", current_text(rollout));
+    Ok(PlannedChange { spec, summary, consequences: vec![follows, resume] })
+}
+
+/// Returns a sentence that says what a pause holds in this phase. In assist mode it holds no node whose pod goes.
+fn pause_effect(snapshot: &RolloutSnapshot, phase: &RolloutPhase) -> String {
+    let held = match phase {
         RolloutPhase::RollingBack => "The rollback stops: no node returns to the stable revision.",
         RolloutPhase::Complete => "No node gets a new revision: a change of the template is held.",
         _ => "No node gets a new revision. Failures are still counted.",
     };
-    let summary = format!("paused at {}", current_text(rollout));
-    Ok(PlannedChange { spec, summary, consequences: vec![follows.into(), resume] })
+    let replaced = match phase {
+        RolloutPhase::Complete => "No pod is replaced after a change of the template.",
+        _ => "No pod is replaced. Failures are still counted.",
+    };
+    let newest = "a node that joins, or whose pod goes, gets the newest revision all the same.";
+    match snapshot.mode() {
+        ControllerMode::Own => held.to_owned(),
+        ControllerMode::Assist => format!("{replaced} In assist mode {newest}"),
+        ControllerMode::Unknown => format!("{held} If the controller runs in assist mode, {newest}"),
+    }
+}
+
+/// Returns what `muster rollout abort` does, for a list of commands.
+pub(super) fn abort_hint(snapshot: &RolloutSnapshot) -> String {
+    let command = snapshot.set.command("abort", "");
+    match snapshot.mode() {
+        ControllerMode::Own => format!("`{command}` returns all nodes to the stable revision"),
+        ControllerMode::Assist => {
+            format!("`{command}` stops the rollout; only a reverted template rolls back")
+        }
+        ControllerMode::Unknown => {
+            format!(
+                "`{command}` returns all nodes to the stable revision; in assist mode it stops the rollout"
+            )
+        }
+    }
 }
 
 /// Plans the end of an operator's pause. Fails if no operator has paused the rollout.
@@ -154,11 +198,7 @@ fn promote(snapshot: &RolloutSnapshot, steps: &ApprovedSteps) -> anyhow::Result<
             "nothing to approve: {revision} of {set} failed: change the template, or start it again with `{}`",
             set.command("retry", "")
         ),
-        RolloutPhase::Stopped => bail!(
-            "nothing to approve: the rollout of {set} has stopped ({}): `{}` starts it again",
-            printable(&status.message),
-            set.command("retry", "")
-        ),
+        RolloutPhase::Stopped => check_stopped_promotion(snapshot, rollout, steps)?,
         _ => {}
     }
     let current_step = status.step.as_ref();
@@ -171,7 +211,7 @@ fn promote(snapshot: &RolloutSnapshot, steps: &ApprovedSteps) -> anyhow::Result<
         ApprovedSteps::Waiting => match snapshot.waits_for() {
             Some(WaitsFor::Approval { step }) => step,
             Some(WaitsFor::Check { check, is_external }) => {
-                let name = check.map_or("", |it| it.name.as_str());
+                let name = check.name.as_str();
                 let report = set.command("report", &format!("{} pass", printable(name)));
                 let hint =
                     if is_external { format!(": `{report}` reports its result") } else { String::new() };
@@ -215,6 +255,27 @@ fn promote(snapshot: &RolloutSnapshot, steps: &ApprovedSteps) -> anyhow::Result<
     consequences.extend(pause_note(snapshot));
     let spec = json!({"approve": {"revision": current.revision, "step": step}});
     Ok(PlannedChange { spec, summary, consequences })
+}
+
+/// Fails unless the approval lets a stopped rollout go on: it must approve all steps of a revision that has not failed.
+/// A rollout stops without a failure when its policy was deleted, and then there are no steps to approve one by one.
+fn check_stopped_promotion(
+    snapshot: &RolloutSnapshot,
+    rollout: &StoredRollout,
+    steps: &ApprovedSteps,
+) -> anyhow::Result<()> {
+    let (set, message) = (&snapshot.set, printable(&rollout.status.message));
+    let stopped = format!("nothing to approve: the rollout of {set} has stopped ({message})");
+    let Some(newest) = snapshot.newest_revision() else {
+        bail!(
+            "{stopped}, and whether the revision failed is not known: the ClusterRole view lets you read it"
+        );
+    };
+    match steps {
+        _ if newest.is_bad() => bail!("{stopped}: `{}` starts it again", set.command("retry", "")),
+        ApprovedSteps::All => Ok(()),
+        _ => bail!("{stopped}: `{}` lets it go on to all nodes", set.command("promote", "--full")),
+    }
 }
 
 /// Fails if the policy has no step of this name, or if the step has already passed or needs no approval. Succeeds if
@@ -269,22 +330,47 @@ fn abort(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
             set.namespace
         ),
         RolloutPhase::RolledBack => bail!("nothing to abort: {set} has returned to the stable revision"),
+        RolloutPhase::Stopped if snapshot.has_stopped_for_good() => {
+            bail!(
+                "nothing to abort: {revision} of {set} has the verdict Bad, and assist mode cannot roll back: revert the template"
+            )
+        }
         RolloutPhase::RollingBack if !rollout.spec.paused => {
             bail!("nothing to abort: {set} is returning to the stable revision")
         }
         _ => {}
     }
     let mut spec = json!({"abort": {"revision": current.revision}});
+    let mode = snapshot.mode();
     let mut consequences = vec![match &status.stable {
+        _ if mode == ControllerMode::Assist => {
+            "The rollout stops, and nodes keep their pods: assist mode cannot roll back.".to_owned()
+        }
         Some(stable) => format!(
             "All nodes return to {}, within maxUnavailable of the DaemonSet.",
             revision_text(stable.number, &stable.revision)
         ),
         None => "No good revision is known, so the rollout stops and nodes keep their pods.".to_owned(),
     }];
+    match (mode, &status.stable) {
+        (ControllerMode::Assist, Some(stable)) => consequences.push(format!(
+            "Revert the template: then all nodes return to {}.",
+            revision_text(stable.number, &stable.revision)
+        )),
+        (ControllerMode::Unknown, Some(_)) => consequences.push(
+            "If the controller runs in assist mode, the rollout stops instead: revert the template then."
+                .into(),
+        ),
+        _ => {}
+    }
     if rollout.spec.paused {
         spec["paused"] = json!(false);
-        consequences.push("The pause ends, because it would stop the rollback.".into());
+        consequences.push(match mode {
+            ControllerMode::Assist => {
+                "The pause ends, because it would hold the reverted template too.".into()
+            }
+            _ => "The pause ends, because it would stop the rollback.".into(),
+        });
     }
     consequences.push(format!(
         "The revision gets the verdict Bad: `{}` starts it again, and a changed template starts a new one.",
@@ -391,20 +477,19 @@ fn report(
         result: result.clone(),
         message: message.map(str::to_owned),
     });
-    let follows = if *result == ReportedResult::Pass {
-        "The check no longer keeps a step from passing."
-    } else {
-        "No step passes while the check fails."
+    let follows = match (result, snapshot.mode()) {
+        (ReportedResult::Pass, _) => "The check no longer keeps a step from passing.",
+        (_, ControllerMode::Assist) => {
+            "The revision fails, and the rollout stops; only a reverted template rolls back."
+        }
+        (_, ControllerMode::Own | ControllerMode::Unknown) => {
+            "The revision fails: onFailure of the policy decides whether its nodes return to the stable revision."
+        }
     };
-    let mut consequences = vec![follows.to_owned()];
-    if *result != ReportedResult::Pass {
-        consequences
-            .push(format!("`{}` returns all nodes to the stable revision.", set.command("abort", "")));
-    }
     Ok(PlannedChange {
         spec: json!({"checkReports": reports}),
         summary: format!("check {check:?} of {revision} reported: {result}"),
-        consequences,
+        consequences: vec![follows.to_owned()],
     })
 }
 
@@ -413,6 +498,9 @@ pub(super) fn plan_forget(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedC
     let set = &snapshot.set;
     if !snapshot.is_served {
         return Err(not_served());
+    }
+    if snapshot.has_stale_rollout {
+        return Err(stale_rollout(snapshot));
     }
     let rollout = snapshot.rollout.as_ref();
     let rollout = rollout.ok_or_else(|| anyhow!("nothing to forget: {set} has no DaemonRollout"))?;
@@ -428,7 +516,10 @@ pub(super) fn plan_forget(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedC
             set.command("retry", "")
         ));
     } else if rollout.status.phase != RolloutPhase::Complete && rollout.status.policy.is_none() {
-        consequences.push("All nodes get the current revision.".to_owned());
+        consequences.push(match snapshot.strategy() {
+            "OnDelete" => "Outdated pods stay until they are deleted.".to_owned(),
+            _ => "All nodes get the current revision.".to_owned(),
+        });
     }
     consequences.push(match &rollout.status.policy {
         Some(policy) => format!(

@@ -4,9 +4,10 @@
 use muster_api::muster_v1alpha1::daemon_rollout::{DaemonRolloutStatus, NodeFailure};
 use muster_api::muster_v1alpha1::values::{CheckOutcome, RolloutPhase};
 use muster_api::time::Time;
+use muster_control::{ControllerMode, NOT_ON_DELETE_MESSAGE};
 use serde_json::Value;
 
-use super::change::phase_text;
+use super::change::{abort_hint, phase_text};
 use super::printable;
 use super::snapshot::{ALL_STEPS, RevisionRecord, RolloutSnapshot, StoredRollout, WaitsFor};
 
@@ -14,6 +15,10 @@ use super::snapshot::{ALL_STEPS, RevisionRecord, RolloutSnapshot, StoredRollout,
 const LISTED_FAILURES_MAX: usize = 20;
 /// Width of the first column of the text output, which has labels such as `revision` and `nodes`.
 const LABEL_WIDTH: usize = 12;
+
+/// What is different in assist mode, in which kube-controller-manager creates the pods.
+const ASSIST_EFFECT: &str =
+    "a node that joins, or whose pod goes, gets the newest revision; there is no rollback";
 
 /// Why `status --watch` may stop watching: the rollout has ended, or it waits for an approval.
 #[derive(Debug)]
@@ -130,6 +135,12 @@ pub(super) fn status_text(snapshot: &RolloutSnapshot) -> String {
         Some(policy) => add("policy", format!("{} {}", printable(&policy.kind), printable(&policy.name))),
         None => add("policy", "none".to_owned()),
     }
+    match snapshot.mode() {
+        _ if snapshot.is_refused() => add("refused", format!("NotOnDelete: {NOT_ON_DELETE_MESSAGE}")),
+        ControllerMode::Own => {}
+        ControllerMode::Assist => add("mode", format!("assist: {ASSIST_EFFECT}")),
+        ControllerMode::Unknown => add("mode", format!("not known; in assist mode {ASSIST_EFFECT}")),
+    }
     let nodes = &status.nodes;
     add(
         "nodes",
@@ -139,7 +150,11 @@ pub(super) fn status_text(snapshot: &RolloutSnapshot) -> String {
         ),
     );
     if 0 < nodes.unassigned {
-        add("", format!("{} held with a pod of a revision that is not good", nodes.unassigned));
+        let counted = match snapshot.mode() {
+            ControllerMode::Assist => ", counted in the step and in the failures",
+            _ => "",
+        };
+        add("", format!("{} held with a pod of a revision that is not good{counted}", nodes.unassigned));
     }
     let failures = &status.failures;
     add("failures", format!("{}, at most {} allowed", nodes_text(failures.counted), failures.allowed));
@@ -195,7 +210,7 @@ fn failure_text(failure: &NodeFailure) -> String {
 /// Returns the lines under `next`: what the rollout waits for, and which commands an operator can run.
 fn next_lines(snapshot: &RolloutSnapshot, rollout: &StoredRollout) -> Vec<String> {
     let (set, status) = (&snapshot.set, &rollout.status);
-    let abort = format!("`{}` returns all nodes to the stable revision", set.command("abort", ""));
+    let abort = abort_hint(snapshot);
     let retry = format!("`{}` starts the revision again", set.command("retry", ""));
     if rollout.current().is_none() || !rollout.is_observed() {
         return vec![
@@ -233,6 +248,19 @@ fn next_lines(snapshot: &RolloutSnapshot, rollout: &StoredRollout) -> Vec<String
             lines.push(format!("`{}` updates the other nodes too", set.command("promote", "--full")));
             lines.push(abort);
         }
+        RolloutPhase::Stopped if snapshot.has_stopped_for_good() => {
+            lines.extend(["revert or change the template, or:".into(), retry]);
+        }
+        RolloutPhase::Stopped
+            if status.policy.is_none() && snapshot.newest_revision().is_some_and(|it| !it.is_bad()) =>
+        {
+            let promote = set.command("promote", "--full");
+            lines.extend([
+                "create a policy that selects the DaemonSet, or:".into(),
+                format!("`{promote}` lets the rollout go on to all nodes"),
+                abort,
+            ]);
+        }
         RolloutPhase::Stopped => lines.extend(["change the template, or:".into(), retry, abort]),
         RolloutPhase::RollingBack if rollout.spec.paused => {}
         RolloutPhase::RollingBack => lines.push("nodes are returning to the stable revision".into()),
@@ -249,13 +277,11 @@ fn next_lines(snapshot: &RolloutSnapshot, rollout: &StoredRollout) -> Vec<String
 fn waiting_text(snapshot: &RolloutSnapshot) -> String {
     let set = &snapshot.set;
     match snapshot.waits_for() {
-        Some(WaitsFor::Check { check: Some(check), is_external: true }) => {
+        Some(WaitsFor::Check { check, is_external: true }) => {
             let words = format!("{} pass", printable(&check.name));
             format!("`{}` reports the result of the check: pass or fail", set.command("report", &words))
         }
-        Some(WaitsFor::Check { check: Some(check), is_external: false })
-            if check.result == CheckOutcome::Fail =>
-        {
+        Some(WaitsFor::Check { check, is_external: false }) if check.result == CheckOutcome::Fail => {
             format!("check {} fails: it is repeated", printable(&check.name))
         }
         Some(WaitsFor::Check { .. }) => "the check is repeated until it has a result".into(),
@@ -282,8 +308,7 @@ fn policy_pause_text(snapshot: &RolloutSnapshot, status: &DaemonRolloutStatus) -
 /// Returns the output of `muster rollout status` for a DaemonSet that has no DaemonRollout.
 fn set_text(snapshot: &RolloutSnapshot) -> String {
     let Some(set) = &snapshot.daemon_set else { return String::new() };
-    let strategy =
-        set.pointer("/spec/updateStrategy/type").and_then(Value::as_str).unwrap_or("RollingUpdate");
+    let strategy = snapshot.strategy();
     let [desired, updated, available, unavailable] = set_counts(set);
     let is_held = snapshot.newest_revision().is_some_and(RevisionRecord::is_bad);
     let state = if is_held {
@@ -305,8 +330,15 @@ fn set_text(snapshot: &RolloutSnapshot) -> String {
         "nodes",
         format!("{desired} desired: {updated} updated, {available} available, {unavailable} unavailable"),
     );
+    if snapshot.is_refused() {
+        add("refused", format!("NotOnDelete: {NOT_ON_DELETE_MESSAGE}"));
+    }
     if is_held {
         add("next", held_text(snapshot));
+    } else if snapshot.has_stale_rollout {
+        let stale =
+            "the garbage collector deletes the DaemonRollout of the DaemonSet that had this name before";
+        add("next", stale.into());
     }
     text
 }

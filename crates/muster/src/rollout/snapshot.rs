@@ -7,11 +7,12 @@ use muster_api::muster_v1alpha1::daemon_rollout::{
     CheckStatus, DaemonRolloutSpec, DaemonRolloutStatus, RevisionRef,
 };
 use muster_api::muster_v1alpha1::policy::RolloutSettings;
-use muster_api::muster_v1alpha1::values::{ApprovalMode, CheckOutcome, RolloutPhase};
+use muster_api::muster_v1alpha1::values::{CheckOutcome, RolloutPhase};
 use muster_api::well_known::{
     ANNOTATION_VERDICT, ANNOTATION_VERDICT_REASON, ANNOTATION_VERDICT_TIME, LABEL_CONTROLLER_REVISION_HASH,
     VERDICT_BAD,
 };
+use muster_control::ControllerMode;
 use serde_json::Value;
 
 use super::{printable, text_of};
@@ -61,15 +62,17 @@ pub(super) struct RolloutSnapshot {
     pub(super) set: SetName,
     /// The DaemonRollout. `None` if the DaemonSet has none.
     pub(super) rollout: Option<StoredRollout>,
+    /// Whether the DaemonRollout of a deleted DaemonSet of the same name still exists.
+    pub(super) has_stale_rollout: bool,
     /// Whether the API server serves the kinds of `muster.dev`.
     pub(super) is_served: bool,
     /// The settings of the policy that the status of the DaemonRollout names, or the default settings if it names none.
     /// `None` if there is no DaemonRollout, or if the policy could not be read.
     pub(super) policy: Option<RolloutSettings>,
-    /// The DaemonSet. `None` if it was not read, because the command does not need it.
+    /// The DaemonSet. `None` if the user may not read it.
     pub(super) daemon_set: Option<Value>,
     /// The ControllerRevisions of the DaemonSet, sorted by number. Empty if they were not read, because the command
-    /// does not need them.
+    /// does not need them or because the user may not read them.
     pub(super) revisions: Vec<RevisionRecord>,
 }
 
@@ -104,6 +107,14 @@ impl StoredRollout {
                 .unwrap_or_default(),
             object,
         })
+    }
+
+    /// Whether the DaemonRollout is about the DaemonSet with this UID, and not left from a deleted DaemonSet of the same
+    /// name.
+    pub(super) fn belongs_to(&self, set_uid: &str) -> bool {
+        let owners = self.object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+        let mut sets = owners.into_iter().flatten().filter(|it| it["kind"] == "DaemonSet").peekable();
+        sets.peek().is_none() || sets.any(|it| it["uid"] == *set_uid)
     }
 
     /// Returns the revision that the status names as current. `None` until the controller has written the status.
@@ -144,12 +155,36 @@ pub(super) const ALL_STEPS: &str = "*";
 pub(super) enum WaitsFor<'a> {
     /// An operator must approve this step.
     Approval { step: &'a str },
-    /// A check must pass. `check` is `None` if all checks have passed, but a result is too old. `is_external` is
-    /// whether the result is reported from outside the controller.
-    Check { check: Option<&'a CheckStatus>, is_external: bool },
+    /// A check must pass. `is_external` is whether its result is reported from outside the controller.
+    Check { check: &'a CheckStatus, is_external: bool },
 }
 
 impl RolloutSnapshot {
+    /// Returns whether the controller runs in assist mode, as the DaemonSet shows it. Unknown if the DaemonSet was not
+    /// read.
+    pub(super) fn mode(&self) -> ControllerMode {
+        let metadata = self.daemon_set.as_ref().map(|it| it["metadata"].to_string());
+        metadata.map_or(ControllerMode::Unknown, |it| ControllerMode::of(&it))
+    }
+
+    /// Whether assist mode refuses the DaemonSet, because its update strategy is not `OnDelete`.
+    pub(super) fn is_refused(&self) -> bool {
+        self.mode() == ControllerMode::Assist && self.strategy() != "OnDelete"
+    }
+
+    /// Whether a stopped rollout cannot be rolled back by an abort: in assist mode, if its revision has the verdict
+    /// `Bad`.
+    pub(super) fn has_stopped_for_good(&self) -> bool {
+        let is_bad = self.newest_revision().is_some_and(RevisionRecord::is_bad);
+        self.mode() == ControllerMode::Assist && is_bad
+    }
+
+    /// Returns the type of the update strategy of the DaemonSet.
+    pub(super) fn strategy(&self) -> &str {
+        let strategy = self.daemon_set.as_ref().and_then(|it| it.pointer("/spec/updateStrategy/type"));
+        strategy.and_then(Value::as_str).unwrap_or("RollingUpdate")
+    }
+
     /// Returns what the rollout waits for. `None` unless it is in the phase `Waiting`.
     pub(super) fn waits_for(&self) -> Option<WaitsFor<'_>> {
         let status = &self.rollout.as_ref()?.status;
@@ -159,15 +194,7 @@ impl RolloutSnapshot {
         let step = status.step.as_ref().map_or("", |it| it.name.as_str());
         if let Some(check) = status.checks.iter().find(|it| it.result != CheckOutcome::Pass) {
             let is_external = self.is_external(&check.name).unwrap_or(false);
-            return Some(WaitsFor::Check { check: Some(check), is_external });
-        }
-        // A measured check that passed too long ago has no other mark than that no approval is missing.
-        let steps = self.policy.as_ref().map(|it| &it.steps);
-        let is_automatic = steps
-            .and_then(|it| it.iter().find(|it| it.name == step))
-            .is_some_and(|it| it.approval == ApprovalMode::Automatic);
-        if is_automatic {
-            return Some(WaitsFor::Check { check: None, is_external: false });
+            return Some(WaitsFor::Check { check, is_external });
         }
         Some(WaitsFor::Approval { step })
     }

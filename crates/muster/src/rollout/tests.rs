@@ -11,13 +11,22 @@ use super::*;
 /// An API server with scripted responses to the requests for DaemonRollouts and policies. It records all requests.
 #[derive(Clone, Default)]
 struct ScriptedServer {
+    /// The response to each request for the DaemonSet.
+    set: Arc<Mutex<(u16, Value)>>,
     responses: Arc<Mutex<Vec<(u16, Value)>>>,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl ScriptedServer {
     fn new(responses: Vec<(u16, Value)>) -> Self {
-        Self { responses: Arc::new(Mutex::new(responses)), requests: Arc::default() }
+        let set = Arc::new(Mutex::new((200, daemon_set("muster-controller", "RollingUpdate"))));
+        Self { set, responses: Arc::new(Mutex::new(responses)), requests: Arc::default() }
+    }
+
+    /// Replaces the response to requests for the DaemonSet.
+    fn with_set(self, code: u16, set: Value) -> Self {
+        *self.set.lock().unwrap() = (code, set);
+        self
     }
 
     fn api(&self) -> RolloutApi {
@@ -34,7 +43,9 @@ impl ScriptedServer {
                     .push(format!("{line} {}", String::from_utf8_lossy(&body)).trim_end().to_owned());
                 let (code, body) = {
                     let mut responses = server.responses.lock().unwrap();
-                    if responses.is_empty() {
+                    if line.ends_with("/daemonsets/web") {
+                        server.set.lock().unwrap().clone()
+                    } else if responses.is_empty() {
                         (500, json!({"message": "not scripted"}))
                     } else {
                         responses.remove(0)
@@ -57,6 +68,38 @@ impl ScriptedServer {
         let requests = self.requests.lock().unwrap().join("\n");
         expected.assert_eq(&format!("{requests}\n\n{said}"));
     }
+}
+
+/// A DaemonSet with this update strategy, whose status was last written by this field manager.
+fn daemon_set(manager: &str, strategy: &str) -> Value {
+    let entry = json!({
+        "manager": manager, "subresource": "status", "time": "2026-08-23T10:00:00Z",
+        "fieldsV1": {"f:status": {"f:conditions": {}}},
+    });
+    json!({
+        "metadata": {"uid": "s", "generation": 2, "managedFields": [entry]},
+        "spec": {"updateStrategy": {"type": strategy}},
+        "status": {"observedGeneration": 2},
+    })
+}
+
+/// The ControllerRevisions 1, with the verdict Good, and 2, with this verdict.
+fn revisions(verdict: &str) -> (u16, Value) {
+    let revision = |number: i64, hash: &str, verdict: &str| {
+        json!({
+            "revision": number,
+            "metadata": {
+                "labels": {"controller-revision-hash": hash},
+                "annotations": {"muster.dev/verdict": verdict},
+                "ownerReferences": [{"kind": "DaemonSet", "uid": "s", "controller": true}],
+            },
+        })
+    };
+    (200, json!({"items": [revision(1, "a", "Good"), revision(2, "b", verdict)]}))
+}
+
+fn forbidden(message: &str) -> Value {
+    json!({"code": 403, "reason": "Forbidden", "message": message})
 }
 
 /// A policy with the steps canary, which an operator approves, and rest, and two checks.
@@ -101,9 +144,11 @@ async fn a_conflict_is_retried_once_with_the_objects_as_they_are_then() {
         (200, json!({})),
     ]);
     let expected = expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
         PATCH /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web?fieldManager=muster-rollout&dryRun=All {"metadata":{"resourceVersion":"7"},"spec":{"paused":true}}
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
         PATCH /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web?fieldManager=muster-rollout&dryRun=All {"metadata":{"resourceVersion":"8"},"spec":{"paused":true}}
@@ -117,9 +162,11 @@ async fn a_conflict_is_retried_once_with_the_objects_as_they_are_then() {
     let server =
         ScriptedServer::new(vec![rolling("7"), policy(), conflict(), rolling("8"), policy(), conflict()]);
     let expected = expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
         PATCH /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web?fieldManager=muster-rollout {"metadata":{"resourceVersion":"7"},"spec":{"paused":true}}
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
         PATCH /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web?fieldManager=muster-rollout {"metadata":{"resourceVersion":"8"},"spec":{"paused":true}}
@@ -132,9 +179,11 @@ async fn a_conflict_is_retried_once_with_the_objects_as_they_are_then() {
     let paused = rollout("8", json!({"paused": true}), json!({"phase": "Rolling", "paused": true}));
     let server = ScriptedServer::new(vec![rolling("7"), policy(), conflict(), paused, policy()]);
     let expected = expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
         PATCH /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web?fieldManager=muster-rollout {"metadata":{"resourceVersion":"7"},"spec":{"paused":true}}
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
 
@@ -148,6 +197,7 @@ async fn an_abort_ends_the_pause_in_the_same_request() {
     let paused = rollout("7", json!({"paused": true}), json!({"phase": "RollingBack", "paused": true}));
     let server = ScriptedServer::new(vec![paused, policy(), (200, json!({}))]);
     let expected = expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
         PATCH /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web?fieldManager=muster-rollout {"metadata":{"resourceVersion":"7"},"spec":{"abort":{"revision":"b"},"paused":false}}
@@ -166,6 +216,7 @@ async fn a_retry_removes_the_requests_of_the_last_attempt() {
     let failed = rollout("7", spec, json!({"phase": "RolledBack", "attempt": 4}));
     let server = ScriptedServer::new(vec![failed, policy(), (200, json!({}))]);
     let expected = expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
         PATCH /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web?fieldManager=muster-rollout {"metadata":{"resourceVersion":"7"},"spec":{"abort":null,"approve":null,"checkReports":null,"retry":{"attempt":5,"revision":"b"}}}
@@ -179,6 +230,7 @@ async fn a_retry_removes_the_requests_of_the_last_attempt() {
     let pending = rollout("7", spec, json!({"phase": "RolledBack", "attempt": 4}));
     let server = ScriptedServer::new(vec![pending, policy()]);
     let expected = expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
 
@@ -200,6 +252,7 @@ async fn a_report_keeps_the_other_reports_on_the_revision() {
     let report =
         OperatorAction::Report { check: "smoke".into(), result: ReportedResult::Pass, message: None };
     let expected = expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
         PATCH /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web?fieldManager=muster-rollout {"metadata":{"resourceVersion":"7"},"spec":{"checkReports":[{"check":"load","result":"Pass","revision":"b"},{"check":"smoke","result":"Pass","revision":"b"}]}}
@@ -216,6 +269,7 @@ async fn a_step_is_approved_in_advance_only_by_its_name() {
     let soaking = || rollout("7", json!({}), json!({"phase": "Soaking", "step": step}));
     let server = ScriptedServer::new(vec![soaking(), policy()]);
     let expected = expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
 
@@ -225,6 +279,7 @@ async fn a_step_is_approved_in_advance_only_by_its_name() {
 
     let server = ScriptedServer::new(vec![soaking(), policy(), (200, json!({}))]);
     let expected = expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
         PATCH /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web?fieldManager=muster-rollout {"metadata":{"resourceVersion":"7"},"spec":{"approve":{"revision":"b","step":"canary"}}}
@@ -238,6 +293,7 @@ async fn a_step_is_approved_in_advance_only_by_its_name() {
     let waiting = rollout("7", approved, json!({"phase": "Waiting", "step": step}));
     let server = ScriptedServer::new(vec![waiting, policy()]);
     let expected = expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
 
@@ -250,6 +306,7 @@ async fn a_step_is_approved_in_advance_only_by_its_name() {
     let waiting = rollout("7", approved, json!({"phase": "Waiting", "step": step}));
     let server = ScriptedServer::new(vec![waiting, policy(), (200, json!({}))]);
     let expected = expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
         GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
         PATCH /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web?fieldManager=muster-rollout {"metadata":{"resourceVersion":"7"},"spec":{"approve":{"revision":"b","step":"canary"}}}
@@ -262,17 +319,236 @@ async fn a_step_is_approved_in_advance_only_by_its_name() {
 
 #[tokio::test]
 async fn a_cluster_without_the_kinds_is_named() {
-    let set = json!({"metadata": {"uid": "s", "generation": 1}, "status": {"observedGeneration": 1}});
     let missing = (404, json!("404 page not found"));
-    let server = ScriptedServer::new(vec![missing, (200, set), (200, json!({"items": []}))]);
+    let server = ScriptedServer::new(vec![missing, (200, json!({"items": []}))]);
     let expected = expect![[r#"
-        GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
         GET /apis/apps/v1/namespaces/logging/daemonsets/web
+        GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
         GET /apis/apps/v1/namespaces/logging/controllerrevisions?limit=1000
 
         error: the API server does not have the kinds of muster.dev/v1alpha1: `kubectl apply -k deploy/kubernetes/crds` adds them
     "#]];
     server.check(&OperatorAction::Pause, false, expected).await;
+}
+
+#[tokio::test]
+async fn in_assist_mode_an_abort_stops_the_rollout() {
+    let rolling = || rollout("7", json!({"paused": true}), json!({"phase": "Rolling", "paused": true}));
+    let server = ScriptedServer::new(vec![rolling(), policy(), (200, json!({}))])
+        .with_set(200, daemon_set("muster-assist", "OnDelete"));
+    server.check(&OperatorAction::Abort, false, expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
+        GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
+        GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
+        PATCH /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web?fieldManager=muster-rollout {"metadata":{"resourceVersion":"7"},"spec":{"abort":{"revision":"b"},"paused":false}}
+
+        logging/web: aborted revision 2 (b)
+        The rollout stops, and nodes keep their pods: assist mode cannot roll back.
+        Revert the template: then all nodes return to revision 1 (a).
+        The pause ends, because it would hold the reverted template too.
+        The revision gets the verdict Bad: `muster rollout retry ds/web -n logging` starts it again, and a changed template starts a new one.
+    "#]]).await;
+
+    // Without the right to read the DaemonSet, the mode is not known.
+    let server = ScriptedServer::new(vec![rolling(), policy(), (200, json!({}))])
+        .with_set(403, forbidden("cannot get daemonsets"));
+    server.check(&OperatorAction::Abort, false, expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
+        GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
+        GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
+        PATCH /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web?fieldManager=muster-rollout {"metadata":{"resourceVersion":"7"},"spec":{"abort":{"revision":"b"},"paused":false}}
+
+        logging/web: aborted revision 2 (b)
+        All nodes return to revision 1 (a), within maxUnavailable of the DaemonSet.
+        If the controller runs in assist mode, the rollout stops instead: revert the template then.
+        The pause ends, because it would stop the rollback.
+        The revision gets the verdict Bad: `muster rollout retry ds/web -n logging` starts it again, and a changed template starts a new one.
+    "#]]).await;
+
+    let stopped = rollout("7", json!({}), json!({"phase": "Stopped", "message": "revision 2 failed"}));
+    let server = ScriptedServer::new(vec![stopped, policy(), revisions("Bad")])
+        .with_set(200, daemon_set("muster-assist", "OnDelete"));
+    server.check(&OperatorAction::Abort, false, expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
+        GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
+        GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
+        GET /apis/apps/v1/namespaces/logging/controllerrevisions?limit=1000
+
+        error: nothing to abort: revision 2 (b) of DaemonSet logging/web has the verdict Bad, and assist mode cannot roll back: revert the template
+    "#]]).await;
+}
+
+#[tokio::test]
+async fn in_assist_mode_a_pause_does_not_hold_a_node_whose_pod_goes() {
+    let server = ScriptedServer::new(vec![
+        rollout("7", json!({}), json!({"phase": "Complete"})),
+        policy(),
+        (200, json!({})),
+    ])
+    .with_set(200, daemon_set("muster-assist", "OnDelete"));
+    server.check(&OperatorAction::Pause, false, expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
+        GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
+        GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
+        PATCH /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web?fieldManager=muster-rollout {"metadata":{"resourceVersion":"7"},"spec":{"paused":true}}
+
+        logging/web: paused at revision 2 (b)
+        No pod is replaced after a change of the template. In assist mode a node that joins, or whose pod goes, gets the newest revision all the same.
+        `muster rollout resume ds/web -n logging` ends the pause.
+    "#]]).await;
+
+    let server = ScriptedServer::new(vec![
+        rollout("7", json!({}), json!({"phase": "Rolling"})),
+        policy(),
+        (200, json!({})),
+    ])
+    .with_set(403, forbidden("cannot get daemonsets"));
+    server.check(&OperatorAction::Pause, false, expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
+        GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
+        GET /apis/muster.dev/v1alpha1/namespaces/logging/rolloutpolicies/careful
+        PATCH /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web?fieldManager=muster-rollout {"metadata":{"resourceVersion":"7"},"spec":{"paused":true}}
+
+        logging/web: paused at revision 2 (b)
+        No node gets a new revision. Failures are still counted. If the controller runs in assist mode, a node that joins, or whose pod goes, gets the newest revision all the same.
+        `muster rollout resume ds/web -n logging` ends the pause.
+    "#]]).await;
+}
+
+#[tokio::test]
+async fn assist_mode_refuses_a_set_that_is_not_on_delete() {
+    let missing =
+        || (404, json!({"code": 404, "reason": "NotFound", "message": "m", "details": {"name": "web"}}));
+    let refused = || daemon_set("muster-assist", "RollingUpdate");
+    let server = ScriptedServer::new(vec![missing(), revisions("")]).with_set(200, refused());
+    server.check(&OperatorAction::Pause, false, expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
+        GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
+        GET /apis/apps/v1/namespaces/logging/controllerrevisions?limit=1000
+
+        error: DaemonSet logging/web is not rolled out by a policy (NotOnDelete): kube-controller-manager replaces the pods: set spec.updateStrategy.type to OnDelete, or run the controller without --assist
+    "#]]).await;
+    let server = ScriptedServer::new(vec![missing(), revisions("")]).with_set(200, refused());
+    let snapshot = server.api().read_with_set().await.unwrap();
+    expect![[r#"
+        DaemonSet logging/web: no DaemonRollout, it follows its update strategy RollingUpdate
+
+        revision    2 (b)
+        nodes       0 desired: 0 updated, 0 available, 0 unavailable
+        refused     NotOnDelete: kube-controller-manager replaces the pods: set spec.updateStrategy.type to OnDelete, or run the controller without --assist
+    "#]].assert_eq(&progress::status_text(&snapshot));
+}
+
+#[tokio::test]
+async fn a_stopped_rollout_goes_on_if_its_revision_has_not_failed() {
+    let stopped = || {
+        let message = "the policy was deleted or no longer selects the DaemonSet";
+        rollout("7", json!({}), json!({"phase": "Stopped", "message": message, "policy": null}))
+    };
+    let full = OperatorAction::Promote(ApprovedSteps::All);
+    let server = ScriptedServer::new(vec![stopped(), revisions(""), (200, json!({}))]);
+    server.check(&full, false, expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
+        GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
+        GET /apis/apps/v1/namespaces/logging/controllerrevisions?limit=1000
+        PATCH /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web?fieldManager=muster-rollout {"metadata":{"resourceVersion":"7"},"spec":{"approve":{"revision":"b","step":"*"}}}
+
+        logging/web: all steps of revision 2 (b) approved
+        Every eligible node gets the revision, without soak time and approvals. The failure budget still applies.
+    "#]]).await;
+    let server = ScriptedServer::new(vec![stopped(), revisions("")]);
+    server.check(&OperatorAction::Promote(ApprovedSteps::Waiting), false, expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
+        GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
+        GET /apis/apps/v1/namespaces/logging/controllerrevisions?limit=1000
+
+        error: nothing to approve: the rollout of DaemonSet logging/web has stopped (the policy was deleted or no longer selects the DaemonSet): `muster rollout promote ds/web --full -n logging` lets it go on to all nodes
+    "#]]).await;
+    let server = ScriptedServer::new(vec![stopped(), revisions("Bad")]);
+    server.check(&full, false, expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
+        GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
+        GET /apis/apps/v1/namespaces/logging/controllerrevisions?limit=1000
+
+        error: nothing to approve: the rollout of DaemonSet logging/web has stopped (the policy was deleted or no longer selects the DaemonSet): `muster rollout retry ds/web -n logging` starts it again
+    "#]]).await;
+    let server = ScriptedServer::new(vec![stopped(), (403, forbidden("cannot list controllerrevisions"))]);
+    server.check(&full, false, expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
+        GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
+        GET /apis/apps/v1/namespaces/logging/controllerrevisions?limit=1000
+
+        error: nothing to approve: the rollout of DaemonSet logging/web has stopped (the policy was deleted or no longer selects the DaemonSet), and whether the revision failed is not known: the ClusterRole view lets you read it
+    "#]]).await;
+    // A retry does not need the verdict.
+    let server = ScriptedServer::new(vec![
+        stopped(),
+        (403, forbidden("cannot list controllerrevisions")),
+        (200, json!({})),
+    ]);
+    server.check(&OperatorAction::Retry, false, expect![[r#"
+        GET /apis/apps/v1/namespaces/logging/daemonsets/web
+        GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
+        GET /apis/apps/v1/namespaces/logging/controllerrevisions?limit=1000
+        PATCH /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web?fieldManager=muster-rollout {"metadata":{"resourceVersion":"7"},"spec":{"abort":null,"approve":null,"checkReports":null,"retry":{"attempt":2,"revision":"b"}}}
+
+        logging/web: attempt 2 of revision 2 (b) requested
+        The rollout starts again at step "all", without the failures of the last attempt.
+    "#]]).await;
+
+    let server = ScriptedServer::new(vec![stopped(), revisions("")]);
+    let snapshot = server.api().read_with_set().await.unwrap();
+    expect![[r#"
+        DaemonSet logging/web: Stopped
+        the policy was deleted or no longer selects the DaemonSet
+
+        revision    2 (b), attempt 1; stable is 1 (a)
+        policy      none
+        nodes       0 eligible: 0 admitted, 0 updated, 0 available, 0 soaked, 0 held
+        failures    0 nodes, at most 0 allowed
+        next        create a policy that selects the DaemonSet, or:
+                    `muster rollout promote ds/web --full -n logging` lets the rollout go on to all nodes
+                    `muster rollout abort ds/web -n logging` returns all nodes to the stable revision
+    "#]]
+    .assert_eq(&progress::status_text(&snapshot));
+}
+
+#[tokio::test]
+async fn the_daemonrollout_of_a_deleted_daemonset_counts_as_not_there() {
+    let stale = || {
+        let (code, mut object) = rollout("7", json!({"paused": true}), json!({"phase": "Rolling"}));
+        object["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "web", "uid": "another"}]);
+        (code, object)
+    };
+    for action in [OperatorAction::Pause, OperatorAction::Resume, OperatorAction::Abort] {
+        let server = ScriptedServer::new(vec![stale(), revisions("")]);
+        server
+            .check(
+                &action,
+                false,
+                expect![[r#"
+                    GET /apis/apps/v1/namespaces/logging/daemonsets/web
+                    GET /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web
+                    GET /apis/apps/v1/namespaces/logging/controllerrevisions?limit=1000
+
+                    error: the DaemonRollout logging/web belongs to a deleted DaemonSet of the same name: try again when the garbage collector has deleted it
+                "#]],
+            )
+            .await;
+    }
+    let server = ScriptedServer::new(vec![stale(), revisions("")]);
+    let snapshot = server.api().read_with_set().await.unwrap();
+    expect![[r#"
+        DaemonSet logging/web: no DaemonRollout, it follows its update strategy RollingUpdate
+
+        revision    2 (b)
+        nodes       0 desired: 0 updated, 0 available, 0 unavailable
+        next        the garbage collector deletes the DaemonRollout of the DaemonSet that had this name before
+    "#]]
+    .assert_eq(&progress::status_text(&snapshot));
+    let error = change::plan_forget(&snapshot).unwrap_err();
+    assert!(error.to_string().contains("belongs to a deleted DaemonSet"), "{error}");
 }
 
 #[tokio::test]
@@ -296,10 +572,16 @@ async fn what_to_do_about_each_phase() {
             let snapshot = RolloutSnapshot {
                 set: SetName { namespace: "logging".into(), name: "web".into(), is_namespace_given: true },
                 rollout: Some(snapshot::StoredRollout::decode(object).unwrap()),
+                has_stale_rollout: false,
                 is_served: true,
                 policy: None,
-                daemon_set: None,
-                revisions: Vec::new(),
+                daemon_set: Some(daemon_set("muster-controller", "RollingUpdate")),
+                revisions: revisions("").1["items"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(snapshot::RevisionRecord::decode)
+                    .collect(),
             };
             let text = progress::status_text(&snapshot);
             let next = text.split_once("next").map_or("-", |(_, next)| next.trim());

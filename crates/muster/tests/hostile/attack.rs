@@ -17,7 +17,7 @@ use crate::neighbor::{self, Report};
 
 /// How long the abuses go on: on a slow machine until each was tried and the neighbors made enough requests to prove something.
 const ABUSE_MIN: Duration = Duration::from_secs(40);
-const ABUSE_MAX: Duration = Duration::from_secs(200);
+const ABUSE_MAX: Duration = Duration::from_secs(280);
 
 /// What came of an attack.
 pub(crate) struct Attacked {

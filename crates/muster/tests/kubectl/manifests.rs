@@ -43,7 +43,8 @@ fn every_example_rolls_out_and_leaves_nothing_behind() {
         let applied = kubectl.run(&["apply", "-f", &file]);
         shown += &format!("{}\n{}", path.file_name().unwrap().display(), indented(&applied));
         shown += &indented(&kubectl.pods_once_settled());
-        kubectl.run(&["delete", "-f", &file]);
+        // What is in a namespace that the file deletes may be gone before kubectl gets to it.
+        kubectl.run(&["delete", "--ignore-not-found", "-f", &file]);
         let after = eventually(|| Some(kubectl.world()).filter(|it| *it == before));
         assert_eq!(after.unwrap_or_else(|| kubectl.world()), before, "{file} leaves something behind");
     }
@@ -153,7 +154,7 @@ fn every_kubectl_takes_the_sets_of_old_texts_as_they_are() {
             let file = Path::new(EXAMPLES).join(file).display().to_string();
             let applied = kubectl.run(&["apply", "-f", &file]);
             let pods = indented(&kubectl.pods_once_settled());
-            kubectl.run(&["delete", "-f", &file]);
+            kubectl.run(&["delete", "--ignore-not-found", "-f", &file]);
             let gone = eventually(|| kubectl.items("pods").is_empty().then_some(()));
             gone.expect("the pods go with their set");
             applied + &pods

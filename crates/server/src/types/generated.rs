@@ -90,7 +90,7 @@ static DEV_MUSTER_V1ALPHA1_CHECKSTATUS: Type = Type {
         Field { name: "message", shape: Shape::String, required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Explanation of the result." },
         Field { name: "name", shape: Shape::String, required: true, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Name of the check." },
         Field { name: "result", shape: Shape::String, required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: Some("v1alpha1.CheckOutcome"), description: "Result of the check. Inconclusive neither passes nor fails the rollout." },
-        Field { name: "time", shape: Shape::Time, required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Time of the result." },
+        Field { name: "time", shape: Shape::Time, required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Time since which the check has this result." },
     ],
 };
 
@@ -162,6 +162,7 @@ static DEV_MUSTER_V1ALPHA1_DAEMONROLLOUTSTATUS: Type = Type {
     fields: &[
         Field { name: "admitted", shape: Shape::List(&Shape::Object(&DEV_MUSTER_V1ALPHA1_ADMITTEDNODES), ListKeys::Atomic), required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Nodes that may get the current revision, by step and group." },
         Field { name: "attempt", shape: Shape::Int32, required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Number of the attempt to roll out the current revision, from 1." },
+        Field { name: "attemptStartTime", shape: Shape::Time, required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Time at which the attempt started. With newNodes Latest, nodes that are created later get the current revision." },
         Field { name: "checks", shape: Shape::List(&Shape::Object(&DEV_MUSTER_V1ALPHA1_CHECKSTATUS), ListKeys::Fields(&["name"])), required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Last results of the checks." },
         Field { name: "conditions", shape: Shape::List(&Shape::Object(&META_V1_CONDITION), ListKeys::Fields(&["type"])), required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Conditions of the rollout." },
         Field { name: "current", shape: Shape::Object(&DEV_MUSTER_V1ALPHA1_REVISIONREF), required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Revision of the template of the DaemonSet." },

@@ -31,7 +31,7 @@ pub(super) fn check_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mu
         probe::check_lifecycle_and_probes(it, spec, &at, out);
         check_restart_policy(it, &at, out);
     }
-    check_host_ports(containers, at, out);
+    check_host_port_conflicts(containers, at, out);
 }
 
 /// Checks the init containers of a pod, including sidecars.
@@ -53,7 +53,7 @@ pub(super) fn check_init_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out
             seen.push(name);
         }
         // Init containers run one after the other, so host ports are checked for each alone.
-        check_host_ports(std::slice::from_ref(it), parent, out);
+        check_host_port_conflicts(std::slice::from_ref(it), parent, out);
         if it["restartPolicy"] == "Always" {
             probe::check_lifecycle_and_probes(it, spec, &at, out);
             continue;
@@ -207,7 +207,7 @@ pub(super) fn check_port(number: i64, at: &ErrorPath, out: &mut FieldErrors) {
 }
 
 /// Checks that these containers do not use a host port twice.
-fn check_host_ports(containers: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
+fn check_host_port_conflicts(containers: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     let mut seen: Vec<String> = Vec::new();
     for (index, container) in containers.iter().enumerate() {
         let at = at.index(index);

@@ -8,27 +8,17 @@ use muster_api::muster_v1alpha1::validation::InvalidField;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::agreement_cases::{Case, cases_of_long_lists, listed_cases};
 use crate::crds;
 use crate::muster_kinds::kinds;
 use crate::structural::{SchemaValidator, refusal_keys, set_defaults};
-
-/// One object per line: `+` if it is valid and `-` if not, what it is, and its spec or status.
-const CASES: &str = include_str!("agreement.txt");
-
-/// A spec or a status.
-#[derive(Debug)]
-struct Case {
-    is_valid: bool,
-    what: String,
-    content: Value,
-}
 
 #[test]
 fn validation_and_custom_resource_definitions_agree() {
     let mut validator = SchemaValidator::default();
     let mut problems = Vec::new();
-    let cases: Vec<Case> = CASES.lines().filter_map(parse).chain(long_lists()).collect();
-    for case in &cases {
+    let cases = listed_cases().chain(cases_of_long_lists());
+    for case in &cases.collect::<Vec<_>>() {
         let ours = own_errors(case);
         let theirs = definition_errors(case, &mut validator);
         if (ours.is_empty(), theirs.is_empty()) != (case.is_valid, case.is_valid) {
@@ -94,7 +84,7 @@ fn defaults_of_types_and_custom_resource_definitions_agree() {
         let ours = without_empty_lists(serde_json::to_value(ours).expect("a spec is JSON"));
         assert_eq!(ours, without_empty_lists(theirs["spec"].clone()), "{content}");
     }
-    for case in CASES.lines().filter_map(parse).filter(|it| it.is_valid) {
+    for case in listed_cases().filter(|it| it.is_valid) {
         match case.what.as_str() {
             "policy" => check::<RolloutPolicySpec>("RolloutPolicy", &case.content),
             "cluster" => check::<ClusterRolloutPolicySpec>("ClusterRolloutPolicy", &case.content),
@@ -117,79 +107,6 @@ fn without_empty_lists(value: Value) -> Value {
         }
         other => other,
     }
-}
-
-/// Reads a line. `<63>` stands for 63 letters.
-fn parse(line: &str) -> Option<Case> {
-    let (sign, rest) = line.split_once(' ').filter(|(sign, _)| matches!(*sign, "+" | "-"))?;
-    let (what, json) = rest.split_once(' ').expect("a line has a kind and JSON");
-    let mut text = String::new();
-    for (index, part) in json.split('<').enumerate() {
-        match part.split_once('>').filter(|_| 0 < index) {
-            Some((count, part)) => {
-                text.push_str(&"a".repeat(count.parse().expect("a number of letters")));
-                text.push_str(part);
-            }
-            None => text.push_str(part),
-        }
-    }
-    let content = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    Some(Case { is_valid: sign == "+", what: what.to_owned(), content: with_base(what, content) })
-}
-
-/// Adds a selector to a policy that has none, unless the line is about that.
-fn with_base(what: &str, mut content: Value) -> Value {
-    let object = content.as_object_mut().expect("a spec is an object");
-    let has_target = ["selector", "daemonSets", "none"].iter().any(|it| object.contains_key(*it));
-    object.remove("none");
-    if matches!(what, "policy" | "cluster") && !has_target {
-        object.insert("selector".to_owned(), json!({}));
-    }
-    content
-}
-
-/// Lists at their limit, and one above it.
-fn long_lists() -> Vec<Case> {
-    let mut cases = Vec::new();
-    let mut add = |what: &str, limit: usize, content: &dyn Fn(Vec<String>) -> Value| {
-        for (count, is_valid) in [(limit, true), (limit + 1, false), (limit + 2, false)] {
-            let names = (0..count).map(|it| format!("n{it}")).collect();
-            cases.push(Case { is_valid, what: what.to_owned(), content: with_base(what, content(names)) });
-        }
-    };
-    let named =
-        |names: Vec<String>, item: &dyn Fn(String) -> Value| names.into_iter().map(item).collect::<Value>();
-    let window = |_| json!({"start": "09:00", "end": "17:00"});
-    let check = |name| json!({"name": name, "external": {}});
-    add("policy", 10, &|it| json!({"windows": named(it, &window)}));
-    add("policy", 20, &|it| json!({"steps": named(it, &|name| json!({"name": name}))}));
-    add("policy", 10, &|it| json!({"checks": named(it, &check)}));
-    add("policy", 20, &|it| json!({"failures": {"immediateFailureReasons": it}}));
-    add(
-        "policy",
-        64,
-        &|it| json!({"steps": [{"name": "a", "groups": {"labelKey": "zone", "sequence": it}}]}),
-    );
-    add("policy", 256, &|it| json!({"daemonSets": it}));
-    let labels =
-        |names: Vec<String>| names.into_iter().map(|it| (it, json!(""))).collect::<serde_json::Map<_, _>>();
-    add("policy", 64, &|it| json!({"selector": {"matchLabels": labels(it)}}));
-    add(
-        "cluster",
-        64,
-        &|it| json!({"namespaceSelector": {"matchExpressions": named(it, &|key| json!({"key": key, "operator": "Exists"}))}}),
-    );
-    add(
-        "cluster",
-        64,
-        &|it| json!({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": it}]}}),
-    );
-    let report = |check| json!({"check": check, "revision": "r", "result": "Pass"});
-    add("rollout", 10, &|it| json!({"checkReports": named(it, &report)}));
-    let failure = |node| json!({"node": node});
-    add("rollout-status", 200, &|it| json!({"failures": {"nodes": named(it, &failure)}}));
-    add("rollout-status", 200, &|it| json!({"failures": {"excused": named(it, &failure)}}));
-    cases
 }
 
 fn own_errors(case: &Case) -> Vec<String> {

@@ -6,6 +6,7 @@
 //! The kinds of `muster.dev` are derived from their types in the crate `api`.
 
 mod agreement;
+mod agreement_cases;
 mod crds;
 mod field_tables;
 mod messages;

@@ -24,7 +24,7 @@ usage: cargo sim SEED                       replay one seed, with its trace
 examples:
   cargo sim 8841                          print every step of seed 8841
   cargo sim --seeds 10000                 what `make test` runs
-  cargo sim --seeds 3000 --from 1000000   clusters with rollout policies";
+  cargo sim --seeds 10000 --from 1000000  clusters with rollout policies";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -105,8 +105,8 @@ fn run_case_file(file: &str, fault: InjectedFault) -> ExitCode {
 fn print_result(result: &RunResult) {
     let Some(violation) = &result.violation else {
         println!(
-            "seed {} passed: {} steps, {} writes, trace {:016x}",
-            result.seed, result.steps, result.writes, result.hash
+            "seed {} passed: {} steps, {} writes, trace {:016x}, controller writes {:016x}",
+            result.seed, result.steps, result.writes, result.hash, result.controller_writes_hash
         );
         return;
     };
@@ -124,6 +124,7 @@ fn run_many_seeds(first: u64, count: u64) -> ExitCode {
     let next = AtomicU64::new(first);
     let end = first.saturating_add(count);
     let steps = AtomicU64::new(0);
+    let controller_writes = AtomicU64::new(0);
     let failed: Mutex<BTreeMap<u64, RunResult>> = Mutex::new(BTreeMap::new());
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     // A panic of a seed is reported as a violation; its message is in the report.
@@ -138,6 +139,11 @@ fn run_many_seeds(first: u64, count: u64) -> ExitCode {
                     }
                     let result = run_seed(seed, false);
                     steps.fetch_add(result.steps, Ordering::Relaxed);
+                    // Wraps around, and does not depend on the order in which the seeds end.
+                    controller_writes.fetch_add(
+                        result.controller_writes_hash.rotate_left((seed % 64) as u32),
+                        Ordering::Relaxed,
+                    );
                     if result.violation.is_some() {
                         failed.lock().expect("no panic while it is held").insert(seed, result);
                     }
@@ -160,9 +166,10 @@ fn run_many_seeds(first: u64, count: u64) -> ExitCode {
     }
     let steps = steps.into_inner();
     println!(
-        "seeds {first}..{end}: {} passed, {} failed; {steps} steps in {:.1} s",
+        "seeds {first}..{end}: {} passed, {} failed; controller writes {:016x}; {steps} steps in {:.1} s",
         count - u64::try_from(failed.len()).unwrap_or(0),
         failed.len(),
+        controller_writes.into_inner(),
         started.elapsed().as_secs_f64()
     );
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -192,6 +192,12 @@ impl ConvergenceCheck<'_> {
         let is_ended = match status.phase {
             Some(Phase::Complete | Phase::PartiallyComplete | Phase::RolledBack | Phase::Stopped) => true,
             Some(Phase::Waiting) => !status.message.is_empty(),
+            // A user deletes the pods of a set with `OnDelete` that no policy governs.
+            Some(Phase::Rolling | Phase::RollingBack)
+                if set.rollout == UpdateStrategy::OnDelete && rollout.policy.is_none() =>
+            {
+                status.paused || status.message.contains("OnDelete")
+            }
             Some(_) => status.paused && !status.message.is_empty(),
             None => false,
         };
@@ -203,7 +209,8 @@ impl ConvergenceCheck<'_> {
             Some(Phase::Complete) => Some(set),
             _ => None,
         };
-        let expected = expected?;
+        // A paused rollout replaces no pod of a node that returns to the cluster with another revision.
+        let expected = expected.filter(|_| rollout.may_replace())?;
         let is_missing = |node: &&Arc<Node>| {
             oracle::is_node_eligible(expected, node)
                 && !self.dead_nodes.contains(&node.name)

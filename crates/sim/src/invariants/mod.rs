@@ -96,6 +96,8 @@ pub struct InvariantChecks {
     disrupted_nodes: BTreeMap<(Text, Text), Text>,
     /// All revisions of which a node has ever had a pod: UID of the set, name of the node, and revision hash.
     revisions_of_nodes: BTreeSet<(Text, Text, Text)>,
+    /// All revisions of which a pod has ever been Ready: UID of the set and revision hash.
+    ready_revisions: BTreeSet<(Text, Text)>,
     /// Writes that the server has acknowledged, by index of the replica and UID of the set.
     acknowledged: BTreeMap<(usize, Text), AcknowledgedWrites>,
     /// Deletes of finished pods, for the check of the backoff. The value is the time of the last delete, and the number

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_api::well_known::{TAINT_NODE_NOT_READY, TAINT_NODE_UNREACHABLE};
 use muster_engine::daemonset::facts::{Kind, Pod, Set, UpdateStrategy};
@@ -179,12 +180,14 @@ impl InvariantChecks {
     }
 
     /// Checks the deletes of a plan. W4: a pod is deleted for a valid reason. W5: no more available pods are deleted
-    /// than `maxUnavailable` allows. W7: with surge, an old pod stays until its replacement is available.
+    /// than `maxUnavailable` allows. W21: this is so in every phase of a progressive rollout, and no more available pods
+    /// of a group are deleted than `maxUnavailable` of the group allows. W7: with surge, an old pod stays until its
+    /// replacement is available.
     fn check_deletes(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
         let desired = view.eligible_nodes(set).count();
         let charged = view.count_charged_nodes(set, clock);
         let assignment = view.assignment(set);
-        let mut replaced = 0;
+        let mut replaced: Vec<&Text> = Vec::new();
         let mut left = 0;
         for (pod, why) in plan.delete.iter().chain(&plan.evict) {
             let current = view.pods.get(&pod.key).filter(|it| it.uid == pod.uid);
@@ -210,7 +213,7 @@ impl InvariantChecks {
                 None => self.report_violation("W4", || {
                     format!("{} on {:?} is deleted without a reason ({why})", pod.key, pod.target)
                 }),
-                Some(DeletionReason::ReplacesReadyPod) => replaced += 1,
+                Some(DeletionReason::ReplacesReadyPod) => replaced.extend(&pod.target),
                 Some(DeletionReason::NodeIneligible) => left += 1,
                 Some(
                     DeletionReason::OutsideBudget
@@ -225,13 +228,18 @@ impl InvariantChecks {
             }
         }
         let allowed = oracle::rollout_budget(set, desired).saturating_sub(charged);
-        if matches!(set.rollout, UpdateStrategy::Drain(_)) && allowed < replaced {
-            self.report_violation("W5", || {
+        if matches!(set.rollout, UpdateStrategy::Drain(_)) && allowed < replaced.len() {
+            let id = if assignment.rollout.is_some() { "W21" } else { "W5" };
+            self.report_violation(id, || {
                 format!(
-                    "{replaced} available pods are deleted, {charged} nodes already count against the budget, \
-                     {allowed} are allowed"
+                    "{} available pods are deleted, {charged} nodes already count against the budget, {allowed} \
+                     are allowed",
+                    replaced.len()
                 )
             });
+        }
+        if let Some(rollout) = &assignment.rollout {
+            self.check_group_budgets(view, set, rollout, &replaced, clock);
         }
         let nodes_with_available_pod = view
             .nodes

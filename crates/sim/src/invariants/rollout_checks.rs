@@ -1,11 +1,11 @@
 //! Checks the plans and writes of progressive rollouts. A plan is checked against the state that the controller had in
 //! its cache when it made the plan.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_engine::daemonset::facts::{Fact, Kind, Node, Revision, Set};
+use muster_engine::daemonset::facts::{Fact, IntOrPercent, Kind, Node, Revision, Set};
 use muster_engine::daemonset::plan::{Plan, RevisionWrite, RolloutWrite};
 use muster_engine::daemonset::progressive::phase::RevisionVerdict;
 use muster_engine::daemonset::progressive::policy::{Approval, Step};
@@ -87,6 +87,13 @@ impl InvariantChecks {
         }
     }
 
+    /// Whether a pod of the set's current template has ever been Ready, on any node.
+    fn was_ever_ready(&self, view: &ClusterView, set: &Set) -> bool {
+        let equivalent = view.revisions_of(set).filter(|it| oracle::is_equivalent_revision(set, it));
+        let mut hashes = equivalent.filter_map(|it| it.hash().cloned());
+        hashes.any(|it| self.ready_revisions.contains(&(set.uid.clone(), it)))
+    }
+
     /// Whether the node has ever had a pod of the set with this revision hash.
     fn has_had_revision(&self, set: &Set, node: &Text, hash: &Text) -> bool {
         self.revisions_of_nodes.contains(&(set.uid.clone(), node.clone(), hash.clone()))
@@ -161,9 +168,10 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks the status that a plan writes to a DaemonRollout. W18: a step admits nodes only up to its target. W19: no
-    /// node is admitted during a pause. W26: a step with manual approval ends only if this step of this revision is
-    /// approved. S15: at most `maxConcurrent` groups of nodes are updated at a time.
+    /// Checks the status that a plan writes to a DaemonRollout. W18: a step admits nodes (assigns them the current
+    /// revision) only up to its target. W19: no node is admitted during a pause. W26: a step with manual approval ends
+    /// only if this step of this revision is approved. S15: at most `maxConcurrent` groups of nodes are updated at a
+    /// time. L15: the first step does not pass if no pod of the revision has ever been Ready.
     fn check_next_status(
         &mut self,
         view: &ClusterView,
@@ -194,6 +202,22 @@ impl InvariantChecks {
             && !is_approved(&step.name)
         {
             self.report_violation("W26", || format!("step {:?} of {} ends unapproved", &*step.name, set.key));
+        }
+        if let Some(stored) = stored.filter(|_| !is_new_attempt)
+            && let (Some(from), Some(to)) = (&stored.step, &next.step)
+            && rollout
+                .policy
+                .as_ref()
+                .is_some_and(|it| it.spec.steps.first().map(|it| &it.name) == Some(&from.name))
+            && from.name != to.name
+            && *to.name != *ALL_STEPS
+            && next.phase == Some(Phase::Rolling)
+            && !self.was_ever_ready(view, set)
+            && view.nodes_of_step(set, rollout.step(stored).as_ref()).next().is_some()
+        {
+            self.report_violation("L15", || {
+                format!("{} goes on from step {:?}, but its revision was never Ready", set.key, &*from.name)
+            });
         }
         let added: BTreeSet<Text> = after.difference(&before).cloned().collect();
         if added.is_empty() {
@@ -233,6 +257,42 @@ impl InvariantChecks {
             });
         }
         self.check_open_groups(view, set, &step, next, &added);
+    }
+
+    /// Checks W21 for the groups of a step: no more available pods of a group are deleted than its `maxUnavailable`
+    /// allows. `replaced` are the names of the nodes whose available pod a plan deletes.
+    pub(super) fn check_group_budgets(
+        &mut self,
+        view: &ClusterView,
+        set: &Set,
+        rollout: &SetRollout,
+        replaced: &[&Text],
+        clock: Time,
+    ) {
+        let Some(step) = rollout.status().and_then(|it| rollout.step(it)) else { return };
+        let Some(groups) = &step.groups else { return };
+        let group_of = |node: &Node| node.labels.get(&groups.label).cloned().unwrap_or_default();
+        let charged = view.charged_nodes(set, clock);
+        let mut nodes_of_groups: BTreeMap<Text, Vec<&Text>> = BTreeMap::new();
+        for node in view.nodes_of_step(set, Some(&step)) {
+            nodes_of_groups.entry(group_of(node)).or_default().push(&node.name);
+        }
+        for (group, nodes) in nodes_of_groups {
+            let allowed = match groups.max_unavailable {
+                IntOrPercent::Count(count) => count as usize,
+                IntOrPercent::Percent(percent) => (nodes.len() * percent as usize).div_ceil(100),
+            };
+            let deleted = nodes.iter().filter(|it| replaced.contains(it)).count();
+            let down = nodes.iter().filter(|it| charged.contains(&&****it)).count();
+            if 0 < deleted && allowed < down + deleted {
+                self.report_violation("W21", || {
+                    format!(
+                        "{deleted} available pods of group {group:?} are deleted and {down} nodes already count \
+                         against its budget of {allowed}"
+                    )
+                });
+            }
+        }
     }
 
     /// Checks S15: at most `maxConcurrent` groups of nodes are updated at a time. The nodes of a group have the same
@@ -281,6 +341,9 @@ impl InvariantChecks {
         if let Some(Fact::Pod(pod)) = &commit.fact {
             if let (Some(owner), Some(node), Some(hash)) = (&pod.owner, &pod.target, pod.hash()) {
                 self.revisions_of_nodes.insert((owner.clone(), node.clone(), hash.clone()));
+                if oracle::is_pod_ready(pod) {
+                    self.ready_revisions.insert((owner.clone(), hash.clone()));
+                }
             }
             return;
         }

@@ -197,10 +197,10 @@ impl SetRollout {
             Scope::AdmittedNodes => {
                 let Some(status) = self.status() else { return false };
                 let latest = self.policy.as_ref().is_some_and(|it| it.spec.new_nodes == NewNodes::Latest);
-                let judged = [Some(&self.current), self.stable.as_ref()].into_iter().flatten();
-                let judged = judged.filter_map(|it| it.verdict.as_ref()).map(|it| it.at).max();
-                let started = self.current.created.max(judged.unwrap_or_default());
-                admitted_names(status).contains(&node.name) || (latest && started < node.created)
+                let is_failed = status.phase.is_some_and(Phase::is_failed);
+                let is_new =
+                    !is_failed && status.attempt_started.is_some_and(|started| started < node.created);
+                admitted_names(status).contains(&node.name) || (latest && is_new)
             }
         }
     }
@@ -227,8 +227,8 @@ impl SetRollout {
         let is_policy_paused =
             self.policy.as_ref().is_some_and(|it| it.spec.paused || !it.invalid.is_empty());
         match self.status().and_then(|it| it.phase) {
-            Some(Phase::RollingBack | Phase::RolledBack | Phase::Complete) => true,
-            Some(Phase::Rolling) => !is_policy_paused,
+            Some(Phase::RollingBack | Phase::RolledBack) => true,
+            Some(Phase::Rolling | Phase::Complete) => !is_policy_paused,
             Some(_) => false,
             // The status of another revision allows nothing, except the return to the stable revision.
             None => self.scope() == Scope::AllNodes,

@@ -35,7 +35,9 @@ impl World {
             if self.has_converged() {
                 // Give other components time to finish, such as a kubelet that restarts its pods.
                 let before = self.checks.controller_writes;
-                self.run_for(Duration::from_secs(15));
+                // The soak time of a rollout is up to 15 s, and its end changes the counts in the status.
+                let wait = if self.has_policies { 30 } else { 15 };
+                self.run_for(Duration::from_secs(wait));
                 if before == self.checks.controller_writes && self.has_converged() {
                     return;
                 }

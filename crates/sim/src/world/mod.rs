@@ -35,6 +35,7 @@ use crate::kubelet::{ImageBehaviour, Kubelet};
 use crate::rng::Rng;
 use crate::server::SimServer;
 use crate::trace::Trace;
+use crate::user_action::FaultTrigger;
 
 /// A scheduled task of the simulation. `replica` is an index in [`World::replicas`], and `call` is an index in the
 /// requests of the replica. A task with a process number is ignored if the process has crashed since.
@@ -120,8 +121,9 @@ pub struct World {
     pub steps_max: u64,
     /// Time within which [`World::run_until_converged`] expects the cluster to converge.
     pub convergence_timeout: Duration,
-    /// Fault that the next write of the DaemonSet controller gets, regardless of the fault rates.
-    pub next_fault: Option<RequestFault>,
+    /// Fault that the next write of the DaemonSet controller selected by the trigger gets, regardless of the fault
+    /// rates.
+    pub next_fault: Option<(FaultTrigger, RequestFault)>,
 }
 
 impl World {
@@ -239,7 +241,8 @@ impl World {
     pub fn process_new_commits(&mut self) {
         while let Some(commit) = self.server.log.get(self.processed_commits).cloned() {
             self.processed_commits += 1;
-            self.trace.record_commit(&commit);
+            let object = self.server.object_json(commit.kind, &commit.key);
+            self.trace.record_commit(&commit, &object);
             self.checks.on_commit(&self.server, &commit, self.now);
             for replica in 0..self.replicas.len() {
                 self.schedule_delivery(replica, commit.kind);
@@ -248,6 +251,7 @@ impl World {
             match commit.kind {
                 // The garbage collector of the simulation does not watch DaemonRollouts.
                 Kind::Sets if commit.fact.is_none() => self.collect_rollout(&commit.key),
+                Kind::Rollouts if self.is_owner_gone(&commit.key) => self.collect_rollout(&commit.key),
                 Kind::Pods => {
                     let fact = match &commit.fact {
                         Some(muster_engine::daemonset::facts::Fact::Pod(pod)) => {

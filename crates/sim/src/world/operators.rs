@@ -19,7 +19,7 @@ impl World {
     pub fn add_random_policies(&mut self) {
         self.has_policies = true;
         let spec = self.random_policy();
-        self.apply_policy(RANDOM_POLICY_NAME, spec);
+        self.apply_policy(Kind::Policies, RANDOM_POLICY_NAME, spec);
         // The first revision needs some time before another one can be rolled out over it.
         self.user_actions_left += 20;
     }
@@ -28,13 +28,13 @@ impl World {
     /// objects that do not exist.
     pub(super) fn execute_operator_action(&mut self, action: &UserAction) {
         match action {
-            UserAction::ApplyPolicy { name, spec } => {
+            UserAction::ApplyPolicy { kind, name, spec } => {
                 let spec = serde_json::from_str(spec).unwrap_or_else(|it| panic!("policy {name}: {it}"));
-                self.apply_policy(name, spec);
+                self.apply_policy(*kind, name, spec);
             }
-            UserAction::DeletePolicy { name } => {
-                let key = parse_object_key(name);
-                let _ = self.server.delete(Kind::Policies, &key, None, None, false, Actor::User);
+            UserAction::DeletePolicy { kind, name } => {
+                let key = policy_key(*kind, name);
+                let _ = self.server.delete(*kind, &key, None, None, false, Actor::User);
             }
             UserAction::PausePolicy { name, paused } => {
                 let _ = self.server.update(Kind::Policies, &parse_object_key(name), Actor::User, |it| {
@@ -93,8 +93,12 @@ impl World {
             15 => UserAction::DeleteRollout { set: set? },
             16 => UserAction::WipeRolloutStatus { set: set? },
             17 => UserAction::PausePolicy { name: name(), paused: self.rng.chance(300) },
-            18 if self.rng.chance(400) => UserAction::DeletePolicy { name: name() },
-            _ => UserAction::ApplyPolicy { name: name(), spec: self.random_policy().to_string() },
+            18 if self.rng.chance(400) => UserAction::DeletePolicy { kind: Kind::Policies, name: name() },
+            _ => UserAction::ApplyPolicy {
+                kind: Kind::Policies,
+                name: name(),
+                spec: self.random_policy().to_string(),
+            },
         })
     }
 
@@ -144,18 +148,19 @@ impl World {
         })
     }
 
-    /// Creates the RolloutPolicy with this name. If the policy already exists, replaces its spec.
-    fn apply_policy(&mut self, name: &str, spec: Value) {
-        let key = parse_object_key(name);
-        if self.server.object(Kind::Policies, &key).is_some() {
-            let _ = self.server.update(Kind::Policies, &key, Actor::User, |it| it["spec"] = spec);
+    /// Creates the policy of this kind and name. If the policy already exists, replaces its spec.
+    fn apply_policy(&mut self, kind: Kind, name: &str, spec: Value) {
+        let key = policy_key(kind, name);
+        if self.server.object(kind, &key).is_some() {
+            let _ = self.server.update(kind, &key, Actor::User, |it| it["spec"] = spec);
             return;
         }
+        let kind_name = if kind == Kind::ClusterPolicies { "ClusterRolloutPolicy" } else { "RolloutPolicy" };
         let policy = json!({
-            "apiVersion": "muster.dev/v1alpha1", "kind": "RolloutPolicy",
+            "apiVersion": "muster.dev/v1alpha1", "kind": kind_name,
             "metadata": {"name": key.name.as_ref(), "namespace": key.namespace.as_ref()}, "spec": spec,
         });
-        let _ = self.server.create(Kind::Policies, policy, Actor::User);
+        let _ = self.server.create(kind, policy, Actor::User);
     }
 
     /// Updates the DaemonRollout of a set as an operator. `change` gets the object and the hash of the current
@@ -182,8 +187,21 @@ impl World {
         newest.unwrap_or_else(|| Text::from("none")).to_string()
     }
 
+    /// Whether the set that owns a DaemonRollout does not exist any more. A set of the same name may have been created
+    /// since.
+    pub(super) fn is_owner_gone(&self, rollout: &ObjectKey) -> bool {
+        let Some(object) = self.server.object(Kind::Rollouts, rollout) else { return false };
+        let owner = object["metadata"]["ownerReferences"][0]["uid"].as_str();
+        owner.is_some_and(|owner| !self.server.sets.values().any(|it| *it.uid == *owner))
+    }
+
     /// Deletes the DaemonRollout of a deleted set, as the garbage collector would.
     pub(super) fn collect_rollout(&mut self, set: &ObjectKey) {
         let _ = self.server.delete(Kind::Rollouts, set, None, None, false, Actor::GarbageCollector);
     }
+}
+
+/// Returns the key of a policy. A ClusterRolloutPolicy has no namespace.
+fn policy_key(kind: Kind, name: &str) -> ObjectKey {
+    if kind == Kind::ClusterPolicies { ObjectKey::new("", name) } else { parse_object_key(name) }
 }

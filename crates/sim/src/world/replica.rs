@@ -527,7 +527,7 @@ impl World {
             (it.call.clone(), it.sent_at, it.decided.clone())
         };
         let key = set.key.clone();
-        let fault = self.next_request_fault(is_read);
+        let fault = self.next_request_fault(&call, is_read);
         let too_late = sent_at + WRITE_TIMEOUT < self.now || self.now < self.replicas[index].cut_off_until;
         let outcome = match fault {
             _ if too_late => Response::Refused(CallError::NoAnswer),
@@ -590,14 +590,18 @@ impl World {
 
     /// Returns the fault that the next request gets, or `None` if it gets no fault. Counts the request in
     /// [`World::writes`], unless it only reads.
-    fn next_request_fault(&mut self, is_read: bool) -> Option<RequestFault> {
+    fn next_request_fault(&mut self, call: &Call, is_read: bool) -> Option<RequestFault> {
         let fault = if is_read {
             self.fault_rates.random_request_fault(&mut self.rng)
         } else {
             self.writes += 1;
             match self.injected_fault.write {
                 Some((at, fault)) if at == self.writes => Some(fault),
-                _ => self.next_fault.take().or_else(|| self.fault_rates.random_request_fault(&mut self.rng)),
+                _ => {
+                    let scripted = self.next_fault.take_if(|(trigger, _)| trigger.selects(call));
+                    let scripted = scripted.map(|(_, fault)| fault);
+                    scripted.or_else(|| self.fault_rates.random_request_fault(&mut self.rng))
+                }
             }
         };
         let possible_for_read = !matches!(

@@ -10,7 +10,6 @@ use muster_engine::scenario;
 use serde_json::{Value, json};
 
 use super::World;
-use crate::faults::RequestFault;
 use crate::kubelet::ImageBehaviour;
 use crate::server::Actor;
 use crate::user_action::{ScriptPodRef, SetDeletion, UserAction};
@@ -51,7 +50,7 @@ impl World {
                 it["status"]["ofANewerCluster"] = "kept".into();
             }),
             UserAction::DeleteSet { set, how } => self.delete_set(&parse_object_key(set), *how),
-            UserAction::AddObject { line } => self.add_scenario_objects(line),
+            UserAction::AddObjects { lines } => self.add_scenario_objects(lines),
             UserAction::DeletePod { pod, force } => {
                 if let Some(key) = self.find_pod(pod) {
                     let _ = self.server.delete(Kind::Pods, &key, None, None, *force, Actor::User);
@@ -107,7 +106,9 @@ impl World {
                 self.kubelets.remove(&name);
             }
             UserAction::CrashNode { node } => self.crash_node(&Text::from(node.as_str())),
+            UserAction::CrashNodes { label } => self.nodes_with_label(label).iter().for_each(|it| self.crash_node(it)),
             UserAction::RebootNode { node } => self.reboot_node(&Text::from(node.as_str())),
+            UserAction::RebootNodes { label } => self.nodes_with_label(label).iter().for_each(|it| self.reboot_node(it)),
             UserAction::RestartKubelet { node } => self.restart_kubelet_of(&Text::from(node.as_str())),
             UserAction::ShutDownNode { node } => {
                 if let Some(kubelet) = self.kubelets.get_mut(node.as_str()) {
@@ -162,10 +163,7 @@ impl World {
             UserAction::Wait { seconds } => self.run_for(Duration::from_secs(*seconds)),
             UserAction::WaitUntilConverged => self.run_until_converged(),
             UserAction::WaitUntilConvergedWithin { seconds } => self.run_until_converged_within(Duration::from_secs(*seconds)),
-            UserAction::LoseNextResponse { applied } => {
-                let fault = if *applied { RequestFault::LostApplied } else { RequestFault::LostNotApplied };
-                self.next_fault = Some(fault);
-            }
+            UserAction::InjectFault { trigger, fault } => self.next_fault = Some((*trigger, *fault)),
         }
         self.process_new_commits();
     }
@@ -228,7 +226,7 @@ impl World {
                 if nodes.contains(&name) {
                     return None;
                 }
-                UserAction::AddObject { line: format!("node {name} label=zone:a") }
+                UserAction::AddObjects { lines: format!("node {name} label=zone:a") }
             }
             30 => {
                 let image = format!("{}:{}", set?, self.rng.between(1, 4));
@@ -256,7 +254,7 @@ impl World {
                 if sets.iter().any(|it| it == name) {
                     return None;
                 }
-                UserAction::AddObject { line: format!("set {name} template={}", self.rng.between(1, 4)) }
+                UserAction::AddObjects { lines: format!("set {name} template={}", self.rng.between(1, 4)) }
             }
         })
     }
@@ -289,6 +287,13 @@ impl World {
         if let Some(key) = self.find_pod(pod) {
             let _ = self.server.update(Kind::Pods, &key, Actor::User, change);
         }
+    }
+
+    /// Returns the names of the nodes with this label, a key and a value.
+    fn nodes_with_label(&self, (key, value): &(String, String)) -> Vec<Text> {
+        let nodes = self.server.nodes.values();
+        let of_label = nodes.filter(|it| it.labels.get(key).is_some_and(|it| **it == **value));
+        of_label.map(|it| it.name.clone()).collect()
     }
 
     /// Returns the key of the pod that a script refers to, or `None` if there is no such pod.
@@ -418,6 +423,9 @@ impl World {
         };
         let revision =
             muster_engine::daemonset::manifest::controller_revision(owner, &json!({}), &other, &hash, 1);
+        let mut with_other = (**object).clone();
+        with_other["spec"]["template"] = other;
+        self.server.record_template(&with_other);
         let _ = self.server.create(Kind::Revisions, revision, Actor::User);
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sim::case::{Case, run_case};
-use sim::faults::{InjectedFault, RequestFault, WatchFault};
+use sim::faults::InjectedFault;
 use sim::run::run_seed;
 
 include!(concat!(env!("OUT_DIR"), "/mutants.rs"));
@@ -31,10 +31,11 @@ struct Mutant {
 }
 
 /// The ids of all invariants.
-const INVARIANTS: [&str; 41] = [
+const INVARIANTS: [&str; 59] = [
     "W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10", "W11", "W12", "W13", "W14", "W15", "W16",
-    "W17", "S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S12", "S13", "L1", "L2",
-    "L3", "L4", "L5", "L6", "L7", "L8", "L9", "L10", "L11",
+    "W17", "W18", "W19", "W20", "W21", "W22", "W23", "W24", "W25", "W26", "W27", "W28", "S1", "S2", "S3",
+    "S4", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S12", "S13", "S14", "S15", "S16", "L1", "L2", "L3",
+    "L4", "L5", "L6", "L7", "L8", "L9", "L10", "L11", "L12", "L13", "L14", "L15",
 ];
 
 thread_local! {
@@ -81,12 +82,7 @@ fn kill(bug: &Mutant, cases: &BTreeMap<String, Case>, sound: &BTreeSet<u64>) -> 
 
 fn kill_with_strikes(case: &Case) -> Option<Killed> {
     let calm = run_case(case, InjectedFault::default());
-    let writes = (1..=calm.writes).flat_map(|at| RequestFault::ALL.map(|fault| (at, fault)));
-    let watches = (1..=calm.deliveries).flat_map(|at| WatchFault::ALL.map(|fault| (at, fault)));
-    let strikes = writes
-        .map(|it| InjectedFault { write: Some(it), watch: None })
-        .chain(watches.map(|it| InjectedFault { write: None, watch: Some(it) }));
-    for strike in strikes {
+    for strike in calm.possible_faults() {
         let verdict = run_case(case, strike);
         let at = match strike {
             InjectedFault { write: Some((at, fault)), .. } => format!("{fault:?} at write {at}"),

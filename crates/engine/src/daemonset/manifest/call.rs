@@ -279,6 +279,9 @@ pub fn status_body(set: &Set, status: &Status) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "status": fields})
 }
 
+/// Field manager of this controller's writes, except those of [`ASSIST_FIELD_MANAGER`]: the name in its user agent.
+pub const CONTROLLER_FIELD_MANAGER: &str = "muster-controller";
+
 /// Field manager of the DaemonSet conditions that the controller applies in assist mode, that is, beside upstream's
 /// controller.
 pub const ASSIST_FIELD_MANAGER: &str = "muster-assist";

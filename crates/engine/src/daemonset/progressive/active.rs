@@ -32,6 +32,8 @@ pub(crate) struct ActiveRollout {
     pub(crate) policy: Option<Arc<Policy>>,
     /// The DaemonRollout. `None` if it does not exist yet.
     pub(crate) record: Option<Arc<RolloutRecord>>,
+    /// Whether the DaemonRollout of a deleted DaemonSet of the same name still exists, so that none can be created.
+    pub(crate) has_stale_record: bool,
     /// The revision of the DaemonSet's template.
     pub(crate) current: JudgedRevision,
     /// The stable revision. `None` if no revision has the verdict `Good`.
@@ -66,6 +68,10 @@ pub(crate) enum FreezeReason {
     NotOnDelete,
 }
 
+/// Message about a DaemonSet that assist mode refuses, because its update strategy is not `OnDelete`.
+pub const NOT_ON_DELETE_MESSAGE: &str = "kube-controller-manager replaces the pods: set spec.updateStrategy.type to \
+                                         OnDelete, or run the controller without --assist";
+
 impl FreezeReason {
     /// Returns the `reason` of the conditions that report the frozen rollout, in CamelCase.
     pub(crate) fn reason(&self) -> &'static str {
@@ -85,10 +91,7 @@ impl FreezeReason {
             }
             Self::UnreadableRecord(problem) => problem,
             Self::KnownBad => "the revision failed before: retry it, or change the template",
-            Self::NotOnDelete => {
-                "kube-controller-manager replaces the pods: set spec.updateStrategy.type to OnDelete, or run the \
-                 controller without --assist"
-            }
+            Self::NotOnDelete => NOT_ON_DELETE_MESSAGE,
         }
     }
 }
@@ -124,7 +127,8 @@ pub(crate) struct NodeTarget<'a> {
 
 impl ActiveRollout {
     /// Builds the progressive rollout of a DaemonSet. `None` if the DaemonSet has no progressive rollout. In assist
-    /// mode, `assisted` is the update strategy in the spec of the DaemonSet. Otherwise it is `None`.
+    /// mode, `assisted` is the update strategy in the spec of the DaemonSet. Otherwise it is `None`. `stored` is the
+    /// DaemonRollout with the DaemonSet's name.
     ///
     /// Rule: a DaemonSet is rolled out by its update strategy alone if it has no policy and no DaemonRollout, and its
     /// current revision does not have the verdict `Bad`. If the API server forbids the controller to read policies or
@@ -135,10 +139,11 @@ impl ActiveRollout {
         owned: &[Arc<Revision>],
         current: &TargetRevision,
         policy: Option<&Arc<Policy>>,
-        record: Option<&Arc<RolloutRecord>>,
+        stored: Option<&Arc<RolloutRecord>>,
         is_forbidden: bool,
         assisted: Option<UpdateStrategy>,
     ) -> Option<Self> {
+        let record = stored.filter(|it| it.belongs_to(&set.uid));
         let is_bad = verdict_of(&current.revision) == Some(RevisionVerdict::Bad);
         if policy.is_none() && record.is_none() && !is_bad && !is_forbidden {
             return None;
@@ -172,14 +177,13 @@ impl ActiveRollout {
             stable_hash: stable.as_ref().map_or_else(|| Text::from(""), |it| it.target.hash.clone()),
             admitted: status.map(|it| it.admitted.clone()).unwrap_or_default(),
             steps: spec.steps.clone(),
-            admits_nodes_after: status
-                .and_then(|_| admits_nodes_after(spec, &judged))
-                .map(|after| after.max(last_verdict_time(&current.revision, stable.as_ref()))),
+            admits_nodes_after: status.and_then(|it| admits_nodes_after(spec, it)),
         };
         let step = status.and_then(|it| it.step.as_ref()).filter(|it| *it.name != *ALL_STEPS);
         Some(Self {
             policy: policy.cloned(),
             record: record.cloned(),
+            has_stale_record: stored.is_some() && record.is_none(),
             current: judged,
             good: good_hashes(owned),
             step: step.and_then(|it| spec.steps.iter().find(|step| step.name == it.name)).cloned(),
@@ -209,6 +213,9 @@ impl ActiveRollout {
 
     /// Returns the revision that a node is assigned, and how the rolling update treats the node. `current` is the
     /// revision of the DaemonSet's template. `node` is `None` if the node was deleted.
+    ///
+    /// Rule: the template of the revision that a node is assigned decides whether the node runs a pod. In assist mode
+    /// it is always the newest template, because upstream's controller places the pods.
     pub(crate) fn target<'a>(
         &'a self,
         set: &'a Set,
@@ -222,7 +229,7 @@ impl ActiveRollout {
             Some(stable) if !is_admitted => NodeTarget {
                 assigned: Assigned::Stable,
                 revision: &stable.target,
-                template: &stable.template,
+                template: if self.is_assisting { &set.template } else { &stable.template },
                 mode,
             },
             _ => NodeTarget { assigned: Assigned::Current, revision: current, template: &set.template, mode },
@@ -307,7 +314,7 @@ impl ActiveRollout {
 
     /// Returns the revision with the highest number among the revisions of these available pods. The current revision
     /// is left out. `None` if the pods have no other revision.
-    pub(crate) fn running_revision<'a>(
+    pub(crate) fn newest_other_revision<'a>(
         &self,
         available: impl Iterator<Item = &'a Arc<Pod>>,
     ) -> Option<JudgedRevision> {
@@ -328,17 +335,6 @@ fn node_identity(node: &Node) -> NodeIdentity<'_> {
 /// Returns the stored verdict about a revision. `None` if it has no verdict yet.
 fn verdict_of(revision: &Revision) -> Option<RevisionVerdict> {
     revision.verdict.as_ref().map(|it| it.verdict)
-}
-
-/// Returns the time of the latest verdict about the current or the stable revision. [`Time::default`] if neither has
-/// one.
-///
-/// Rule: a node is new if it was created after the current revision and after these verdicts. The creation time of the
-/// revision alone does not suffice: if an earlier template is applied again, its old ControllerRevision becomes
-/// current, and nodes that joined since its first rollout are not new.
-fn last_verdict_time(current: &Revision, stable: Option<&StableRevision>) -> Time {
-    let verdicts = [Some(current), stable.map(|it| &*it.target.revision)].into_iter().flatten();
-    verdicts.filter_map(|it| it.verdict.as_ref()).map(|it| it.at).max().unwrap_or_default()
 }
 
 /// Returns a revision with its stored verdict. `hash` is the hash label of its pods.

@@ -1,4 +1,5 @@
-//! Decides when the checks of a policy are measured, builds the measurement requests, and keeps the results.
+//! Decides when the checks of a policy are measured, builds the measurement requests, and keeps the results. Decides
+//! which result of a check the status of the rollout has.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString as _};
@@ -13,7 +14,7 @@ use serde_json::json;
 
 use super::decode::encode_status;
 use super::policy::{Check, Policy, PolicyKind};
-use super::record::{CheckResult, CheckStatus, Phase, RolloutStatus};
+use super::record::{CheckReport, CheckResult, CheckStatus, Phase, RolloutStatus};
 use crate::controller::{Measured, Measurement, MeasurementRequest};
 use crate::daemonset::facts::{Pod, Set};
 
@@ -145,6 +146,47 @@ impl CheckMemory {
             }
         }
     }
+}
+
+/// Input of [`check_status`]: a check of the policy, and what is known about its result.
+pub(crate) struct CheckStatusInput<'a> {
+    pub(crate) check: &'a Check,
+    /// The result in the stored status of the rollout. `None` if there is none yet.
+    pub(crate) stored: Option<&'a CheckStatus>,
+    /// The last measured result. `None` for an external check, and until the controller has measured the check.
+    pub(crate) measured: Option<&'a CheckStatus>,
+    /// The report about the current revision. `None` if there is none. It only counts for an external check.
+    pub(crate) report: Option<&'a CheckReport>,
+    /// Whether the step has passed, so that its checks are no longer measured and keep their results.
+    pub(crate) is_step_passed: bool,
+    pub(crate) now: Time,
+}
+
+/// Returns the result of a check for the status of the rollout. Its time is the time since which the check has this
+/// result, so a measurement that repeats the stored result and message does not change the status.
+///
+/// Rule: a step passes only with a `Pass` of every check. A measured `Pass` holds for two intervals. After that, and
+/// after a restart of the controller, the check is inconclusive until it is measured again.
+pub(crate) fn check_status(input: &CheckStatusInput<'_>) -> CheckStatus {
+    let CheckStatusInput { check, stored, measured, report, is_step_passed, now } = *input;
+    let is_recent = |it: &CheckStatus| now.since(it.at) <= check.interval.saturating_mul(2);
+    let inconclusive = |message: &str| (CheckResult::Inconclusive, Text::from(message), now);
+    let known = |it: &CheckStatus| (it.result, it.message.clone(), it.at);
+    let (result, message, at) = match (&check.source, measured, stored) {
+        (CheckSource::External, _, _) => match report {
+            Some(report) => (report.result, report.message.clone(), now),
+            None => inconclusive("not reported yet"),
+        },
+        (_, _, Some(stored)) if is_step_passed => known(stored),
+        (_, Some(measured), _) if measured.result != CheckResult::Pass || is_recent(measured) => {
+            known(measured)
+        }
+        (_, Some(_), _) => inconclusive("the last measurement is older than two intervals"),
+        (_, None, Some(stored)) if stored.result != CheckResult::Pass => known(stored),
+        (_, None, _) => inconclusive("not measured yet"),
+    };
+    let at = stored.filter(|it| it.result == result).map_or(at, |it| it.at);
+    CheckStatus { name: check.name.clone(), result, at, message }
 }
 
 /// Input of [`due_measurements`]: the DaemonSet, its policy, the stored status of the rollout, and the results so far.

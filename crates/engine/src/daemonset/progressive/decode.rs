@@ -280,6 +280,7 @@ pub fn decode_rollout(object: &[u8], shared: &mut Interner) -> Result<RolloutRec
             return Ok(RolloutRecord {
                 key: metadata.key(shared),
                 uid: metadata.uid(),
+                owners: owner_uids(&metadata),
                 resource_version: metadata.resource_version(),
                 generation: metadata.generation(),
                 requests: OperatorRequests::default(),
@@ -307,6 +308,7 @@ pub fn decode_rollout(object: &[u8], shared: &mut Interner) -> Result<RolloutRec
     Ok(RolloutRecord {
         key: metadata.key(shared),
         uid: metadata.uid(),
+        owners: owner_uids(&metadata),
         resource_version: metadata.resource_version(),
         generation: metadata.generation(),
         requests: OperatorRequests {
@@ -325,6 +327,13 @@ pub fn decode_rollout(object: &[u8], shared: &mut Interner) -> Result<RolloutRec
         status: decode_status(&status),
         conditions: status.conditions,
     })
+}
+
+/// Returns the UIDs of the DaemonSets in the owner references of a DaemonRollout.
+fn owner_uids(metadata: &ObjectMeta<'_>) -> Vec<Text> {
+    let owners = metadata.owner_references.iter().flatten();
+    let sets = owners.filter(|it| it.kind.as_deref() == Some("DaemonSet"));
+    sets.filter_map(|it| it.uid.as_deref().map(Text::from)).collect()
 }
 
 /// Decodes the status of a DaemonRollout.
@@ -355,6 +364,7 @@ fn decode_status(status: &api::DaemonRolloutStatus) -> RolloutStatus {
         current: status.current.as_ref().map(revision),
         stable: status.stable.as_ref().map(revision),
         attempt: u32::try_from(status.attempt).unwrap_or(0),
+        attempt_started: status.attempt_start_time,
         step: status.step.as_ref().map(|it| StepStatus {
             name: it.name.as_str().into(),
             index: count(it.index),
@@ -440,6 +450,7 @@ pub fn encode_status(
         current: status.current.as_ref().map(revision),
         stable: status.stable.as_ref().map(revision),
         attempt: i32::try_from(status.attempt).unwrap_or(i32::MAX),
+        attempt_start_time: status.attempt_started,
         step: status.step.as_ref().map(|it| api::StepProgress {
             name: it.name.to_string(),
             index: count(it.index),

@@ -13,11 +13,12 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
-use super::counts::{RolloutCounts, StepCounts, UnsoakedNode};
+use super::check::{CheckStatusInput, check_status};
+use super::counts::{RolloutCounts, UnsoakedNode};
 use super::membership::{self, GroupCandidates, Members};
 use super::policy::{
-    Approval, CheckSource, Groups, LISTED_NODES_MAX, NewNodes, OnDeadline, OnFailure, Policy, PolicySpec,
-    Step,
+    Approval, Check, CheckSource, Groups, LISTED_NODES_MAX, NewNodes, OnDeadline, OnFailure, Policy,
+    PolicySpec, Step,
 };
 use super::record::{
     ALL_STEPS, CheckResult, CheckStatus, FailureStatus, NodeFailure, OperatorRequests, Phase,
@@ -104,6 +105,9 @@ pub struct PhaseInput<'a> {
     pub excuses: &'a [(Text, Text)],
     /// Whether another controller creates the pods, always of the current revision (assist mode).
     pub is_assisting: bool,
+    /// Whether the rollout replaces no pods by itself: the update strategy is `OnDelete`, and no policy governs the
+    /// DaemonSet.
+    pub waits_for_deletes: bool,
     pub now: Time,
 }
 
@@ -309,6 +313,7 @@ impl PhaseMachine<'_> {
             current: Some(current.reference.clone()),
             stable: input.stable.map(|it| it.reference.clone()),
             attempt: 1,
+            attempt_started: Some(now),
             step: None,
             admitted: Vec::new(),
             failures: FailureStatus::default(),
@@ -390,6 +395,7 @@ impl PhaseMachine<'_> {
             return self.judge(&hash, None, REASON_RETRIED);
         }
         self.status.attempt = attempt;
+        self.status.attempt_started = Some(self.input.now);
         self.status.failures = FailureStatus::default();
         self.status.admitted.clear();
         self.status.checks.clear();
@@ -487,8 +493,15 @@ impl PhaseMachine<'_> {
                 let text = String::from("All nodes have the stable revision again");
                 self.events.push(KubeEvent::normal("RolledBack", text));
             }
-            let message = self.status.message.clone();
-            self.enter(Phase::RolledBack, (&*message).into());
+            let message = String::from(without_waiting(&self.status.message));
+            self.enter(Phase::RolledBack, message);
+        } else {
+            let message = without_waiting(&self.status.message);
+            let message = match self.input.waits_for_deletes {
+                true => format!("{message}; {WAITS_FOR_DELETES_MESSAGE}"),
+                false => String::from(message),
+            };
+            self.status.message = message.into();
         }
     }
 
@@ -561,6 +574,10 @@ impl PhaseMachine<'_> {
         if self.is_abort_requested() {
             return self.fail(REASON_ABORTED, ABORTED_MESSAGE.into());
         }
+        // Before the failure, so that the status has the result that caused it.
+        if self.input.policy.is_some() {
+            self.update_checks();
+        }
         if self.input.current.verdict == Some(RevisionVerdict::Bad) {
             // The verdict was written, but not the status: the controller restarted in between.
             let reason = match self.input.current.reason.as_deref() {
@@ -570,10 +587,6 @@ impl PhaseMachine<'_> {
             };
             let message = self.failure_message().unwrap_or_else(|| "the revision failed".into());
             return self.fail(reason, message);
-        }
-        // Before the failure, so that the status has the result that caused it.
-        if self.input.policy.is_some() {
-            self.update_checks();
         }
         if let Some(message) = self.failure_message() {
             return self.fail(REASON_FAILED, message);
@@ -597,8 +610,8 @@ impl PhaseMachine<'_> {
 
     /// Returns why the current revision has failed. `None` if it has not failed.
     ///
-    /// Rule: the revision has failed when more nodes failed than `failures.maxNodes` tolerates, or when the consecutive
-    /// failures of a check reach its `failureThreshold`.
+    /// Rule: the revision has failed when more nodes failed than `failures.maxNodes` tolerates, when the consecutive
+    /// failures of a measured check reach its `failureThreshold`, or when a failure of an external check is reported.
     fn failure_message(&self) -> Option<String> {
         let failures = &self.status.failures;
         if failures.allowed < failures.counted() {
@@ -611,11 +624,15 @@ impl PhaseMachine<'_> {
                 failures.counted()
             ));
         }
-        let failed = |check: &&super::policy::Check| {
-            self.input.check_failures.get(&check.name).is_some_and(|it| check.failure_threshold <= *it)
+        let last = |check: &Check| self.status.checks.iter().find(|it| it.name == check.name);
+        let failed = |check: &&Check| match check.source {
+            CheckSource::External => last(check).is_some_and(|it| it.result == CheckResult::Fail),
+            CheckSource::Prometheus(_) | CheckSource::Webhook(_) => {
+                self.input.check_failures.get(&check.name).is_some_and(|it| check.failure_threshold <= *it)
+            }
         };
         let check = self.spec.checks.iter().find(failed)?;
-        let last = self.status.checks.iter().find(|it| it.name == check.name && !it.message.is_empty());
+        let last = last(check).filter(|it| !it.message.is_empty());
         let why = last.map_or(String::new(), |it| format!(": {}", it.message));
         Some(format!("check {:?} failed{why}", &*check.name))
     }
@@ -623,33 +640,23 @@ impl PhaseMachine<'_> {
     /// Sets the check results in the status: reported results for external checks, measured results for the others.
     /// Adds an event for a check that begins to fail.
     fn update_checks(&mut self) {
-        let hash = self.current_hash();
-        let reports = self.input.requests.check_reports.iter().filter(|it| it.revision == hash);
-        let reported = |name: &Text| reports.clone().find(|it| it.check == *name);
-        let before = &self.status.checks;
-        self.status.checks = self
-            .spec
-            .checks
-            .iter()
-            .map(|check| {
-                let stored = before.iter().find(|it| it.name == check.name);
-                let (result, message) = match (&check.source, reported(&check.name)) {
-                    (CheckSource::External, Some(report)) => (report.result, report.message.clone()),
-                    (CheckSource::External, None) => (CheckResult::Inconclusive, "not reported yet".into()),
-                    (CheckSource::Prometheus(_) | CheckSource::Webhook(_), _) => {
-                        let measured = self.input.check_results.iter().find(|it| it.name == check.name);
-                        return measured.or(stored).cloned().unwrap_or(CheckStatus {
-                            name: check.name.clone(),
-                            result: CheckResult::Inconclusive,
-                            at: self.input.now,
-                            message: "not measured yet".into(),
-                        });
-                    }
-                };
-                let at = stored.filter(|it| it.result == result).map_or(self.input.now, |it| it.at);
-                CheckStatus { name: check.name.clone(), result, at, message }
+        let (input, stored) = (self.input, &self.status.checks);
+        let hash = &input.current.reference.hash;
+        let statuses = self.spec.checks.iter().map(|check| {
+            check_status(&CheckStatusInput {
+                check,
+                stored: stored.iter().find(|it| it.name == check.name),
+                measured: input.check_results.iter().find(|it| it.name == check.name),
+                report: input
+                    .requests
+                    .check_reports
+                    .iter()
+                    .find(|it| it.check == check.name && it.revision == *hash),
+                is_step_passed: self.status.phase == Some(Phase::PartiallyComplete),
+                now: input.now,
             })
-            .collect();
+        });
+        self.status.checks = statuses.collect();
         for check in self.status.checks.iter().filter(|it| it.result == CheckResult::Fail) {
             let was_failing = |it: &CheckStatus| it.name == check.name && it.result == CheckResult::Fail;
             if !self.input.stored.checks.iter().any(was_failing) {
@@ -659,31 +666,18 @@ impl PhaseMachine<'_> {
         }
     }
 
-    /// Returns the first check that has not passed recently. A step with such a check cannot pass. `None` if there is
-    /// no such check.
-    ///
-    /// Rule: a check that did not pass within its last two intervals is inconclusive.
-    fn first_unpassed_check(&self) -> Option<&CheckStatus> {
-        self.status.checks.iter().find(|status| {
-            let check = self.spec.checks.iter().find(|it| it.name == status.name);
-            let is_recent = check.is_none_or(|it| {
-                it.source == CheckSource::External
-                    || self.input.now.since(status.at) <= it.interval.saturating_mul(2)
-            });
-            status.result != CheckResult::Pass || !is_recent
-        })
-    }
-
     /// Returns the index of the current step, and starts that step if it is not the stored one. `None` if all nodes are
     /// admitted at once.
     ///
     /// Rule: if the policy no longer has a step of the stored name, the rollout continues with the first step whose
     /// target is at least the number of exposed nodes. A node is exposed if it is admitted or has a pod of a revision
-    /// without the verdict `Good`.
+    /// without the verdict `Good`. All nodes are admitted at once only while the revision has the verdict `Good`, or
+    /// while an operator approves all steps.
     fn find_step(&mut self) -> Option<usize> {
         let steps = &self.spec.steps;
         let is_for_all = self.status.step.as_ref().is_some_and(|it| *it.name == *ALL_STEPS);
-        if is_for_all || self.is_approved(ALL_STEPS) {
+        let is_good = self.input.current.verdict == Some(RevisionVerdict::Good);
+        if (is_for_all && is_good) || self.is_approved(ALL_STEPS) {
             return None;
         }
         let name = self.status.step.as_ref().map(|it| it.name.clone());
@@ -738,8 +732,7 @@ impl PhaseMachine<'_> {
         }
         // A step that has passed stays passed: its checks are no longer measured.
         let is_passed = self.status.phase == Some(Phase::PartiallyComplete);
-        if let Some(missing) = self.first_unpassed_check().filter(|_| !is_passed) {
-            let text = format!("check {:?} has not passed: {}", &*missing.name, missing.message);
+        if let Some(text) = self.unpassed_check_message().filter(|_| !is_passed) {
             return self.enter(Phase::Waiting, text);
         }
         if step.approval == Approval::Manual && !self.is_approved(&step.name) {
@@ -756,10 +749,16 @@ impl PhaseMachine<'_> {
         self.pass_step(index);
     }
 
+    /// Returns the status message about the first check that has not passed. `None` if all checks have passed.
+    fn unpassed_check_message(&self) -> Option<String> {
+        let missing = self.status.checks.iter().find(|it| it.result != CheckResult::Pass)?;
+        Some(format!("check {:?} has not passed: {}", &*missing.name, missing.message))
+    }
+
     /// Admits every eligible node.
     ///
     /// Rule: `approve` with the step `*` admits every node, without soak time and approvals. The failure budget and the
-    /// checks still stop the rollout.
+    /// checks still stop the rollout, and the revision gets the verdict `Good` only after every check has passed.
     fn roll_to_all_nodes(&mut self) {
         let counts = &self.input.counts.nodes;
         self.enter_all_steps();
@@ -767,8 +766,17 @@ impl PhaseMachine<'_> {
         if counts.eligible == 0 {
             return self.enter(Phase::PartiallyComplete, "no node is eligible".into());
         }
-        if self.input.is_rolled_out && 0 < counts.eligible {
-            return self.complete();
+        // Nodes that only the stable revision selects keep its pods until the rollout is complete.
+        let failed = self.count_tolerated(|it| !it.is_available);
+        if counts.admitted == counts.eligible
+            && 0 < counts.available
+            && counts.eligible <= counts.available + failed
+        {
+            let is_good = self.input.current.verdict == Some(RevisionVerdict::Good);
+            return match self.unpassed_check_message().filter(|_| !is_good) {
+                Some(text) => self.enter(Phase::Waiting, text),
+                None => self.complete(),
+            };
         }
         let text = format!("{} of {} nodes are updated", counts.available, counts.eligible);
         self.enter(Phase::Rolling, text);
@@ -870,12 +878,20 @@ impl PhaseMachine<'_> {
     /// Checks whether the rollout has missed `progressDeadline`, and applies `onDeadline`.
     ///
     /// Rule: `onDeadline` decides whether a rollout that makes no progress within its deadline is reported, stopped or
-    /// rolled back. A rollout makes progress when more nodes are updated or available than in the stored status.
+    /// rolled back. A rollout makes progress when more nodes are updated or available than in the stored status. A
+    /// rollout that waits until users delete pods (`OnDelete`) has no deadline.
     fn check_deadline(&mut self) {
         let (stored, now) = (&self.input.stored.nodes, self.input.now);
         let nodes = &self.input.counts.nodes;
         let is_rolling = self.status.phase == Some(Phase::Rolling) && self.paused_by.is_none();
         if !is_rolling {
+            return;
+        }
+        if self.input.waits_for_deletes {
+            let message = format!("{}; {WAITS_FOR_DELETES_MESSAGE}", self.status.message)
+                .trim_start_matches("; ")
+                .into();
+            self.status.message = message;
             return;
         }
         // The time during which the rollout could not advance does not count.
@@ -915,6 +931,9 @@ impl PhaseMachine<'_> {
                 stored.phase,
                 Some(Phase::Soaking | Phase::Waiting | Phase::PartiallyComplete | Phase::Stopped)
             );
+        // Actions are chosen from the stored status: a rollback that is not stored yet would create the failed revision.
+        let is_rollback = |it: Option<Phase>| matches!(it, Some(Phase::RollingBack | Phase::RolledBack));
+        let is_reversed = is_stored && is_rollback(phase) != is_rollback(stored.phase);
         self.status.paused = match phase {
             Some(Phase::Complete) | None => false,
             Some(phase) if phase.is_failed() => holds_rollback,
@@ -929,7 +948,7 @@ impl PhaseMachine<'_> {
             status: self.status,
             verdict: self.verdict,
             events: self.events,
-            may_replace: may_replace && !is_judged && !was_held,
+            may_replace: may_replace && !is_judged && !was_held && !is_reversed,
             wake_at: self.wake_at,
         }
     }
@@ -939,10 +958,18 @@ impl PhaseMachine<'_> {
 pub(crate) const REASON_CANNOT_ROLL_BACK: &str = "CannotRollBack";
 /// End of the status message of a rollout that stopped because assist mode cannot roll back.
 const CANNOT_ROLL_BACK_MESSAGE: &str = "assist mode cannot roll back: revert the template";
+/// End of the status message of a rollout that replaces no pods by itself.
+const WAITS_FOR_DELETES_MESSAGE: &str =
+    "with the update strategy OnDelete a node is updated when its pod is deleted";
 /// Status message of a rollout that an operator aborted.
 const ABORTED_MESSAGE: &str = "aborted by an operator";
 /// Status message of a rollout that stopped because no policy governs the DaemonSet any more.
 const POLICY_DELETED_MESSAGE: &str = "the policy was deleted or no longer selects the DaemonSet";
+
+/// Returns the status message without the end that says that the rollout waits until users delete pods.
+fn without_waiting(message: &str) -> &str {
+    message.strip_suffix(WAITS_FOR_DELETES_MESSAGE).map_or(message, |it| it.trim_end_matches("; "))
+}
 
 /// Returns how many of the `eligible` nodes that match the step's selector may have the new revision in this step.
 fn step_target(step: &Step, eligible: usize) -> usize {
@@ -972,10 +999,23 @@ pub(crate) fn is_rollback_impossible(status: &RolloutStatus) -> bool {
     status.phase == Some(Phase::Stopped) && status.message.ends_with(CANNOT_ROLL_BACK_MESSAGE)
 }
 
+/// The state of a group whose update is not finished. Groups in the first state are finished first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum GroupState {
+    /// Admitted nodes of the group have not soaked yet.
+    Updating,
+    /// All admitted nodes have soaked, and other nodes have joined the group since.
+    Joined,
+    /// No node of the group is admitted.
+    NotStarted,
+}
+
 /// Returns the candidates of the groups from which nodes may be admitted now.
 ///
 /// Rule: at most `maxConcurrent` groups are updated at a time. A group is finished when all its nodes are admitted, and
-/// all but the failed nodes have soaked. Groups start in the order of `sequence`, then by name.
+/// all but the failed nodes have soaked. Groups with admitted nodes that have not soaked come first, then groups that a
+/// node has joined since, then groups that have not started. Within these, groups start in the order of `sequence`, then
+/// by name.
 fn open_groups(
     groups: &Groups,
     counts: &RolloutCounts,
@@ -986,17 +1026,22 @@ fn open_groups(
     let counts = &counts.groups;
     let mut names: Vec<&Text> = counts.keys().collect();
     names.sort_by_key(|it| groups.rank(it));
-    let is_finished = |group: &Text, it: &StepCounts| {
+    let state = |group: &Text| {
+        let counts = counts.get(group)?;
         let is_of_group = |it: &UnsoakedNode| it.is_in_step && it.group == *group && !it.is_group_soaked;
-        it.admitted == it.eligible && it.eligible <= it.soaked + count_failed(failures, unsoaked, is_of_group)
+        let soaked = counts.soaked + count_failed(failures, unsoaked, is_of_group);
+        match counts.admitted {
+            admitted if soaked < admitted => Some(GroupState::Updating),
+            admitted if admitted == counts.eligible => None,
+            0 => Some(GroupState::NotStarted),
+            _ => Some(GroupState::Joined),
+        }
     };
-    let is_started = |it: &StepCounts| 0 < it.admitted;
-    let unfinished =
-        || names.iter().filter(|name| counts.get(**name).is_some_and(|it| !is_finished(name, it)));
-    let started = unfinished().filter(|it| counts.get(**it).is_some_and(is_started));
-    let waiting = unfinished().filter(|it| !counts.get(**it).is_some_and(is_started));
-    let open = started.chain(waiting).take(groups.max_concurrent);
-    open.filter_map(|it| Some(((*it).clone(), candidates.get(*it)?.clone()))).collect()
+    let mut unfinished: Vec<(GroupState, &Text)> =
+        names.into_iter().filter_map(|it| Some((state(it)?, it))).collect();
+    unfinished.sort_by_key(|(state, _)| *state);
+    let open = unfinished.into_iter().take(groups.max_concurrent);
+    open.filter_map(|(_, it)| Some((it.clone(), candidates.get(it)?.clone()))).collect()
 }
 
 /// Returns the number of failed nodes that are in `unsoaked` and that `is_counted` selects.
@@ -1010,8 +1055,13 @@ fn count_failed(
 
 /// Returns the time after which a node must have been created to get the current revision at once. `None` with
 /// `newNodes: Stable`, where no new node gets it at once.
-pub fn admits_nodes_after(spec: &PolicySpec, current: &JudgedRevision) -> Option<Time> {
-    (spec.new_nodes == NewNodes::Latest).then_some(current.created)
+///
+/// Rule: a node is new if it was created after the attempt started. The creation time of the revision does not suffice:
+/// if an earlier template is applied again, or a revision is retried, nodes that joined since are not new. A revision
+/// that failed is given to no new node.
+pub fn admits_nodes_after(spec: &PolicySpec, status: &RolloutStatus) -> Option<Time> {
+    let is_failed = status.phase.is_some_and(Phase::is_failed);
+    status.attempt_started.filter(|_| spec.new_nodes == NewNodes::Latest && !is_failed)
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ use super::policy::PolicyKind;
 pub struct RolloutRecord {
     pub key: ObjectKey,
     pub uid: Text,
+    /// UIDs of the DaemonSets in its owner references.
+    pub owners: Vec<Text>,
     pub resource_version: u64,
     pub generation: i64,
     /// The requests of operators, such as pause or retry: the `spec` of the DaemonRollout.
@@ -28,6 +30,17 @@ pub struct RolloutRecord {
     /// Why this version of the controller cannot interpret the object, for example because a newer version wrote it.
     /// `None` if it can interpret the object.
     pub unreadable: Option<Text>,
+}
+
+impl RolloutRecord {
+    /// Whether the DaemonRollout is about the DaemonSet with this UID.
+    ///
+    /// Rule: a DaemonRollout that only a DaemonSet with another UID owns is left from a deleted DaemonSet of the same name.
+    /// It counts as not there: it is neither read nor written, and the garbage collector deletes it. Until then no
+    /// other DaemonRollout of this name can be created.
+    pub fn belongs_to(&self, set_uid: &Text) -> bool {
+        self.owners.is_empty() || self.owners.contains(set_uid)
+    }
 }
 
 /// The requests of operators, from the spec of a DaemonRollout. A request names the revision that it is about, so that
@@ -108,6 +121,8 @@ pub struct RolloutStatus {
     pub stable: Option<RevisionReference>,
     /// Number of the current attempt, counted from one.
     pub attempt: u32,
+    /// Time at which the current attempt started.
+    pub attempt_started: Option<Time>,
     /// The step that the rollout is in.
     pub step: Option<StepStatus>,
     /// The nodes that are admitted to the current revision.
@@ -305,7 +320,7 @@ pub struct NodeFailure {
 pub struct CheckStatus {
     pub name: Text,
     pub result: CheckResult,
-    /// Time of the result.
+    /// Time of the measurement. In the status of a rollout: the time since which the check has this result.
     pub at: Time,
     pub message: Text,
 }

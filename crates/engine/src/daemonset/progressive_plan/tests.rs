@@ -23,6 +23,8 @@ use crate::explain::{ControllerAnswer, Snapshot};
 
 /// Rollouts in assist mode.
 mod assist;
+/// Bugs that the simulator found.
+mod regressions;
 
 const NAMESPACE: &str = "default";
 
@@ -158,7 +160,7 @@ impl Fleet {
             }
         }
         let nodes = self.cluster.all("Node").len();
-        self.down_max = self.down_max.max(nodes - ready.len());
+        self.down_max = self.down_max.max(nodes.saturating_sub(ready.len()));
     }
 
     /// Changes the image of the DaemonSet's template.
@@ -269,11 +271,28 @@ fn a_policy_that_comes_into_use_restarts_nothing_and_adopts_the_running_revision
     let mut fleet = Fleet::without_policy(4);
     let pods = fleet.pods_seen.clone();
     fleet.cluster.put(policy(&canary()));
-    fleet.run(20);
+    let log = fleet.run(20);
+    // The status is written once: a status without a phase would be read as Complete.
+    expect![[r#"
+        create daemonrollouts 
+        patch controllerrevisions agent-7cf4d84d5b
+        update daemonrollouts agent
+    "#]]
+    .assert_eq(&log);
     assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Complete", "v1: 4"));
     assert_eq!(fleet.verdicts(), ["v1 Good/Adopted"]);
     assert_eq!(fleet.pods_seen, pods);
     assert_eq!(fleet.run(600), "", "a complete rollout writes nothing");
+}
+
+#[test]
+fn a_pod_of_a_deleted_node_is_no_evidence_that_its_revision_is_good() {
+    let mut fleet = Fleet::without_policy(1);
+    fleet.cluster.delete("Node", "n1");
+    fleet.apply_image("v2");
+    fleet.cluster.put(policy(&canary()));
+    fleet.run(5);
+    assert_eq!(fleet.verdicts(), ["v1 -/-", "v2 -/-"]);
 }
 
 #[test]
@@ -494,6 +513,77 @@ fn a_policy_drives_a_daemonset_with_on_delete() {
 }
 
 #[test]
+fn a_max_unavailable_of_zero_beside_on_delete_is_named_with_what_to_do() {
+    let mut fleet = Fleet::new(2, &canary());
+    let strategy = |limit: u32| json!({"type": "OnDelete", "rollingUpdate": {"maxUnavailable": limit}});
+    let mut set = daemon_set("v2", 2);
+    set["spec"]["updateStrategy"] = strategy(0);
+    set["status"] = fleet.cluster.get("DaemonSet", "agent")["status"].clone();
+    let mut snapshot = fleet.snapshot();
+    fleet.cluster.put(set);
+    fleet.run(30);
+    assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Rolling", "v1: 2"));
+    let held = "spec.updateStrategy.rollingUpdate.maxUnavailable of the DaemonSet is 0, so no Ready pod is replaced: set \
+                it to 1 or more, or remove it";
+    assert_eq!(
+        fleet.rollout()["status"]["message"],
+        format!("0 of 1 nodes of step \"canary\" are updated; {held}")
+    );
+    let progressing = fleet.condition("Progressing");
+    assert!(
+        progressing.starts_with("False ZeroMaxUnavailable: 0 of 2 nodes are up to date; "),
+        "{progressing}"
+    );
+    assert!(progressing.ends_with(held), "{progressing}");
+    assert!(fleet.condition("Reconciling").ends_with(held), "{}", fleet.condition("Reconciling"));
+    expect![[r#"
+        DaemonSet default/agent: revision 2, generation 2
+        2 nodes: 2 should run it (2 outdated), 0 should not
+
+          NODES  STATE        WHY
+              1  outdated     held by the rollout
+                              n1
+              1  outdated     out of date, and maxUnavailable is 0
+                              n2
+
+        rollout     follows RolloutPolicy careful
+                    Rolling, step "canary" (1 of 2): 0 of 1 nodes of step "canary" are
+                    updated; spec.updateStrategy.rollingUpdate.maxUnavailable of the
+                    DaemonSet is 0, so no Ready pod is replaced: set it to 1 or more, or
+                    remove it
+                    1 of 2 nodes admitted; 1 node held at revision 1
+                    0 of 2 nodes up to date, 2 available
+                    maxUnavailable 0: 0 down, none left
+                    next: n2
+        controller  not known from outside: it was not asked
+    "#]]
+    .assert_eq(&fleet.explain(None));
+    snapshot
+        .add_object(Kind::Sets, &serde_json::to_vec(fleet.cluster.get("DaemonSet", "agent")).unwrap())
+        .unwrap();
+    expect![[r#"
+        DaemonSet default/agent: a new revision, number 2
+        2 nodes: 0 gain a pod, 0 lose it, 0 get a new one, 2 keep theirs, 0 without
+
+        stops       with the old pod on 2 nodes: n1, n2
+        note        spec.updateStrategy.rollingUpdate.maxUnavailable of the DaemonSet is
+                    0, so no Ready pod is replaced: set it to 1 or more, or remove it
+
+        Nothing was changed. It will go so if each new pod becomes available, and
+        nothing else happens.
+    "#]]
+    .assert_eq(&snapshot.preview_rollout(fleet.cluster.now).unwrap().to_string());
+    assert_eq!(fleet.run(300), "", "a held rollout writes nothing");
+
+    // The message is removed with its cause.
+    fleet.cluster.patch("DaemonSet", "agent", &json!({"spec": {"updateStrategy": strategy(1)}}));
+    fleet.run(30);
+    assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Soaking", "v1: 1, v2: 1"));
+    assert!(!fleet.rollout()["status"]["message"].as_str().unwrap().contains("maxUnavailable"));
+    assert!(!fleet.condition("Progressing").contains("maxUnavailable"));
+}
+
+#[test]
 fn an_invalid_policy_and_a_rollout_of_a_newer_version_hold_the_daemonset() {
     let mut spec = canary();
     spec["steps"][0]["nodes"] = json!("many");
@@ -511,6 +601,68 @@ fn an_invalid_policy_and_a_rollout_of_a_newer_version_hold_the_daemonset() {
     assert_eq!(fleet.phase(), "Meditating", "it is left alone");
     assert!(!log.contains("daemonrollouts"), "{log}");
     assert!(fleet.condition("Stalled").contains("\"Meditating\" is unknown to this version"));
+}
+
+/// Deletes the DaemonSet with its pods and revisions, and creates it again with another UID and this image. The
+/// DaemonRollout stays, because the garbage collector has not deleted it yet.
+fn recreate_set(fleet: &mut Fleet, image: &str, generation: i64) {
+    let strategy = fleet.cluster.get("DaemonSet", "agent")["spec"]["updateStrategy"].clone();
+    fleet.cluster.delete("DaemonSet", "agent");
+    for kind in ["Pod", "ControllerRevision"] {
+        for object in fleet.cluster.all(kind) {
+            fleet.cluster.delete(kind, object["metadata"]["name"].as_str().unwrap());
+        }
+    }
+    let mut set = daemon_set(image, generation);
+    set["metadata"]["uid"] = json!("uid-agent-2");
+    set["spec"]["updateStrategy"] = strategy;
+    fleet.cluster.put(set);
+}
+
+#[test]
+fn the_daemonrollout_of_a_deleted_daemonset_of_the_same_name_is_not_used() {
+    let mut fleet = Fleet::new(4, &canary());
+    fleet.apply_image("bad");
+    fleet.run(100);
+    assert_eq!(fleet.phase(), "RolledBack");
+    // The request of an operator to the deleted DaemonSet has no effect on the new one.
+    fleet.patch_rollout(&json!({"paused": true}));
+    let stale = fleet.rollout();
+    recreate_set(&mut fleet, "v2", 1);
+    let log = fleet.run(60);
+    assert_eq!(fleet.images(), "v2: 4");
+    assert!(!log.contains("daemonrollouts"), "{log}");
+    assert_eq!(fleet.rollout(), stale);
+    assert_eq!(fleet.condition("Stalled"), "-");
+    let explained = fleet.explain(None);
+    assert!(
+        explained.contains("waits until the garbage collector has deleted the DaemonRollout"),
+        "{explained}"
+    );
+    // Also a change of the stale object is not used.
+    fleet.patch_rollout(&json!({"paused": false}));
+    assert!(!fleet.run(60).contains("daemonrollouts"));
+    fleet.cluster.delete("DaemonRollout", "agent");
+    fleet.run(10);
+    assert_eq!(fleet.phase(), "Complete");
+    assert_eq!(fleet.rollout()["metadata"]["ownerReferences"][0]["uid"], "uid-agent-2");
+    assert_eq!(fleet.verdicts(), ["v2 Good/Adopted"]);
+}
+
+#[test]
+fn plan_assumes_that_the_garbage_collector_deletes_the_stale_daemonrollout() {
+    let mut fleet = Fleet::new(2, &canary());
+    fleet.patch_rollout(&json!({"paused": true}));
+    recreate_set(&mut fleet, "v2", 1);
+    fleet.run(60);
+    let mut snapshot = fleet.snapshot();
+    let mut changed = fleet.cluster.get("DaemonSet", "agent").clone();
+    changed["metadata"]["generation"] = json!(2);
+    changed["metadata"]["annotations"]["deprecated.daemonset.template.generation"] = json!("2");
+    changed["spec"]["template"]["spec"]["containers"][0]["image"] = json!("v3");
+    snapshot.add_object(Kind::Sets, &serde_json::to_vec(&changed).unwrap()).unwrap();
+    let preview = snapshot.preview_rollout(fleet.cluster.now).unwrap().to_string();
+    assert!(preview.contains("(step canary)") && preview.contains("(step all)"), "{preview}");
 }
 
 #[test]
@@ -559,7 +711,7 @@ fn explain_tells_the_phase_the_revision_of_each_node_and_what_to_do() {
     expect![[r#"
         DaemonSet default/agent on node n2: up to date, and should run there
           its pod is available
-          pod agent-29 of revision d86875ddf
+          pod agent-28 of revision d86875ddf
           the rollout assigns revision d86875ddf to it
 
         rollout     follows RolloutPolicy careful
@@ -867,6 +1019,12 @@ fn a_check_without_data_holds_the_rollout_until_it_passes() {
     assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Waiting", "v1: 3, v2: 1"));
     assert_eq!(fleet.rollout()["status"]["message"], "check \"errors\" has not passed: no data");
     assert!(fleet.condition("Progressing").starts_with("False WaitingForCheck"));
+    let log = fleet.run(200);
+    assert_eq!(
+        (log.lines().count(), measurements(&log)),
+        (10, 10),
+        "a repeated result is not written: {log}"
+    );
     fleet.cluster.measured.insert("errors".into(), Measured::Pass);
     fleet.run(120);
     assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Complete", "v2: 4"));

@@ -229,6 +229,46 @@ fn a_clock_that_was_set_back_delays_no_measurement() {
 }
 
 #[test]
+fn the_status_has_the_time_since_which_a_check_has_its_result() {
+    let check = check("errors", "up == 0");
+    let status = |result, at, message: &str| CheckStatus {
+        name: "errors".into(),
+        result,
+        at: Time::from_secs(at),
+        message: message.into(),
+    };
+    let next = |stored: Option<&CheckStatus>, measured: Option<&CheckStatus>, is_step_passed| {
+        let now = Time::from_secs(1000);
+        let input = CheckStatusInput { check: &check, stored, measured, report: None, is_step_passed, now };
+        let CheckStatus { result, at, message, .. } = check_status(&input);
+        (result, at.since(Time::default()).as_secs(), message.to_string())
+    };
+    let (pass, fail, inconclusive) = (CheckResult::Pass, CheckResult::Fail, CheckResult::Inconclusive);
+    let known = |result, at, message: &str| (result, at, message.to_string());
+    let passed = status(pass, 500, "");
+
+    assert_eq!(next(None, None, false), known(inconclusive, 1000, "not measured yet"));
+    assert_eq!(next(None, Some(&status(pass, 990, "")), false), known(pass, 990, ""));
+    // The next measurement has the same result: the status stays as it is.
+    assert_eq!(next(Some(&passed), Some(&status(pass, 990, "")), false), known(pass, 500, ""));
+    assert_eq!(next(Some(&passed), Some(&status(fail, 990, "5")), false), known(fail, 990, "5"));
+    let failed = status(fail, 500, "5");
+    assert_eq!(next(Some(&failed), Some(&status(fail, 990, "7")), false), known(fail, 500, "7"));
+
+    // A pass holds for two intervals of 60 s. It does not hold after a restart, however recent the stored status is.
+    assert_eq!(next(Some(&passed), Some(&status(pass, 880, "")), false), known(pass, 500, ""));
+    let stale = known(inconclusive, 1000, "the last measurement is older than two intervals");
+    assert_eq!(next(Some(&passed), Some(&status(pass, 879, "")), false), stale);
+    let recent = status(pass, 999, "");
+    assert_eq!(next(Some(&recent), None, false), known(inconclusive, 1000, "not measured yet"));
+    assert_eq!(next(Some(&failed), None, false), known(fail, 500, "5"));
+
+    // The checks of a step that has passed are not measured, and keep their results.
+    assert_eq!(next(Some(&passed), None, true), known(pass, 500, ""));
+    assert_eq!(next(Some(&passed), Some(&status(pass, 600, "")), true), known(pass, 500, ""));
+}
+
+#[test]
 fn placeholders_are_replaced_and_cannot_end_the_string_of_a_query() {
     let query = r#"e{ns="{{namespace}}",ds="{{daemonset}}",r="{{revision}}",p=~"{{pods}}",n=~"{{nodes}}"}"#;
     let rollout = Rollout::new([check("errors", query)].into());

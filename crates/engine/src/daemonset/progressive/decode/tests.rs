@@ -199,6 +199,7 @@ prop_compose! {
         (nodes, excused) in (failures(), failures()),
         checks in vec((name(), 0usize..3, time(), name()), 0..3),
         last_progress in option::of(time()),
+        attempt_started in option::of(time()),
         policy in option::of((any::<bool>(), name(), 1i64..100)),
     ) -> RolloutStatus {
         let kind = |is_cluster| {
@@ -217,6 +218,7 @@ prop_compose! {
             current: Some(current),
             stable,
             attempt,
+            attempt_started,
             step: step.map(|(name, index, target, started, passes_at)| StepStatus {
                 name,
                 index,

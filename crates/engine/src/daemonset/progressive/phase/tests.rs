@@ -14,6 +14,9 @@ use super::super::record::{ApproveRequest, CheckReport, RetryRequest};
 use super::*;
 use crate::daemonset::facts::IntOrPercent;
 
+/// Bugs of the state machine that the simulator found.
+mod regressions;
+
 /// A simulated fleet with one DaemonSet: the revision of each node's pod, and whether it is available.
 struct Fleet {
     policy: Option<Policy>,
@@ -28,6 +31,8 @@ struct Fleet {
     events: Vec<String>,
     /// Whether the controller restarts between a verdict and the status that follows from it.
     crashes_after_verdict: bool,
+    /// Whether the update strategy is `OnDelete` and no policy governs the DaemonSet, so that users delete the pods.
+    waits_for_deletes: bool,
 }
 
 struct FleetNode {
@@ -89,6 +94,7 @@ impl Fleet {
             now: Time::from_secs(10_000),
             events: Vec::new(),
             crashes_after_verdict: false,
+            waits_for_deletes: false,
         }
     }
 
@@ -110,7 +116,7 @@ impl Fleet {
             order: spec.order.clone(),
             stable_hash: self.stable().map_or("".into(), |it| it.reference.hash.clone()),
             admitted: self.stored.admitted.clone(),
-            admits_nodes_after: admits_nodes_after(&spec, &self.current),
+            admits_nodes_after: admits_nodes_after(&spec, &self.stored),
             steps: spec.steps,
         }
     }
@@ -197,6 +203,7 @@ impl Fleet {
             check_failures: &self.check_failures,
             excuses: &[],
             is_assisting: false,
+            waits_for_deletes: self.waits_for_deletes,
             now: self.now,
         });
         self.events.extend(outcome.events.iter().map(|it| format!("{}: {}", it.reason, it.message)));
@@ -422,8 +429,8 @@ fn an_approval_of_all_steps_skips_soak_and_approvals() {
     "#]]);
 }
 
-#[test]
-fn a_check_that_did_not_pass_holds_the_step() {
+/// A fleet whose policy has the external check `smoke`.
+fn fleet_with_external_check() -> Fleet {
     let mut fleet = Fleet::new(3, canary_policy());
     let check = Check {
         name: "smoke".into(),
@@ -432,15 +439,80 @@ fn a_check_that_did_not_pass_holds_the_step() {
         failure_threshold: 3,
     };
     fleet.policy.as_mut().unwrap().spec.checks = [check].into();
+    fleet
+}
+
+fn report(revision: &str, result: CheckResult, message: &str) -> CheckReport {
+    CheckReport { check: "smoke".into(), revision: revision.into(), result, message: message.into() }
+}
+
+#[test]
+fn a_check_that_did_not_pass_holds_the_step() {
+    let mut fleet = fleet_with_external_check();
     fleet.settle().wait(600).settle().check(expect![[r#"
         Waiting step=canary attempt=1 verdict=- r=["n0"]
         check "smoke" has not passed: not reported yet
     "#]]);
-    let report =
-        |result| CheckReport { check: "smoke".into(), revision: "r".into(), result, message: "".into() };
-    fleet.requests.check_reports = [report(CheckResult::Pass)].into();
+    fleet.requests.check_reports = [report("r", CheckResult::Pass, "")].into();
     fleet.settle();
     assert_eq!(fleet.stored.phase, Some(Phase::Complete));
+}
+
+#[test]
+fn an_approval_of_all_steps_reaches_all_nodes_and_is_good_after_the_checks() {
+    let mut fleet = fleet_with_external_check();
+    fleet.settle();
+    fleet.requests.approve = Some(ApproveRequest { revision: "r".into(), step: ALL_STEPS.into() });
+    fleet.settle().check(expect![[r#"
+        Waiting step=* attempt=1 verdict=- r=["n0", "n1", "n2"]
+        check "smoke" has not passed: not reported yet
+    "#]]);
+    fleet.requests.check_reports = [report("r", CheckResult::Pass, "")].into();
+    fleet.settle();
+    assert_eq!(
+        (fleet.stored.phase, fleet.current.verdict),
+        (Some(Phase::Complete), Some(RevisionVerdict::Good))
+    );
+}
+
+#[test]
+fn one_reported_failure_fails_the_revision() {
+    for crashes_after_verdict in [false, true] {
+        let mut fleet = fleet_with_external_check();
+        fleet.crashes_after_verdict = crashes_after_verdict;
+        fleet.requests.check_reports = [report("s", CheckResult::Fail, "another revision")].into();
+        fleet.settle().check(expect![[r#"
+            Soaking step=canary attempt=1 verdict=- r=["n0"]
+            0 of 1 nodes of step "canary" have soaked
+        "#]]);
+        fleet.requests.check_reports = [report("r", CheckResult::Fail, "login fails")].into();
+        fleet.settle().check(expect![[r#"
+            RolledBack step=canary attempt=1 verdict=Bad r=[]
+            check "smoke" failed: login fails
+        "#]]);
+        let checks: Vec<_> =
+            fleet.stored.checks.iter().map(|it| (&*it.name, it.result, &*it.message)).collect();
+        assert_eq!(checks, [("smoke", CheckResult::Fail, "login fails")]);
+        // The report is about the revision, not about the attempt: a retry without it starts again.
+        fleet.requests.check_reports.clear();
+        fleet.requests.retry = Some(RetryRequest { revision: "r".into(), attempt: 2 });
+        fleet.settle().check(expect![[r#"
+            Soaking step=canary attempt=2 verdict=- r=["n0"]
+            0 of 1 nodes of step "canary" have soaked
+        "#]]);
+    }
+}
+
+#[test]
+fn a_reported_failure_stops_the_rollout_if_the_policy_says_so() {
+    let mut fleet = fleet_with_external_check();
+    fleet.policy.as_mut().unwrap().spec.on_failure = OnFailure::Stop;
+    fleet.settle();
+    fleet.requests.check_reports = [report("r", CheckResult::Fail, "")].into();
+    fleet.settle().wait(100_000).settle().check(expect![[r#"
+        Stopped step=canary attempt=1 verdict=Bad r=["n0"]
+        check "smoke" failed
+    "#]]);
 }
 
 #[test]
@@ -458,6 +530,9 @@ fn a_measured_check_fails_the_revision_at_its_threshold_and_an_old_pass_is_incon
     fleet.check_results = [measured(CheckResult::Pass, fleet.now)].into();
     fleet.wait(600).settle();
     assert_eq!(fleet.stored.phase, Some(Phase::Waiting), "the check passed ten minutes ago, not since");
+    let stale = r#"check "errors" has not passed: the last measurement is older than two intervals"#;
+    assert_eq!(*fleet.stored.message, *stale);
+    fleet.check_results = [measured(CheckResult::Fail, fleet.now)].into();
     fleet.check_failures = BTreeMap::from([("errors".into(), 2)]);
     fleet.settle();
     assert_eq!(fleet.stored.phase, Some(Phase::Waiting));
@@ -582,6 +657,48 @@ fn groups_are_updated_one_after_the_other() {
     assert_eq!(fleet.with("r"), ["n1", "n3"], "zone b is first in the sequence");
     fleet.wait(60).settle();
     assert_eq!(fleet.with("r").len(), 4);
+}
+
+#[test]
+fn a_node_that_joins_a_finished_group_waits_for_the_group_that_is_being_updated() {
+    let mut zones = step("zones", IntOrPercent::Percent(100), 60);
+    zones.groups = Some(Groups {
+        label: "zone".into(),
+        sequence: Vec::new(),
+        max_concurrent: 1,
+        max_unavailable: IntOrPercent::Percent(100),
+        soak: Duration::from_secs(60),
+    });
+    let mut fleet = Fleet::new(4, policy([zones].into()));
+    fleet.settle().wait(60).settle();
+    assert_eq!(fleet.with("r").len(), 4, "zone b is soaking");
+    let joined = FleetNode {
+        zone: "a".into(),
+        created: fleet.now,
+        revision: "s".into(),
+        available_since: Some(fleet.now),
+        failure: None,
+    };
+    fleet.nodes.insert("n4".into(), joined);
+    fleet.wait(20).settle();
+    assert_eq!(fleet.with("s"), ["n4"], "zone a is not opened again while zone b soaks");
+    fleet.wait(40).settle();
+    assert_eq!(fleet.with("r").len(), 5);
+}
+
+#[test]
+fn a_rollout_that_waits_for_users_to_delete_pods_says_so_and_has_no_deadline() {
+    let mut fleet = Fleet::new(2, canary_policy());
+    fleet.policy = None;
+    fleet.waits_for_deletes = true;
+    for _ in 0..4 {
+        fleet.plan();
+    }
+    fleet.wait(100_000).plan();
+    fleet.check(expect![[r#"
+        Rolling step=all attempt=1 verdict=- r=[]
+        0 of 2 nodes of step "all" are updated; with the update strategy OnDelete a node is updated when its pod is deleted
+    "#]]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! node without one, records revisions and writes the counts.
 
 use super::*;
+use crate::controller::test_cluster::record_status_write;
 use crate::daemonset::manifest::{Owner, controller_revision, daemon_pod, revision_hash};
 
 /// What upstream's controller has written.
@@ -81,11 +82,20 @@ impl Fleet {
             }
             Some(_) => {}
         }
+        let zone = template["spec"]["nodeSelector"]["zone"].clone();
+        let (eligible, excluded): (Vec<Value>, Vec<Value>) = self
+            .cluster
+            .all("Node")
+            .into_iter()
+            .partition(|it| zone.is_null() || it["metadata"]["labels"]["zone"] == zone);
         let pods = self.cluster.all("Pod");
-        let has_pod = |node: &Value| pods.iter().any(|it| it["spec"]["nodeName"] == *node);
-        for node in self.cluster.all("Node") {
-            let node = &node["metadata"]["name"];
-            if !has_pod(node) {
+        let pod_of = |node: &Value| pods.iter().find(|it| it["spec"]["nodeName"] == node["metadata"]["name"]);
+        for pod in excluded.iter().filter_map(pod_of) {
+            self.cluster.delete("Pod", pod["metadata"]["name"].as_str().unwrap());
+        }
+        for node in &eligible {
+            if pod_of(node).is_none() {
+                let node = &node["metadata"]["name"];
                 let generation = set["metadata"]["generation"].as_i64();
                 let node = node.as_str().unwrap();
                 let mut pod = daemon_pod(owner, template, node, &hash, generation, Binding::Direct);
@@ -97,10 +107,12 @@ impl Fleet {
                 self.cluster.put(pod);
             }
         }
-        let counts =
-            json!({"desiredNumberScheduled": self.cluster.all("Node").len(), "numberReady": pods.len()});
+        let counts = json!({"desiredNumberScheduled": eligible.len(), "numberReady": pods.len()});
         if counts.as_object().unwrap().iter().any(|(field, count)| set["status"][field] != *count) {
             self.cluster.patch("DaemonSet", "agent", &json!({"status": counts}));
+            let mut set = self.cluster.get("DaemonSet", "agent").clone();
+            record_status_write(&mut set, "kube-controller-manager", self.cluster.now);
+            self.cluster.put(set);
         }
         self.upstream = Some(upstream);
     }
@@ -261,6 +273,24 @@ fn an_unassigned_node_is_the_canary_if_the_step_has_no_other() {
 }
 
 #[test]
+fn the_daemonrollout_of_a_deleted_daemonset_of_the_same_name_is_not_used() {
+    let mut fleet = Fleet::assisted(4, "OnDelete", &canary());
+    let stale = fleet.rollout();
+    recreate_set(&mut fleet, "v2", 1);
+    fleet.upstream = Some(Upstream::default());
+    let log = fleet.run_assisted(60);
+    assert_eq!(fleet.images(), "v2: 4");
+    assert!(!log.contains("daemonrollouts"), "{log}");
+    assert_eq!(fleet.rollout(), stale);
+    fleet.cluster.delete("DaemonRollout", "agent");
+    fleet.run_assisted(10);
+    assert_eq!(
+        (fleet.phase().as_str(), fleet.verdicts()),
+        ("Complete", ["v2 Good/Adopted".to_owned()].into())
+    );
+}
+
+#[test]
 fn a_daemonset_that_is_not_on_delete_is_refused() {
     let mut fleet = Fleet::assisted(4, "RollingUpdate", &canary());
     fleet.apply_image("v2");
@@ -315,5 +345,223 @@ fn a_template_that_is_not_recorded_as_a_revision_yet_is_waited_for() {
     fleet.upstream = upstream;
     fleet.run_assisted(30);
     assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Complete", "v1: 4"));
+    fleet.assert_only_allowed_calls();
+}
+
+/// What `muster plan` says about a change of the image, or of the whole DaemonSet.
+fn plan(fleet: &Fleet, change: impl Fn(&mut Value)) -> String {
+    let mut snapshot = fleet.snapshot();
+    let mut changed = fleet.cluster.get("DaemonSet", "agent").clone();
+    let generation = changed["metadata"]["generation"].as_i64().unwrap() + 1;
+    changed["metadata"]["generation"] = json!(generation);
+    changed["metadata"]["annotations"]["deprecated.daemonset.template.generation"] =
+        json!(generation.to_string());
+    change(&mut changed);
+    snapshot.add_object(Kind::Sets, &serde_json::to_vec(&changed).unwrap()).unwrap();
+    snapshot.preview_rollout(fleet.cluster.now).unwrap().to_string()
+}
+
+fn with_image(image: &str) -> impl Fn(&mut Value) {
+    move |set| set["spec"]["template"]["spec"]["containers"][0]["image"] = json!(image)
+}
+
+#[test]
+fn explain_tells_that_upstream_creates_the_pods_and_that_there_is_no_rollback() {
+    let mut fleet = Fleet::assisted(4, "OnDelete", &canary());
+    fleet.apply_image("bad");
+    fleet.run_assisted(10);
+    let now = fleet.cluster.now;
+    fleet.cluster.put(node("n9", now));
+    fleet.run_assisted(30);
+    assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Stopped", "bad: 2, v1: 3"));
+    expect![[r#"
+        DaemonSet default/agent: revision 2, generation 2
+        5 nodes: 5 should run it (3 outdated, 2 not ready), 0 should not
+
+          NODES  STATE        WHY
+              3  outdated     held by the rollout
+                              n1, n3, n4
+              2  not ready    CrashLoopBackOff
+                              n2, n9
+                              n2: pod agent-5: container c: CrashLoopBackOff, 5 restarts
+
+        rollout     follows RolloutPolicy careful, in assist mode
+                    Stopped, step "canary" (1 of 2): revision 2 failed on 1 of 1 nodes
+                    (CrashLoopBackOff: n2); assist mode cannot roll back: revert the
+                    template
+                    1 of 5 nodes admitted; 4 nodes held: no pod there is deleted
+                    a node that joins, or whose pod goes, gets revision 2, admitted or
+                    not
+                    1 node unassigned: not admitted, but with a revision that is not
+                    good; counted in the step and in the failures
+                    failed: n2 (CrashLoopBackOff), n9 (CrashLoopBackOff); 0 tolerated
+                    there is no rollback: revert the template, or try again with: muster
+                    rollout retry ds/agent
+                    2 of 5 nodes up to date, 3 available
+                    maxUnavailable 1: 2 down, none left
+                    waits for 2 nodes: CrashLoopBackOff: n2, n9
+        controller  not known from outside: it was not asked
+        note        No controller has taken note of generation 2 yet (the last one was
+                    0): is one running?
+    "#]]
+    .assert_eq(&fleet.explain(None));
+    expect![[r#"
+        DaemonSet default/agent on node n1: outdated, and should run there
+          held by the rollout
+          pod agent-1 of revision 7cf4d84d5b
+          the rollout has not admitted it; when its pod goes, it gets revision
+          5657b457c6
+
+        rollout     follows RolloutPolicy careful, in assist mode
+                    Stopped, step "canary" (1 of 2): revision 2 failed on 1 of 1 nodes
+                    (CrashLoopBackOff: n2); assist mode cannot roll back: revert the
+                    template
+                    1 of 5 nodes admitted; 4 nodes held: no pod there is deleted
+                    a node that joins, or whose pod goes, gets revision 2, admitted or
+                    not
+                    1 node unassigned: not admitted, but with a revision that is not
+                    good; counted in the step and in the failures
+                    failed: n2 (CrashLoopBackOff), n9 (CrashLoopBackOff); 0 tolerated
+                    there is no rollback: revert the template, or try again with: muster
+                    rollout retry ds/agent
+                    2 of 5 nodes up to date, 3 available
+                    maxUnavailable 1: 2 down, none left
+                    waits for 2 nodes: CrashLoopBackOff: n2, n9
+        controller  not known from outside: it was not asked
+        note        No controller has taken note of generation 2 yet (the last one was
+                    0): is one running?
+    "#]]
+    .assert_eq(&fleet.explain(Some("n1")));
+    let controller = ControllerAnswer::Unavailable("it was not asked".into());
+    let explained = fleet.snapshot().explain(controller, fleet.cluster.now).unwrap().to_json(Some("n1"));
+    assert_eq!(explained["rollout"]["progressive"]["assist"], true);
+    assert_eq!(explained["nodes"][0]["admitted"], false);
+    assert_eq!(explained["nodes"][0]["assignedRevision"], explained["daemonSet"]["revisionHash"]);
+}
+
+#[test]
+fn plan_shows_the_steps_of_assist_mode_with_the_pods_of_upstream() {
+    let mut fleet = Fleet::assisted(4, "OnDelete", &canary());
+    expect![[r#"
+        DaemonSet default/agent: a new revision, number 2
+        4 nodes: 0 gain a pod, 0 lose it, 4 get a new one, 0 keep theirs, 0 without
+
+        replaces    4 nodes in 4 batches, maxUnavailable 1, policy careful: 1m10s at
+                    least
+                    1. n2 (step canary)
+                    2. n4 (step all)
+                    3. n3 (step all)
+                    4. n1 (step all)
+        note        The controller runs in assist mode: a node that joins, or whose pod
+                    goes, gets the new revision before its step, and a revision that
+                    fails is stopped, not rolled back.
+
+        Nothing was changed. It will go so if each new pod becomes available, and
+        nothing else happens.
+    "#]]
+    .assert_eq(&plan(&fleet, with_image("v2")));
+    // The nodes follow in that order.
+    fleet.apply_image("v2");
+    fleet.run_assisted(300);
+    assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Complete", "v2: 4"));
+    // A reverted template has no steps, and the old revision becomes the newest.
+    expect![[r#"
+        DaemonSet default/agent: revision 1 again, which becomes number 3
+        4 nodes: 0 gain a pod, 0 lose it, 4 get a new one, 0 keep theirs, 0 without
+
+        replaces    4 nodes in 4 batches, maxUnavailable 1
+                    1. n2 (step *)
+                    2. n1 (step *)
+                    3. n3 (step *)
+                    4. n4 (step *)
+        note        The controller runs in assist mode: a node that joins, or whose pod
+                    goes, gets the new revision before its step, and a revision that
+                    fails is stopped, not rolled back.
+
+        Nothing was changed. It will go so if each new pod becomes available, and
+        nothing else happens.
+    "#]]
+    .assert_eq(&plan(&fleet, with_image("v1")));
+}
+
+#[test]
+fn explain_and_plan_follow_the_update_strategy_of_a_refused_daemonset() {
+    let mut fleet = Fleet::assisted(4, "RollingUpdate", &canary());
+    let upstream = fleet.upstream.take();
+    fleet.apply_image("v2");
+    fleet.run(5);
+    fleet.upstream = upstream;
+    fleet.run_upstream();
+    expect![[r#"
+        DaemonSet default/agent: revision 2, generation 2
+        4 nodes: 4 should run it (4 outdated), 0 should not
+
+          NODES  STATE        WHY
+              4  outdated     out of date, replaced next
+                              n1, n2, n3, n4
+
+        rollout     0 of 4 nodes up to date, 4 available
+                    maxUnavailable 1: 0 down, 1 left
+                    next: n4, n3, n2, n1
+        controller  not known from outside: it was not asked
+        note        No controller has taken note of generation 2 yet (the last one was
+                    0): is one running?
+        note        RolloutPolicy careful is refused (NotOnDelete):
+                    kube-controller-manager replaces the pods: set
+                    spec.updateStrategy.type to OnDelete, or run the controller without
+                    --assist
+    "#]]
+    .assert_eq(&fleet.explain(None));
+    expect![[r#"
+        DaemonSet default/agent: a new revision, number 3
+        4 nodes: 0 gain a pod, 0 lose it, 4 get a new one, 0 keep theirs, 0 without
+
+        replaces    4 nodes in 4 batches, maxUnavailable 1
+                    1. n3
+                    2. n4
+                    3. n2
+                    4. n1
+        note        RolloutPolicy careful is refused (NotOnDelete):
+                    kube-controller-manager replaces the pods: set
+                    spec.updateStrategy.type to OnDelete, or run the controller without
+                    --assist
+
+        Nothing was changed. It will go so if each new pod becomes available, and
+        nothing else happens.
+    "#]]
+    .assert_eq(&plan(&fleet, with_image("v3")));
+    // With the strategy that assist mode needs, the policy applies.
+    let on_delete = plan(&fleet, |set| {
+        with_image("v3")(set);
+        set["spec"]["updateStrategy"] = json!({"type": "OnDelete"});
+    });
+    assert!(on_delete.contains("policy careful") && !on_delete.contains("NotOnDelete"), "{on_delete}");
+}
+
+#[test]
+fn an_unknown_mode_is_told() {
+    let mut fleet = Fleet::assisted(2, "OnDelete", &canary());
+    fleet.apply_image("v2");
+    fleet.run_assisted(20);
+    // As with --conditions=false, where upstream's controller alone writes the status.
+    let theirs = |it: &Value| it["manager"] == "kube-controller-manager";
+    let entries = fleet.cluster.get("DaemonSet", "agent")["metadata"]["managedFields"].as_array().cloned();
+    let entries: Vec<Value> = entries.unwrap().into_iter().filter(theirs).collect();
+    assert_eq!(entries.len(), 1);
+    fleet.cluster.patch("DaemonSet", "agent", &json!({"metadata": {"managedFields": entries}}));
+    for text in [fleet.explain(None), plan(&fleet, with_image("v3"))] {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("note It is not known whether the controller runs in assist mode"), "{text}");
+    }
+}
+
+#[test]
+fn nodes_that_the_new_template_excludes_hold_no_rollout() {
+    let mut fleet = Fleet::assisted(8, "OnDelete", &canary());
+    fleet.apply_image("v2");
+    let selector = json!({"spec": {"template": {"spec": {"nodeSelector": {"zone": "a"}}}}});
+    fleet.cluster.patch("DaemonSet", "agent", &selector);
+    fleet.run_assisted(300);
+    assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Complete", "v2: 4"));
     fleet.assert_only_allowed_calls();
 }

@@ -1,0 +1,134 @@
+//! Which controller writes the status of a DaemonSet, read from its `managedFields`. Clients learn from it whether this
+//! controller runs in assist mode.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::manifest::{ASSIST_FIELD_MANAGER, CONTROLLER_FIELD_MANAGER};
+
+/// How this controller acts on a DaemonSet, as far as the DaemonSet itself shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ControllerMode {
+    /// It is the DaemonSet controller: it creates the pods, also those of the stable revision.
+    Own,
+    /// It runs beside upstream's DaemonSet controller, which creates all pods from the newest template (assist mode).
+    Assist,
+    /// Neither mode has written the status of the DaemonSet, or another controller wrote the counts afterwards.
+    Unknown,
+}
+
+impl ControllerMode {
+    /// Returns the mode from the JSON of a DaemonSet's metadata.
+    ///
+    /// Rule: the mode is that of the last status write of this controller, which has a field manager for each mode. If
+    /// another field manager has written counts since the last write in own mode, and no condition was applied in
+    /// assist mode, the mode is not known.
+    pub fn of(metadata: &str) -> Self {
+        let entries = status_entries(metadata);
+        let last_write = |is_counted: &dyn Fn(&ManagedFieldsEntry) -> bool| {
+            entries.iter().filter(|it| is_counted(it)).map(|it| it.time.as_str()).max()
+        };
+        let own = last_write(&|it| it.manager == CONTROLLER_FIELD_MANAGER);
+        let assist = last_write(&|it| it.manager == ASSIST_FIELD_MANAGER);
+        let others = last_write(&|it| {
+            it.manager != CONTROLLER_FIELD_MANAGER && it.manager != ASSIST_FIELD_MANAGER && it.has_counts()
+        });
+        if own < assist {
+            Self::Assist
+        } else if assist < own && others <= own {
+            Self::Own
+        } else {
+            Self::Unknown
+        }
+    }
+}
+
+/// An entry of `managedFields`: the fields that one manager owns.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ManagedFieldsEntry {
+    #[serde(default)]
+    pub(super) manager: String,
+    #[serde(default)]
+    subresource: String,
+    /// Time of the manager's last change of these fields, in RFC 3339.
+    #[serde(default)]
+    time: String,
+    #[serde(default)]
+    pub(super) fields_v1: Value,
+}
+
+impl ManagedFieldsEntry {
+    /// Whether the manager owns counts of nodes. Only DaemonSet controllers write them.
+    fn has_counts(&self) -> bool {
+        let fields = self.fields_v1["f:status"].as_object();
+        let mut names = fields.into_iter().flat_map(|it| it.keys());
+        names.any(|it| it.starts_with("f:number") || it.ends_with("NumberScheduled"))
+    }
+}
+
+/// Returns the entries of the `managedFields` in `metadata`, the JSON of a DaemonSet's metadata, that are about the
+/// status. Empty if the JSON cannot be decoded.
+pub(super) fn status_entries(metadata: &str) -> Vec<ManagedFieldsEntry> {
+    /// The metadata of a DaemonSet, of which only `managedFields` is decoded.
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        #[serde(default)]
+        managed_fields: Vec<ManagedFieldsEntry>,
+    }
+    let Ok(Metadata { mut managed_fields }) = serde_json::from_str(metadata) else { return Vec::new() };
+    managed_fields.retain(|it| it.subresource == "status");
+    managed_fields
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+    use alloc::string::ToString as _;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_last_status_write_decides() {
+        let entry = |manager: &str, minute: u32, field: &str| {
+            json!({
+                "manager": manager, "subresource": "status", "time": format!("2026-08-23T10:{minute:02}:00Z"),
+                "fieldsV1": {"f:status": {field: {}}},
+            })
+        };
+        let own = |minute| entry("muster-controller", minute, "f:conditions");
+        let assist = |minute| entry("muster-assist", minute, "f:conditions");
+        let upstream = |minute| entry("kube-controller-manager", minute, "f:numberReady");
+        let others_conditions = |minute| entry("kstatus", minute, "f:conditions");
+        let mut template_of_user = own(9);
+        template_of_user["subresource"] = json!("");
+        for (entries, mode) in [
+            (json!([]), ControllerMode::Unknown),
+            (json!([own(1)]), ControllerMode::Own),
+            // The counts did not change when this controller took over, so upstream's still own them.
+            (json!([upstream(1), own(2)]), ControllerMode::Own),
+            (json!([own(1), others_conditions(2)]), ControllerMode::Own),
+            (json!([upstream(1), assist(2)]), ControllerMode::Assist),
+            (json!([upstream(3), assist(2)]), ControllerMode::Assist),
+            (json!([own(1), assist(2), upstream(3)]), ControllerMode::Assist),
+            (json!([assist(1), own(2)]), ControllerMode::Own),
+            // In assist mode without conditions, or without this controller.
+            (json!([own(1), upstream(2)]), ControllerMode::Unknown),
+            (json!([upstream(1)]), ControllerMode::Unknown),
+            (json!([own(1), assist(1)]), ControllerMode::Unknown),
+            (json!([template_of_user]), ControllerMode::Unknown),
+        ] {
+            let metadata = json!({"managedFields": entries}).to_string();
+            assert_eq!(ControllerMode::of(&metadata), mode, "{metadata}");
+        }
+        for metadata in ["", "{}", "[]", r#"{"managedFields": 1}"#] {
+            assert_eq!(ControllerMode::of(metadata), ControllerMode::Unknown);
+        }
+    }
+}
