@@ -11,7 +11,7 @@ use crate::bed::{DaemonSetController, POLICIES, ROLLOUTS, SETS, UpstreamCluster,
 /// DaemonRollout is deleted too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_set_stays_held_without_its_policy() {
-    let Some(mut cluster) = UpstreamCluster::start("held", DaemonSetController::Muster, 20).await else {
+    let Some(mut cluster) = UpstreamCluster::start("held", DaemonSetController::Muster, 490).await else {
         return;
     };
     let controller = cluster.start_controller();
@@ -35,16 +35,16 @@ async fn a_set_stays_held_without_its_policy() {
         .await;
     replace_all_pods(&cluster).await;
     cluster.until_state(None, expect![[r#"
-        20 nodes: revision 1, web:1, Ready
+        490 nodes: revision 1, web:1, Ready
         revision 1 is web:1: Good, Adopted
         revision 2 is crash-loop:2: Bad, Failed
         rollout RolledBack, attempt 1, step canary, revision 2, stable 1: revision 2 failed on 1 of 1 nodes (Restarted1Times: NODE)
-        rollout nodes: eligible 20 admitted 0 updated 0 available 0 soaked 0 held 20 unassigned 0
+        rollout nodes: eligible 490 admitted 0 updated 0 available 0 soaked 0 held 490 unassigned 0
         failed: "NODE" "Restarted1Times"
-        set: desired 20 current 20 ready 20 available 20 updated 0 misscheduled 0
-        condition Available True EnoughAvailable: 20 of 20 nodes have an available pod; 20 nodes: held by the rollout
+        set: desired 490 current 490 ready 490 available 490 updated 0 misscheduled 0
+        condition Available True EnoughAvailable: 490 of 490 nodes have an available pod; 490 nodes: held by the rollout
         condition Degraded True RolloutFailed: revision 2 failed on 1 of 1 nodes (Restarted1Times: NODE)
-        condition Progressing False RolledBack: 0 of 20 nodes are up to date; revision 2 failed on 1 of 1 nodes (Restarted1Times: NODE)
+        condition Progressing False RolledBack: 0 of 490 nodes are up to date; revision 2 failed on 1 of 1 nodes (Restarted1Times: NODE)
         condition Stalled True RolledBack: revision 2 failed on 1 of 1 nodes (Restarted1Times: NODE)
     "#]]).await;
 
@@ -60,14 +60,14 @@ async fn a_set_stays_held_without_its_policy() {
     cluster.add_nodes(5).await;
     replace_all_pods(&cluster).await;
     cluster.until_state(None, expect![[r#"
-        30 nodes: revision 1, web:1, Ready
+        500 nodes: revision 1, web:1, Ready
         revision 1 is web:1: Good, Adopted
         revision 2 is crash-loop:2: Bad, Failed
         no rollout
-        set: desired 30 current 30 ready 30 available 30 updated 0 misscheduled 0
-        condition Available True EnoughAvailable: 30 of 30 nodes have an available pod; 30 nodes: held by the rollout
+        set: desired 500 current 500 ready 500 available 500 updated 0 misscheduled 0
+        condition Available True EnoughAvailable: 500 of 500 nodes have an available pod; 500 nodes: held by the rollout
         condition Degraded True RolloutFailed: the revision failed before: retry it, or change the template
-        condition Progressing False KnownBad: 0 of 30 nodes are up to date; the revision failed before: retry it, or change the template
+        condition Progressing False KnownBad: 0 of 500 nodes are up to date; the revision failed before: retry it, or change the template
         condition Stalled True KnownBad: the revision failed before: retry it, or change the template
     "#]]).await;
     assert_eq!(cluster.pods.nodes_with("crash-loop:2"), exposed, "nodes that ever had a pod that crashes");

@@ -22,7 +22,7 @@ const GATE: &str = "upstream.test/open";
 /// those of a controller that is not killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_controller_resumes_in_every_phase() {
-    let Some(mut cluster) = UpstreamCluster::start("restarts", DaemonSetController::Muster, 8).await else {
+    let Some(mut cluster) = UpstreamCluster::start("restarts", DaemonSetController::Muster, 500).await else {
         return;
     };
     let transitions = record_transitions(&cluster);
@@ -59,7 +59,7 @@ async fn a_new_controller_resumes_in_every_phase() {
     gates.open("web:3");
     cluster.set_image("web:3").await;
     controller = kill_in(&mut cluster, controller, "PartiallyComplete", "web:2").await;
-    assert_eq!(cluster.pods.nodes_with("web:3").len(), 4, "half of the nodes");
+    assert_eq!(cluster.pods.nodes_with("web:3").len(), 250, "half of the nodes");
     cluster.patch(&careful, &json!({"spec": steps(quick(), "100%")})).await;
     cluster.until_phase("Complete").await;
 
@@ -108,17 +108,17 @@ async fn a_new_controller_resumes_in_every_phase() {
         .until_state(
             None,
             expect![[r#"
-        8 nodes: revision 5, web:3, Ready
+        500 nodes: revision 5, web:3, Ready
         revision 1 is web:1: Good, Adopted
         revision 2 is web:2: Good, Passed
         revision 4 is crash-loop:4: Bad, Failed
         revision 5 is web:3: Good, Passed
         rollout Complete, attempt 1, step *, revision 5, stable 5: -
-        rollout nodes: eligible 8 admitted 8 updated 8 available 8 soaked 8 held 0 unassigned 0
-        set: desired 8 current 8 ready 8 available 8 updated 8 misscheduled 0
-        condition Available True EnoughAvailable: 8 of 8 nodes have an available pod
+        rollout nodes: eligible 500 admitted 500 updated 500 available 500 soaked 500 held 0 unassigned 0
+        set: desired 500 current 500 ready 500 available 500 updated 500 misscheduled 0
+        condition Available True EnoughAvailable: 500 of 500 nodes have an available pod
         condition Degraded False AsExpected: no pod fails or is misplaced
-        condition Progressing False Complete: 8 of 8 nodes are up to date
+        condition Progressing False Complete: 500 of 500 nodes are up to date
     "#]],
         )
         .await;
