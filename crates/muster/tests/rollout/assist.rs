@@ -124,7 +124,9 @@ async fn a_canary_beside_kube_controller_manager_is_aborted_and_reverted() {
         The revision gets the verdict Bad: `muster rollout retry ds/web` starts it again, and a changed template starts a new one.
     "#]].assert_eq(&cluster.all(&["abort ds/web"]));
     cluster.phase("Stopped").await;
-    assert_eq!(cluster.condition("Stalled").await, "CannotRollBack");
+    cluster
+        .until("the DaemonSet is stalled", async || cluster.condition("Stalled").await == "CannotRollBack")
+        .await;
     expect![[r#"
         $ muster rollout status ds/web
         DaemonSet default/web: Stopped, step canary (1 of 2)
